@@ -15,7 +15,7 @@ from server import clients
 from server.activity import Activity
 from server.announcements import Announcements, ListenBus, ListenStreams, ListKind
 from server.audit_log import AuditLog
-from server.client_request import exchange_of
+from server.client_request import Exchange, exchange_of
 from server.consent.confirmers import Confirmers
 from server.instructions import instructions
 from server.live_settings import LiveSettings, has_other_rules
@@ -24,12 +24,21 @@ from server.patience import keep_patient
 from server.protocol.json_rpc import Json
 from server.protocol.requests import MODERN, RequestContext, RequestTable
 from server.requests.files import AT, READER, FileRequests, MemoryResources
+from server.requests.skills import SkillRequests
 from server.requests.tool_search import ToolSearch
 from server.requests.tools import ToolRequests
 from server.settings import SettingsReport
 from server.settings.saved_rules import SavedRules
 from server.store.replica import Replica, lone_replica
-from server.tool_services import Commands, CustomTools, LazyJournal, audit_file, page_fetcher, permission_policy
+from server.tool_services import (
+    Commands,
+    CustomTools,
+    LazyJournal,
+    audit_file,
+    page_fetcher,
+    permission_policy,
+    skill_folders,
+)
 from server.upstreams.catalog.names import SEARCH_NAMES
 from server.upstreams.catalog.tools import DiscoveredMCPTool
 from server.upstreams.large_results import LargeResults
@@ -83,6 +92,7 @@ class App:
             agents=[agent.for_tools(name) for name, agent in settings.agents.items()],
             programs=self.commands.programs,
             undo=settings.undo.enabled,
+            skills=skill_folders(report),
             code=lambda: self.commands.code(policy),
             has_language_servers=self.commands.has_language_servers,
         )
@@ -179,6 +189,7 @@ class App:
             published_uri=self.proxy.published_uri,
             told=self._told,
             modes_changed=partial(self._announcements.tell, "tools"),
+            skills=SkillRequests(self.registry, policy, contexts, self.proxy),
         )
         self.table = table = RequestTable(self._capabilities)
         table.add("tools/list", self.tools.on_list)
@@ -325,7 +336,13 @@ class App:
         exchange = exchange_of(ctx, client.state.key).outside_request()
         is_asked = self._workspaces.asks_for_roots and client.folders.roots is None
         if is_new and self._tasks is not None and is_asked and exchange is not None:
-            self._tasks.start_soon(ask_roots, client.folders, exchange)
+            self._tasks.start_soon(self._learn_roots, client, exchange, ctx)
+
+    async def _learn_roots(self, client: clients.Client, exchange: Exchange, ctx: RequestContext) -> None:
+        """Ask a client for its folders. It may have listed the tools meanwhile, without the skills that lie there."""
+        roots = await ask_roots(client.folders, exchange)
+        if roots is not None and roots.folders and (await self.tools.skills.known(client, ctx)).found:
+            await self._announcements.tell("tools", [ctx.connection])
 
     async def _on_roots_list_changed(self, ctx: RequestContext) -> None:
         client = self.clients.of(ctx)

@@ -205,6 +205,7 @@ class Contexts:
         changes = folders.changes
         roots = await self._roots_of(client, exchange_of(ctx, client.state.key))
         plans = client.state.approval_mode is ApprovalMode.PLAN
+        readable = (*client.readable, *client.state.skill_folders)
         reads: ReadLedger | None = None
         if client.state.reads is not None and not ctx.is_modern:
             reads = ctx.connection.state.setdefault("reads", ReadLedger())
@@ -214,7 +215,7 @@ class Contexts:
             if len(client.reads) > MOST_PROGRAMS:
                 client.reads.popitem(last=False)
         return ToolContext(
-            workspace=self.workspaces.workspace(roots, client.readable, rights, client.scratch[plans]),
+            workspace=self.workspaces.workspace(roots, readable, rights, client.scratch[plans]),
             limits=self.limits,
             client=client.state,
             services=self.services,

@@ -18,12 +18,12 @@ from anyio.abc import TaskGroup
 from server.clients import SESSION_KEYS
 from server.rule_names import rule_lists, rules_of_principals, unknown_names
 from server.settings import Settings, SettingsReport
-from server.settings.files import real_path, runtime_folders
+from server.settings.files import home_folder, real_path, runtime_folders
 from server.settings.layers import FileState
 from server.settings.load import COMMAND_LINE, working_folder
 from server.settings.section import Diagnostics, dotted
 from server.settings.tool_models import WebSettings
-from server.settings.trust import read_trust, trust_file
+from server.settings.trust import read_trust, trust_file, trusted_files
 from tools.call.registry import ToolRegistry
 from tools.files.workspace import SCRATCH_NAME, Scratch
 from tools.memory.memory_files import is_memory_name
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from tools.shell.loopback import SessionLoopbacks
     from tools.shell.runner import CommandRunner, ProgramRunner, StartQueue
     from tools.shell.sandbox.bubblewrap import BubblewrapConfinement
-    from tools.web.page_fetcher import PageFetcher
-
+from tools.skills.skill_folders import SkillFolders
+from tools.web.page_fetcher import PageFetcher
 
 logger = logging.getLogger(__name__)
 
@@ -93,6 +93,14 @@ class LazyJournal:
 def audit_file(report: SettingsReport) -> str | None:
     audit = report.settings.log.audit
     return os.path.abspath(os.path.expanduser(audit)) if audit is not None else None
+
+
+def skill_folders(report: SettingsReport) -> SkillFolders:
+    """Where skills are looked for: in the home of the user, and in what of workspaces is trusted."""
+    if report.inputs is None:
+        return SkillFolders()
+    environ = report.inputs.environ
+    return SkillFolders(home_folder(environ), partial(trusted_files, environ))
 
 
 def guarded_paths(report: SettingsReport) -> GuardedPaths:

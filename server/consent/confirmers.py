@@ -65,6 +65,10 @@ class Confirmers:
         """Whether the person behind a request can be asked for more than a yes or no."""
         return self.style == "form" and _can_be_asked(ctx)
 
+    def can_ask(self, ctx: RequestContext) -> bool:
+        """Whether somebody can be asked whom no dialog of the client stands for."""
+        return self.decider(ctx) == "page" or _can_be_asked(ctx)
+
     def form(self, question: Question, protocol_version: str) -> Json:
         """The parameters of a request that asks a question."""
         return {

@@ -31,6 +31,7 @@ _CALLS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "run_shell_command": ("command", {}),
     "read_file": ("file_path", {}),
     "write_file": ("file_path", {"content": ""}),
+    "notebook_edit": ("notebook_path", {"edit_mode": "insert", "new_source": ""}),
     "web_fetch": ("url", {"prompt": ""}),
     "task": ("subagent_type", {"prompt": "", "description": ""}),
     "grep_search": ("path", {"pattern": "x"}),

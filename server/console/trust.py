@@ -1,4 +1,4 @@
-"""`trust`: tells what the settings files of a folder would do, and remembers that a person has seen it."""
+"""`trust`: tells what settings files and skills of a folder would do, and remembers that a person has seen it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ from server.settings.trust import WorkspaceFile, digest, find_files, read_trust,
 from server.settings_display import as_text, command_text, describe_entry, is_remote
 from tools.contract.display import visible_line, without_gaps
 from tools.contract.errors import ToolError
+from tools.contract.file_names_in_text import sendable_name
+from tools.files.workspace import Workspace
 from tools.lsp.servers import IN_WORKSPACE, programs_in
+from tools.skills.skill_folders import MAIN_FILE, PLACES, skills_below
 
 MAX_NOTES = 20  # notes on one file that are shown; the others are counted (ours)
 SCREEN_LINES = 20  # after more lines than these, what runs is shown once more, at most this many lines of it (ours)
@@ -73,11 +76,15 @@ def add(folder: str, environ: Mapping[str, str], *, is_sure: bool) -> int:
         raise Failure(f"'{visible_line(folder)}' is not a folder. Name one that exists.")
     found = find_files(real, AGENT_CLIS.values())
     files = [file for file in found if file.content is not None]
+    unused: list[str] = []
+    skills = list(skills_below(Workspace([real]), real, unused))
     programs = programs_in(real)
-    if not (files or programs):
-        looked = ", ".join(
-            (*(file.name for file in found), *(f"language servers in {place}" for place in IN_WORKSPACE))
+    if not (files or skills or programs):
+        others = (
+            *(f"{place}/*/{MAIN_FILE}" for place in PLACES),
+            *(f"language servers in {place}" for place in IN_WORKSPACE),
         )
+        looked = ", ".join((*(file.name for file in found), *others))
         raise Failure(f"there are no settings in {shown}, so there is nothing to trust. Looked for {looked}.")
     lines: list[str] = []
     runs: list[str] = []
@@ -92,6 +99,10 @@ def add(folder: str, environ: Mapping[str, str], *, is_sure: bool) -> int:
             usable.append(file)
     if (files and not usable) or any(file.cli is None and file not in usable for file in files):
         raise Failure(" ".join(problems))
+    for name, _, skill in skills:
+        lines += [visible_line(os.path.join(real, *name.split("/")))]
+        lines += [f"  would offer models the skill {visible_line(skill.name)}: {visible_line(skill.about)}"]
+    lines += [f"  note: {visible_line(why)}" for why in unused[:MAX_NOTES]]
     starts = [f"start the language server {visible_line(program)}, for questions about code" for program in programs]
     lines += [f"would {line}" for line in starts]
     runs += starts
@@ -109,14 +120,15 @@ def add(folder: str, environ: Mapping[str, str], *, is_sure: bool) -> int:
     try:
         # The server has to start with these settings in each of its modes in which it does without them.
         before = [_why_no_start(cli, real, environ) for cli in (None, *AGENT_CLIS)]
-        trust_folder(store, real, {file.name: digest(file.content or b"") for file in usable})
+        seen = {file.name: digest(file.content or b"") for file in usable}
+        trust_folder(store, real, {**seen, **{sendable_name(name): digest(data) for name, data, _ in skills}})
         for cli, known in zip((None, *AGENT_CLIS), before, strict=True):
             if (why := _why_no_start(cli, real, environ)) and (cli is None or why != known):
                 trust_folder(store, real, None)
                 raise Failure(f"nothing was trusted, because the server would not start: {visible_line(why)}")
     except (ToolError, OSError) as error:
         raise not_written(store, error) from None
-    sys.stdout.write(f"{shown} is trusted, with its settings as they are now.\n")
+    sys.stdout.write(f"{shown} is trusted, with its settings and skills as they are now.\n")
     return 0
 
 

@@ -22,6 +22,7 @@ from server.protocol.json_rpc import ReadyList, as_mapping
 from server.protocol.requests import CallNext, Connection, RequestContext
 from server.protocol.results import NEVER_CACHED
 from server.protocol_mapping import DisplayPlace, result_to_wire, tool_to_wire
+from server.requests.skills import SKILL, SkillRequests
 from server.requests.tool_search import CALL, ToolSearch
 from server.store.contract import StoreUnavailableError
 from server.tool_services import CustomTools
@@ -34,6 +35,7 @@ from server.upstreams.pool import LIKE_SECONDS
 from server.upstreams.session.listing import TOOLS
 from server.upstreams.session.results import protocol_error
 from server.upstreams.wire.own_meta import chain_of, list_meta, listed_for
+from tools.builtin.skill import told_skills, with_skills
 from tools.call.base_tool import BaseTool
 from tools.call.flow import Flow
 from tools.call.registry import ToolRegistry
@@ -47,9 +49,10 @@ from tools.permissions.tool_names import DELEGATING
 
 MOST_NAMED = 5  # tools that an error proposes
 MOST_LISTINGS = 256  # lists that are kept: tokens may give many different things
-Kept = tuple[bool, bool, bool, bool, Rights]
-"""Which clients get a list: in plan mode, shown forms, searching, of 2026-07-28, and what they may."""
+Kept = tuple[bool, bool, bool, bool, bool, str, Rights]
+"""Which clients get a list: in plan mode, that may enter it, shown forms, searching, of 2026-07-28, skills, rights."""
 EXIT_PLAN_MODE = "exit_plan_mode"  # listed for clients in plan mode only
+ENTER_PLAN_MODE = "enter_plan_mode"  # listed for clients that are not, and whose person can be asked to end it
 ASK_USER_QUESTION = "ask_user_question"  # listed for clients that can show a person a form
 
 NO_AGENTS = (
@@ -72,6 +75,7 @@ class ToolRequests:
     is_built_in: bool
     display: DisplayPlace
     published_uri: Callable[[Upstream, str], str]  # the URI by which clients know a resource of an upstream
+    skills: SkillRequests
     told: Callable[[Rights], str | None]  # what a client is told of all tools, which may do that
     modes_changed: Callable[[Sequence[Connection]], Awaitable[None]]
     listings: dict[Kept, dict[str, Any]] = field(default_factory=dict["Kept", dict[str, Any]])
@@ -84,11 +88,15 @@ class ToolRequests:
         await self.relay.pool.before_list("tools")
         # A client that cannot be told from others has no mode that it may leave.
         plans = client.state.approval_mode is ApprovalMode.PLAN and not client.state.is_anonymous
+        may_plan = not (plans or client.state.is_anonymous) and self.confirmers.can_ask(ctx)
         shows_forms, searches, rights = self.confirmers.shows_forms(ctx), self.search.is_on(ctx), rights_of(ctx)
-        kept = plans, shows_forms, searches, ctx.is_modern, rights
+        about_skills = "" if is_of_like else told_skills(await self.skills.known(client, ctx))
+        kept = plans, may_plan, shows_forms, searches, ctx.is_modern, about_skills, rights
         if not is_of_like and (listing := self.listings.get(kept)) is not None:
             return listing
-        offered = self.offered_tools(plans=plans, shows_forms=shows_forms, rights=rights)
+        offered = self.offered_tools(
+            plans=plans, may_plan=may_plan, shows_forms=shows_forms, has_skills=bool(about_skills), rights=rights
+        )
         if is_of_like:
             # It judges calls by what it is given, so that must not be from the last run.
             offered = [tool for tool in offered if self._stored_owner(tool) is None]
@@ -97,6 +105,9 @@ class ToolRequests:
         if searches:
             offered = [tool for tool in offered if not self.search.is_kept_back(tool)]
         tools = [*map(self._listed, offered), *(self.search.listed(rights) if searches else ())]
+        for wire, tool in zip(tools, offered, strict=False):
+            if tool.is_builtin and tool.name == SKILL:
+                wire["description"] += about_skills
         if not ctx.is_modern and any("outputSchema" in tool for tool in tools):
             from server.upstreams.session.item_schemas import for_handshake  # noqa: PLC0415 - with the first upstream
 
@@ -124,9 +135,22 @@ class ToolRequests:
         owner = self._owner(tool)
         return owner if owner is not None and TOOLS.field in owner.offer.stored else None
 
-    def offered_tools(self, *, plans: bool, shows_forms: bool, rights: Rights = ALL_RIGHTS) -> list[BaseTool[Any]]:
-        """The tools that a client would see, which is in plan mode or not, and can show a person a form or not."""
-        of_use = {EXIT_PLAN_MODE: plans, ASK_USER_QUESTION: shows_forms}
+    def offered_tools(
+        self,
+        *,
+        plans: bool,
+        shows_forms: bool,
+        may_plan: bool = False,
+        has_skills: bool = False,
+        rights: Rights = ALL_RIGHTS,
+    ) -> list[BaseTool[Any]]:
+        """The tools that a client would see, in plan mode or not, and with a person who can be asked or not."""
+        of_use = {
+            EXIT_PLAN_MODE: plans,
+            ENTER_PLAN_MODE: may_plan,
+            ASK_USER_QUESTION: shows_forms,
+            SKILL: has_skills,
+        }
         hidden = {name for name, is_of_use in of_use.items() if not is_of_use}
         tools = [tool for tool in self.registry.get_all_tools() if tool.is_listed]
         if self.is_built_in:  # else these are names of others
@@ -172,6 +196,9 @@ class ToolRequests:
                 outcome = await self.search.answer(
                     name, as_mapping(params.get("arguments")), self._described, rights_of(ctx)
                 )
+                if name == SEARCH_NAMES[0]:
+                    skills = await self.skills.known(client, ctx)
+                    outcome = with_skills(outcome, skills, str(as_mapping(params.get("arguments")).get("query")))
         except ToolError as error:
             outcome = ToolResult.failed(error)
         return result_to_wire(name, outcome, self.display, ctx.protocol_version)
@@ -279,7 +306,12 @@ class ToolRequests:
                 # A client may know a tool from an earlier run: the first attempt to find it is waited for.
                 if (discovery := self.custom_tools.discovery) is not None and self.registry.find(name) is None:
                     await discovery.known.wait()
+                tool = self.registry.find(name)
+                if tool is not None and tool.is_builtin and tool.name == ENTER_PLAN_MODE:
+                    self._refuse_plan_without_end(ctx)
                 context = await self.contexts.of(client, ctx)
+                if tool is not None and tool.is_builtin and tool.name == SKILL:
+                    context = replace(context, relayed_skills=await self.skills.relayed(ctx))
                 confirmer = ClientConfirmer(self.confirmers, ctx, client.state.key)
                 outcome = await self.flow.run(call, context, confirmer, has_answer=has_answer(ctx))
         except ToolNotRegisteredError:
@@ -303,6 +335,15 @@ class ToolRequests:
         if isinstance(outcome, Question):
             return self.confirmers.input_required(outcome, client.state.key, ctx.protocol_version)
         return result_to_wire(name, outcome, self.display, ctx.protocol_version)
+
+    def _refuse_plan_without_end(self, ctx: RequestContext) -> None:
+        """A plan is approved by a person: where none can be asked, plan mode would never end."""
+        if not self.confirmers.can_ask(ctx):
+            raise ToolError(
+                ToolErrorType.EXECUTION_DENIED,
+                "Plan mode was not entered: this client shows no questions (form elicitation), so nobody could approve "
+                "the plan. Write your plan as an answer, and change nothing before the user agrees.",
+            )
 
 
 def _unknown(nearest: Sequence[str], message: str) -> MCPError:

@@ -89,6 +89,11 @@ def trust_folder(path: str, folder: str, files: Mapping[str, str] | None) -> boo
     return was_trusted
 
 
+def trusted_files(environ: Mapping[str, str]) -> Folders:
+    """What is trusted now."""
+    return read_trust(trust_file(environ), Diagnostics())
+
+
 OWN_FOLDER = ".coretools"  # our own folder in a workspace
 
 

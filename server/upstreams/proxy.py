@@ -75,6 +75,7 @@ STATUS: Json = {
 }
 
 OWN_SCHEMES = frozenset({"file", "memory", "todo", "coretools"})  # the schemes of our own resources
+FIRST_SKILLS_SECONDS = 0.5  # how long the list of tools waits for them, once
 SKILLS_SECONDS = 5.0  # how long all upstreams may take to list their skills (ours)
 MOST_NAMED = 5  # servers that an error proposes
 
@@ -411,10 +412,11 @@ class Proxy:
         meta = as_mapping(as_mapping(ctx.params).get("_meta"))
         return {kind.field: listed_for(meta, [*ours, *theirs]), **NEVER_CACHED, **list_meta(meta)}
 
-    async def _list_skills(self, ctx: RequestContext) -> Json:
-        """The skills of all upstreams, asked for now, since nobody tells that they have changed; and none of the files.
+    async def skills(self, ctx: RequestContext, *, is_fresh: bool) -> list[Json]:
+        """The skills of all upstreams for a client, and none of the files.
 
-        An upstream that does not answer in a moment has those that it listed last.
+        With `is_fresh` all are asked for now, since nobody tells that they have changed, else those that never were,
+        for which is hardly waited. An upstream that does not answer in a moment has those that it listed last.
         """
 
         async def read(upstream: Upstream, session: UpstreamSession) -> None:
@@ -423,22 +425,27 @@ class Proxy:
             except (RelayError, IsThisServerError):
                 logger.warning("upstream %s: skills/list did not work", upstream.alias)
 
-        with anyio.move_on_after(SKILLS_SECONDS):
+        with anyio.move_on_after(SKILLS_SECONDS if is_fresh else FIRST_SKILLS_SECONDS):
             async with anyio.create_task_group() as tasks:
                 for upstream in self._open_upstreams:
-                    if (session := upstream.live_session) is None:
+                    session, is_known = upstream.live_session, SKILLS.field in upstream.offer.lists
+                    if session is None or (is_known and not is_fresh):
                         continue
                     if self._is_able(upstream, "skills/list"):
+                        upstream.offer.lists.setdefault(SKILLS.field, [])  # it is asked once, if it does not answer
                         tasks.start_soon(read, upstream, session)
                     else:
                         upstream.offer.lists.pop(SKILLS.field, None)
         self._routes = None
-        skills = [
+        return [
             with_origin(self.routes.published_skill(upstream, skill), upstream.alias)
             for upstream in self._open_upstreams
             for skill in upstream.offer.of(SKILLS)
             if self._is_open(upstream.alias, ctx)
         ]
+
+    async def _list_skills(self, ctx: RequestContext) -> Json:
+        skills = await self.skills(ctx, is_fresh=True)
         meta = as_mapping(as_mapping(ctx.params).get("_meta"))
         return {SKILLS.field: listed_for(meta, skills), **NEVER_CACHED, **list_meta(meta)}
 

@@ -6,9 +6,9 @@ import hashlib
 import os
 import re
 import sys
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,7 @@ from tools.shell.command import CommandRequest
 from tools.shell.jobs import JobTable
 from tools.shell.private_folders import PrivateFolders
 from tools.shell.runner import CommandRunner, ProgramRunner, ShellOptions
+from tools.skills.skill_folders import SkillFolders
 from tools.web.opener import UrlOpener
 from tools.web.page_fetcher import PageFetcher
 from tools.web.search_settings import ProviderSettings, SearchSettings
@@ -68,6 +69,7 @@ class Outside:
     programs: ProgramRunner | None = None
     code: CodeIntelligence | None = None
     page: str = ""
+    trusted: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]])
     search: str = ""
 
     def pages(self) -> PageFetcher:
@@ -97,8 +99,14 @@ class Held(Plain):
 
 OUTSIDE = Outside()
 WORKER = AgentCommand(name="worker", command="/bin/sh", args=("-c", "cat; : > made"))
+SKILLS = SkillFolders(trusted=lambda: OUTSIDE.trusted)
 BUILTIN = builtin_tools(
-    fetcher=OUTSIDE.pages, todos=TODOS, agents=[WORKER], programs=OUTSIDE.runner, code=OUTSIDE.intelligence
+    fetcher=OUTSIDE.pages,
+    todos=TODOS,
+    agents=[WORKER],
+    programs=OUTSIDE.runner,
+    code=OUTSIDE.intelligence,
+    skills=SKILLS,
 )
 TOOLS: list[Tool] = [*BUILTIN, UPSTREAM_TOOL]
 
@@ -107,6 +115,7 @@ SAMPLES: dict[str, dict[str, Any]] = {
     "read_file": {"file_path": "a.txt"},
     "write_file": {"file_path": "new/b.txt", "content": "text\n"},
     "edit": {"file_path": "a.txt", "old_string": "one", "new_string": "two"},
+    "notebook_edit": {"notebook_path": "n.ipynb", "new_source": "x = 1", "edit_mode": "insert"},
     "list_changes": {},
     "undo_change": {},
     "glob": {"pattern": "**/*.txt"},
@@ -121,6 +130,8 @@ SAMPLES: dict[str, dict[str, Any]] = {
     "web_search": {"query": "tabs"},
     "save_memory": {"fact": "Tabs."},
     "todo_write": {"todos": [{"id": "1", "content": "Read", "status": "pending"}]},
+    "skill": {"skill": "sew"},
+    "enter_plan_mode": {},
     "exit_plan_mode": {"plan": "1. Do it."},
     "ask_user_question": {"questions": [{"question": "What name?", "header": "Name"}]},
     "task": {"prompt": "Look around."},
@@ -130,8 +141,8 @@ SAMPLES: dict[str, dict[str, Any]] = {
 PLANNING = {"exit_plan_mode"}
 """Tools that a client in plan mode calls."""
 
-OWN = {"stop_background_job", "todo_write"}
-"""Tools that change only what is the client's own: what a person has allowed it to start, its notes."""
+OWN = {"stop_background_job", "todo_write", "enter_plan_mode"}
+"""Tools that change only what is the client's own: what a person has allowed it to start, its notes, its mode."""
 
 ASKING = {"ask_user_question"}
 """Tools that ask although they change nothing: the answer is what they are for."""
@@ -141,7 +152,7 @@ BEYOND = {"web_fetch", "web_search"}
 
 TEXT_ONLY = {
     *("read_file", "grep_search", "read_many_files", "lsp", "run_shell_command", "read_background_output"),
-    *("web_fetch", "web_search", "task"),
+    *("web_fetch", "web_search", "task", "skill"),
 }
 """Tools whose result is one text; sent twice, clients would show it twice."""
 
@@ -153,6 +164,11 @@ def named(tools: list[Tool]) -> Any:
 @pytest.fixture
 def tree(root: Path) -> Path:
     (root / "a.txt").write_text("one\nthree\n")
+    (root / "n.ipynb").write_text('{"cells": [], "nbformat": 4}')
+    main = root / ".qwen" / "skills" / "sew" / "SKILL.md"
+    main.parent.mkdir(parents=True)
+    main.write_text("---\nname: sew\ndescription: Sews.\n---\nThread it.\n")
+    OUTSIDE.trusted = {str(root): {".qwen/skills/sew/SKILL.md": hashlib.sha256(main.read_bytes()).hexdigest()}}
     (root / "sub").mkdir()
     (root / "sub" / "c.txt").write_text("c\n")
     return root

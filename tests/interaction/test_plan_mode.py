@@ -80,3 +80,46 @@ async def test_tools_that_are_switched_off_are_not_listed_and_say_why(root: Path
         denied = await client.call_tool("read_file", {"file_path": "secret"})
         assert denied.is_error
         assert "permissions.deny rule Read(secret)" in str(denied.content)
+
+
+@pytest.mark.requirement("plan.entered")
+@pytest.mark.parametrize(("transport", "mode"), [("stdio", HANDSHAKE), ("stdio", MODERN), ("http", HANDSHAKE)])
+async def test_a_client_enters_plan_mode_and_a_person_ends_it(
+    transport: str, mode: str, root: Path, tmp_path: Path
+) -> None:
+    async def person(_context: Any, _params: Any) -> types.ElicitResult:
+        return types.ElicitResult(action="accept", content={"decision": "once"})
+
+    config = write_config(tmp_path, {"approvalMode": "yolo"})
+    async with connected(transport, mode, root, config, elicitation_callback=person) as client:
+        names = [tool.name for tool in (await client.list_tools()).tools]
+        assert "enter_plan_mode" in names
+        assert "exit_plan_mode" not in names
+        entered = await client.call_tool("enter_plan_mode", {"userRequested": True, "reason": "It is large."})
+        assert entered.structured_content == {"approval_mode": "plan"}
+        names = [tool.name for tool in (await client.list_tools()).tools]
+        assert "enter_plan_mode" not in names
+        assert "exit_plan_mode" in names
+        assert (await client.call_tool("write_file", {"file_path": "a.txt", "content": "x"})).is_error
+        assert not (await client.call_tool("enter_plan_mode", {})).is_error
+        left = await client.call_tool("exit_plan_mode", PLAN)
+        assert left.structured_content == {"approved": True, "approval_mode": "default"}
+        assert "enter_plan_mode" in [tool.name for tool in (await client.list_tools()).tools]
+
+
+@pytest.mark.requirement("plan.entered")
+@pytest.mark.parametrize(("transport", "mode", "asks"), [("http", MODERN, True), ("stdio", HANDSHAKE, False)])
+async def test_plan_mode_is_not_entered_where_it_could_not_be_left(
+    transport: str, mode: str, asks: bool, root: Path, tmp_path: Path
+) -> None:
+    async def person(_context: Any, _params: Any) -> types.ElicitResult:
+        return types.ElicitResult(action="accept", content={"decision": "once"})
+
+    callbacks: dict[str, Any] = {"elicitation_callback": person} if asks else {}
+    config = write_config(tmp_path, {"approvalMode": "yolo"})
+    async with connected(transport, mode, root, config, **callbacks) as client:
+        assert "enter_plan_mode" not in [tool.name for tool in (await client.list_tools()).tools]
+        refused = await client.call_tool("EnterPlanMode", {})
+        assert refused.is_error
+        assert (refused.meta or {})["coretools-mcp/error"]["type"] == "execution_denied"
+        assert not (await client.call_tool("write_file", {"file_path": "a.txt", "content": "x"})).is_error

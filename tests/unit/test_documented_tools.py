@@ -39,6 +39,9 @@ DOCUMENTED = [
     ("MemoryTool", "SaveMemory", "save_memory"),
     ("TaskTool", "Task", "task"),
     ("TodoWriteTool", "TodoWrite", "todo_write"),
+    ("SkillTool", "Skill", "skill"),
+    ("NotebookEditTool", "NotebookEdit", "notebook_edit"),
+    ("EnterPlanModeTool", "EnterPlanMode", "enter_plan_mode"),
     ("ExitPlanModeTool", "ExitPlanMode", "exit_plan_mode"),
 ]
 """The name of each documented tool's class, its short name, and its name in calls."""

@@ -9,15 +9,18 @@ from typing import TYPE_CHECKING, Any
 from tools.builtin.ask_user_question import AskUserQuestionTool
 from tools.builtin.background_jobs import ListJobsTool, ReadOutputTool, StopJobTool
 from tools.builtin.edit import EditTool
+from tools.builtin.enter_plan_mode import EnterPlanModeTool
 from tools.builtin.exit_plan_mode import ExitPlanModeTool
 from tools.builtin.glob import GlobTool
 from tools.builtin.grep_search import GrepTool
 from tools.builtin.list_directory import LSTool
 from tools.builtin.lsp import LspTool
+from tools.builtin.notebook_edit import NotebookEditTool
 from tools.builtin.read_file import ReadFileTool
 from tools.builtin.read_many_files import ReadManyFilesTool
 from tools.builtin.run_shell_command import ShellTool
 from tools.builtin.save_memory import MemoryTool
+from tools.builtin.skill import SkillTool
 from tools.builtin.todo_write import TodoWriteTool
 from tools.builtin.undo import ListChangesTool, UndoChangeTool
 from tools.builtin.web_fetch import WebFetchTool
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from tools.lsp.code_intelligence import CodeIntelligence
     from tools.planning.agent_command import AgentCommand
     from tools.shell.runner import ProgramRunner
+    from tools.skills.skill_folders import SkillFolders
     from tools.web.page_fetcher import PageFetcher
 
 
@@ -46,12 +50,13 @@ def builtin_tools(
     undo: bool = True,
     code: Callable[[], CodeIntelligence] | None = None,
     has_language_servers: Callable[[], bool] = lambda: True,
+    skills: SkillFolders | None = None,
 ) -> list[BaseTool[Any]]:
     """A fresh instance of every built-in tool, in the order of listing.
 
-    By default only public addresses are fetched, nobody is asked to search the web, and memories are the project's
-    alone. Without agents, and what runs them, there is no `task`; `undo` says whether there are the tools that take
-    changes back, and `has_language_servers` whether `lsp` is listed.
+    By default only public addresses are fetched, nobody is asked to search the web, memories are the project's alone,
+    and no skill is found. Without agents, and what runs them, there is no `task`; `undo` says whether there are the
+    tools that take changes back, and `has_language_servers` whether `lsp` is listed.
     """
 
     @cache
@@ -72,6 +77,7 @@ def builtin_tools(
         ReadFileTool(),
         WriteFileTool(),
         EditTool(),
+        NotebookEditTool(),
         *([ListChangesTool(), UndoChangeTool()] if undo else []),
         GlobTool(),
         GrepTool(),
@@ -85,7 +91,9 @@ def builtin_tools(
         WebSearchTool(search or SearchSettings(), lambda: pages().opener),
         MemoryTool(memory),
         TodoWriteTool(todos),
+        SkillTool(skills),
         *tasks,
         AskUserQuestionTool(),
+        EnterPlanModeTool(),
         ExitPlanModeTool(),
     ]

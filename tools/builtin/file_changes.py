@@ -1,4 +1,4 @@
-"""What `write_file` and `edit` have in common: one file is located, a change of it planned, asked about and made."""
+"""What the tools that change one file have in common: it is located, the change planned, asked about and made."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class ChangeParams(ToolParams):
     file_path: str = Field(description="Absolute, or relative to the workspace.")
 
 
-ChangeParamsT = TypeVar("ChangeParamsT", bound=ChangeParams)
+ChangeParamsT = TypeVar("ChangeParamsT", bound=ToolParams)
 
 
 def author_of(tool: str, context: ToolContext) -> Author | None:
@@ -97,6 +97,7 @@ class ChangingTool(BuiltinTool[ChangeParamsT], Generic[ChangeParamsT]):
 
     kind = Kind.EDIT
 
+    path_parameter = "file_path"
     text_parameter: str  # the parameter whose text a person may replace in the question
 
     @abstractmethod
@@ -107,17 +108,23 @@ class ChangingTool(BuiltinTool[ChangeParamsT], Generic[ChangeParamsT]):
         """
 
     def check(self, params: ChangeParamsT, spelled: Mapping[str, str]) -> None:
-        check_file_path(self.name, params.file_path, spelled.get("file_path", "file_path"))
+        check_file_path(self.name, self._path(params), spelled.get(self.path_parameter, self.path_parameter))
+
+    def _path(self, params: ChangeParamsT) -> str:
+        return getattr(params, self.path_parameter)
+
+    def _proposed(self, params: ChangeParamsT) -> str:
+        return getattr(params, self.text_parameter) or ""
 
     def subjects(self, params: ChangeParamsT, context: ToolContext) -> Sequence[Subject]:
-        location = context.workspace.locate(params.file_path)
+        location = context.workspace.locate(self._path(params))
         context.workspace.refuse_to_write(location)
         context.memo[_LOCATION] = (params, location)
         return (located_subject(context.workspace, location, Access.WRITE),)
 
     async def should_confirm_execute(self, params: ChangeParamsT, context: ToolContext) -> ConfirmationDetails:
         """The change as a diff against what is there now; a change that cannot be made is not asked about."""
-        proposed: str = getattr(params, self.text_parameter)
+        proposed = self._proposed(params)
 
         def preview() -> EditConfirmation:
             change = self.plan(params, self._target(params, context), proposed, is_users=False)
@@ -138,7 +145,7 @@ class ChangingTool(BuiltinTool[ChangeParamsT], Generic[ChangeParamsT]):
             return make_change(
                 target,
                 lambda text, is_users: self.plan(params, target, text, is_users=is_users),
-                getattr(params, self.text_parameter),
+                self._proposed(params),
                 planned=planned if planned_for is params else None,
                 answer=context.answer,
                 confirmed_state=context.confirmed.state if context.confirmed is not None else None,
@@ -153,7 +160,7 @@ class ChangingTool(BuiltinTool[ChangeParamsT], Generic[ChangeParamsT]):
 
         located_for, location = cast("tuple[object, Location | None]", context.memo.get(_LOCATION, (None, None)))
         if location is None or located_for is not params:
-            location = context.workspace.locate(params.file_path)
+            location = context.workspace.locate(self._path(params))
         return TargetFile(
             context.workspace,
             location,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tools.lsp.code_intelligence import CodeIntelligence
     from tools.shell.jobs import JobTable
     from tools.shell.runner import CommandRunner
+    from tools.skills.skill_folders import RelayedSkill
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,7 @@ class ClientState:
     jobs: JobTable | None = None  # what this client runs in the background, `None` where there is no background
     # What a person has allowed it from now on, as permission rules
     grants: list[str] | None = field(default_factory=list[str])
+    skill_folders: tuple[str, ...] = ()  # of the home, in which skills lie that it has loaded: it may read them
     owner: str = ""  # whose token it shows, as people call them: what is allowed to it counts in all their sessions
 
     def __post_init__(self) -> None:
@@ -77,6 +79,7 @@ class ToolContext:
     keeps_folders: Callable[[], bool] = lambda: True  # whether the client still works in the folders of the workspace
     clock: Callable[[], float] = time.time  # seconds since the epoch
     rights: Rights = ALL_RIGHTS  # what the token gives that came with this request; the client may have several
+    relayed_skills: Sequence[RelayedSkill] = ()  # of the servers behind this one, for the call that loads one
     reads_of_session: ReadLedger | None = None  # what the session of this call has read, if it is of one
 
     @property

@@ -48,6 +48,8 @@ class ToolErrorType(StrEnum):
     EDIT_NO_OCCURRENCE_FOUND = "edit_no_occurrence_found"
     EDIT_EXPECTED_OCCURRENCE_MISMATCH = "edit_expected_occurrence_mismatch"
     EDIT_NO_CHANGE = "edit_no_change"
+    NOTEBOOK_INVALID_JSON = "notebook_invalid_json"
+    NOTEBOOK_CELL_NOT_FOUND = "notebook_cell_not_found"
     GLOB_EXECUTION_ERROR = "glob_execution_error"
     GREP_EXECUTION_ERROR = "grep_execution_error"
     LS_EXECUTION_ERROR = "ls_execution_error"

@@ -14,7 +14,7 @@ SHELL = "run_shell_command"
 FETCHING = "web_fetch"
 DELEGATING = "task"
 READING = frozenset({"read_file", "read_many_files", "grep_search", "glob", "list_directory"})
-WRITING = frozenset({"edit", "write_file"})
+WRITING = frozenset({"edit", "write_file", "notebook_edit"})
 # What a rule about edits is about. A memory cannot be saved to just any file, and only a change of ours can be undone,
 # so these say nothing of commands.
 EDITING = WRITING | {"save_memory", "undo_change"}
@@ -25,6 +25,8 @@ GROUPS: Mapping[str, frozenset[str]] = {
     "LS": frozenset({"list_directory"}), "WebFetch": frozenset({FETCHING}), "WebSearch": frozenset({"web_search"}),
     "Task": frozenset({DELEGATING}), "Agent": frozenset({DELEGATING}), "TodoWrite": frozenset({"todo_write"}),
     "ExitPlanMode": frozenset({"exit_plan_mode"}), "AskUserQuestion": frozenset({"ask_user_question"}),
+    "NotebookEdit": frozenset({"notebook_edit"}), "EnterPlanMode": frozenset({"enter_plan_mode"}),
+    "Skill": frozenset({"skill"}),
 }  # fmt: skip
 
 # The built-in tools of a profile; one that is not here has all of them

@@ -27,7 +27,7 @@ def test_cells_are_shown_with_kind_id_and_count() -> None:
     assert text == (
         "Jupyter notebook: python, 2 cells\n"
         "\n--- Cell 1: code, id c1, execution 3 ---\n```python\na = 1\nprint(a)\n```\n"
-        "\n--- Cell 2: markdown ---\n```markdown\n# Title\n```\n"
+        "\n--- Cell 2: markdown, id cell-1 ---\n```markdown\n# Title\n```\n"
     )
 
 

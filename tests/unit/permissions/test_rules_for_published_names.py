@@ -111,7 +111,7 @@ async def test_always_is_kept_for_the_tool_and_not_for_its_published_name(
         (["ReadFileTool", "search"], {"read_file", "search"}),
         (["mcp__hub"], {"search"}),
         (["hub__*", "gl*"], {"search", "glob"}),
-        (["Edit"], {"edit", "write_file", "save_memory", "undo_change"}),
+        (["Edit"], {"edit", "write_file", "notebook_edit", "save_memory", "undo_change"}),
         (["nothing"], set[str]()),
     ],
 )

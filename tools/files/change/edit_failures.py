@@ -24,6 +24,7 @@ from tools.files.change.text_match import (
     is_too_large_for_relaxed,
 )
 from tools.files.line_endings import to_lf
+from tools.files.notebook_cells import NOTEBOOK_ENDING
 from tools.files.text_encodings import Decoded
 from tools.files.workspace import Location
 
@@ -101,10 +102,11 @@ def not_found(
     else:
         sentences += causes(haystack, old_string, new_string)
         nearest = nearest_region(haystack, old_string)
-    if location.path.lower().endswith(".ipynb"):
+    if location.path.lower().endswith(NOTEBOOK_ENDING):
         sentences.append(
-            "The file is a notebook, which is JSON; read_file shows another view of it, its cells. Copy old_string "
-            'from the JSON: there a quote is \\" and every line of a cell a string that ends in \\n.'
+            "The file is a notebook, which is JSON; read_file shows another view of it, its cells. To change a cell "
+            "use notebook_edit. To change anything else copy old_string from the JSON: there a quote is "
+            '\\" and every line of a cell a string that ends in \\n.'
         )
     if not is_read:
         sentences.append("You have not read this file yet; read it first.")

@@ -165,6 +165,18 @@ def check_fresh(
     raise ToolError(ToolErrorType.FILE_CHANGED_SINCE_READ, problem)
 
 
+def refuse_part_of_hidden(target: TargetFile, snapshot: Snapshot) -> None:
+    """Do not change a part of a file whose content is hidden from the client (`path_ignored`)."""
+    hidden_by = target.hidden_by(snapshot)
+    if hidden_by is not None:
+        raise ToolError(
+            ToolErrorType.PATH_IGNORED,
+            f"'{target.location.shown}' is hidden from agents by {hidden_by}, so no part of it is replaced: whether "
+            "that works would tell what it holds. Read it first where that is allowed, use write_file to replace all "
+            "of it, or ask the user.",
+        )
+
+
 def refuse_taking_back(target: TargetFile, snapshot: Snapshot, text: str) -> None:
     """Do not take back the latest write if another client may have made it, unless the call is repeated."""
     reads, path = target.reads, target.location.path

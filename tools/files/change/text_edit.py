@@ -21,6 +21,7 @@ from tools.files.change.file_change import (
     clipped,
     encode_or_refuse,
     refuse_look_alike,
+    refuse_part_of_hidden,
     take_snapshot,
 )
 from tools.files.change.omitted_text import first_omission
@@ -36,6 +37,7 @@ from tools.files.change.text_match import (
 )
 from tools.files.find.near_names import NEAR_SECONDS, proposal
 from tools.files.line_endings import NearbyEndings, line_separator, split_lines, to_lf
+from tools.files.notebook_cells import NOTEBOOK_ENDING
 from tools.files.text_encodings import (
     UTF_8,
     Decoded,
@@ -145,14 +147,7 @@ def plan_edit(
             data=encode_or_refuse(new_string, UTF_8, "new_string"),
             diff=unified_diff(None, new_string),
         )
-    hidden_by = target.hidden_by(snapshot)
-    if hidden_by is not None:
-        raise ToolError(
-            ToolErrorType.PATH_IGNORED,
-            f"'{location.shown}' is hidden from agents by {hidden_by}, so no part of it is replaced: whether that "
-            "works would tell what it holds. Read it first where that is allowed, use write_file to replace all of it, "
-            "or ask the user.",
-        )
+    refuse_part_of_hidden(target, snapshot)
     if not old_string:
         raise ToolError(
             ToolErrorType.ATTEMPT_TO_CREATE_EXISTING_FILE,
@@ -197,6 +192,8 @@ def plan_edit(
     if match.strategy.is_relaxed:
         how = match.strategy.value.replace("_", " ")
         notes.append(f"old_string was not there exactly; it was matched but for {how}.")
+    if location.path.lower().endswith(NOTEBOOK_ENDING):
+        notes.append("The file is a notebook: notebook_edit changes its cells, without their JSON.")
     if match.skipped:
         notes.append(f"{match.skipped} other places may begin inside a character and were left alone.")
     return TextEdit(

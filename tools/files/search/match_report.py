@@ -9,7 +9,7 @@ import codecs
 import os
 import re
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -20,6 +20,7 @@ from tools.contract.limits import AbortSignal, Limits
 from tools.contract.results import ToolResult
 from tools.files.find.patterns import glob_hint
 from tools.files.find.walk import DEFAULT_EXCLUDED_FOLDERS, count
+from tools.files.notebook_cells import MAX_NOTEBOOK_BYTES, NOTEBOOK_ENDING, cell_finder
 from tools.files.opener import BLOCK_BYTES, OpenedFile, PathKind
 from tools.files.read.line_window import MAX_UTF8_BYTES, STEP, CharRange, LineIndex, Source, line_part
 from tools.files.read.reader import MAX_WIDE_BYTES
@@ -136,6 +137,7 @@ class MatchReport:
         self._counted = 0  # matching lines of the files that were counted
         self._files = 0
         self._binary = 0
+        self._notebook_bytes_left = MAX_NOTEBOOK_BYTES  # to take apart takes longer than to search
         self._has_more = False  # there are more matches than were wanted
         self._is_cut = False  # the text became too long
         self._per_file_reached = False  # a file holds as many matches as were wanted of each
@@ -177,9 +179,12 @@ class MatchReport:
                     return False
                 shown = 1
                 if shows_lines:
-                    shown = 0
+                    shown, columns = 0, dict(zip(wanted.lines, wanted.columns, strict=True))
+                    cell_at = self._cells(opened, location)
                     for line in excerpt(opened, wanted, query.before, query.after, self._line_chars, self._signal):
-                        text = f"L{line.number}{line.part}{':' if line.is_match else '-'} {line.text}"
+                        cell = cell_at(line.number, columns.get(line.number)) if cell_at is not None else ""
+                        mark = f"{f' (cell {cell})' if cell else ''}{':' if line.is_match else '-'}"
+                        text = f"L{line.number}{line.part}{mark} {line.text}"
                         if line.part and not self._part:
                             self._part = f"offset={line.number - 1} and chars='{line.part[1:-1]}' for the first"
                         self._chars_left -= len(text) + 1
@@ -202,6 +207,14 @@ class MatchReport:
             self._files += 1
             self._per_file_reached = self._per_file_reached or len(lines) == query.per_file
         return not (self._has_more or self._is_cut)
+
+    def _cells(self, opened: OpenedFile, location: Location) -> Callable[[int, int | None], str] | None:
+        """What tells the cell of a place in a notebook; `None` for other files, and after much of notebooks."""
+        size = opened.info.st_size
+        if not location.path.lower().endswith(NOTEBOOK_ENDING) or size > self._notebook_bytes_left:
+            return None
+        self._notebook_bytes_left -= size
+        return cell_finder(opened.whole(self._signal))
 
     def result(
         self,

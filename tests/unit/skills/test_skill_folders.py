@@ -1,0 +1,170 @@
+"""Which skills are found, what of them is read, and what is told of those that are not used."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from tests.tables import each_of
+from tools.builtin.skill import MAX_LIST_CHARS, SkillTool, told_skills
+from tools.call.context import ToolContext
+from tools.contract.errors import ToolError, ToolErrorType
+from tools.files.workspace import Workspace
+from tools.skills.skill_folders import MOST_FILES, SkillFolders, Skills, front_matter
+
+pytestmark = pytest.mark.anyio
+
+
+def skill(base: Path, place: str, name: str, text: str | None = None) -> Path:
+    """Write a skill, by default a small one, and give its main file."""
+    main = base / place / name / "SKILL.md"
+    main.parent.mkdir(parents=True, exist_ok=True)
+    usual = f"---\nname: {name}\ndescription: How to {name}.\n---\n\nText of {name}.\n"
+    main.write_text(usual if text is None else text)
+    return main
+
+
+def trusting(root: Path, *mains: Path) -> SkillFolders:
+    seen = {str(main.relative_to(root)): hashlib.sha256(main.read_bytes()).hexdigest() for main in mains}
+    return SkillFolders(trusted=lambda: {str(root): seen})
+
+
+def found(home: Path) -> Skills:
+    """The skills of a home alone."""
+    return SkillFolders(str(home)).find(Workspace([]), with_home=True)
+
+
+@pytest.mark.requirement("skills.front_matter")
+@each_of(
+    "text, wanted",
+    [
+        ("description: plain words", "plain words"),
+        ("description: with: a colon", "with: a colon"),
+        ("description: 'it''s quoted'", "it's quoted"),
+        ('description: "two\\nlines"', "two lines"),
+        ('description: "a \\q broken escape"', "a \\q broken escape"),
+        ("description: words # a comment", "words"),
+        ("description: C# is no comment", "C# is no comment"),
+        ("description: >\n  folded\n  lines\n\n  here", "folded lines here"),
+        ("description: >-\n  folded", "folded"),
+        ("description: |2\n  as it\n  stands", "as it stands"),
+        ("description: | # literal\n  text", "text"),
+        ("description: on one line\n  and the next", "on one line and the next"),
+        ("description:\n  below its key", "below its key"),
+        ('description: "quoted on\n  two lines"', "quoted on two lines"),
+        ("metadata:\n  description: another\ndescription: mine", "mine"),
+        ("description: first\n# a comment\nname: x", "first"),
+        ("allowed-tools:\n- Read\n- Bash\ndescription: after a list", "after a list"),
+        ("description:", ""),
+        ("description : with a blank", "with a blank"),
+    ],
+)
+def test_the_front_matter_is_read_as_skills_write_it(text: str, wanted: str) -> None:
+    assert front_matter(text)["description"] == wanted
+
+
+@pytest.mark.requirement("skills.found")
+def test_skills_of_all_places_of_the_home_are_found_with_what_they_are_for(tmp_path: Path) -> None:
+    for place, name in ((".qwen", "a"), (".gemini", "b"), (".claude", "c"), (".agents", "d")):
+        skill(tmp_path, f"{place}/skills", name)
+    skill(tmp_path, ".qwen/skills", "e", "\ufeff---\r\ndescription: E.\r\nwhen_to_use: Often.\r\n---\r\nText\r\n")
+    skills = found(tmp_path)
+    assert {name: each.about for name, each in skills.found.items()} == {
+        "a": "How to a.", "b": "How to b.", "c": "How to c.", "d": "How to d.", "e": "E. Often.",
+    }  # fmt: skip
+    assert skills.unused == []
+    assert SkillFolders(str(tmp_path)).find(Workspace([]), with_home=False).found == {}
+
+
+@pytest.mark.requirement("skills.trust")
+def test_a_skill_of_a_workspace_counts_only_as_it_was_when_it_was_trusted(root: Path) -> None:
+    main, workspace = skill(root, ".qwen/skills", "sew"), Workspace([str(root)])
+    untrusted = SkillFolders().find(workspace, with_home=True)
+    assert untrusted.found == {}
+    assert "coretools-mcp trust" in untrusted.unused[0]
+    folders = trusting(root, main)
+    assert list(folders.find(workspace, with_home=True).found) == ["sew"]
+    main.write_text(main.read_text() + "More.\n")
+    assert folders.find(workspace, with_home=True).found == {}
+
+
+@pytest.mark.requirement("skills.unused")
+def test_what_cannot_be_used_is_told_in_a_sentence(tmp_path: Path) -> None:
+    home, away = tmp_path / "home", tmp_path / "away"
+    skill(home, ".qwen/skills", "good")
+    skill(home, ".qwen/skills", "bare", "Text alone.")
+    skill(home, ".qwen/skills", "blank", "---\nname: blank\n---\nText")
+    skill(home, ".qwen/skills", "open", "---\ndescription: never closed\n")
+    skill(home, ".qwen/skills", "large", "x" * 10_000_000)
+    skill(home, ".qwen/skills", "own", "---\ndescription: Own.\ndisable-model-invocation: true\n---\n")
+    skill(home, ".qwen/skills", "twice", "---\nname: good\ndescription: Another.\n---\n")
+    (home / ".qwen/skills/empty").mkdir()
+    (home / ".qwen/skills/file").write_text("x")
+    (home / ".qwen/skills/pipe").mkdir()
+    (home / ".qwen/skills/pipe/SKILL.md").symlink_to("/dev/zero")
+    skill(away, ".", "out")
+    (home / ".qwen/skills/out").symlink_to(away / "out")
+    (home / ".qwen/skills/up").symlink_to(home)
+    skill(home, ".", "SKILL")
+    (home / "SKILL.md").write_text("---\ndescription: x\n---\n")
+    (home / ".agents").mkdir()
+    (home / ".agents/skills").symlink_to(away)
+    skills = found(home)
+    assert list(skills.found) == ["good"]
+    for name in ("bare", "blank", "open", "large", "own", "twice", "pipe", "out", "up", ".agents"):
+        assert any(f"{name}" in why for why in skills.unused), name
+    assert len(skills.unused) == 10
+
+
+@pytest.mark.requirement("skills.unused")
+async def test_a_hidden_skill_is_not_used_and_an_unknown_name_is_answered_with_all_that(
+    root: Path, context: ToolContext
+) -> None:
+    mains = [skill(root, ".claude/skills", name) for name in ("shown", "hidden")]
+    (root / ".geminiignore").write_text("hidden/\n")
+    tool = SkillTool(trusting(root, *mains))
+    with pytest.raises(ToolError) as refused:
+        await tool.execute(tool.validate_tool_params({"skill": "shwon"}), context)
+    assert refused.value.code is ToolErrorType.INVALID_TOOL_PARAMS
+    assert "There are: shown." in refused.value.message
+    assert ".geminiignore" in refused.value.message
+
+
+@pytest.mark.requirement("skills.loaded")
+async def test_a_loaded_skill_comes_with_its_folder_and_its_files(root: Path, context: ToolContext) -> None:
+    main = skill(root, ".claude/skills", "sew")
+    (main.parent / "more").mkdir()
+    (main.parent / "more" / "stitches.md").write_text("x")
+    (main.parent / "link").symlink_to("/etc/passwd")
+    tool = SkillTool(trusting(root, main))
+    params = tool.validate_tool_params({"name": "sew"})
+    text = str((await tool.execute(params, context)).llm_content)
+    assert text.startswith("Text of sew.")
+    assert str(main.parent) in text
+    assert "- more/stitches.md" in text
+    assert "link" not in text
+    assert context.client.skill_folders == ()
+    for number in range(10_000):
+        (main.parent / f"{number}").touch()
+    text = str((await tool.execute(params, context)).llm_content)
+    assert len(text) < 10_000
+    assert text.count("\n- ") == MOST_FILES + 1
+    assert text.endswith("- and more")
+
+
+@pytest.mark.requirement("skills.listed")
+def test_the_list_names_every_skill_within_its_room(tmp_path: Path) -> None:
+    assert told_skills(Skills()) == ""
+    for number in range(150):
+        skill(tmp_path, ".qwen/skills", f"skill-{number:03d}", f"---\ndescription: {'word ' * 300}\n---\n")
+    told = told_skills(found(tmp_path))
+    assert len(told) <= MAX_LIST_CHARS
+    assert told.count("\n- ") > 1
+    assert all(f"skill-{number:03d}" in told for number in range(150))
+    for number in range(50):
+        skill(tmp_path, ".qwen/skills", f"{number:03d}-{'long' * 20}", "---\ndescription: x\n---\n")
+    told = told_skills(found(tmp_path))
+    assert len(told) <= MAX_LIST_CHARS
+    assert "search_tools" in told

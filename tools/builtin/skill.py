@@ -1,0 +1,142 @@
+"""`skill`: the text of a skill, with where its files are."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from pydantic import Field
+
+from tools.call.base_tool import READS, BuiltinTool
+from tools.call.context import ToolContext
+from tools.contract.errors import ToolError, ToolErrorType
+from tools.contract.file_names_in_text import brief, shortened_line, shown_whole_path
+from tools.contract.limits import AbortSignal
+from tools.contract.parameters import ToolParams
+from tools.contract.permission_subjects import Kind
+from tools.contract.results import ToolResult
+from tools.contract.threads import run_blocking
+from tools.files.workspace import Workspace, is_inside
+from tools.permissions.rights import Rights
+from tools.skills.skill_folders import MAX_NAME_CHARS, MAX_SKILL_BYTES, RelayedSkill, Skill, SkillFolders, Skills
+
+MAX_LIST_CHARS = 2_400  # that names and descriptions take in the list of tools, some 600 tokens
+MAX_ABOUT_CHARS = 200  # of one description there
+MOST_NAMED = 50  # skills that an error names
+SHORT_CHARS = 2  # words of so many characters are in every text
+MOST_FITTING = 5  # skills that a search finds
+MOST_REASONS = 10  # why others are not used
+
+
+class SkillParams(ToolParams):
+    skill: str = Field(min_length=1, max_length=500, description="Its name.")
+
+
+class SkillTool(BuiltinTool[SkillParams]):
+    """Loads a skill. Which there are differs by client, so the list of tools adds them to the description."""
+
+    name = "skill"
+    title = "Load skill"
+    display_name = "Skill"
+    aliases = ("activate_skill", "SkillTool", "Skill", "ActivateSkill")
+    description = "Load a skill (instructions for a kind of task) before such a task."
+    kind = Kind.READ
+    behaviour = READS
+    params_model = SkillParams
+    parameter_aliases: Mapping[str, str] = {"name": "skill"}
+
+    def __init__(self, folders: SkillFolders | None = None) -> None:
+        self._folders = folders or SkillFolders()
+
+    def get_description(self, params: SkillParams, context: ToolContext) -> str:
+        return f"Load the skill {brief(params.skill)}"
+
+    async def known(
+        self, workspace: Workspace, rights: Rights, relayed: Iterable[RelayedSkill], signal: AbortSignal
+    ) -> Skills:
+        """The skills that a client may load, which has this workspace and these rights."""
+        # Whoever is given folders of their own, or is a person elsewhere, gets nothing of the home.
+        with_home = not rights.roots and rights.scopes is None
+        skills = await run_blocking(signal, lambda: self._folders.find(workspace, with_home=with_home, signal=signal))
+        for skill in relayed:
+            skills.add(skill)
+        return skills
+
+    async def execute(self, params: SkillParams, context: ToolContext) -> ToolResult:
+        skills = await self.known(context.workspace, context.rights, context.relayed_skills, context.signal)
+        skill = skills.found.get(shortened_line(params.skill, MAX_NAME_CHARS))
+        if skill is None:
+            raise _unknown(params.skill, skills)
+        if isinstance(skill, RelayedSkill):
+            text = await skill.read()
+            if len(text) > MAX_SKILL_BYTES:
+                raise ToolError(
+                    ToolErrorType.FILE_TOO_LARGE,
+                    f"The skill {skill.name} was not loaded: its text has {len(text):,} characters, and at most "
+                    f"{MAX_SKILL_BYTES:,} are. Read the resource {brief(skill.uri)} in parts, or go on without it.",
+                )
+            files = "".join(f"\n- {brief(uri)}" for uri in skill.files[:MOST_NAMED])
+            where = f"It is {brief(skill.uri)}; its files are resources:{files or ' none.'}"
+            return ToolResult(f"{text}\n\n---\n{where}", return_display=f"Loaded the skill {skill.name}")
+        names, has_more = await run_blocking(context.signal, lambda: skill.files(context.signal))
+        where = f"The skill lies in {shown_whole_path(skill.folder)}. {_open_to(skill, context)}"
+        files = "".join(f"\n- {shown_whole_path(name)}" for name in names) or " none"
+        more = "\n- and more" if has_more else ""
+        return ToolResult(
+            f"{skill.text}\n\n---\n{where} Its other files:{files}{more}",
+            return_display=f"Loaded the skill {skill.name}",
+        )
+
+
+def _open_to(skill: Skill, context: ToolContext) -> str:
+    """Have the file tools of a client read the folder of a skill, and say whether they do."""
+    client, folder = context.client, skill.folder
+    if not is_inside(folder, context.workspace.roots):
+        if client.is_anonymous:
+            return "File tools do not read it: this client sends no session or token, so nothing is kept for it."
+        client.skill_folders = tuple(dict.fromkeys((*client.skill_folders, folder)))
+    return f"Read its files by their path, such as {shown_whole_path(os.path.join(folder, '...'))}."
+
+
+def _unknown(name: str, skills: Skills) -> ToolError:
+    near = difflib.get_close_matches(name, skills.found, n=3, cutoff=0.5)
+    known = [*near, *(each for each in skills.found if each not in near)]
+    more = f" and {len(known) - MOST_NAMED} more" if len(known) > MOST_NAMED else ""
+    said = f"There is no skill '{brief(name)}'. There are: {', '.join(known[:MOST_NAMED]) or 'none'}{more}."
+    return ToolError(ToolErrorType.INVALID_TOOL_PARAMS, " ".join([said, *skills.unused[:MOST_REASONS]]))
+
+
+def told_skills(skills: Skills) -> str:
+    """What the list of tools says of the skills: names with descriptions, as many as there is room for, then names."""
+    lines: list[str] = []
+    found = list(skills.found.values())
+    room = MAX_LIST_CHARS - len(" Skills:\nOthers: , and 10000 more; search_tools finds them.")
+    names_left = sum(len(skill.name) + 2 for skill in found)
+    for skill in found:
+        line = f"\n- {skill.name}: {skill.about[:MAX_ABOUT_CHARS]}"
+        if len(line) + names_left - len(skill.name) - 2 > room:
+            break
+        lines.append(line)
+        room, names_left = room - len(line), names_left - len(skill.name) - 2
+    rest = [skill.name for skill in found[len(lines) :]]
+    named = ", ".join(rest)
+    if len(named) > room:
+        kept = named[:room].rpartition(", ")[0]
+        count = len(rest) - (kept.count(", ") + 1 if kept else 0)
+        named = f"{kept}, and {count} more; search_tools finds them"
+    return " Skills:" + "".join(lines) + (f"\nOthers: {named}." if rest else "") if found else ""
+
+
+def with_skills(found: ToolResult, skills: Skills, query: str) -> ToolResult:
+    """What a search for tools has found, with the skills that have words of the query."""
+    words = {word for word in query.casefold().split() if len(word) > SHORT_CHARS}
+    texts = {name: f"{name} {skill.about}".casefold() for name, skill in skills.found.items()}
+    scores = {name: sum(word in text for word in words) for name, text in texts.items()}
+    best = sorted(filter(scores.__getitem__, scores), key=lambda name: -scores[name])[:MOST_FITTING]
+    if not best:
+        return found
+    lines = [f"{name}: {skills.found[name].about[:MAX_ABOUT_CHARS]}" for name in best]
+    text = "\n".join([str(found.llm_content), "Skills, which the tool skill loads:", *lines])
+    return replace(found, llm_content=text, structured={**(found.structured or {}), "skills": best})

@@ -1,0 +1,1 @@
+"""Skills: folders of instructions that a model loads when it needs them."""

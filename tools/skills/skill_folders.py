@@ -1,0 +1,234 @@
+"""Which skills there are: folders with a `SKILL.md`, in the workspace and in the home of the user.
+
+A skill of a workspace counts once a person has trusted its text as it is now, like the settings there; one of the home
+is the user's own. What cannot be used is told in a sentence each, to the model that asks for it and in the log.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tools.contract.errors import PathNotInWorkspaceError, ToolError, ToolErrorType
+from tools.contract.file_names_in_text import brief, sendable_name, shortened_line, shown_name, shown_whole_path
+from tools.contract.limits import AbortSignal
+from tools.files.find.walk import visible_kind
+from tools.files.ignore_files import refuse_hidden
+from tools.files.opener import PathKind
+from tools.files.workspace import Location, Workspace, contains
+
+PLACES = (".qwen/skills", ".gemini/skills", ".claude/skills", ".agents/skills")
+MAIN_FILE = "SKILL.md"
+MAX_SKILL_BYTES = 100_000  # of the text of one skill
+MOST_FOLDERS = 200  # folders of one place that are looked at
+MOST_ENTRIES = 1_000  # entries of a skill's folder that are looked at
+MOST_FILES = 100  # files of one skill that are named
+MAX_NAME_CHARS = 64
+MAX_ABOUT_CHARS = 1_000  # of what a skill says that it is for
+_FRONT_MATTER = re.compile(r"---[ \t]*\n(.*?)^---[ \t]*$\n?", re.DOTALL | re.MULTILINE)
+_KEY = re.compile(r"([A-Za-z_][\w-]*)[ \t]*:(?:[ \t]+(.*))?$")
+_BLOCK = re.compile(r"[|>][-+0-9]*(?:\s+#.*)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Skill:
+    """A skill in a folder."""
+
+    name: str
+    about: str  # what it is for
+    text: str
+    location: Location  # of its main file
+    workspace: Workspace  # by which it is opened
+
+    @property
+    def place(self) -> str:
+        return shown_whole_path(self.folder)
+
+    @property
+    def folder(self) -> str:
+        return os.path.dirname(self.location.path)
+
+    def files(self, signal: AbortSignal) -> tuple[list[str], bool]:
+        """The other files in its folder, below it, and whether there are more. Links are not followed. Blocking."""
+        found: list[str] = []
+        waiting, looked = [self.folder], 0
+        while waiting and looked < MOST_ENTRIES and len(found) <= MOST_FILES:
+            signal.raise_if_aborted()
+            folder = waiting.pop(0)
+            try:
+                with self.workspace.open_folder(folder) as opened:
+                    entries = sorted(opened.entries())
+            except (OSError, ToolError):
+                continue
+            looked += len(entries)
+            for name, kind in entries[:MOST_ENTRIES]:
+                path = os.path.join(folder, name)
+                if kind is PathKind.FOLDER:
+                    waiting.append(path)
+                elif kind is PathKind.FILE and path != self.location.path and len(found) <= MOST_FILES:
+                    found += [path[len(self.folder) + 1 :]] if visible_kind(self.workspace, path) else []
+        return found[:MOST_FILES], bool(waiting) or looked > MOST_ENTRIES or len(found) > MOST_FILES
+
+
+@dataclass(frozen=True, slots=True)
+class RelayedSkill:
+    """A skill of a server behind this one."""
+
+    name: str
+    about: str
+    uri: str
+    files: Sequence[str]  # URIs of its other files
+    read: Callable[[], Awaitable[str]]
+
+    @property
+    def place(self) -> str:
+        return brief(self.uri)
+
+
+@dataclass(slots=True)
+class Skills:
+    found: dict[str, Skill | RelayedSkill] = field(default_factory=dict[str, "Skill | RelayedSkill"])
+    unused: list[str] = field(default_factory=list[str])  # why others are not used, as sentences
+
+    def add(self, skill: Skill | RelayedSkill) -> None:
+        if (first := self.found.setdefault(skill.name, skill)) is not skill:
+            self.unused.append(f"{skill.place} is not used: the skill {first.place} has its name, {skill.name}.")
+
+
+@dataclass(frozen=True, slots=True)
+class SkillFolders:
+    """Where skills are looked for."""
+
+    home: str | None = None  # the user's, where it is known
+    # What is trusted: by folder, the files as they were seen, each with the SHA-256 of its content
+    trusted: Callable[[], Mapping[str, Mapping[str, str]]] = dict
+
+    def find(self, workspace: Workspace, *, with_home: bool, signal: AbortSignal | None = None) -> Skills:
+        """The skills for a client of a workspace, those of the workspace first. Blocking."""
+        skills, trusted = Skills(), self.trusted()
+        for root in workspace.roots:
+            known, untrusted = trusted.get(sendable_name(root), {}), 0
+            for name, data, skill in skills_below(workspace, root, skills.unused, signal):
+                if known.get(sendable_name(name)) == hashlib.sha256(data).hexdigest():
+                    skills.add(skill)
+                else:
+                    untrusted += 1
+            if untrusted:
+                skills.unused.append(
+                    f"{untrusted} {'skill' if untrusted == 1 else 'skills'} of the workspace {shown_whole_path(root)} "
+                    "wait for a person to look at them and to run there: coretools-mcp trust"
+                )
+        home = os.path.realpath(self.home) if with_home and self.home else ""
+        if home and home not in workspace.roots:
+            # Agent-ignore files are a project's; in a home nobody expects one.
+            own = Workspace([home], respect_agent_ignore=False, forbidden=workspace.forbidden)
+            for _, _, skill in skills_below(own, home, skills.unused, signal):
+                skills.add(skill)
+        return skills
+
+
+def skills_below(
+    workspace: Workspace, base: str, unused: list[str], signal: AbortSignal | None = None
+) -> Iterator[tuple[str, bytes, Skill]]:
+    """Each skill of a root, with the path of its main file below it and what that holds; adds why others are not used.
+
+    Blocking.
+    """
+    for place in PLACES:
+        try:
+            folder = workspace.locate(os.path.join(base, place))
+            with workspace.open_folder(folder.path) as opened:
+                names = sorted(opened.names())
+        except PathNotInWorkspaceError:
+            unused.append(f"'{place}' in {shown_whole_path(base)} is a link that leads out of it, so it is not used.")
+            continue
+        except (OSError, ToolError):
+            continue
+        if len(names) > MOST_FOLDERS:
+            unused.append(f"'{place}' has {len(names):,} entries; after {MOST_FOLDERS} no skill is looked for.")
+        for name in names[:MOST_FOLDERS]:
+            relative = f"{place}/{name}/{MAIN_FILE}"
+            try:
+                data, skill = _read(workspace, base, relative, signal or AbortSignal())
+            except PathNotInWorkspaceError:
+                unused.append(f"The skill '{shown_name(name)}' in {place} is a link that leads out, so it is not used.")
+            except ToolError as error:
+                if error.code is ToolErrorType.CANCELLED:
+                    raise
+                if error.code is not ToolErrorType.FILE_NOT_FOUND:
+                    unused.append(error.message)
+            except OSError:
+                continue
+            else:
+                yield relative, data, skill
+
+
+def _read(workspace: Workspace, base: str, relative: str, signal: AbortSignal) -> tuple[bytes, Skill]:
+    """A skill and the bytes of its main file; a `ToolError` says why it cannot be used."""
+    location = workspace.locate(os.path.join(base, *relative.split("/")))
+    refuse_hidden(workspace, location, "used as a skill")
+    place = os.path.dirname(os.path.dirname(os.path.join(base, *relative.split("/"))))
+    if (rule := workspace.rule_about_reading(location)) is not None:
+        raise ToolError(ToolErrorType.PATH_IGNORED, f"The skill '{relative}' is not used: {rule} forbids to read it.")
+    if contains(os.path.dirname(location.path), os.path.realpath(place)):
+        raise PathNotInWorkspaceError(location.spelled, (base,))  # a link to what is above it
+    with workspace.open_file(location) as opened:
+        if opened.info.st_size > MAX_SKILL_BYTES:
+            raise ToolError(
+                ToolErrorType.FILE_TOO_LARGE,
+                f"The skill '{relative}' is not used: its text has {opened.info.st_size:,} bytes, and at most "
+                f"{MAX_SKILL_BYTES:,} are loaded. Its author can move parts into files beside it.",
+            )
+        data = opened.whole(signal)
+    text = data.decode("utf-8-sig", "replace").replace("\r\n", "\n")
+    front = _FRONT_MATTER.match(text)
+    fields = front_matter(front[1]) if front else {}
+    about = " ".join(filter(None, (fields.get("description"), fields.get("when_to_use"))))
+    if front is None or not about:
+        raise ToolError(
+            ToolErrorType.READ_CONTENT_FAILURE,
+            f"The skill '{relative}' is not used: it does not begin with lines between --- that have a description.",
+        )
+    if fields.get("disable-model-invocation", "").lower() == "true":
+        raise ToolError(
+            ToolErrorType.EXECUTION_DENIED,
+            f"The skill '{relative}' is not used: it says itself that models do not load it.",
+        )
+    name = shortened_line(fields.get("name") or relative.split("/")[-2], MAX_NAME_CHARS)
+    about = shortened_line(about, MAX_ABOUT_CHARS)
+    return data, Skill(name, about, text[front.end() :].strip("\n"), location, workspace)
+
+
+def front_matter(text: str) -> dict[str, str]:
+    """The fields of a front matter, each as text on one line.
+
+    Of YAML this is what skills are written in: a value on the line of its key or on lines that are indented, plain, in
+    quotes, or as a block (`|` or `>`). What is nested is taken for text, and nobody asks for that.
+    """
+    fields: dict[str, list[str]] = {}
+    last: list[str] = []
+    for line in text.splitlines():
+        found = _KEY.match(line)
+        if found is not None:
+            last = fields[found[1].replace("when-to-use", "when_to_use")] = [(found[2] or "").strip()]
+        elif last and (not line.strip() or line[0] in " \t"):
+            last.append(line.strip())
+    return {key: _scalar(lines) for key, lines in fields.items()}
+
+
+def _scalar(lines: Sequence[str]) -> str:
+    if _BLOCK.fullmatch(lines[0]):
+        return " ".join(" ".join(lines[1:]).split())
+    text = " ".join(filter(None, lines))
+    if len(text) > 1 and text[0] == text[-1] == '"':
+        try:
+            return " ".join(str(json.loads(text)).split())
+        except ValueError:
+            return text[1:-1]
+    if len(text) > 1 and text[0] == text[-1] == "'":
+        return text[1:-1].replace("''", "'")
+    return re.split(r"(?:^|\s)#", text, maxsplit=1)[0].strip()
