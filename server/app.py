@@ -94,7 +94,7 @@ class App:
             undo=settings.undo.enabled,
             skills=skill_folders(report),
             code=lambda: self.commands.code(policy),
-            has_language_servers=self.commands.has_language_servers,
+            has_language_servers=lambda: self.commands.has_language_servers,
         )
         for tool in built_in if settings.tools.built_in else ():
             self.registry.register_tool(tool)

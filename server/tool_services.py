@@ -265,12 +265,9 @@ class Commands:
         configured = self._report.settings.lsp.for_tools()
         return ServerPrograms(os.environ.get("PATH", os.defpath), configured, trusted)
 
+    @cached_property
     def has_language_servers(self) -> bool:
         """Whether there is one for anything; looked at once."""
-        return self._has_language_servers
-
-    @cached_property
-    def _has_language_servers(self) -> bool:
         roots = self._report.settings.workspace.roots or (working_folder() or os.sep,)
         return sys.platform != "win32" and self.language_servers().are_any([*map(real_path, roots)])
 

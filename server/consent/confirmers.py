@@ -134,7 +134,12 @@ class ClientConfirmer:
                 'confirmation.whenUnavailable to "page" (the user then answers at the dashboard) or "client" (its own '
                 "approval dialog then decides)"
             )
-            why = f", and '{name}' is an agent framework, which has no dialog" if (name := _framework(ctx)) else ""
+            why = ""
+            if name := _framework(ctx):
+                why = (
+                    f", and it calls itself '{name}', as programs of agent frameworks do (a client with a dialog of "
+                    "its own should announce another name)"
+                )
             way_out = f"This client has announced no form elicitation{why}. The operator can set {setting}."
             return Unavailable(client_decides=False, way_out=way_out)
         if is_of_model and style == "simple":

@@ -371,8 +371,9 @@ def _our_entry(
         del given["timeout"]
         diagnostics.warn(path, f"{dotted((name, 'timeout'))} is not a time and is left out.")
     if _COUNTS_SECONDS.search(path):
-        given |= {key: _milliseconds(value) for key, value in given.items() if key == "timeout"}
-    elif not (client is not None and client.counts_milliseconds):
+        if "timeout" in given:
+            given["timeout"] = _milliseconds(given["timeout"])
+    elif "tool_timeout_sec" not in given and not (client is not None and client.counts_milliseconds):
         limit = given.get("timeout", LIKELY_SECONDS)
         if limit < LIKELY_SECONDS:
             given["timeout"] = _milliseconds(limit)

@@ -358,11 +358,11 @@ async def check_upstreams(app: App, found: Findings) -> None:
             stopped = not_approved(pool.catalog.standings(upstream.alias))
             more = f" ({stopped}: {COMMAND} --diff)" if stopped else ""
             text = f"connected in {took}, {count} {'tool' if count == 1 else 'tools'}{more}"
-            wait = app.live.report.settings.proxy.first_list_wait
             for kind, left_out in upstream.offer.left_out.items():
                 if left_out:
-                    text_of_list = f"left out, since not every client can read it: {', '.join(told(left_out))}"
-                    found.absent(f"{kind} listed by {upstream.alias}", text_of_list, "its maker can mend that")
+                    lost = f"left out, since not every client can read it: {', '.join(told(left_out))}"
+                    found.absent(f"{kind} listed by {upstream.alias}", lost, "report it to the author of the server")
+            wait = app.live.report.settings.proxy.first_list_wait
             late = (
                 f"the first list waits {wait / 1000:g} s for it; for a client that looks only once, raise "
                 "proxy.firstListWait in the settings (at most 60000)"

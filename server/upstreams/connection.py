@@ -146,8 +146,8 @@ def failure_of(error: BaseException) -> tuple[UpstreamState, str]:
         return UpstreamState.NEEDS_AUTHENTICATION, challenge.told
     if isinstance(error, RelayError):
         return UpstreamState.FAILED, why_failed(error)
-    logger.info("a connection to an upstream failed (%s)", type(error).__name__)
-    return UpstreamState.FAILED, "the connection failed, for a reason that is not known here"
+    logger.warning("a connection to an upstream failed (%s)", type(error).__name__)
+    return UpstreamState.FAILED, "the connection failed; the log names the error"
 
 
 def challenge_of(error: BaseException) -> Challenge | None:

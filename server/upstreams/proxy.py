@@ -85,8 +85,6 @@ _HANDSHAKE_METHODS = frozenset({"resources/subscribe", "resources/unsubscribe", 
 
 _TASK_METHODS = frozenset({"tasks/get", "tasks/update", "tasks/cancel"})
 
-_LISTS = {kind.method: kind for kind in (PROMPTS, RESOURCES, TEMPLATES)}
-
 _METHODS = (
     _HANDSHAKE_METHODS
     | _TASK_METHODS
@@ -289,7 +287,7 @@ class Proxy:
         await self.pool.wait_for_first_list()
         match method:
             case "resources/list" | "resources/templates/list" | "prompts/list":
-                await self.pool.before_list(_LISTS[method].capability)
+                await self.pool.before_list(method.partition("/")[0])
                 return await self._list(ctx, call_next)
             case "resources/read":
                 uri = as_mapping(ctx.params).get("uri")

@@ -172,8 +172,8 @@ class AuthorizationServerClient:
         if _PKCE not in (server.metadata.code_challenge_methods_supported or ()) and not self._oauth.assume_pkce:
             raise LoginError(
                 f"its authorization server {server.host} does not say that it supports PKCE with {_PKCE}, without "
-                "which a code could be used by whoever sees it. If it is known to support it, oauth.assumePkce: true "
-                "logs in with it"
+                "which a code could be used by whoever sees it. If you know that it does support it, set "
+                "oauth.assumePkce: true"
             )
 
     async def register(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,8 +41,9 @@ class SdkWriter:
 async def sdk_streams(
     command: str, arguments: list[str], environment: dict[str, str], folder: str | None
 ) -> AsyncGenerator[tuple[SdkReader, SdkWriter]]:
-    parameters = StdioServerParameters(
-        command=command, args=arguments, env=environment, cwd=folder, encoding_error_handler="replace"
-    )
-    async with stdio_client(parameters, errlog=sys.stderr) as (reading, writing):
-        yield SdkReader(reading), SdkWriter(writing)
+    with tempfile.TemporaryDirectory() if folder is None else nullcontext(folder) as place:
+        parameters = StdioServerParameters(
+            command=command, args=arguments, env=environment, cwd=place, encoding_error_handler="replace"
+        )
+        async with stdio_client(parameters, errlog=sys.stderr) as (reading, writing):
+            yield SdkReader(reading), SdkWriter(writing)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
@@ -90,7 +89,7 @@ def _child(
         # There is no broker.
         from server.upstreams.wire.sdk_stdio import sdk_streams  # noqa: PLC0415
 
-        return sdk_streams(entry.command or "", list(entry.args), environment, folder or tempfile.gettempdir())
+        return sdk_streams(entry.command or "", list(entry.args), environment, folder)
     from server.upstreams.wire.stdio import UpstreamProgram, stdio_streams  # noqa: PLC0415 - with the first upstream
 
     def streams(folder: str) -> AbstractAsyncContextManager[Any]:

@@ -41,7 +41,7 @@ async def test_a_framework_without_a_dialog_is_refused_and_every_other_client_as
     for name in FRAMEWORKS:
         for capabilities in (Json(), LINKS):
             refusal = await outcome(tmp_path, era, name, capabilities)
-            assert f"'{name}' is an agent framework, which has no dialog" in refusal
+            assert f"it calls itself '{name}'" in refusal
             assert "confirmation.whenUnavailable" in refusal
             assert "[execution_denied]" in refusal
         assert await outcome(tmp_path, era, name, FORMS) == "edited"
@@ -50,7 +50,7 @@ async def test_a_framework_without_a_dialog_is_refused_and_every_other_client_as
     chosen = {"whenUnavailable": "client"}
     assert await outcome(tmp_path, era, "mcp", {}, confirmation=chosen) == "edited"
     refusal = await outcome(tmp_path, era, "claude-code", {}, confirmation={"whenUnavailable": "deny"})
-    assert "is an agent framework" not in refusal
+    assert "calls itself" not in refusal
 
 
 def test_the_names_stand_in_the_page_on_permissions() -> None:
