@@ -213,11 +213,11 @@ def _ends(schema: _Schema) -> bool:
             waiting += (fields[each] for each in ("not", "if", "then", "else") if each in fields)
             waiting += (each for name in ("allOf", "anyOf", "oneOf") for each in fields.get(name, ()))
             waiting += (each for name in ("dependentSchemas", "dependencies") for each in fields.get(name, {}).values())
-    length: dict[str, int] = {}
+    length = {"": 0}
     with suppress(CycleError):
         for each in TopologicalSorter(applied).static_order():
             length[each] = 1 + max((length[other] for other in applied[each]), default=0)
-        return max(length.values(), default=0) <= MOST_REFERRED
+        return max(length.values()) <= MOST_REFERRED
     return False
 
 
@@ -283,24 +283,18 @@ def _if(schema: Any, check: Callable[[Any, _Schema], bool]) -> Any:
     return core_schema.with_info_after_validator_function(checked, schema)
 
 
-def _is_uri(text: str, _: _Schema) -> bool:
-    with suppress(ValueError):
-        return bool(Url(text))
-    return False
+def _read_by(read: Callable[[str], Any]) -> Callable[[str, _Schema], bool]:
+    def check(text: str, _: _Schema) -> bool:
+        with suppress(ValueError):
+            return read(text) is not None
+        return False
+
+    return check
 
 
-def _is_base64(text: str, _: _Schema) -> bool:
+def _bytes_of(text: str) -> bytes:
     compact = "".join(text.split())
-    with suppress(ValueError):
-        a2b_base64(compact + "=" * (-len(compact) % 4), strict_mode=True)
-        return True
-    return False
-
-
-def _is_time(text: str, _: _Schema) -> bool:
-    with suppress(ValueError):
-        return _TIME.fullmatch(text) is not None and bool(datetime.fromisoformat(text))
-    return False
+    return a2b_base64(compact + "=" * (-len(compact) % 4), strict_mode=True)
 
 
 def _is_expression(text: str, schema: _Schema) -> bool:
@@ -334,9 +328,9 @@ def _leads_to_schema(reference: str, schema: _Schema) -> bool:
 
 
 _FORMATS: Mapping[str, Callable[[str, _Schema], bool]] = {
-    "byte": _is_base64,
-    "uri": _is_uri,
-    "date-time": _is_time,
+    "byte": _read_by(_bytes_of),
+    "uri": _read_by(Url),
+    "date-time": _read_by(lambda text: _TIME.fullmatch(text) and datetime.fromisoformat(text)),
     "regex": _is_expression,
     "schema-reference": _leads_to_schema,
 }

@@ -18,13 +18,7 @@ MOST_SAID = 1_000  # characters of a failure that are looked at
 _UNKNOWN = re.compile(
     r"unknown|unrecogni[sz]ed|no such|no tool|not (be )?(found|available|registered|exist)|n't exist", re.IGNORECASE
 )
-_BLOCKS = {
-    "text": "TextContent",
-    "image": "ImageContent",
-    "audio": "AudioContent",
-    "resource_link": "ResourceLink",
-    "resource": "EmbeddedResource",
-}
+_BLOCKS = {"text": "TextContent", "image": "ImageContent", "audio": "AudioContent", "resource_link": "ResourceLink"}
 
 
 class NoAnswerError(RelayError):
@@ -75,13 +69,14 @@ def _readable_block(block: Any) -> Json:
     from server.upstreams.session.item_schemas import UnfitError, fitted  # noqa: PLC0415 - with the first list
 
     fields = _without_nulls(block)
+    name = _BLOCKS.get(str(fields.get("type")), "EmbeddedResource")
     try:
-        if fields.get("type") == "resource":
+        if name == "EmbeddedResource":
             resource = _without_nulls(fields.get("resource"))
             kind = "TextResourceContents" if isinstance(resource.get("text"), str) else "BlobResourceContents"
             fields["resource"] = fitted(kind, resource)[0]
-        return fitted(_BLOCKS.get(str(fields.get("type")), ""), fields)[0]
-    except (UnfitError, KeyError):
+        return fitted(name, fields)[0]
+    except UnfitError:
         return _as_text(block)
 
 
