@@ -1,4 +1,4 @@
-"""Cut the schemas of the protocol to what items of lists need, and write them where the server reads them.
+"""Cut the schemas of the protocol to items of lists and blocks of content, and write them where the server reads them.
 
 python docs/item_schemas.py FOLDER      has the specification's schema of each revision, as REVISION.json
 
@@ -16,6 +16,7 @@ from typing import Any, cast
 
 TARGET = Path(__file__).resolve().parent.parent / "server/upstreams/session/item_schemas.json"
 ITEMS = ("Tool", "Prompt", "Resource", "ResourceTemplate")
+BLOCKS = ("TextContent", "ImageContent", "AudioContent", "ResourceLink", "EmbeddedResource")  # of results, in the newer
 BY_NAME = frozenset({"properties", "$defs", "definitions"})  # what stands in these are names, and no keywords
 
 
@@ -43,7 +44,8 @@ def references(node: Any) -> set[str]:
 
 def cut(schema: dict[str, Any]) -> dict[str, Any]:
     """The definitions that are reached from those of items."""
-    known, found, wanted = schema.get("$defs") or schema["definitions"], dict[str, Any](), list[str](ITEMS)
+    known, found = schema.get("$defs") or schema["definitions"], dict[str, Any]()
+    wanted = [name for name in (*ITEMS, *BLOCKS) if name in known]
     while wanted:
         if (name := wanted.pop()) not in found:
             found[name] = without_descriptions(known[name])

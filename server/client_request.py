@@ -134,7 +134,8 @@ class Exchange:
         if not (_is_number(progress) and (total is None or _is_number(total)) and isinstance(message, str | None)):
             return  # no client could read it
         if (token := self.progress_token) is not None:
-            await self.notify("notifications/progress", {**params, "progressToken": token})
+            known = {name: value for name, value in params.items() if value is not None}
+            await self.notify("notifications/progress", {**known, "progressToken": token})
 
     async def log(self, params: Json) -> None:
         """Pass a log message on; in the revision without a handshake, where it is wanted."""

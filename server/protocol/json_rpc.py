@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from pydantic_core import from_json, to_json
@@ -28,6 +29,8 @@ Json = dict[str, Any]
 RequestId = str | int
 AnyId = RequestId | float  # a fraction is not an id that one should use, but a request with one is answered too
 MOST_TOGETHER = 128  # messages of an array of a client that are taken
+MOST_DEEP = 150  # values within each other in a field of an item of an upstream; parsers take 200 in a message
+MOST_MENDED = 8 << 20  # characters of a message of an upstream that is mended, which takes longer than to read it
 _PARTS = 4  # of a request with parameters: what it is, its id, its method and these. Every other message has less.
 
 ID_IS_TAKEN = (
@@ -83,8 +86,9 @@ def read_message(line: bytes | str, *, is_of_client: bool = False) -> Message:
         fields: Any = from_json(line, allow_inf_nan=False)
         is_strict = True
     except ValueError:
+        line = line if is_of_client or len(line) > MOST_MENDED else _mended(line)
         fields = from_json(line)  # with `NaN`, which many write
-        is_strict = False
+        is_strict = not is_of_client
     if isinstance(fields, dict):
         known = cast("Json", fields)
         if is_strict and (usual := _usual(known)) is not None:
@@ -101,6 +105,30 @@ def read_message(line: bytes | str, *, is_of_client: bool = False) -> Message:
     from mcp_types import jsonrpc_message_adapter  # noqa: PLC0415 - few messages are of another form
 
     return of_sdk(jsonrpc_message_adapter.validate_json(line, by_name=False))
+
+
+def _mended(line: bytes | str) -> str:
+    """JSON of an upstream as other parsers take it, too, so that one item does not cost a list.
+
+    Half of a character becomes U+FFFD, and a field of an item in a list null if it is nested too deeply.
+    """
+    try:
+        parsed: Any = json.loads(line)
+        for listed in as_mapping(as_mapping(parsed).get("result")).values():
+            for item in cast("list[Any]", listed) if isinstance(listed, list) else ():
+                as_mapping(item).update({name: None for name, value in as_mapping(item).items() if _is_deep(value)})
+        text = json.dumps(parsed, ensure_ascii=False)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _is_deep(value: Any) -> bool:
+    level: list[Any] = [value]
+    for _ in range(MOST_DEEP):
+        found = [[*as_mapping(each).values()] if isinstance(each, dict) else each for each in level]
+        level = list(chain.from_iterable(cast("list[Any]", each) for each in found if isinstance(each, list)))
+    return bool(level)
 
 
 def read_batch(line: bytes) -> list[Message]:

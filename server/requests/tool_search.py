@@ -33,6 +33,7 @@ from tools.contract.errors import ToolError, ToolErrorType, ToolNotRegisteredErr
 from tools.contract.parameters import about_unknown, coerce, object_schema
 from tools.contract.results import ToolResult
 from tools.contract.threads import THREADS
+from tools.discovery.json_values import UnreadableError, require_sendable
 from tools.permissions.policy import PermissionPolicy
 from tools.permissions.rights import ALL_RIGHTS, Rights
 
@@ -270,6 +271,12 @@ class ToolSearch:
             )
         if not isinstance(arguments, dict | None):
             raise _refusal(f"The arguments for '{_shown(name)}' have to be an object, so nothing was called.")
+        try:
+            require_sendable(arguments if isinstance(given.get("arguments"), str) else None)
+        except UnreadableError as error:
+            raise _refusal(
+                f"The arguments for '{_shown(name)}' cannot be sent, so nothing was called: {error}."
+            ) from None
         known = object_schema({"name": {}, "arguments": {}})
         if problem := about_unknown(CALL, given, known, {}, REMARKS, is_refused=True):
             raise _refusal(f"Nothing was called: {problem} What is for the tool itself belongs into 'arguments'.")

@@ -280,7 +280,7 @@ class Relay:
             f"{upstream.reach} {tool.version}",
         )
         try:
-            result = readable_result(await self._send(upstream, request, exchange))
+            result = readable_result(await self._send(upstream, request, exchange), is_modern=exchange.is_modern)
         except (RelayError, TimeoutError) as error:
             if isinstance(error, UpstreamError):
                 context.protocol_errors.append(error.error)

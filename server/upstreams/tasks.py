@@ -116,7 +116,7 @@ def _result_of(task: Json) -> Json:
     result = as_mapping(task.get("result"))
     if result.get("resultType", "complete") != "complete":
         raise UnusableAnswerError("the result of its task is not that of a tool")
-    return readable_result(result)
+    return readable_result(result, is_modern=True)  # for others, this is the result of their call
 
 
 def _milliseconds(told: Any) -> float | None:

@@ -238,6 +238,7 @@ class Upstream(Server[Any]):
         token = params["_meta"]["progressToken"]
         for step in range(1, arguments["steps"] + 1):
             told = {"progressToken": token, "progress": step, "total": 9, "message": f"step {step}", "x-step": step}
+            told["x-none"] = None  # stands for nothing
             await ctx.session._request_outbound.notify("notifications/progress", told)
             await anyio.sleep(arguments.get("pause", 0))
         return text_of("done")

@@ -136,6 +136,22 @@ def test_an_item_goes_where_what_has_to_be_there_is_wrong(name: str, item: Json)
 
 
 @pytest.mark.requirement("proxy.items")
+@pytest.mark.requirement("proxy.items.told")
+def test_all_that_is_wrong_goes_at_once_and_is_told_in_a_few_words() -> None:
+    icons = [dict(ICON), {"src": 1}, *([ICON, {**ICON, "theme": 5}] * 45), *([{"src": 2}] * 40)]
+    kept, told = fitted("Tool", {"name": "t", "inputSchema": {"type": "object"}, "icons": icons})
+    assert kept["icons"] == [ICON, *([ICON, {key: ICON[key] for key in ("src", "mimeType", "sizes")}] * 45)]
+    assert told == (*(f"icons.{at}" for at in ("1.src", "3.theme", "5.theme", "7.theme", "9.theme")), "81 more places")
+
+
+@pytest.mark.requirement("proxy.items")
+def test_an_item_that_is_too_large_to_be_looked_at_goes() -> None:
+    item = {"name": "t", "inputSchema": {"type": "object"}, "icons": [ICON] * 20_000}
+    with pytest.raises(UnfitError, match="values"):
+        fitted("Tool", item, json.dumps(item).encode())
+
+
+@pytest.mark.requirement("proxy.items")
 @each_of("alias", ["a", "a_b", "9p", "-x_y", "Files-2"])
 def test_a_resource_with_the_alias_before_it_is_one_that_can_be_listed(alias: str) -> None:
     for uri in ("memo://a", "file:///a_b.c", "ui://a/b"):
@@ -147,6 +163,11 @@ def test_a_resource_with_the_alias_before_it_is_one_that_can_be_listed(alias: st
 
 def tool(output: Any) -> Json:
     return {"name": "t", "inputSchema": {"type": "object"}, "outputSchema": output}
+
+
+def chain(length: int) -> Json:
+    following = {str(number): {"$ref": f"#/$defs/{number + 1}"} for number in range(length)}
+    return {"$ref": "#/$defs/0", "$defs": {**following, str(length): {}}}
 
 
 def having(schema: Any, **more: Any) -> Json:
@@ -176,9 +197,35 @@ def having(schema: Any, **more: Any) -> Json:
         *(having({"enum": []}), having({"allOf": {}}), having({"maxLength": "3"}), having({"items": [{}]})),
         *(
             having({"pattern": each})
-            for each in ("[", "(?i)a", r"\Z", r"\-", "^{.*}$", "a++", "(?P<n>a)", "a" * 20_000)
+            for each in (
+                *(
+                    "[",
+                    "(?i)a",
+                    r"\Z",
+                    r"\-",
+                    "^{.*}$",
+                    "a++",
+                    "(?P<n>a)",
+                    r"(?<=a)b",
+                    r"(a)\1",
+                    "[z-a]",
+                    "[^]",
+                    "a{3,2}",
+                ),
+                *("(?=a)*", ")", "(" * 30 + ")" * 30, r"[\d-z]", r"[\ud800\udc00-\ud800\udfff]"),
+                *("a" * 20_000, "[^a]" * 40 + "{", "[" * 4_000, "(a" * 2_000, "[a-" + "a-" * 2_000),
+            )
         ),
         having({"patternProperties": {"*": {}}}),
+        *(
+            having({"$ref": each}, x={"y": {}})
+            for each in ("#/x/y", "#/properties/%61", "#a", "#/properties", "##", "")
+        ),
+        *({"type": "object", **each} for each in ({"$ref": "#"}, {"allOf": [{"not": {"$ref": "#"}}]}, chain(2_000))),
+        {"type": "object", "$ref": "#/$defs/0", "$defs": {"0": {"$ref": "#/$defs/1"}, "1": {"$ref": "#/$defs/0"}}},
+        *(having({"x-more": {"deep": [{name: "a"}]}}) for name in ("$id", "$anchor", "$dynamicAnchor")),
+        *(having({"type": "string", name: each}) for name, each in (("nullable", False), ("formatMinimum", "1"))),
+        {"type": "object", "properties": {str(number): {} for number in range(5_000)}},
     ],
 )
 def test_an_output_schema_that_some_client_cannot_compile_goes_and_its_tool_stays(output: Any) -> None:
@@ -192,11 +239,22 @@ def test_an_output_schema_that_some_client_cannot_compile_goes_and_its_tool_stay
     "output",
     [
         having({"$ref": "#/$defs/A"}, **{"$defs": {"A": having({"$ref": "#"})}}),
-        having({"$ref": "#/x/y"}, x={"y": {"type": "string"}}),
+        having({"anyOf": [{"type": "string"}, {"$ref": "#/properties/a/anyOf/0"}]}),
+        {"type": "object", **chain(20), "properties": {"$id": {"type": "string"}, "default": {"default": None}}},
+        having(
+            {"oneOf": [{"$ref": "#/$defs/A"}], "discriminator": {"propertyName": "k"}},
+            **{"$defs": {"A": having({"$ref": "#/$defs/A"})}},
+        ),
         having({"items": [{}]}, **{"$schema": "http://json-schema.org/draft-07/schema#"}),
         *(
             having({"pattern": each})
-            for each in (r"^[\w\-.]+@x$", r"^\+?\d{3,}(?:a|b)*?$", r"https?:\/\/", r"(a)\1(?<=a)b")
+            for each in (
+                r"^[\w\-.]+@x$",
+                r"^\+?\d{3,}(?:a|b)*?$",
+                r"https?:\/\/",
+                r"(?!a)(?=b)\u0041[\x41-\x5a-]$",
+                "[a-zA-Z0-9-_]",
+            )
         ),
         having({"type": ["string", "null"], "nullable": True, "format": "unheard-of", "x-more": 5}),
     ],

@@ -74,3 +74,21 @@ def test_what_is_no_message_is_refused(line: str) -> None:
 )
 def test_what_is_written_is_read_as_the_same(message: Request | Notification | Response | Failure) -> None:
     assert read_message(json.dumps(fields_of(message))) == message
+
+
+def nested(levels: int) -> str:
+    return '{"a":' * levels + "1" + "}" * levels
+
+
+@pytest.mark.requirement("json-rpc.read")
+def test_half_a_character_or_a_deep_item_of_an_upstream_costs_no_other_item() -> None:
+    items = f'{{"name":"a\\ud83d","b":"\\ud83d\\ude00"}},{{"name":"c","d":{nested(600)},"e":1}},5'
+    line = f'{{"jsonrpc":"2.0","id":1,"result":{{"tools":[{items}]}}}}'
+    kept = [{"name": "a\ufffd", "b": "\U0001f600"}, {"name": "c", "d": None, "e": 1}, 5]
+    assert read_message(line) == Response(1, {"tools": kept})
+    assert read_message(line.encode()) == Response(1, {"tools": kept})
+    with pytest.raises(ValueError, match=r"."):
+        read_message(line, is_of_client=True)
+    for other in (nested(600), nested(100_000)):
+        with pytest.raises(ValueError, match=r"."):
+            read_message(f'{{"jsonrpc":"2.0","id":1,"result":{{"content":[],"x":{other}}}}}')

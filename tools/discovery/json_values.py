@@ -48,7 +48,7 @@ def require_sendable(value: Any) -> None:
             elif isinstance(each, list):
                 below += cast("list[Any]", each)
             elif isinstance(each, float) and not math.isfinite(each):
-                raise UnreadableError("it has a number that is too large")
+                raise UnreadableError("it has NaN" if math.isnan(each) else "it has a number that is too large")
             elif isinstance(each, str):
                 try:
                     each.encode()

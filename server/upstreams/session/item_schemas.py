@@ -10,33 +10,54 @@ from __future__ import annotations
 
 import json
 import re
-import warnings
-from collections.abc import Callable, Mapping, Sequence
+from binascii import a2b_base64
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any, cast
 
-from pydantic_core import SchemaValidator, Url, ValidationError, core_schema
+from pydantic_core import SchemaValidator, Url, ValidationError, core_schema, to_json
 
-from server.protocol.json_rpc import Json
-from tools.discovery.declarations import schema_at
+from server.protocol.json_rpc import Json, as_mapping
+from tools.discovery.declarations import BY_NAME, IN_LIST, SINGLE, schema_at
 
 STRICTEST = "2025-11-25"  # the revision whose schemas ask all that those of others ask
+MOST_VALUES = 20_000  # of one item: to look at more would hold up everything else for too long (ours)
+MOST_PARTS = 4_000  # values in an output schema, for the same reason (ours)
 MOST_WRONG = 100  # places of one item that go before all of it goes (ours)
-MOST_PATTERN_CHARS = 10_000  # of one schema that are compiled; expressions that are longer take too long (ours)
+MOST_ROUNDS = 5  # of looking at one item, of which all that is wrong goes at once: something may be hidden by it (ours)
+MOST_NAMED = 5  # places of one item that people are told of (ours)
+MOST_PATTERN_CHARS = 5_000  # of one schema that are looked at (ours)
+MOST_GROUPS = 20  # of an expression that are within each other, since compilers recurse (ours)
+MOST_REFERRED = 30  # references that lead to each other for one value, since clients recurse (ours)
+MOST_APPLIED = 10_000  # schemas that are looked at for such references (ours)
 
 _WAY = "|"  # in places of errors, for each choice that there was
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
-_ESCAPED = r"c[A-Za-z]|x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|[dDwWsSfnrtv^$\\.*+?()\[\]{}|/"
-_ECMASCRIPT = re.compile(
-    rf"(?:[^\\\[\](){{}}*+?]|\\(?:{_ESCAPED}bB1-9]|0(?!\d))|\[\^?(?:[^\\\]]|\\(?:{_ESCAPED}b-]|0(?!\d)))*\]"
-    r"|\((?:\?(?:[:=!]|<[=!])|(?!\?))|\)|(?:[*+?]|\{\d+(?:,\d*)?\})\??(?![*+?{]))*"
+
+_CODE = r"\\(?:x[0-9A-Fa-f]{2}|u(?![dD][89A-Fa-f])[0-9A-Fa-f]{4})"
+_SIGN = rf"{_CODE}|\\(?:0(?![0-9])|[dDwWsSfnrtv^$\\.*+?()\[\]{{}}|/])"
+_END = rf"(?:{_CODE}|[^\\\]-])"
+_RANGE = re.compile(rf"({_END})-({_END})")
+_TOKEN = re.compile(
+    r"(?P<opening>\((?:\?[:=!]|(?!\?)))|(?P<closing>\))|(?P<mark>[|^$]|\\[bB])"
+    r"|(?P<repetition>(?:[*+?]|\{(?P<least>[0-9]{1,4})(?:,(?P<most>[0-9]{1,4})?)?\})\??)"
+    rf"|\[\^?+(?!\])-?+(?P<set>(?:{_END}-{_END}-?|{_SIGN}|\\[b-]|[^\\\]-])*+)-?\]"
+    rf"|{_SIGN}|[^\\\[\](){{}}*+?|^$]"
 )
-"""Of the regular expressions of Python those that are some in ECMAScript, too."""
+"""A part of an expression that Python and ECMAScript read in the same way, both with and without its `u` flag."""
+
+_IDENTITY = re.compile(rb'"\$(?:id|anchor|dynamicAnchor)":"')  # of a schema, for clients wherever it stands
+_POINTER = re.compile(
+    rf"#(?:/(?:{'|'.join(map(re.escape, sorted(BY_NAME)))})/[A-Za-z0-9_$.+-]+"
+    rf"|/(?:{'|'.join(sorted(IN_LIST))})/(?:0|[1-9][0-9]{{0,3}})|/(?:{'|'.join(sorted(SINGLE))}))*+"
+)
+"""A reference by places of schemas, which are all checked, with names that are written in one way only."""
 
 
 class UnfitError(ValueError):
@@ -48,7 +69,7 @@ class _Schema:
     """A schema that is checked as a value: what else than itself decides whether it can be compiled."""
 
     root: Json
-    references: set[str] = field(default_factory=set[str])  # that were followed
+    references: set[str] = field(default_factory=set[str])
     pattern_chars: int = 0
 
 
@@ -69,77 +90,76 @@ def _validators() -> dict[str, SchemaValidator]:
     return found
 
 
-def fitted(name: str, item: Json) -> tuple[Json, tuple[str, ...]]:
+def fitted(name: str, item: Json, encoded: bytes = b"") -> tuple[Json, tuple[str, ...]]:
     """An item of a list without what does not fit, and where that was.
 
     Args:
         name: What the specification calls such an item, such as `Tool`.
         item: The very same comes back if all of it fits.
+        encoded: The item as JSON, where its values are to be counted.
 
     Raises:
         UnfitError: What does not fit has to be there.
     """
-    dropped: list[str] = []
+    # Each value but the first follows one of these. Those in texts count too, which does no harm.
+    if encoded.count(b",") + encoded.count(b"[") + encoded.count(b"{") > MOST_VALUES:
+        raise UnfitError(f"it has more than {MOST_VALUES:,} values")
+    dropped: dict[str, None] = {}
     if name == "Tool" and "outputSchema" in item:
         if problem := _why_not_compiled(item["outputSchema"]):
-            dropped.append(f"outputSchema ({problem})")
-            item = _changed(item, ["outputSchema"])
+            dropped[f"outputSchema ({problem})"] = None
+            item = {key: value for key, value in item.items() if key != "outputSchema"}
         elif for_handshake(item) is not item:
-            dropped.append(f"outputSchema (for clients of revisions up to {STRICTEST})")
-    kept = for_handshake(item)
-    while places := _wrong_places(name, kept):
-        for place, is_named, what in places:
-            value: Any = kept
-            for step in place:
-                value = value[step]
-            # A name of an argument stays, though nothing is known of what it takes.
-            stand_in: Json | None = ({"not": {}} if value is False else {}) if is_named else None
-            item, kept = _changed(item, place, stand_in), _changed(kept, place, stand_in)
-            if not (is_named and isinstance(value, bool)):
-                dropped.append(what)
-        if len(dropped) > MOST_WRONG:
-            raise UnfitError(f"{len(dropped)} places")
-    return item, tuple(dropped)
+            dropped[f"outputSchema (for clients of revisions up to {STRICTEST})"] = None
+    for _ in range(MOST_ROUNDS):
+        if not (wrong := _wrong_places(name, for_handshake(item))):
+            more = [f"{len(dropped) - MOST_NAMED} more places"] if len(dropped) > MOST_NAMED else []
+            return item, (*[*dropped][:MOST_NAMED], *more)
+        copies: dict[tuple[int | str, ...], Any] = {(): item.copy()}
+        for place in sorted(wrong, reverse=True):  # from the end of a list, so that places stay where they are
+            for end in range(1, len(place)):
+                if place[:end] not in copies:
+                    within, step = copies[place[: end - 1]], place[end - 1]
+                    copies[place[:end]] = within[step] = within[step].copy()
+            within, step = copies[place[:-1]], place[-1]
+            if wrong[place][0]:  # a name of an argument stays, though nothing is known of what it takes
+                if isinstance(within[step], bool):
+                    del wrong[place]
+                within[step] = {"not": {}} if within[step] is False else {}
+            else:
+                del within[step]
+        item = copies[()]
+        dropped.update(dict.fromkeys(what for _, what in wrong.values()))
+    raise UnfitError("too much of it is wrong")
 
 
 def for_handshake(tool: Json) -> Json:
     """A tool as clients of revisions before 2026-07-28 can read it."""
     if "outputSchema" not in tool or _validators()["output"].isinstance_python(tool["outputSchema"]):
         return tool
-    return _changed(tool, ["outputSchema"])
+    return {key: value for key, value in tool.items() if key != "outputSchema"}
 
 
-def _changed(value: Any, place: Sequence[int | str], stand_in: Any = None) -> Any:
-    """A copy of a value without what is at a place in it, or with something else there."""
-    step, *rest = place
-    copied = value.copy()
-    if rest or stand_in is not None:
-        copied[step] = _changed(value[step], rest, stand_in) if rest else stand_in
-    else:
-        del copied[step]
-    return copied
-
-
-def _wrong_places(name: str, item: Json) -> list[tuple[Sequence[int | str], bool, str]]:
-    """What may go of an item and has to: where it is, whether it is under a name of no meaning, and what was wrong."""
+def _wrong_places(name: str, item: Json) -> dict[tuple[int | str, ...], tuple[bool, str]]:
+    """What has to go of an item and may, by its place: whether it has a name of no meaning, and what is wrong."""
+    found: dict[tuple[int | str, ...], tuple[bool, str]] = {}
     try:
         _validators()[name].validate_python(item)
     except ValidationError as error:
         if error.error_count() > MOST_WRONG:
             raise UnfitError(f"{error.error_count()} places") from None
-        found: dict[Sequence[int | str], tuple[bool, str]] = {}
         for each in error.errors(include_url=False, include_context=False, include_input=False):
             what = ".".join(map(str, each["loc"]))
             place, is_named = _optional(each["loc"], _data()["revisions"][STRICTEST], name)
             if not place:
                 raise UnfitError(what) from None
             found.setdefault(place, (is_named, what))
-        within = (place for place in found if any(place[:end] in found for end in range(1, len(place))))
-        return [(place, *found[place]) for place in sorted(found.keys() - {*within}, key=str)]
-    return []
+    return {
+        place: told for place, told in found.items() if not any(place[:end] in found for end in range(1, len(place)))
+    }
 
 
-def _optional(place: Sequence[int | str], definitions: Json, name: str) -> tuple[Sequence[int | str], bool]:
+def _optional(place: tuple[int | str, ...], definitions: Json, name: str) -> tuple[tuple[int | str, ...], bool]:
     """The innermost thing around a place that need not be there, and whether its name is one of no meaning."""
     schema, end, is_named = definitions[name], 0, False
     for at, step in enumerate(place, 1):
@@ -165,13 +185,40 @@ def _why_not_compiled(schema: Any) -> str:
     if not isinstance(schema, dict):
         return "it is no object"
     root = cast("Json", schema)
-    name = "TupleSchema" if "draft-0" in str(root.get("$schema")) else "Schema"
+    encoded = to_json(root)
+    if encoded.count(b",") + encoded.count(b"{") > MOST_PARTS:
+        return f"it has more than {MOST_PARTS:,} parts"
+    if _IDENTITY.search(encoded):
+        return "a schema in it has a name of its own"
+    name, context = "TupleSchema" if "draft-0" in str(root.get("$schema")) else "Schema", _Schema(root)
     try:
-        _validators()[name].validate_python(root, context=_Schema(root))
+        _validators()[name].validate_python(root, context=context)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         return ".".join(str(step) for step in first["loc"] if step != _WAY) or "as a whole"
-    return ""
+    return "" if _ends(context) else "references in it lead to each other without an end, or on and on"
+
+
+def _ends(schema: _Schema) -> bool:
+    """Whether what references of a schema lead to can be held against a value in some steps."""
+    applied: dict[str, list[str]] = {}  # by each reference, those that hold for the same value
+    steps = 0
+    for reference in schema.references:
+        found, waiting = applied.setdefault(reference, []), [schema_at(schema.root, reference[1:])]
+        while waiting:
+            if (steps := steps + 1) > MOST_APPLIED:
+                return False
+            fields = as_mapping(waiting.pop())
+            found += [fields["$ref"]] if "$ref" in fields else []
+            waiting += (fields[each] for each in ("not", "if", "then", "else") if each in fields)
+            waiting += (each for name in ("allOf", "anyOf", "oneOf") for each in fields.get(name, ()))
+            waiting += (each for name in ("dependentSchemas", "dependencies") for each in fields.get(name, {}).values())
+    length = {"": 0}
+    with suppress(CycleError):
+        for each in TopologicalSorter(applied).static_order():
+            length[each] = 1 + max((length[other] for other in applied[each]), default=0)
+        return max(length.values()) <= MOST_REFERRED
+    return False
 
 
 def _validator(schema: Json, definitions: Json) -> SchemaValidator:
@@ -207,7 +254,7 @@ def _core(schema: Any) -> Any:
             )
         case "array":
             items = core_schema.list_schema(
-                _core(schema.get("items", True)), min_length=schema.get("minItems"), fail_fast=True, strict=True
+                _core(schema.get("items", True)), min_length=schema.get("minItems"), strict=True
             )
             return _if(items, lambda each, _: len(set(each)) == len(each)) if "uniqueItems" in schema else items
         case "object" if "properties" in schema:
@@ -236,42 +283,54 @@ def _if(schema: Any, check: Callable[[Any, _Schema], bool]) -> Any:
     return core_schema.with_info_after_validator_function(checked, schema)
 
 
-def _is_uri(text: str, _: _Schema) -> bool:
-    with suppress(ValueError):
-        return bool(Url(text))
-    return False
+def _read_by(read: Callable[[str], Any]) -> Callable[[str, _Schema], bool]:
+    def check(text: str, _: _Schema) -> bool:
+        with suppress(ValueError):
+            return read(text) is not None
+        return False
+
+    return check
 
 
-def _is_time(text: str, _: _Schema) -> bool:
-    with suppress(ValueError):
-        return _TIME.fullmatch(text) is not None and bool(datetime.fromisoformat(text))
-    return False
+def _bytes_of(text: str) -> bytes:
+    compact = "".join(text.split())
+    return a2b_base64(compact + "=" * (-len(compact) % 4), strict_mode=True)
 
 
 def _is_expression(text: str, schema: _Schema) -> bool:
-    """Whether it is a regular expression in Python and in ECMAScript."""
+    """Whether it is a regular expression in Python and in ECMAScript: told in one pass; compilers may take long."""
     schema.pattern_chars += len(text)
-    if schema.pattern_chars > MOST_PATTERN_CHARS or _ECMASCRIPT.fullmatch(text) is None:
-        return False
-    with warnings.catch_warnings(), suppress(re.error, RecursionError, OverflowError):
-        warnings.simplefilter("ignore")
-        return bool(re.compile(text))
-    return False
+    at, groups, can_repeat = 0, list[str](), False
+    while at < len(text):
+        token = _TOKEN.match(text, at)
+        if token is None or len(groups) > MOST_GROUPS or schema.pattern_chars > MOST_PATTERN_CHARS:
+            return False
+        at, kind = token.end(), token.lastgroup
+        if kind == "opening":
+            groups.append(token[0])
+        if (kind == "closing" and not groups) or (kind == "repetition" and not can_repeat):
+            return False
+        if int(token["least"] or 0) > int(token["most"] or token["least"] or 0):
+            return False
+        if any(_character(first) > _character(last) for first, last in _RANGE.findall(token["set"] or "")):
+            return False
+        can_repeat = groups.pop() in ("(", "(?:") if kind == "closing" else kind in ("set", None)
+    return not groups
+
+
+def _character(code: str) -> str:
+    return code.encode("latin-1", "backslashreplace").decode("unicode_escape")
 
 
 def _leads_to_schema(reference: str, schema: _Schema) -> bool:
-    """Whether there is a schema within the same one; what nothing else leads to has to be one, too."""
-    pointer = reference.removeprefix(str(schema.root.get("$id", "")))
-    if pointer not in schema.references:
-        schema.references.add(pointer)
-        found = schema_at(schema.root, pointer[1:]) if pointer.startswith("#") else None
-        return found is not None and _validators()["Schema"].isinstance_python(found, context=schema)
-    return True
+    schema.references.add(reference)
+    return _POINTER.fullmatch(reference) is not None and schema_at(schema.root, reference[1:]) is not None
 
 
 _FORMATS: Mapping[str, Callable[[str, _Schema], bool]] = {
-    "uri": _is_uri,
-    "date-time": _is_time,
+    "byte": _read_by(_bytes_of),
+    "uri": _read_by(Url),
+    "date-time": _read_by(lambda text: _TIME.fullmatch(text) and datetime.fromisoformat(text)),
     "regex": _is_expression,
     "schema-reference": _leads_to_schema,
 }

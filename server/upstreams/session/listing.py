@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
@@ -169,18 +168,16 @@ async def read_list(session: Lister, kind: Kind, offer: Offer) -> list[Json]:
                 item = {**item, "inputSchema": {"type": "object", **cast("Json", schema)}}
             try:
                 encoded = to_json(item)
-            except ValueError:  # half a character, which Python's own encoder lets pass
-                encoded = json.dumps(item).encode()
-            # Looked at by the rules of another revision, an item may be another thing.
-            digest = hashlib.blake2b(encoded, digest_size=16, key=version.encode()).digest()
-            known = before.get(name)
-            if known is None or known.digest != digest:
-                try:
-                    known = Known(digest, *(fitted(kind.item, item) if kind.item else (item, ())))
-                except UnfitError as error:
-                    left_out.append(f"'{name}' ({error})")
+                # Looked at by the rules of another revision, an item may be another thing.
+                digest = hashlib.blake2b(encoded, digest_size=16, key=version.encode()).digest()
+                known = before.get(name)
+                if known is None or known.digest != digest:
+                    known = Known(digest, *(fitted(kind.item, item, encoded) if kind.item else (item, ())))
+                if len(found) >= MAX_ITEMS or name in found or has_passed_here(item):
                     continue
-            if len(found) >= MAX_ITEMS or name in found or has_passed_here(item):
+            except Exception as error:  # noqa: BLE001 - whatever one item holds, it costs no other one
+                why = str(error) if isinstance(error, UnfitError) else "it cannot be read"
+                left_out.append(f"'{name}' ({why})")
                 continue
             if size + len(encoded) > MOST_BYTES:
                 is_cut = True

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any, cast
 
+from pydantic_core import to_json
+
 from server.client_request import is_web_address
 from server.protocol.errors import INTERNAL_ERROR, URL_ELICITATION_REQUIRED, MCPError
 from server.protocol.json_rpc import Json, as_mapping
@@ -16,7 +18,7 @@ MOST_SAID = 1_000  # characters of a failure that are looked at
 _UNKNOWN = re.compile(
     r"unknown|unrecogni[sz]ed|no such|no tool|not (be )?(found|available|registered|exist)|n't exist", re.IGNORECASE
 )
-_EMBEDDED = ("annotations", "resource")  # objects in a block of content
+_BLOCKS = {"text": "TextContent", "image": "ImageContent", "audio": "AudioContent", "resource_link": "ResourceLink"}
 
 
 class NoAnswerError(RelayError):
@@ -39,33 +41,51 @@ class BusyError(RelayError):
         self.most = most
 
 
-def readable_result(result: Json) -> Json:
+def readable_result(result: Json, *, is_modern: bool) -> Json:
     """The result of a tool as clients take it: each wants content, and takes no null where nothing is meant.
+
+    Structured content that is no object is for clients of 2026-07-28.
 
     Raises:
         UnusableAnswerError: It is none.
     """
+    result = {name: value for name, value in result.items() if value is not None}
     if result.get("resultType", "complete") != "complete":
         return result
-    content: Any = result.get("content")
-    if content is None and result.get("structuredContent") is not None:
-        content = []
-    if isinstance(content, list) and set(map(type, blocks := cast("list[Any]", content))) <= {dict}:
-        blocks = list(map(_without_nulls, blocks))
-        nulls = [name for name in ("_meta", "isError") if result.get(name, "") is None]
-        result = {name: value for name, value in result.items() if name not in nulls} | {"content": blocks}
-        if isinstance(result.get("isError", False), bool) and isinstance(result.get("_meta", {}), dict):
-            return result
-    raise UnusableAnswerError("what it sent is not the result of a tool")
+    content: Any = result.get("content", [] if "structuredContent" in result else None)
+    if not isinstance(content, list) or not isinstance(result.get("isError", False), bool):
+        raise UnusableAnswerError("what it sent is not the result of a tool")
+    blocks = [_readable_block(block) for block in cast("list[Any]", content) if block is not None]
+    if not is_modern and not isinstance(structured := result.get("structuredContent", {}), dict):
+        del result["structuredContent"]
+        blocks = blocks or [_as_text(structured)]
+    if not isinstance(result.get("_meta", {}), dict):
+        del result["_meta"]
+    return {**result, "content": blocks}
 
 
-def _without_nulls(fields: Json) -> Json:
-    """A block of content, or what it embeds, without null, which stands for nothing there."""
-    return {
-        name: _without_nulls(as_mapping(value)) if name in _EMBEDDED and isinstance(value, dict) else value
-        for name, value in fields.items()
-        if value is not None
-    }
+def _readable_block(block: Any) -> Json:
+    """A block of content as each client reads it; what is none becomes a text, so that the others arrive."""
+    from server.upstreams.session.item_schemas import UnfitError, fitted  # noqa: PLC0415 - with the first list
+
+    fields = _without_nulls(block)
+    name = _BLOCKS.get(str(fields.get("type")), "EmbeddedResource")
+    try:
+        if name == "EmbeddedResource":
+            resource = _without_nulls(fields.get("resource"))
+            kind = "TextResourceContents" if isinstance(resource.get("text"), str) else "BlobResourceContents"
+            fields["resource"] = fitted(kind, resource)[0]
+        return fitted(name, fields)[0]
+    except UnfitError:
+        return _as_text(block)
+
+
+def _without_nulls(block: Any) -> Json:
+    return {name: value for name, value in as_mapping(block).items() if value is not None}
+
+
+def _as_text(value: Any) -> Json:
+    return {"type": "text", "text": value if isinstance(value, str) else to_json(value, inf_nan_mode="null").decode()}
 
 
 def says_unknown(name: str, result: Json) -> bool:

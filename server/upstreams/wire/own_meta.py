@@ -8,7 +8,7 @@ it has come through, and is not listed to one of these again: so the lists of se
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, cast
 
@@ -37,6 +37,12 @@ _OWN_NAME = OWN_KEYS.rstrip("/")
 _DATA = frozenset({"structuredContent", "input", "data", "inputSchema", "outputSchema", "requestedSchema"})
 """What holds data of tools and schemas, which may be large: it is looked through only where our name is in it."""
 
+_OF_PROTOCOL: Mapping[str, Callable[[Any], bool]] = {
+    "progressToken": lambda token: type(token) in (str, int),
+    "io.modelcontextprotocol/related-task": lambda task: type(as_mapping(task).get("taskId")) is str,
+}
+"""What `_meta` of a whole message means to clients: where it is something else, some wait for an answer for ever."""
+
 _COMPOUND = frozenset({dict, list})
 _LISTED = 2  # how deep the items of an answer to a list lie in it
 
@@ -44,6 +50,7 @@ _LISTED = 2  # how deep the items of an answer to a list lie in it
 def remove_own_keys(said: Json, *, is_list: bool = False) -> None:
     """Take our keys out of every `_meta` of what an upstream has said; changed in place, since nobody else has it yet.
 
+    So go keys of the protocol that some client cannot read.
     An answer to a list and its items keep the servers like this one through which they came.
     """
     parts: list[Any] = [said]
@@ -61,6 +68,8 @@ def remove_own_keys(said: Json, *, is_list: bool = False) -> None:
             if meta := as_mapping(fields.get("_meta")):
                 kept = CHAIN_KEY if is_list and depth <= _LISTED else ""
                 ours = [key for key in meta if key != kept and f"{key.lower()}/".startswith(OWN_KEYS)]
+                if not depth:
+                    ours += [key for key, is_right in _OF_PROTOCOL.items() if key in meta and not is_right(meta[key])]
                 for key in ours:
                     del meta[key]
                 # An empty one that was so may be a schema.

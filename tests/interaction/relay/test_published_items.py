@@ -30,6 +30,7 @@ LISTS: Json = {
         {"name": "unresolved", "inputSchema": SCHEMA, "outputSchema": UNRESOLVED},
         {"name": "newest", "inputSchema": SCHEMA, "outputSchema": ARRAY},
         {"name": "text", "inputSchema": {"type": "string"}},
+        {"name": "half", "description": "\ud83d", "inputSchema": SCHEMA},
         {"name": "", "inputSchema": SCHEMA},
         *({"name": name, "inputSchema": SCHEMA} for name in ("catalog.get", "a/b", "a:b", "a b")),
     ],
@@ -43,7 +44,7 @@ LEFT_OUT = {
         *("inputSchema.required of 'unset'", "inputSchema.properties of 'unset'"),
         "outputSchema (properties.a.$ref) of 'unresolved'",
         "outputSchema (for clients of revisions up to 2025-11-25) of 'newest'",
-        *("'text' (inputSchema.type)", "item 7 (it has no name)"),
+        *("'text' (inputSchema.type)", "item 8 (it has no name)"),
     ],
     "prompts": ["title of 'greet'", "arguments.0.description of 'greet'", "item 2 (it has no name)"],
     "resources": ["mimeType of 'memo://a'", "size of 'memo://a'", "'memo://b' (name)"],
@@ -65,7 +66,7 @@ async def check_lists(client: WireClient) -> dict[str, Json]:
     tools = await client.listed("tools")
     assert all(re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name) for name in tools)
     ours = {tool["_meta"]["coretools-mcp/upstream"]["tool"].rpartition("__")[2]: tool for tool in tools.values()}
-    assert len(ours) == 9
+    assert len(ours) == 10
     assert ours["whole"]["title"] == "Whole"
     assert ours["whole"]["outputSchema"] == SCHEMA
     assert not ours["nulls"].keys() & {"title", "icons", "annotations"}
@@ -123,7 +124,7 @@ async def test_what_is_left_out_is_named_once_in_the_log_and_in_the_status(
     assert {kind: sorted(each) for kind, each in told["leftOut"].items()} == {
         kind: sorted(each) for kind, each in LEFT_OUT.items()
     }
-    assert [caplog.text.count(each) for each in ("tools/list has", "title of 'nulls'", "item 7 (it")] == [1, 1, 1]
+    assert [caplog.text.count(each) for each in ("tools/list has", "title of 'nulls'", "item 8 (it")] == [1, 1, 1]
 
 
 @pytest.mark.requirement("proxy.names.full")
