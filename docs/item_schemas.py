@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any, cast
 
-TARGET = Path(__file__).resolve().parent.parent / "server/upstreams/session/item_schemas.json"
+TARGET = Path(__file__).resolve().parent.parent / "server/protocol/item_schemas.json"
 ITEMS = ("Tool", "Prompt", "Resource", "ResourceTemplate")
 BLOCKS = ("TextContent", "ImageContent", "AudioContent", "ResourceLink", "EmbeddedResource")  # of results, in the newer
 BY_NAME = frozenset({"properties", "$defs", "definitions"})  # what stands in these are names, and no keywords

@@ -33,6 +33,7 @@ from tools.permissions.rules import read_rules
 from tools.permissions.tool_names import GROUPS
 from tools.shell.jobs import JobTable
 from tools.shell.private_folders import WORK, PrivateFolders
+from tools.skills.skill_folders import SkillFolders
 
 if TYPE_CHECKING:
     from tools.builtin.discovered_tools import Discovery
@@ -43,8 +44,7 @@ if TYPE_CHECKING:
     from tools.shell.loopback import SessionLoopbacks
     from tools.shell.runner import CommandRunner, ProgramRunner, StartQueue
     from tools.shell.sandbox.bubblewrap import BubblewrapConfinement
-from tools.skills.skill_folders import SkillFolders
-from tools.web.page_fetcher import PageFetcher
+    from tools.web.page_fetcher import PageFetcher
 
 logger = logging.getLogger(__name__)
 

@@ -109,7 +109,7 @@ class ToolRequests:
             if tool.is_builtin and tool.name == SKILL:
                 wire["description"] += about_skills
         if not ctx.is_modern and any("outputSchema" in tool for tool in tools):
-            from server.upstreams.session.item_schemas import for_handshake  # noqa: PLC0415 - with the first upstream
+            from server.protocol.item_schemas import for_handshake  # noqa: PLC0415 - with the first upstream
 
             tools = list(map(for_handshake, tools))
         if is_of_like:

@@ -37,7 +37,8 @@ STARTS = {
     "module": ("python", "-m", "coretools_mcp"),
 }
 
-OFFERED = [tool.name for tool in builtin_tools() if tool.is_listed and tool.name != "exit_plan_mode"]
+NOT_ALWAYS = ("exit_plan_mode", "enter_plan_mode", "lsp", "skill")  # plan mode, a person to ask, what is on the machine
+OFFERED = [tool.name for tool in builtin_tools() if tool.is_listed and tool.name not in NOT_ALWAYS]
 """What a client outside of plan mode sees."""
 
 WITHOUT_FORMS = [name for name in OFFERED if name != "ask_user_question"]

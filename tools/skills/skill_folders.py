@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from tools.contract.errors import PathNotInWorkspaceError, ToolError, ToolErrorType
 from tools.contract.file_names_in_text import brief, sendable_name, shortened_line, shown_name, shown_whole_path
 from tools.contract.limits import AbortSignal
-from tools.files.find.walk import visible_kind
 from tools.files.ignore_files import refuse_hidden
 from tools.files.opener import PathKind
 from tools.files.workspace import Location, Workspace, contains
@@ -54,6 +53,8 @@ class Skill:
 
     def files(self, signal: AbortSignal) -> tuple[list[str], bool]:
         """The other files in its folder, below it, and whether there are more. Links are not followed. Blocking."""
+        from tools.files.find.walk import visible_kind  # noqa: PLC0415 - with the first skill
+
         found: list[str] = []
         waiting, looked = [self.folder], 0
         while waiting and looked < MOST_ENTRIES and len(found) <= MOST_FILES:

@@ -148,7 +148,7 @@ async def read_list(session: Lister, kind: Kind, offer: Offer) -> list[Json]:
     is_cut = False
     cursor: str | None = None
     seen: set[str] = set()
-    from server.upstreams.session.item_schemas import UnfitError, fitted  # noqa: PLC0415 - with the first list
+    from server.protocol.item_schemas import UnfitError, fitted  # noqa: PLC0415 - with the first list
 
     for _ in range(MAX_PAGES):
         params: Json = {"_meta": OF_THIS_SERVER, **({"cursor": cursor} if cursor is not None else {})}

@@ -66,7 +66,7 @@ def readable_result(result: Json, *, is_modern: bool) -> Json:
 
 def _readable_block(block: Any) -> Json:
     """A block of content as each client reads it; what is none becomes a text, so that the others arrive."""
-    from server.upstreams.session.item_schemas import UnfitError, fitted  # noqa: PLC0415 - with the first list
+    from server.protocol.item_schemas import UnfitError, fitted  # noqa: PLC0415 - with the first list
 
     fields = _without_nulls(block)
     name = _BLOCKS.get(str(fields.get("type")), "EmbeddedResource")
