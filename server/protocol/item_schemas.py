@@ -47,7 +47,7 @@ _RANGE = re.compile(rf"({_END})-({_END})")
 _TOKEN = re.compile(
     r"(?P<opening>\((?:\?[:=!]|(?!\?)))|(?P<closing>\))|(?P<mark>[|^$]|\\[bB])"
     r"|(?P<repetition>(?:[*+?]|\{(?P<least>[0-9]{1,4})(?:,(?P<most>[0-9]{1,4})?)?\})\??)"
-    rf"|\[\^?+(?!\])-?+(?P<set>(?:{_END}-{_END}-?|{_SIGN}|\\[b-]|[^\\\]-])*+)-?\]"
+    rf"|\[\^?+(?!\])-?+(?P<set>(?:{_END}-{_END}-?|{_SIGN}|\\[b-]|[^\\\]-])*)-?\]"
     rf"|{_SIGN}|[^\\\[\](){{}}*+?|^$]"
 )
 """A part of an expression that Python and ECMAScript read in the same way, both with and without its `u` flag."""
@@ -55,7 +55,7 @@ _TOKEN = re.compile(
 _IDENTITY = re.compile(rb'"\$(?:id|anchor|dynamicAnchor)":"')  # of a schema, for clients wherever it stands
 _POINTER = re.compile(
     rf"#(?:/(?:{'|'.join(map(re.escape, sorted(BY_NAME)))})/[A-Za-z0-9_$.+-]+"
-    rf"|/(?:{'|'.join(sorted(IN_LIST))})/(?:0|[1-9][0-9]{{0,3}})|/(?:{'|'.join(sorted(SINGLE))}))*+"
+    rf"|/(?:{'|'.join(sorted(IN_LIST))})/(?:0|[1-9][0-9]{{0,3}})|/(?:{'|'.join(sorted(SINGLE))}))*"
 )
 """A reference by places of schemas, which are all checked, with names that are written in one way only."""
 

@@ -166,7 +166,7 @@ def test_a_notebook_is_rendered_and_can_be_paged(root: Path, context: ToolContex
     reading = read_file(context, "a.ipynb")
     assert reading.kind is FileKind.NOTEBOOK
     assert text_of(reading).startswith("Jupyter notebook: language unknown, 1 cell\n")
-    assert text_of(read_file(context, "a.ipynb", 2, 1)).endswith(f"{RULE}--- Cell 1: code ---")
+    assert text_of(read_file(context, "a.ipynb", 2, 1)).endswith(f"{RULE}--- Cell 1: code, id cell-0 ---")
 
 
 @pytest.mark.requirement("read.notebook")
