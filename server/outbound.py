@@ -17,14 +17,12 @@ from urllib.request import getproxies_environment
 import httpx2
 
 from server.quotation import quoted
-from tools.contract.secrets import is_secret_name
+from server.sent_secrets import SentSecrets
 from tools.contract.threads import THREADS, lend_threads
 
 _FROM_NOBODY = (
     "comes from an issuer that is not known here: name the file with that issuer's in SSL_CERT_FILE to trust it"
 )
-_LEAST_SECRET = 6  # characters of a value that is hidden
-_LIKE_A_TOKEN = 16  # characters of a part of an address that is
 _CERTIFICATE = {
     **dict.fromkeys((2, 19, 20, 21), _FROM_NOBODY),
     9: "is not valid yet",
@@ -153,18 +151,11 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
     yield error
 
 
-def told_of_status(response: httpx2.Response, said: bytes = b"", beginning: str = "it answered with") -> str:
+def told_of_status(
+    response: httpx2.Response, secrets: SentSecrets, said: bytes = b"", beginning: str = "it answered with"
+) -> str:
     """What an answer with a status that means an error says, as a clause; `said` is its body."""
-    secrets = secrets_of(response.request)
     told = f"{beginning} HTTP status {response.status_code}"
     if later := response.headers.get("retry-after"):
         told += f", Retry-After: {quoted(later, secrets)}"
     return f'{told}, and said: "{shown}"' if (shown := quoted(said.decode("utf-8", "replace"), secrets)) else told
-
-
-def secrets_of(request: httpx2.Request) -> set[str]:
-    """What is secret in a request, and hidden where the server says it back: some addresses have a token in them."""
-    sent = [value for name, value in request.headers.items() if is_secret_name(name)]
-    parts = [part for part in request.url.path.split("/") if len(part) >= _LIKE_A_TOKEN]
-    words = [*sent, *(value.rpartition(" ")[2] for value in sent), *request.url.params.values(), *parts]
-    return {word for word in words if len(word) >= _LEAST_SECRET}

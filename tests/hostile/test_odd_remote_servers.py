@@ -161,8 +161,33 @@ REFUSALS: dict[str, tuple[Said, tuple[str, ...]]] = {
     "413": ((413, JSON, b'{"detail": "at most 5 MB"}'), ("status 413", "at most 5 MB")),
     "500": ((500, {}, b"x" * 10_000), ("status 500", "x" * 200 + " [...]")),
     "a token": ((500, {}, b"who is s3cr3t-t0ken-0815?"), ("status 500", "who is [hidden]?")),
+    "a token in an error": (
+        (
+            200,
+            JSON,
+            b'{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":"bad s3cr3t-t0ken-0815","data":["T0KEN0815"]}}',
+        ),
+        ("bad [hidden]",),
+    ),
+    "a token in an error with a status": (
+        (400, JSON, b'{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":"bad s3cr3t-t0ken-0815"}}'),
+        ("bad [hidden]",),
+    ),
+    "a token in an event": (
+        (200, EVENTS, b'data: {"jsonrpc":"2.0","id":1,"error":{"code":1,"message":"bad s3cr3t-t0ken-0815"}}\n\n'),
+        ("bad [hidden]",),
+    ),
+    "a token in the error of a tool": (
+        (
+            200,
+            JSON,
+            b'{"jsonrpc":"2.0","id":1,"result":{"isError":true,"content":[{"type":"text","text":"bad s3cr3t-t0ken-0815"}]}}',
+        ),
+        ("[hidden]",),
+    ),
     "the token of the address": ((404, {}, b"Cannot POST /mcp?key=t0ken0815"), ("key=[hidden]",)),
     "a redirect": ((307, {"location": "https://login.example/start?state=x"}, b""), ("https://login.example/start",)),
+    "a redirect to a file": ((307, {"location": "file:///etc/passwd"}, b""), (": file:///etc/passwd",)),
 }
 
 
@@ -178,7 +203,7 @@ async def test_what_a_server_says_beside_a_status_is_told_and_safe(root: Path, t
                     with case(name):
                         answer = await scene.call()
                         assert [each for each in told if each not in answer] == [], answer
-                        assert not {"\x1b", "s3cr3t", "state=x"} & set(answer.split())
+                        assert not [each for each in ("\x1b", "s3cr3t", "state=x", "T0KEN") if each in answer]
                         assert len(answer) < 500
                         check_told(answer)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import codecs
 import logging
 import math
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
@@ -19,10 +20,10 @@ from urllib.parse import urljoin, urlsplit
 import anyio
 import httpx2
 from anyio.abc import TaskGroup, TaskStatus
-from mcp.shared._httpx_utils import redirect_location, request_within_origin, sse_within_origin, stream_within_origin
+from mcp.shared._httpx_utils import request_within_origin, sse_within_origin, stream_within_origin
 from pydantic_core import to_json
 
-from server.outbound import cause_of, open_transport, proxy_of, secrets_of, told_of_status
+from server.outbound import cause_of, open_transport, proxy_of, told_of_status
 from server.protocol.json_rpc import (
     Failure,
     Message,
@@ -35,6 +36,7 @@ from server.protocol.json_rpc import (
 )
 from server.protocol.revisions import MODERN_PROTOCOL_VERSIONS
 from server.quotation import quoted
+from server.sent_secrets import SentSecrets
 from server.transports.lines import STDIO_BACKPRESSURE
 from server.upstreams.wire.peer import (
     MESSAGE_BYTES,
@@ -96,8 +98,14 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
     """Raises `RefusedError` for all that is no success, and knows how the server has behaved."""
 
     def __init__(
-        self, on_doubt: Callable[[], None], login: Credentials | None = None, *, by_proxy: bool = True
+        self,
+        on_doubt: Callable[[], None],
+        secrets: SentSecrets,
+        login: Credentials | None = None,
+        *,
+        by_proxy: bool = True,
     ) -> None:
+        self.secrets = secrets
         self._on_doubt = on_doubt
         self._login = login
         self._by_proxy = by_proxy
@@ -143,12 +151,12 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
             said = b"".join([chunk async for chunk in _CarefulStream(stream, ERROR_BYTES)])
             await stream.aclose()
         is_challenged = self.challenge is not None and bool(self.challenge.schemes)
-        failure = next((each for each in _messages_of(said) if isinstance(each, Failure)), None)
+        failure = next((each for each in _messages_of(said, self.secrets) if isinstance(each, Failure)), None)
         if "retry-after" in response.headers or is_challenged:
             failure = None  # it does not say that, and may hold what is for whoever logs in alone
         response.request = request
         beginning = "it answered with" if self.challenge is None else "it requires a token or a login:"
-        why = told_of_status(response, b"" if is_challenged else said, beginning)
+        why = told_of_status(response, self.secrets, b"" if is_challenged else said, beginning)
         if self.challenge is not None:
             self.challenge = replace(self.challenge, told=why)
         raise RefusedError(why, status, self.challenge, failure)
@@ -158,12 +166,14 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
         login, inner = self._login, self._inner
         if inner is None:
             inner = self._inner = await open_transport(str(request.url), by_proxy=self._by_proxy)
+        self.secrets.learn(request.headers)
         if login is None:
             return await inner.handle_async_request(request)
         header = await login.header()
         for is_last in (False, True):
             if header is not None:
                 request.headers["authorization"] = header
+                self.secrets.learn(request.headers)
             response = await inner.handle_async_request(request)
             if is_last or response.status_code not in _LOCKED:
                 break
@@ -241,11 +251,12 @@ async def _careful_client(
         raise (UnreachableError(transport.unreachable) if transport.unreachable else error) from None
 
 
-def _redirected(response: httpx2.Response) -> str:
+def _redirected(response: httpx2.Response, secrets: SentSecrets) -> str:
     """Where a redirect leads that is not followed, and what else is no success."""
-    if (location := redirect_location(response)) is None:
-        return told_of_status(response)
-    where = quoted(str(location), secrets_of(response.request))
+    if not response.has_redirect_location:
+        return told_of_status(response, secrets)
+    # Without its query, in which there may be a state.
+    where = quoted(re.split(r"[?#]", response.headers["location"])[0], secrets)
     return f"it wants the request to be sent to another address, which is not followed: {where}"
 
 
@@ -254,8 +265,11 @@ class _Writer:
 
     has_room = True
 
-    def __init__(self, client: httpx2.AsyncClient, url: str, tasks: TaskGroup, inbox: Inbox) -> None:
+    def __init__(
+        self, client: httpx2.AsyncClient, url: str, tasks: TaskGroup, inbox: Inbox, secrets: SentSecrets
+    ) -> None:
         self.inbox = inbox
+        self.secrets = secrets
         self._client = client
         self._url = url
         self._tasks = tasks
@@ -306,9 +320,10 @@ async def streamable_streams(
     by_proxy: bool = True,
 ) -> AsyncGenerator[tuple[Inbox, StreamableWriter]]:
     """Speak Streamable HTTP. `on_doubt` is called when the session seems to be gone."""
-    transport = CarefulTransport(on_doubt, login, by_proxy=by_proxy)
+    secrets = SentSecrets(url, headers, proxy_of(url) if by_proxy else None)
+    transport = CarefulTransport(on_doubt, secrets, login, by_proxy=by_proxy)
     async with _careful_client(headers, transport) as client, anyio.create_task_group() as tasks:
-        writer = StreamableWriter(client, url, tasks, Inbox(), on_doubt)
+        writer = StreamableWriter(client, url, tasks, Inbox(), secrets, on_doubt)
         try:
             yield writer.inbox, writer
         finally:
@@ -337,9 +352,15 @@ class StreamableWriter(_Writer):
     takes_headers = True
 
     def __init__(
-        self, client: httpx2.AsyncClient, url: str, tasks: TaskGroup, inbox: Inbox, on_doubt: Callable[[], None]
+        self,
+        client: httpx2.AsyncClient,
+        url: str,
+        tasks: TaskGroup,
+        inbox: Inbox,
+        secrets: SentSecrets,
+        on_doubt: Callable[[], None],
     ) -> None:
-        super().__init__(client, url, tasks, inbox)
+        super().__init__(client, url, tasks, inbox, secrets)
         self._on_doubt = on_doubt
         self._session: str | None = None
         self._version: str | None = None  # of the latest message that names one
@@ -394,7 +415,7 @@ class StreamableWriter(_Writer):
     async def _read_answer(self, response: httpx2.Response, reading: _Reading) -> None:
         match _kind_of(response):
             case _ if response.has_redirect_location:
-                reading.why = _redirected(response)
+                reading.why = _redirected(response, self.secrets)
             case _ if response.status_code == HTTPStatus.ACCEPTED:
                 reading.why = "it took the request without answering it"
             case "application/json":
@@ -471,7 +492,7 @@ class StreamableWriter(_Writer):
             reading.last_event, reading.why = "", "what it sent is too long, or not a stream of events"
 
     def _take(self, said: str | bytes, reading: _Reading) -> None:
-        messages = _messages_of(said)
+        messages = _messages_of(said, self.secrets)
         if not messages:
             reading.why = "what it sent is not a valid JSON-RPC message, or broke off, or is too long"
         for message in messages:
@@ -483,16 +504,33 @@ class StreamableWriter(_Writer):
                 self.inbox.put(message)
 
 
-def _messages_of(said: str | bytes) -> list[Message]:
-    """The messages in an event, or in the body of an answer; none where it says something else, such as `ping`."""
+def _messages_of(said: str | bytes, secrets: SentSecrets) -> list[Message]:
+    """The messages in an event, or in the body of an answer; none where it says something else, such as `ping`.
+
+    What is said of an error is said on to many, so our secrets in it are hidden here.
+    """
     try:
-        return [read_message(said)]
+        return [_without(secrets, read_message(said))]
     except ValueError:
         text = said if isinstance(said, str) else said.decode("utf-8", "replace")
         messages, is_valid = messages_in(text, text.encode("utf-8", "replace"))
         if not is_valid:
             logger.info("an upstream sent what is not a JSON-RPC message")
-        return messages
+        return [_without(secrets, message) for message in messages]
+
+
+def _without(secrets: SentSecrets, message: Message) -> Message:
+    match message:
+        case Failure(identity, said) | Response(identity, {"isError": True} as said):
+            written = to_json(said, inf_nan_mode="null")
+            if not secrets.are_in(written.decode()):
+                return message
+            if len(written) > ERROR_BYTES:
+                return unusable(identity or 0, "it answered with an error that is too long and says a secret")
+            hidden = {name: secrets.hide_within(each) for name, each in said.items()}
+            return Failure(identity, hidden) if isinstance(message, Failure) else message._replace(result=hidden)
+        case _:
+            return message
 
 
 @asynccontextmanager
@@ -505,7 +543,7 @@ async def sse_streams(
     by_proxy: bool = True,
 ) -> AsyncGenerator[tuple[Inbox, SseWriter]]:
     """Speak the older transport: a stream for all that the server says, and a request for each message to it."""
-    inbox = Inbox()
+    inbox, secrets = Inbox(), SentSecrets(url, headers, proxy_of(url) if by_proxy else None)
 
     async def read(events: httpx2.EventSource, *, task_status: TaskStatus[str]) -> None:
         # The server's first word is where it wants to be answered.
@@ -519,7 +557,7 @@ async def sse_streams(
                     is_told = True
                     task_status.started(address)
                 elif event.data:
-                    for message in _messages_of(event.data):
+                    for message in _messages_of(event.data, secrets):
                         inbox.put(message)
         except httpx2.SSEError as error:
             logger.info("an upstream does not send a stream of events (%s)", type(error).__name__)
@@ -529,14 +567,14 @@ async def sse_streams(
             raise UnusableAnswerError("its stream does not begin with an address of the same server for messages to it")
 
     async with (
-        _careful_client(headers, CarefulTransport(on_doubt, login, by_proxy=by_proxy)) as client,
+        _careful_client(headers, CarefulTransport(on_doubt, secrets, login, by_proxy=by_proxy)) as client,
         sse_within_origin(client, url, max_event_size=MESSAGE_BYTES) as events,
         anyio.create_task_group() as tasks,
     ):
         if not events.response.is_success:
-            raise UnusableAnswerError(_redirected(events.response))
+            raise UnusableAnswerError(_redirected(events.response, secrets))
         address = await tasks.start(read, events)
-        yield inbox, SseWriter(client, address, tasks, inbox)
+        yield inbox, SseWriter(client, address, tasks, inbox, secrets)
         tasks.cancel_scope.cancel()
 
 
@@ -560,4 +598,4 @@ class SseWriter(_Writer):
     async def _exchange(self, request: Request, headers: Mapping[str, str]) -> None:
         async with self._posted(request, headers) as response:
             if not response.is_success:
-                raise RefusedError(_redirected(response))
+                raise RefusedError(_redirected(response, self.secrets))
