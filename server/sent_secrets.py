@@ -1,4 +1,4 @@
-"""What is secret in what goes to a server: it is hidden where the server says it back."""
+"""What is secret in what goes to a server: it is hidden where the server says it back, in every usual form."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import base64
 import html
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import chain
 from typing import Any, cast
@@ -18,64 +18,46 @@ from tools.contract.secrets import HIDDEN, is_secret_name
 
 _LEAST_SECRET = 6  # characters of a value that is hidden
 _LIKE_A_TOKEN = 16  # characters of a part of an address that is
-_MOST_LEARNED = 32  # values of headers that are not in the settings: tokens of a login, one after another
-_SAYS_NOTHING = re.compile(r"accept|content-|user-agent|mcp-protocol-version", re.IGNORECASE)
-"""How the names of headers begin whose values everybody knows."""
+_MOST = 64  # headers and addresses whose secrets are known: a login has one token after another
+_SAYS_NOTHING = re.compile(r"accept|content-|user-agent|host$|connection$|mcp-|last-event-id", re.IGNORECASE)
+"""How the names of headers begin whose values everybody knows, or are those of a call."""
 
 
 class SentSecrets:
-    """The secrets of one connection, found in every form in which servers usually write them.
+    """The secrets of one connection."""
 
-    Args:
-        url: Where requests go. Some addresses have a token in them.
-        headers: Those of the settings, each of which may hold a secret whatever its name is.
-        proxy: The address of the proxy that they go by.
-    """
+    def __init__(self) -> None:
+        self._forms: dict[tuple[str, str], frozenset[str]] = {}  # of a header, or of an address, which has no name
 
-    def __init__(self, url: str, headers: Mapping[str, str] | None = None, proxy: str | None = None) -> None:
-        values = [_words_of(*header) for header in (headers or {}).items() if not _SAYS_NOTHING.match(header[0])]
-        addresses = [_parts_of(address) for address in (url, proxy or "")]
-        self._forms = frozenset(chain.from_iterable(map(_forms_of, chain(*values, *addresses))))
-        self._learned: dict[str, frozenset[str]] = {}
+    def learn(self, headers: Iterable[tuple[str, str]], *addresses: str) -> None:
+        """Know what goes to a server now. Every header may hold a secret; some addresses have a token in them."""
+        for name, value in chain(headers, (("", address) for address in addresses)):
+            if is_secret_name(name) or not _SAYS_NOTHING.match(name):
+                known = self._forms.pop((name, value), None)
+                words = _words_of(name, value) if name else _parts_of(value)
+                self._forms[name, value] = known or frozenset(chain.from_iterable(map(_forms_of, words)))
+        while len(self._forms) > _MOST:
+            del self._forms[next(iter(self._forms))]
 
-    def learn(self, headers: Mapping[str, str]) -> None:
-        """Count the headers of a request that are secret by their names, such as the token of a login."""
-        for name, value in headers.items():
-            if value not in self._learned and is_secret_name(name):
-                self._learned[value] = frozenset(chain.from_iterable(map(_forms_of, _words_of(name, value))))
-                while len(self._learned) > _MOST_LEARNED:
-                    del self._learned[next(iter(self._learned))]
-
-    def are_in(self, text: str) -> bool:
-        """Whether a text holds one of them."""
-        return bool(self._found_in(text))
+    def found_in(self, text: str) -> set[str]:
+        """What a text says of them."""
+        folded = text.lower()
+        return {form for form in chain(*self._forms.values()) if form in folded}
 
     def hide(self, text: str) -> str:
         """A text without them."""
-        if not (found := self._found_in(text)):
+        if not (found := self.found_in(text)):
             return text
         pattern = "|".join(map(re.escape, sorted(found, key=len, reverse=True)))
         return re.sub(pattern, HIDDEN, text, flags=re.IGNORECASE)
 
     def hide_within(self, value: Any) -> Any:
         """Something of JSON without them in its texts."""
-        match value:
-            case str():
-                return self.hide(value)
-            case list():
-                return [self.hide_within(each) for each in cast("list[Any]", value)]
-            case dict():
-                return {self.hide(name): self.hide_within(each) for name, each in cast("dict[str, Any]", value).items()}
-            case _:
-                return value
-
-    def _found_in(self, text: str) -> list[str]:
-        folded = _folded(text)
-        return [form for form in chain(self._forms, *self._learned.values()) if form in folded]
-
-
-def _folded(text: str) -> str:
-    return text.replace("\u0130", "i").lower()
+        if isinstance(value, dict):
+            return {self.hide(name): self.hide_within(each) for name, each in cast("dict[str, Any]", value).items()}
+        if isinstance(value, list):
+            return [self.hide_within(each) for each in cast("list[Any]", value)]
+        return self.hide(value) if isinstance(value, str) else value
 
 
 def _words_of(name: str, value: str) -> Iterator[str]:
@@ -85,19 +67,16 @@ def _words_of(name: str, value: str) -> Iterator[str]:
     for word in words:
         yield from (word, word.partition("=")[2].strip('"'))
         with suppress(ValueError):
-            pair = base64.b64decode(word, validate=True).decode()
-            if ":" in pair:
-                yield from (pair, *pair.split(":", 1))
+            user, _, password = base64.b64decode(word, validate=True).decode().partition(":")
+            yield from (f"{user}:{password}", user, password) if password else ()
 
 
 def _parts_of(address: str) -> Iterator[str]:
     """What is secret in an address: its user and password, its query, and the parts of its path that look so."""
     with suppress(httpx2.InvalidURL):
         url = httpx2.URL(address)
-        userinfo = url.userinfo.decode()
-        yield from (userinfo, unquote(userinfo), url.username, url.password)
-        for name, value in url.params.multi_items():
-            yield from (value, name if len(name) >= _LIKE_A_TOKEN else "")
+        yield from (url.userinfo.decode(), f"{url.username}:{url.password}", url.username, url.password)
+        yield from chain.from_iterable(url.params.multi_items())
         yield from (part for part in url.path.split("/") if len(part) >= _LIKE_A_TOKEN)
 
 
@@ -110,4 +89,4 @@ def _forms_of(word: str) -> Iterable[str]:
     careful = re.sub(r"[+&<>'=]", lambda sign: f"\\u{ord(sign[0]):04x}", written)  # as .NET and Go write JSON
     forms = {word, unquote(word), quote(raw), quote(raw, safe=""), quote_plus(raw), html.escape(word)}
     forms |= {written, written.replace("/", "\\/"), careful, packed, packed.translate(str.maketrans("+/", "-_"))}
-    return map(_folded, forms)
+    return map(str.lower, forms)

@@ -9,7 +9,6 @@ import anyio
 import httpx2
 import pytest
 
-from server.sent_secrets import SentSecrets
 from server.upstreams.wire.http import CarefulTransport, RefusedError
 from tests.hostile.lying import (
     FLOODS,
@@ -225,7 +224,7 @@ async def test_an_argument_is_not_repeated_under_what_is_no_name_of_a_header(
 @pytest.mark.requirement("proxy.faults.headers")
 async def test_a_request_that_http_does_not_allow_fails_alone_and_says_nothing_of_the_server() -> None:
     doubts: list[bool] = []
-    transport = CarefulTransport(lambda: doubts.append(True), SentSecrets(""))
+    transport = CarefulTransport(lambda: doubts.append(True))
     async with over_http("http") as honest, httpx2.AsyncClient(transport=transport) as client:
         message = {"jsonrpc": "2.0", "id": 7, "method": "tools/call"}
         with pytest.raises(RefusedError) as refused:

@@ -6,6 +6,7 @@ import datetime as dt
 import inspect
 import json
 import logging
+import socket
 import ssl
 import sys
 from collections.abc import Callable
@@ -181,7 +182,8 @@ REFUSALS: dict[str, tuple[Said, tuple[str, ...]]] = {
         (
             200,
             JSON,
-            b'{"jsonrpc":"2.0","id":1,"result":{"isError":true,"content":[{"type":"text","text":"bad s3cr3t-t0ken-0815"}]}}',
+            b'{"jsonrpc":"2.0","id":1,"result":{"isError":true,'
+            b'"content":[{"type":"text","text":"bad s3cr3t-t0ken-0815"}]}}',
         ),
         ("[hidden]",),
     ),
@@ -306,6 +308,23 @@ VARIABLES = {"http_proxy": "http://p:1", "https_proxy": "p:2", "all_proxy": ""}
         ("", "https://localhost/mcp", None),
         ("", "http://127.3.2.1:8/mcp", None),
         ("", "http://[::1]:8/mcp", None),
+        ("", "http://LocalHost./mcp", None),
+        ("", "http://a.localhost/mcp", None),
+        ("", "http://127.1/mcp", None),
+        ("", "http://127.0.0.1./mcp", None),
+        ("", "http://2130706433/mcp", None),
+        ("", "http://0x7f000001/mcp", None),
+        ("", "http://0177.0.0.1/mcp", None),
+        ("", "http://0.0.0.0/mcp", None),
+        ("", "http://[::]/mcp", None),
+        ("", "http://[::ffff:127.0.0.1]/mcp", None),
+        ("", "http://[::1%25lo]/mcp", None),
+        ("", f"http://{socket.gethostname().upper()}:8/mcp", None),
+        ("", "http://notlocalhost/mcp", "http://p:1"),
+        ("", "http://128.1/mcp", "http://p:1"),
+        ("10.0.0.0/8", "http://10.1/mcp", None),
+        ("example.org", "https://a.example.org./mcp", None),
+        ("example.org.", "https://a.example.org/mcp", None),
     ],
 )
 def test_the_variables_of_proxies_are_read_as_others_read_them(

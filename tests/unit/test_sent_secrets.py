@@ -33,9 +33,16 @@ FORMS: list[Callable[[str], str]] = [
 ]
 
 
+def secrets_in(url: str, headers: dict[str, str], proxy: str = "") -> SentSecrets:
+    """Those of one request."""
+    secrets = SentSecrets()
+    secrets.learn(headers.items(), url, proxy)
+    return secrets
+
+
 @pytest.mark.requirement("proxy.secrets")
 def test_a_secret_is_hidden_in_every_usual_form() -> None:
-    secrets = SentSecrets("https://a.example/mcp", {"Authorization": f"Bearer {TOKEN}"})
+    secrets = secrets_in("https://a.example/mcp", {"Authorization": f"Bearer {TOKEN}"})
     for form in FORMS:
         assert secrets.hide(f"no {form(TOKEN)}!").strip('"').replace("=", "") in (f"no {HIDDEN}!", f'no "{HIDDEN}"!')
 
@@ -58,13 +65,13 @@ def test_a_secret_is_hidden_in_every_usual_form() -> None:
     ],
 )
 def test_addresses_headers_and_proxies_have_secrets(url: str, headers: dict[str, str], proxy: str, said: str) -> None:
-    assert SentSecrets(url, headers, proxy).hide(f"({said})") == f"({HIDDEN})"
+    assert secrets_in(url, headers, proxy).hide(f"({said})") == f"({HIDDEN})"
 
 
 @pytest.mark.requirement("proxy.secrets")
 def test_what_everybody_knows_is_not_hidden() -> None:
-    secrets = SentSecrets("https://a.example/mcp?v=1", {"Accept": "application/json", "X-Mode": "fast"})
-    secrets.learn({"content-type": "application/json", "authorization": "Bearer abc.def.ghi"})
+    secrets = secrets_in("https://a.example/mcp?v=1", {"Accept": "application/json", "X-Mode": "fast"})
+    secrets.learn([("content-type", "application/json"), ("authorization", "Bearer abc.def.ghi")])
     assert (
         secrets.hide("fast application/json of a.example, abc.def.ghi")
         == f"fast application/json of a.example, {HIDDEN}"
@@ -74,8 +81,8 @@ def test_what_everybody_knows_is_not_hidden() -> None:
 
 @pytest.mark.requirement("proxy.secrets")
 def test_of_the_tokens_of_a_login_the_latest_are_known() -> None:
-    secrets = SentSecrets("https://a.example/mcp")
+    secrets = SentSecrets()
     for number in range(100):
-        secrets.learn({"authorization": f"Bearer token-{number:03}"})
-    assert secrets.hide("token-099 token-098") == f"{HIDDEN} {HIDDEN}"
+        secrets.learn([("x-plan", "gold-plan"), ("authorization", f"Bearer token-{number:03}")])
+    assert secrets.hide("token-099 token-098 gold-plan") == f"{HIDDEN} {HIDDEN} {HIDDEN}"
     assert secrets.hide("token-000") == "token-000"

@@ -32,6 +32,7 @@ from server.oauth_requests import ANSWER_BYTES, LongAnswerError, NoAnswerError, 
 from server.outbound import is_local
 from server.protocol.json_rpc import Json
 from server.quotation import quoted
+from server.sent_secrets import SentSecrets
 from server.settings.models import OAuthSettings
 from server.upstreams.wire.peer import Challenge, LoginError
 from tools.contract.display import visible_line
@@ -47,6 +48,11 @@ _ERROR_CODE = re.compile(r"[a-z_]{1,40}")  # of RFC 6749, 5.2; other words of th
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 _SHOWN_CHARS = 200  # of an address that is refused
 _GIVEN, _WRONG = (200, 201), (400, 422)  # by which status what was asked for is given, or found to be wrong
+_SENT_SECRETS = frozenset(
+    {"authorization", "client_secret", "client_assertion", "code", "code_verifier", "refresh_token", "token"}
+)
+"""What is secret in a request for tokens, by its name."""
+_WHY = "error_description"
 _SECRET_METHODS = ("client_secret_basic", "client_secret_post")
 
 
@@ -331,7 +337,10 @@ class AuthorizationServerClient:
             sent["client_id"] = client.client_id
             if method == "client_secret_post" and secret:
                 sent["client_secret"] = secret
-        return await self._fetch_json(httpx2.Request("POST", address, data=sent, headers=headers), server.host)
+        status, said = await self._fetch_json(httpx2.Request("POST", address, data=sent, headers=headers), server.host)
+        secrets = SentSecrets()
+        secrets.learn([(name, value) for name, value in {**sent, **headers}.items() if name in _SENT_SECRETS])
+        return status, {**said, _WHY: secrets.hide(str(said[_WHY]))} if _WHY in said else said
 
     async def _get(self, address: str, who: str) -> Json:
         """An object at an address; an empty one where there is none: many answer with a page whatever is asked."""
@@ -422,7 +431,7 @@ def error_code(said: Mapping[str, Any]) -> str:
 
 def error_told(said: Mapping[str, Any]) -> str:
     """What is said of an error, with the words of the server for it; empty where it says nothing."""
-    code, why = error_code(said), said.get("error_description")
+    code, why = error_code(said), said.get(_WHY)
     words = f'("{quoted(why)}")' if isinstance(why, str) and why else ""
     return " ".join(filter(None, (code, words)))
 

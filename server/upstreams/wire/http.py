@@ -23,7 +23,7 @@ from anyio.abc import TaskGroup, TaskStatus
 from mcp.shared._httpx_utils import request_within_origin, sse_within_origin, stream_within_origin
 from pydantic_core import to_json
 
-from server.outbound import cause_of, open_transport, proxy_of, told_of_status
+from server.outbound import SECRETS, cause_of, open_transport, proxy_of, told_of_status
 from server.protocol.json_rpc import (
     Failure,
     Message,
@@ -98,14 +98,9 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
     """Raises `RefusedError` for all that is no success, and knows how the server has behaved."""
 
     def __init__(
-        self,
-        on_doubt: Callable[[], None],
-        secrets: SentSecrets,
-        login: Credentials | None = None,
-        *,
-        by_proxy: bool = True,
+        self, on_doubt: Callable[[], None], login: Credentials | None = None, *, by_proxy: bool = True
     ) -> None:
-        self.secrets = secrets
+        self.secrets = SentSecrets()
         self._on_doubt = on_doubt
         self._login = login
         self._by_proxy = by_proxy
@@ -132,6 +127,7 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
             self._on_doubt()
             raise RefusedError(f"it could not be reached: {self.unreachable}", HTTPStatus.BAD_GATEWAY) from None
         status, stream = response.status_code, response.stream
+        response.extensions[SECRETS] = self.secrets
         self.unreachable, self.challenge = "", None
         if status in _LOCKED:
             self.challenge = _challenge_of(response)
@@ -151,12 +147,12 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
             said = b"".join([chunk async for chunk in _CarefulStream(stream, ERROR_BYTES)])
             await stream.aclose()
         is_challenged = self.challenge is not None and bool(self.challenge.schemes)
-        failure = next((each for each in _messages_of(said, self.secrets) if isinstance(each, Failure)), None)
+        failure = next((each for each in _messages_of(said) if isinstance(each, Failure)), None)
         if "retry-after" in response.headers or is_challenged:
             failure = None  # it does not say that, and may hold what is for whoever logs in alone
         response.request = request
         beginning = "it answered with" if self.challenge is None else "it requires a token or a login:"
-        why = told_of_status(response, self.secrets, b"" if is_challenged else said, beginning)
+        why = told_of_status(response, b"" if is_challenged else said, beginning)
         if self.challenge is not None:
             self.challenge = replace(self.challenge, told=why)
         raise RefusedError(why, status, self.challenge, failure)
@@ -166,14 +162,15 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
         login, inner = self._login, self._inner
         if inner is None:
             inner = self._inner = await open_transport(str(request.url), by_proxy=self._by_proxy)
-        self.secrets.learn(request.headers)
+        proxy = proxy_of(str(request.url)) if self._by_proxy else None
+        self.secrets.learn(request.headers.items(), str(request.url), proxy or "")
         if login is None:
             return await inner.handle_async_request(request)
         header = await login.header()
         for is_last in (False, True):
             if header is not None:
                 request.headers["authorization"] = header
-                self.secrets.learn(request.headers)
+                self.secrets.learn([("authorization", header)])
             response = await inner.handle_async_request(request)
             if is_last or response.status_code not in _LOCKED:
                 break
@@ -194,6 +191,19 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
             await response.aclose()
             header = renewed
         return response
+
+    def without_secrets(self, message: Message) -> Message:
+        """A message; where it tells an error, which is said on to many, without the secrets of this connection."""
+        if not isinstance(message, Failure) and not (isinstance(message, Response) and message.result.get("isError")):
+            return message
+        said = message.error if isinstance(message, Failure) else message.result
+        written = to_json(said, inf_nan_mode="null")
+        if not self.secrets.found_in(written.decode()):
+            return message
+        if len(written) > ERROR_BYTES:
+            return unusable(message.id or 0, "the error that it answered with is too long, and says a secret")
+        hidden = {name: self.secrets.hide_within(each) for name, each in said.items()}
+        return Failure(message.id, hidden) if isinstance(message, Failure) else Response(message.id, hidden)
 
     async def aclose(self) -> None:
         if self._inner is not None:
@@ -251,12 +261,12 @@ async def _careful_client(
         raise (UnreachableError(transport.unreachable) if transport.unreachable else error) from None
 
 
-def _redirected(response: httpx2.Response, secrets: SentSecrets) -> str:
+def _redirected(response: httpx2.Response) -> str:
     """Where a redirect leads that is not followed, and what else is no success."""
     if not response.has_redirect_location:
-        return told_of_status(response, secrets)
+        return told_of_status(response)
     # Without its query, in which there may be a state.
-    where = quoted(re.split(r"[?#]", response.headers["location"])[0], secrets)
+    where = quoted(re.split(r"[?#]", response.headers["location"])[0], response.extensions.get(SECRETS))
     return f"it wants the request to be sent to another address, which is not followed: {where}"
 
 
@@ -265,11 +275,8 @@ class _Writer:
 
     has_room = True
 
-    def __init__(
-        self, client: httpx2.AsyncClient, url: str, tasks: TaskGroup, inbox: Inbox, secrets: SentSecrets
-    ) -> None:
+    def __init__(self, client: httpx2.AsyncClient, url: str, tasks: TaskGroup, inbox: Inbox) -> None:
         self.inbox = inbox
-        self.secrets = secrets
         self._client = client
         self._url = url
         self._tasks = tasks
@@ -320,10 +327,9 @@ async def streamable_streams(
     by_proxy: bool = True,
 ) -> AsyncGenerator[tuple[Inbox, StreamableWriter]]:
     """Speak Streamable HTTP. `on_doubt` is called when the session seems to be gone."""
-    secrets = SentSecrets(url, headers, proxy_of(url) if by_proxy else None)
-    transport = CarefulTransport(on_doubt, secrets, login, by_proxy=by_proxy)
+    transport = CarefulTransport(on_doubt, login, by_proxy=by_proxy)
     async with _careful_client(headers, transport) as client, anyio.create_task_group() as tasks:
-        writer = StreamableWriter(client, url, tasks, Inbox(), secrets, on_doubt)
+        writer = StreamableWriter(client, url, tasks, Inbox(cleaned=transport.without_secrets), on_doubt)
         try:
             yield writer.inbox, writer
         finally:
@@ -352,15 +358,9 @@ class StreamableWriter(_Writer):
     takes_headers = True
 
     def __init__(
-        self,
-        client: httpx2.AsyncClient,
-        url: str,
-        tasks: TaskGroup,
-        inbox: Inbox,
-        secrets: SentSecrets,
-        on_doubt: Callable[[], None],
+        self, client: httpx2.AsyncClient, url: str, tasks: TaskGroup, inbox: Inbox, on_doubt: Callable[[], None]
     ) -> None:
-        super().__init__(client, url, tasks, inbox, secrets)
+        super().__init__(client, url, tasks, inbox)
         self._on_doubt = on_doubt
         self._session: str | None = None
         self._version: str | None = None  # of the latest message that names one
@@ -415,7 +415,7 @@ class StreamableWriter(_Writer):
     async def _read_answer(self, response: httpx2.Response, reading: _Reading) -> None:
         match _kind_of(response):
             case _ if response.has_redirect_location:
-                reading.why = _redirected(response, self.secrets)
+                reading.why = _redirected(response)
             case _ if response.status_code == HTTPStatus.ACCEPTED:
                 reading.why = "it took the request without answering it"
             case "application/json":
@@ -492,7 +492,7 @@ class StreamableWriter(_Writer):
             reading.last_event, reading.why = "", "what it sent is too long, or not a stream of events"
 
     def _take(self, said: str | bytes, reading: _Reading) -> None:
-        messages = _messages_of(said, self.secrets)
+        messages = _messages_of(said)
         if not messages:
             reading.why = "what it sent is not a valid JSON-RPC message, or broke off, or is too long"
         for message in messages:
@@ -504,33 +504,16 @@ class StreamableWriter(_Writer):
                 self.inbox.put(message)
 
 
-def _messages_of(said: str | bytes, secrets: SentSecrets) -> list[Message]:
-    """The messages in an event, or in the body of an answer; none where it says something else, such as `ping`.
-
-    What is said of an error is said on to many, so our secrets in it are hidden here.
-    """
+def _messages_of(said: str | bytes) -> list[Message]:
+    """The messages in an event, or in the body of an answer; none where it says something else, such as `ping`."""
     try:
-        return [_without(secrets, read_message(said))]
+        return [read_message(said)]
     except ValueError:
         text = said if isinstance(said, str) else said.decode("utf-8", "replace")
         messages, is_valid = messages_in(text, text.encode("utf-8", "replace"))
         if not is_valid:
             logger.info("an upstream sent what is not a JSON-RPC message")
-        return [_without(secrets, message) for message in messages]
-
-
-def _without(secrets: SentSecrets, message: Message) -> Message:
-    match message:
-        case Failure(identity, said) | Response(identity, {"isError": True} as said):
-            written = to_json(said, inf_nan_mode="null")
-            if not secrets.are_in(written.decode()):
-                return message
-            if len(written) > ERROR_BYTES:
-                return unusable(identity or 0, "it answered with an error that is too long and says a secret")
-            hidden = {name: secrets.hide_within(each) for name, each in said.items()}
-            return Failure(identity, hidden) if isinstance(message, Failure) else message._replace(result=hidden)
-        case _:
-            return message
+        return messages
 
 
 @asynccontextmanager
@@ -543,7 +526,8 @@ async def sse_streams(
     by_proxy: bool = True,
 ) -> AsyncGenerator[tuple[Inbox, SseWriter]]:
     """Speak the older transport: a stream for all that the server says, and a request for each message to it."""
-    inbox, secrets = Inbox(), SentSecrets(url, headers, proxy_of(url) if by_proxy else None)
+    transport = CarefulTransport(on_doubt, login, by_proxy=by_proxy)
+    inbox = Inbox(cleaned=transport.without_secrets)
 
     async def read(events: httpx2.EventSource, *, task_status: TaskStatus[str]) -> None:
         # The server's first word is where it wants to be answered.
@@ -557,7 +541,7 @@ async def sse_streams(
                     is_told = True
                     task_status.started(address)
                 elif event.data:
-                    for message in _messages_of(event.data, secrets):
+                    for message in _messages_of(event.data):
                         inbox.put(message)
         except httpx2.SSEError as error:
             logger.info("an upstream does not send a stream of events (%s)", type(error).__name__)
@@ -567,14 +551,14 @@ async def sse_streams(
             raise UnusableAnswerError("its stream does not begin with an address of the same server for messages to it")
 
     async with (
-        _careful_client(headers, CarefulTransport(on_doubt, secrets, login, by_proxy=by_proxy)) as client,
+        _careful_client(headers, transport) as client,
         sse_within_origin(client, url, max_event_size=MESSAGE_BYTES) as events,
         anyio.create_task_group() as tasks,
     ):
         if not events.response.is_success:
-            raise UnusableAnswerError(_redirected(events.response, secrets))
+            raise UnusableAnswerError(_redirected(events.response))
         address = await tasks.start(read, events)
-        yield inbox, SseWriter(client, address, tasks, inbox, secrets)
+        yield inbox, SseWriter(client, address, tasks, inbox)
         tasks.cancel_scope.cancel()
 
 
@@ -598,4 +582,4 @@ class SseWriter(_Writer):
     async def _exchange(self, request: Request, headers: Mapping[str, str]) -> None:
         async with self._posted(request, headers) as response:
             if not response.is_success:
-                raise RefusedError(_redirected(response, self.secrets))
+                raise RefusedError(_redirected(response))
