@@ -152,6 +152,7 @@ async def test_a_server_of_the_revision_before_the_first_is_spoken_to_as_one_of_
     assert "did not work" not in caplog.text, "a list that is not known is no failure"
 
 
+TOLD = {"type": "text", "text": "bad s3cr3t-t0ken-0815"}
 REFUSALS: dict[str, tuple[Said, tuple[str, ...]]] = {
     "429": ((429, {"retry-after": "7"}, b"slow\x1b[2J down"), ("status 429", "Retry-After: 7", "slow", "down")),
     "429 in JSON-RPC": (
@@ -182,8 +183,7 @@ REFUSALS: dict[str, tuple[Said, tuple[str, ...]]] = {
         (
             200,
             JSON,
-            b'{"jsonrpc":"2.0","id":1,"result":{"isError":true,'
-            b'"content":[{"type":"text","text":"bad s3cr3t-t0ken-0815"}]}}',
+            json.dumps({"jsonrpc": "2.0", "id": 1, "result": {"isError": True, "content": [TOLD]}}).encode(),
         ),
         ("[hidden]",),
     ),

@@ -36,6 +36,7 @@ from server.sent_secrets import SentSecrets
 from server.settings.models import OAuthSettings
 from server.upstreams.wire.peer import Challenge, LoginError
 from tools.contract.display import visible_line
+from tools.contract.secrets import is_secret_name
 
 TOKEN_CHARS = 32_768  # a longer token is not taken, which no HTTP header would carry (ours)
 ADDRESS_CHARS = 32_768  # a longer address is not shown to a person, which browsers and servers would not take (ours)
@@ -48,10 +49,6 @@ _ERROR_CODE = re.compile(r"[a-z_]{1,40}")  # of RFC 6749, 5.2; other words of th
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 _SHOWN_CHARS = 200  # of an address that is refused
 _GIVEN, _WRONG = (200, 201), (400, 422)  # by which status what was asked for is given, or found to be wrong
-_SENT_SECRETS = frozenset(
-    {"authorization", "client_secret", "client_assertion", "code", "code_verifier", "refresh_token", "token"}
-)
-"""What is secret in a request for tokens, by its name."""
 _WHY = "error_description"
 _SECRET_METHODS = ("client_secret_basic", "client_secret_post")
 
@@ -339,7 +336,8 @@ class AuthorizationServerClient:
                 sent["client_secret"] = secret
         status, said = await self._fetch_json(httpx2.Request("POST", address, data=sent, headers=headers), server.host)
         secrets = SentSecrets()
-        secrets.learn([(name, value) for name, value in {**sent, **headers}.items() if name in _SENT_SECRETS])
+        sent |= headers
+        secrets.learn([each for each in sent.items() if is_secret_name(each[0]) or each[0].startswith("code")])
         return status, {**said, _WHY: secrets.hide(str(said[_WHY]))} if _WHY in said else said
 
     async def _get(self, address: str, who: str) -> Json:
