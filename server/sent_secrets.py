@@ -19,8 +19,8 @@ from tools.contract.secrets import HIDDEN, is_secret_name
 _LEAST_SECRET = 6  # characters of a value that is hidden
 _LIKE_A_TOKEN = 16  # characters of a part of an address that is
 _MOST = 64  # headers and addresses whose secrets are known: a login has one token after another
-_SAYS_NOTHING = re.compile(r"accept|content-|user-agent|host$|connection$|mcp-|last-event-id", re.IGNORECASE)
-"""How the names of headers begin whose values everybody knows, or are those of a call."""
+# How the names of headers begin whose values everybody knows, or are those of a call
+_OPEN = re.compile(r"accept|content-|user-agent|host$|connection$|mcp-|last-event-id|trace", re.IGNORECASE)
 
 
 class SentSecrets:
@@ -32,7 +32,7 @@ class SentSecrets:
     def learn(self, headers: Iterable[tuple[str, str]], *addresses: str) -> None:
         """Know what goes to a server now. Every header may hold a secret; some addresses have a token in them."""
         for name, value in chain(headers, (("", address) for address in addresses)):
-            if is_secret_name(name) or not _SAYS_NOTHING.match(name):
+            if is_secret_name(name) or not _OPEN.match(name):
                 known = self._forms.pop((name, value), None)
                 words = _words_of(name, value) if name else _parts_of(value)
                 self._forms[name, value] = known or frozenset(chain.from_iterable(map(_forms_of, words)))

@@ -114,25 +114,17 @@ class BatchError(ValueError):
 
 
 def read_of_client(line: bytes, *, takes_batches: bool) -> Message | list[Message]:
-    """What a client sends: a message, or those of an array where it may send one (2025-03-26).
-
-    Raises:
-        BatchError: The array is refused.
-        ValueError: It is something else than a message.
-    """
+    """A message of a client, or those of an array where it may send one (2025-03-26); else `ValueError`."""
     if not takes_batches or _ARRAY.match(line) is None:
         return read_message(line, is_of_client=True)
     parts: list[Any] = from_json(line.removeprefix(codecs.BOM_UTF8), allow_inf_nan=False)
     if len(parts) > MOST_TOGETHER:
         raise BatchError(f"This array has more than {MOST_TOGETHER} messages, and none was taken. Send fewer at once.")
-    try:
+    messages: list[Message] = []
+    with suppress(ValueError):
         messages = [read_message(to_json(part), is_of_client=True) for part in parts]
-    except ValueError:
-        messages = []
     if any(isinstance(each, Request) and each.method == "initialize" for each in messages):
-        raise BatchError(
-            "initialize must not be in an array of messages, and none of this one was taken. Send it alone."
-        )
+        raise BatchError("initialize must not be in an array, and nothing of this one was taken. Send it alone.")
     if not messages:
         raise BatchError(NOT_A_MESSAGE)
     return messages

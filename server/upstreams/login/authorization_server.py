@@ -75,7 +75,7 @@ class AuthorizationServer:
 
     @property
     def host(self) -> str:
-        return visible_line(urlsplit(self.issuer).netloc)
+        return visible_line(urlsplit(self.issuer).netloc[:_SHOWN_CHARS])
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +118,8 @@ class AuthorizationServerClient:
             is_ours = False
         if not is_ours:
             raise LoginError(
-                f"the server says that it is {visible_line(resource)}, which is not its address, so a token for it "
-                "could be meant for somebody else"
+                f"the server says that it is {visible_line(resource[:_SHOWN_CHARS])}, which is not its address, so "
+                "a token for it could be meant for somebody else"
             )
         issuer = issuers[0]
         if not isinstance(issuer, str):
@@ -130,7 +130,9 @@ class AuthorizationServerClient:
             if said:
                 scopes = " ".join(map(str, _list_of(about, "scopes_supported"))) or None
                 return AuthorizationServer(str(said.get("issuer")), self._metadata(said, issuer), resource, scopes)
-        raise LoginError(f"its authorization server {visible_line(issuer)} does not describe itself (RFC 8414)")
+        raise LoginError(
+            f"its authorization server {visible_line(issuer[:_SHOWN_CHARS])} does not describe itself (RFC 8414)"
+        )
 
     async def _discover_by_origin(self) -> AuthorizationServer:
         """The authorization server of the 2025-03-26 revision: at the upstream's own origin, perhaps undescribed."""
@@ -146,7 +148,7 @@ class AuthorizationServerClient:
         return AuthorizationServer(origin, OAuthMetadata.model_validate({"issuer": origin, **addresses, **challenges}))
 
     def _metadata(self, said: Json, issuer: str) -> OAuthMetadata:
-        host = visible_line(urlsplit(issuer).netloc)
+        host = visible_line(urlsplit(issuer).netloc[:_SHOWN_CHARS])
         # Byte for byte (RFC 8414, 3.3), so before any model has made it canonical; but for the slash of an empty path.
         if not is_same_issuer(said.get("issuer"), issuer):
             raise LoginError(f"its authorization server {host} describes another one, and is not to be trusted")

@@ -329,7 +329,8 @@ async def streamable_streams(
     """Speak Streamable HTTP. `on_doubt` is called when the session seems to be gone."""
     transport = CarefulTransport(on_doubt, login, by_proxy=by_proxy)
     async with _careful_client(headers, transport) as client, anyio.create_task_group() as tasks:
-        writer = StreamableWriter(client, url, tasks, Inbox(cleaned=transport.without_secrets), on_doubt)
+        writer = StreamableWriter(client, url, tasks, Inbox(), on_doubt)
+        writer.inbox.cleaned = transport.without_secrets
         try:
             yield writer.inbox, writer
         finally:
@@ -527,7 +528,8 @@ async def sse_streams(
 ) -> AsyncGenerator[tuple[Inbox, SseWriter]]:
     """Speak the older transport: a stream for all that the server says, and a request for each message to it."""
     transport = CarefulTransport(on_doubt, login, by_proxy=by_proxy)
-    inbox = Inbox(cleaned=transport.without_secrets)
+    inbox = Inbox()
+    inbox.cleaned = transport.without_secrets
 
     async def read(events: httpx2.EventSource, *, task_status: TaskStatus[str]) -> None:
         # The server's first word is where it wants to be answered.
