@@ -152,14 +152,15 @@ def test_what_is_large_is_not_read_for_nobody_and_is_read_as_what_is_small(serve
     with httpx2.Client(base_url=url, timeout=CEILING) as http:
         headers = session_at(http, "2025-03-26")
         filler = {str(number): 1 for number in range(50_000)}
-        for body, answer in (
+        cases: tuple[tuple[Any, Any], ...] = (
             ({**ping(1), **filler}, {"jsonrpc": "2.0", "id": 1, "result": {}}),
             ({**ping(2), "params": filler}, {"jsonrpc": "2.0", "id": 2, "result": {}}),
             (
                 [ping(3), {**ping(4), "params": filler}],
                 [{"jsonrpc": "2.0", "id": each, "result": {}} for each in (3, 4)],
             ),
-        ):
+        )
+        for body, answer in cases:
             assert http.post("/mcp", json=body, headers=headers).json() == answer
         assert http.post("/mcp", json=filler, headers=headers).status_code == 400
     for path in ("/mcp", "/messages/?session_id=" + "0" * 32):
