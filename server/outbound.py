@@ -9,7 +9,7 @@ import ssl
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
-from ipaddress import ip_address, ip_network
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import cast
 from urllib.parse import urlsplit
 from urllib.request import getproxies_environment
@@ -17,14 +17,12 @@ from urllib.request import getproxies_environment
 import httpx2
 
 from server.quotation import quoted
-from tools.contract.secrets import is_secret_name
 from tools.contract.threads import THREADS, lend_threads
 
 _FROM_NOBODY = (
     "comes from an issuer that is not known here: name the file with that issuer's in SSL_CERT_FILE to trust it"
 )
-_LEAST_SECRET = 6  # characters of a value that is hidden
-_LIKE_A_TOKEN = 16  # characters of a part of an address that is
+SECRETS = "coretools-mcp.secrets"  # where an answer carries the secrets of its connection
 _CERTIFICATE = {
     **dict.fromkeys((2, 19, 20, 21), _FROM_NOBODY),
     9: "is not valid yet",
@@ -50,12 +48,28 @@ class UnusableProxyError(httpx2.TransportError):
 
 
 def is_local(address: str) -> bool:
-    """Whether an address is on this machine."""
-    try:
-        host = urlsplit(address).hostname or ""
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
+    """Whether an address is on this machine, however that is written."""
+    host = _host_of(address)
+    ip = _ip_of(host)
+    if ip is not None:
+        return ip.is_loopback or ip.is_unspecified
+    return f".{host}".endswith((".localhost", ".localhost.localdomain")) or host == socket.gethostname().lower()
+
+
+def _host_of(address: str) -> str:
+    with suppress(ValueError):
+        return (urlsplit(address).hostname or "").rstrip(".")
+    return ""
+
+
+def _ip_of(host: str) -> IPv4Address | IPv6Address | None:
+    """The address that a host is, in whatever spelling the system takes, such as `127.1` or `0x7f000001`."""
+    with suppress(ValueError):
+        ip = ip_address(host)
+        return getattr(ip, "ipv4_mapped", None) or ip
+    with suppress(OSError, UnicodeEncodeError):
+        return ip_address(socket.inet_aton(host))
+    return None
 
 
 def proxy_of(address: str) -> str | None:
@@ -63,16 +77,17 @@ def proxy_of(address: str) -> str | None:
     proxies, parts = getproxies_environment(), urlsplit(address)
     proxy = proxies.get(parts.scheme) or proxies.get("all")
     port = parts.port or (443 if parts.scheme == "https" else 80)
-    if not proxy or is_local(address) or _is_exempt(parts.hostname or "", port, proxies.get("no", "")):
+    if not proxy or is_local(address) or _is_exempt(_host_of(address), port, proxies.get("no", "")):
         return None
     return proxy if "://" in proxy else f"http://{proxy}"
 
 
 def _is_exempt(host: str, port: int, exempt: str) -> bool:
     """Whether NO_PROXY names a host: by `*`, an address, a network, or a name that it is or is below."""
+    ip = _ip_of(host)
     for each in re.split(r"[\s,]+", exempt.lower()):
         with suppress(ValueError):
-            if ip_address(host) in ip_network(each.strip("[]"), strict=False):
+            if ip is not None and ip in ip_network(each.strip("[]"), strict=False):
                 return True
         with suppress(ValueError):
             place = urlsplit(each if "://" in each else f"//{each}")
@@ -155,16 +170,8 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 def told_of_status(response: httpx2.Response, said: bytes = b"", beginning: str = "it answered with") -> str:
     """What an answer with a status that means an error says, as a clause; `said` is its body."""
-    secrets = secrets_of(response.request)
+    secrets = response.extensions.get(SECRETS)
     told = f"{beginning} HTTP status {response.status_code}"
     if later := response.headers.get("retry-after"):
         told += f", Retry-After: {quoted(later, secrets)}"
     return f'{told}, and said: "{shown}"' if (shown := quoted(said.decode("utf-8", "replace"), secrets)) else told
-
-
-def secrets_of(request: httpx2.Request) -> set[str]:
-    """What is secret in a request, and hidden where the server says it back: some addresses have a token in them."""
-    sent = [value for name, value in request.headers.items() if is_secret_name(name)]
-    parts = [part for part in request.url.path.split("/") if len(part) >= _LIKE_A_TOKEN]
-    words = [*sent, *(value.rpartition(" ")[2] for value in sent), *request.url.params.values(), *parts]
-    return {word for word in words if len(word) >= _LEAST_SECRET}

@@ -31,6 +31,8 @@ AnyId = RequestId | float  # a fraction is not an id that one should use, but a 
 MOST_TOGETHER = 128  # messages of an array of a client that are taken
 MOST_DEEP = 150  # values within each other in a field of an item of an upstream; parsers take 200 in a message
 MOST_MENDED = 8 << 20  # characters of a message of an upstream that is mended, which takes longer than to read it
+_ARRAY = re.compile(rb"(?:\xef\xbb\xbf)?\s*\[")
+_NAMES = frozenset({"jsonrpc", "id", "method", "params", "result", "error"})
 _PARTS = 4  # of a request with parameters: what it is, its id, its method and these. Every other message has less.
 
 ID_IS_TAKEN = (
@@ -89,19 +91,23 @@ def read_message(line: bytes | str, *, is_of_client: bool = False) -> Message:
         line = line if is_of_client or len(line) > MOST_MENDED else _mended(line)
         fields = from_json(line)  # with `NaN`, which many write
         is_strict = not is_of_client
-    if isinstance(fields, dict):
-        known = cast("Json", fields)
-        if is_strict and (usual := _usual(known)) is not None:
-            return usual
-        if "method" not in known and isinstance(identity := known.get("id"), float) and identity.is_integer():
-            # Some write every number as a fraction: it answers the request of that number.
-            known = {**known, "id": int(identity)}
-            if (usual := _usual(known)) is not None:
-                return usual
-            line = to_json(known)
-        has_odd_id = "id" in known and type(known["id"]) not in (int, str)
-        if "method" in known and has_odd_id and (is_of_client or not isinstance(known["id"], int | None)):
-            raise ValueError("an id is a text or a whole number")  # to the SDK's models it is a notification
+    if not isinstance(fields, dict):
+        raise ValueError(NOT_A_MESSAGE)  # noqa: TRY004 - of the text, not of an argument
+    known = cast("Json", fields)
+    if is_strict and (usual := _usual(known)) is not None:
+        return usual
+    # The SDK's models need long for what is large, so they get no more than may be a message.
+    known = {name: value for name, value in known.items() if name in _NAMES}
+    if "method" not in known and isinstance(identity := known.get("id"), float) and identity.is_integer():
+        known["id"] = int(identity)  # some write every number as a fraction: it answers the request of that number
+    has_odd_id = "id" in known and type(known["id"]) not in (int, str)
+    if "method" in known and has_odd_id and (is_of_client or not isinstance(known["id"], int | None)):
+        raise ValueError("an id is a text or a whole number")  # to the SDK's models it is a notification
+    if any(isinstance(value, list) for value in known.values()):
+        raise ValueError(NOT_A_MESSAGE)  # where no message has any
+    if (usual := _usual(known)) is not None:
+        return usual
+    line = to_json(known, inf_nan_mode="constants")
     from mcp_types import jsonrpc_message_adapter  # noqa: PLC0415 - few messages are of another form
 
     return of_sdk(jsonrpc_message_adapter.validate_json(line, by_name=False))
@@ -131,15 +137,25 @@ def _is_deep(value: Any) -> bool:
     return bool(level)
 
 
-def read_batch(line: bytes) -> list[Message]:
-    """The messages of an array (2025-03-26); none where it is no array, or holds something else, or too many."""
-    try:
-        parts: Any = from_json(line.removeprefix(codecs.BOM_UTF8), allow_inf_nan=False)
-        if isinstance(parts, list) and len(cast("list[Any]", parts)) <= MOST_TOGETHER:
-            return [read_message(to_json(part), is_of_client=True) for part in cast("list[Any]", parts)]
-    except ValueError:
-        pass
-    return []
+class BatchError(ValueError):
+    """An array of messages is refused; the text says why."""
+
+
+def read_of_client(line: bytes, *, takes_batches: bool) -> Message | list[Message]:
+    """A message of a client, or those of an array where it may send one (2025-03-26); else `ValueError`."""
+    if not takes_batches or _ARRAY.match(line) is None:
+        return read_message(line, is_of_client=True)
+    parts: list[Any] = from_json(line.removeprefix(codecs.BOM_UTF8), allow_inf_nan=False)
+    if len(parts) > MOST_TOGETHER:
+        raise BatchError(f"This array has more than {MOST_TOGETHER} messages, and none was taken. Send fewer at once.")
+    messages: list[Message] = []
+    with suppress(ValueError):
+        messages = [read_message(to_json(part), is_of_client=True) for part in parts]
+    if any(isinstance(each, Request) and each.method == "initialize" for each in messages):
+        raise BatchError("initialize must not be in an array, and nothing of this one was taken. Send it alone.")
+    if not messages:
+        raise BatchError(NOT_A_MESSAGE)
+    return messages
 
 
 def _usual(fields: Json) -> Message | None:

@@ -38,7 +38,7 @@ from tools.permissions.rights import ALL_RIGHTS
 
 logger = logging.getLogger(__name__)
 
-ROOT_PATHS = re.compile(r"(/[A-Za-z0-9._~-]+)*/?")
+ROOT_PATHS = re.compile(r"(/(?!\.\.?(/|$))[A-Za-z0-9._~-]+)*/?")
 LAST_SECONDS = 2  # how long after the time of grace connections are kept whose clients take in nothing
 MOST_CONNECTIONS = 4_000
 """When there are more, the one that has been idle for longest is ended; if none is idle, the new one gets 503."""

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from http import HTTPStatus
 
 from starlette.types import Receive, Scope, Send
 
-from server.protocol.json_rpc import Json, Message, error_of, read_batch, read_message
+from server.protocol.json_rpc import BatchError, Json, Message, error_of, read_of_client
 from server.transports.event_stream import send_json
 from server.transports.lines import refusal_of_unreadable
+from tools.contract.threads import THREADS
 
 OPEN_REQUEST = "coretools-mcp.open-request"  # where a request carries the scope that ends it
+LARGE_BYTES = 256 << 10  # a longer body is parsed in a thread
 SERVER_ENDS = "The server is ending, so this is not answered; what was at work for it was cancelled."
 
 
@@ -19,7 +22,7 @@ ROOT_PATH = "coretools-mcp.root-path"  # where a request carries the path below 
 
 
 async def read_posted(
-    scope: Scope, receive: Receive, send: Send, max_bytes: int
+    scope: Scope, receive: Receive, send: Send, max_bytes: int, *, takes_batches: bool = False
 ) -> tuple[Message | list[Message], bytes] | None:
     """The message that was posted, or those of an array, and the bytes; `None` where it was refused, or is gone."""
     headers = dict(scope["headers"])
@@ -40,21 +43,25 @@ async def read_posted(
         body = b"".join(pieces)
         if len(body) > max_bytes:
             break
-        try:
-            return read_message(body, is_of_client=True), body
-        except ValueError:
-            if messages := read_batch(body):
-                return messages, body
-            await refuse_json(refusal_of_unreadable(body, is_post=True) or error_of(None, ""), send)
-            return None
+        read = partial(_read, body, takes_batches)
+        posted = await THREADS.run(read) if len(body) > LARGE_BYTES else read()
+        if not isinstance(posted, dict):
+            return posted, body
+        await refuse_json(posted, send)
+        return None
     told = f"The body is longer than {max_bytes} bytes (limits.requestBytes) and was not read. Send less at once."
     await refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, told, send)
     return None
 
 
-async def refuse_batch(body: bytes, send: Send) -> None:
-    """Refuse an array of messages, which is none in most revisions."""
-    await refuse_json(refusal_of_unreadable(body, is_post=True) or error_of(None, ""), send)
+def _read(body: bytes, takes_batches: bool) -> Message | list[Message] | Json:
+    """What is in a body, or the error with which it is refused."""
+    try:
+        return read_of_client(body, takes_batches=takes_batches)
+    except BatchError as error:
+        return error_of(None, str(error))
+    except ValueError:
+        return refusal_of_unreadable(body, is_post=True) or error_of(None, "")
 
 
 async def accept(send: Send, body: bytes = b"") -> None:

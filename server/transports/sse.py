@@ -27,7 +27,6 @@ from server.transports.posted import (
     accept,
     read_posted,
     refuse,
-    refuse_batch,
     refuse_json,
 )
 
@@ -121,22 +120,20 @@ class SseSessions:
         http_request = HttpRequest(scope, receive)
         principal, name = principal_of(http_request), named_session(scope)
         session = self._sessions.get(name or "")
-        posted = await read_posted(scope, receive, send, self._max_bytes)
-        if posted is None:
-            return
         owner = None if principal is None else principal.owner
         if name is None or session is None or session.owner != owner:
             told = "There is no such session here: it has ended, or was never opened. Open another one at /sse."
             await refuse(HTTPStatus.BAD_REQUEST if name is None else HTTPStatus.NOT_FOUND, told, send)
+            return
+        takes_batches = session.dispatcher.takes_batches
+        posted = await read_posted(scope, receive, send, self._max_bytes, takes_batches=takes_batches)
+        if posted is None:
             return
         session.last_with(principal)
         await session.wait_for_room()
         message, body = posted
         if isinstance(message, Request) and session.dispatcher.has_open(message.id):
             await refuse_json(error_of(message.id, ID_IS_TAKEN), send)
-            return
-        if isinstance(message, list) and not session.dispatcher.takes_batches:
-            await refuse_batch(body, send)
             return
         if session.events.is_ended:
             told = "The session has ended, and nothing was done. Open another one at /sse."

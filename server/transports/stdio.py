@@ -19,7 +19,7 @@ from contextlib import suppress
 
 import anyio
 
-from server.protocol.json_rpc import read_batch, read_message, read_unreadable
+from server.protocol.json_rpc import BatchError, error_of, read_of_client, read_unreadable
 from server.protocol.requests import RequestTable
 from server.transports import lines
 from server.transports.dispatcher import Conversation, Dispatcher
@@ -160,14 +160,16 @@ class _Wire:
     def _take(self, data: bytes) -> None:
         for line in self._splitter.feed(data):
             try:
-                message = read_message(line, is_of_client=True)
+                message = read_of_client(line, takes_batches=self.dispatcher.takes_batches)
+            except BatchError as error:
+                self.dispatcher.refuse(error_of(None, str(error)))
             except ValueError:
-                if self.dispatcher.takes_batches and (messages := read_batch(line)):
-                    self.dispatcher.receive_batch(messages)
-                else:
-                    self._take_unreadable(line)
+                self._take_unreadable(line)
             else:
-                self.dispatcher.receive(message, line)
+                if isinstance(message, list):
+                    self.dispatcher.receive_batch(message)
+                else:
+                    self.dispatcher.receive(message, line)
         while self._splitter.oversized:
             self.dispatcher.refuse(
                 lines.refusal_of_oversized(self._splitter.oversized.pop(0), self._splitter.max_bytes)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 import time
 import uuid
 from collections import OrderedDict
@@ -58,7 +59,7 @@ from server.transports.event_stream import (
     send_events,
     send_json,
 )
-from server.transports.posted import SERVER_ENDS, accept, read_posted, refuse, refuse_batch, refuse_json
+from server.transports.posted import SERVER_ENDS, accept, read_posted, refuse, refuse_json
 
 logger = logging.getLogger(__name__)
 
@@ -92,6 +93,7 @@ _STATUS = {
     METHOD_NOT_FOUND: HTTPStatus.NOT_FOUND,
 }
 """The status of an answer of 2026-07-28 that is an error; of all others it is 200."""
+_REFUSED = re.compile(r"\bq\s*=\s*0(?:\.0*)?\s*(?:;|$)")  # a weight of nothing
 SESSION_ENDED = "The session was ended before this was answered; what was at work for it was cancelled."
 NO_SUCH_SESSION = (
     "There is no such session here, and nothing was done: it has ended, or the server that it was opened at was "
@@ -363,28 +365,28 @@ class StreamableHttp:
 
     async def _post(self, scope: Scope, receive: Receive, send: Send) -> None:
         """A message of a session, or one that opens a session."""
-        posted = await read_posted(scope, receive, send, self._max_bytes)
-        if posted is None or not await _accepts(scope, send, JSON):
+        is_named, found = header_of(scope["headers"], SESSION_HEADER) is not None, None
+        if not await _accepts(scope, send, JSON) or (is_named and (found := await self._session(scope, send)) is None):
+            return
+        takes_batches = found is not None and found.dispatcher.takes_batches
+        posted = await read_posted(scope, receive, send, self._max_bytes, takes_batches=takes_batches)
+        if posted is None:
             return
         message, body = posted
         http_request = HttpRequest(scope, receive)
-        is_opening = isinstance(message, Request) and message.method == "initialize"
-        if is_opening and header_of(scope["headers"], SESSION_HEADER) is None:
+        if not is_named and isinstance(message, Request) and message.method == "initialize":
             principal = principal_of(http_request)
             owner, whose = (None, "") if principal is None else (principal.owner, principal.display_name)
             session = self.sessions.open(owner, whose)
         else:
-            found = await self._session(scope, send)
+            found = await self._session(scope, send)  # which may have ended meanwhile
             if found is None:
                 return
             session = found
             self.sessions.take(session)
         try:
             dispatcher = session.dispatcher
-            is_batch = isinstance(message, list)
-            if is_batch and not dispatcher.takes_batches:
-                await refuse_batch(body, send)
-            elif isinstance(message, list):
+            if isinstance(message, list):
                 stream = session.new_stream() if _takes(scope, STREAM) else AnswerStream(session.events)
                 dispatcher.receive_batch(message, stream, http_request)
                 if any(isinstance(each, Request) for each in message):
@@ -440,8 +442,10 @@ class StreamableHttp:
 
     async def _post_alone(self, scope: Scope, receive: Receive, send: Send) -> None:
         """A request of 2026-07-28."""
+        if not await _accepts(scope, send, JSON):
+            return
         posted = await read_posted(scope, receive, send, self._max_bytes)
-        if posted is None or not await _accepts(scope, send, JSON):
+        if posted is None:
             return
         message, _ = posted
         version = header_of(scope["headers"], REVISION_HEADER) or ""
@@ -560,8 +564,10 @@ async def _refuse_version(identity: RequestId | None, version: str, send: Send) 
 def _takes(scope: Scope, kind: str) -> bool:
     """Whether a client takes answers of a kind; one that says nothing takes all (RFC 9110, 12.5.1)."""
     accept = header_of(scope["headers"], b"accept") or "*/*"
-    kinds = {each.partition(";")[0].strip().lower() for each in accept.split(",")}
-    return bool(kinds & {kind, f"{kind.partition('/')[0]}/*", "*/*"})
+    parts = (each.lower().partition(";") for each in accept.split(","))
+    taken = {name.strip(): _REFUSED.search(said) is None for name, _, said in parts}
+    names = (kind, f"{kind.partition('/')[0]}/*", "*/*")  # the most exact one counts
+    return next((taken[name] for name in names if name in taken), False)
 
 
 async def _accepts(scope: Scope, send: Send, kind: str) -> bool:

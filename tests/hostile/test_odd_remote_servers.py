@@ -6,6 +6,7 @@ import datetime as dt
 import inspect
 import json
 import logging
+import socket
 import ssl
 import sys
 from collections.abc import Callable
@@ -151,6 +152,7 @@ async def test_a_server_of_the_revision_before_the_first_is_spoken_to_as_one_of_
     assert "did not work" not in caplog.text, "a list that is not known is no failure"
 
 
+TOLD = {"type": "text", "text": "bad s3cr3t-t0ken-0815"}
 REFUSALS: dict[str, tuple[Said, tuple[str, ...]]] = {
     "429": ((429, {"retry-after": "7"}, b"slow\x1b[2J down"), ("status 429", "Retry-After: 7", "slow", "down")),
     "429 in JSON-RPC": (
@@ -161,8 +163,33 @@ REFUSALS: dict[str, tuple[Said, tuple[str, ...]]] = {
     "413": ((413, JSON, b'{"detail": "at most 5 MB"}'), ("status 413", "at most 5 MB")),
     "500": ((500, {}, b"x" * 10_000), ("status 500", "x" * 200 + " [...]")),
     "a token": ((500, {}, b"who is s3cr3t-t0ken-0815?"), ("status 500", "who is [hidden]?")),
+    "a token in an error": (
+        (
+            200,
+            JSON,
+            b'{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":"bad s3cr3t-t0ken-0815","data":["T0KEN0815"]}}',
+        ),
+        ("bad [hidden]",),
+    ),
+    "a token in an error with a status": (
+        (400, JSON, b'{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":"bad s3cr3t-t0ken-0815"}}'),
+        ("bad [hidden]",),
+    ),
+    "a token in an event": (
+        (200, EVENTS, b'data: {"jsonrpc":"2.0","id":1,"error":{"code":1,"message":"bad s3cr3t-t0ken-0815"}}\n\n'),
+        ("bad [hidden]",),
+    ),
+    "a token in the error of a tool": (
+        (
+            200,
+            JSON,
+            json.dumps({"jsonrpc": "2.0", "id": 1, "result": {"isError": True, "content": [TOLD]}}).encode(),
+        ),
+        ("[hidden]",),
+    ),
     "the token of the address": ((404, {}, b"Cannot POST /mcp?key=t0ken0815"), ("key=[hidden]",)),
     "a redirect": ((307, {"location": "https://login.example/start?state=x"}, b""), ("https://login.example/start",)),
+    "a redirect to a file": ((307, {"location": "file:///etc/passwd"}, b""), (": file:///etc/passwd",)),
 }
 
 
@@ -178,7 +205,7 @@ async def test_what_a_server_says_beside_a_status_is_told_and_safe(root: Path, t
                     with case(name):
                         answer = await scene.call()
                         assert [each for each in told if each not in answer] == [], answer
-                        assert not {"\x1b", "s3cr3t", "state=x"} & set(answer.split())
+                        assert not [each for each in ("\x1b", "s3cr3t", "state=x", "T0KEN") if each in answer]
                         assert len(answer) < 500
                         check_told(answer)
 
@@ -281,6 +308,23 @@ VARIABLES = {"http_proxy": "http://p:1", "https_proxy": "p:2", "all_proxy": ""}
         ("", "https://localhost/mcp", None),
         ("", "http://127.3.2.1:8/mcp", None),
         ("", "http://[::1]:8/mcp", None),
+        ("", "http://LocalHost./mcp", None),
+        ("", "http://a.localhost/mcp", None),
+        ("", "http://127.1/mcp", None),
+        ("", "http://127.0.0.1./mcp", None),
+        ("", "http://2130706433/mcp", None),
+        ("", "http://0x7f000001/mcp", None),
+        ("", "http://0177.0.0.1/mcp", None),
+        ("", "http://0.0.0.0/mcp", None),
+        ("", "http://[::]/mcp", None),
+        ("", "http://[::ffff:127.0.0.1]/mcp", None),
+        ("", "http://[::1%25lo]/mcp", None),
+        ("", f"http://{socket.gethostname().upper()}:8/mcp", None),
+        ("", "http://notlocalhost/mcp", "http://p:1"),
+        ("", "http://128.1/mcp", "http://p:1"),
+        ("10.0.0.0/8", "http://10.1/mcp", None),
+        ("example.org", "https://a.example.org./mcp", None),
+        ("example.org.", "https://a.example.org/mcp", None),
     ],
 )
 def test_the_variables_of_proxies_are_read_as_others_read_them(

@@ -32,9 +32,11 @@ from server.oauth_requests import ANSWER_BYTES, LongAnswerError, NoAnswerError, 
 from server.outbound import is_local
 from server.protocol.json_rpc import Json
 from server.quotation import quoted
+from server.sent_secrets import SentSecrets
 from server.settings.models import OAuthSettings
 from server.upstreams.wire.peer import Challenge, LoginError
 from tools.contract.display import visible_line
+from tools.contract.secrets import is_secret_name
 
 TOKEN_CHARS = 32_768  # a longer token is not taken, which no HTTP header would carry (ours)
 ADDRESS_CHARS = 32_768  # a longer address is not shown to a person, which browsers and servers would not take (ours)
@@ -47,6 +49,7 @@ _ERROR_CODE = re.compile(r"[a-z_]{1,40}")  # of RFC 6749, 5.2; other words of th
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 _SHOWN_CHARS = 200  # of an address that is refused
 _GIVEN, _WRONG = (200, 201), (400, 422)  # by which status what was asked for is given, or found to be wrong
+_WHY = "error_description"
 _SECRET_METHODS = ("client_secret_basic", "client_secret_post")
 
 
@@ -72,7 +75,7 @@ class AuthorizationServer:
 
     @property
     def host(self) -> str:
-        return visible_line(urlsplit(self.issuer).netloc)
+        return visible_line(urlsplit(self.issuer).netloc[:_SHOWN_CHARS])
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +118,8 @@ class AuthorizationServerClient:
             is_ours = False
         if not is_ours:
             raise LoginError(
-                f"the server says that it is {visible_line(resource)}, which is not its address, so a token for it "
-                "could be meant for somebody else"
+                f"the server says that it is {visible_line(resource[:_SHOWN_CHARS])}, which is not its address, so "
+                "a token for it could be meant for somebody else"
             )
         issuer = issuers[0]
         if not isinstance(issuer, str):
@@ -127,7 +130,9 @@ class AuthorizationServerClient:
             if said:
                 scopes = " ".join(map(str, _list_of(about, "scopes_supported"))) or None
                 return AuthorizationServer(str(said.get("issuer")), self._metadata(said, issuer), resource, scopes)
-        raise LoginError(f"its authorization server {visible_line(issuer)} does not describe itself (RFC 8414)")
+        raise LoginError(
+            f"its authorization server {visible_line(issuer[:_SHOWN_CHARS])} does not describe itself (RFC 8414)"
+        )
 
     async def _discover_by_origin(self) -> AuthorizationServer:
         """The authorization server of the 2025-03-26 revision: at the upstream's own origin, perhaps undescribed."""
@@ -143,7 +148,7 @@ class AuthorizationServerClient:
         return AuthorizationServer(origin, OAuthMetadata.model_validate({"issuer": origin, **addresses, **challenges}))
 
     def _metadata(self, said: Json, issuer: str) -> OAuthMetadata:
-        host = visible_line(urlsplit(issuer).netloc)
+        host = visible_line(urlsplit(issuer).netloc[:_SHOWN_CHARS])
         # Byte for byte (RFC 8414, 3.3), so before any model has made it canonical; but for the slash of an empty path.
         if not is_same_issuer(said.get("issuer"), issuer):
             raise LoginError(f"its authorization server {host} describes another one, and is not to be trusted")
@@ -331,7 +336,11 @@ class AuthorizationServerClient:
             sent["client_id"] = client.client_id
             if method == "client_secret_post" and secret:
                 sent["client_secret"] = secret
-        return await self._fetch_json(httpx2.Request("POST", address, data=sent, headers=headers), server.host)
+        status, said = await self._fetch_json(httpx2.Request("POST", address, data=sent, headers=headers), server.host)
+        secrets = SentSecrets()
+        sent |= headers
+        secrets.learn([each for each in sent.items() if is_secret_name(each[0]) or each[0].startswith("code")])
+        return status, {**said, _WHY: secrets.hide(str(said[_WHY]))} if _WHY in said else said
 
     async def _get(self, address: str, who: str) -> Json:
         """An object at an address; an empty one where there is none: many answer with a page whatever is asked."""
@@ -422,7 +431,7 @@ def error_code(said: Mapping[str, Any]) -> str:
 
 def error_told(said: Mapping[str, Any]) -> str:
     """What is said of an error, with the words of the server for it; empty where it says nothing."""
-    code, why = error_code(said), said.get("error_description")
+    code, why = error_code(said), said.get(_WHY)
     words = f'("{quoted(why)}")' if isinstance(why, str) and why else ""
     return " ".join(filter(None, (code, words)))
 

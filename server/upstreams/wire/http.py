@@ -10,6 +10,7 @@ from __future__ import annotations
 import codecs
 import logging
 import math
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
@@ -19,10 +20,10 @@ from urllib.parse import urljoin, urlsplit
 import anyio
 import httpx2
 from anyio.abc import TaskGroup, TaskStatus
-from mcp.shared._httpx_utils import redirect_location, request_within_origin, sse_within_origin, stream_within_origin
+from mcp.shared._httpx_utils import request_within_origin, sse_within_origin, stream_within_origin
 from pydantic_core import to_json
 
-from server.outbound import cause_of, open_transport, proxy_of, secrets_of, told_of_status
+from server.outbound import SECRETS, cause_of, open_transport, proxy_of, told_of_status
 from server.protocol.json_rpc import (
     Failure,
     Message,
@@ -35,6 +36,7 @@ from server.protocol.json_rpc import (
 )
 from server.protocol.revisions import MODERN_PROTOCOL_VERSIONS
 from server.quotation import quoted
+from server.sent_secrets import SentSecrets
 from server.transports.lines import STDIO_BACKPRESSURE
 from server.upstreams.wire.peer import (
     MESSAGE_BYTES,
@@ -98,6 +100,7 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
     def __init__(
         self, on_doubt: Callable[[], None], login: Credentials | None = None, *, by_proxy: bool = True
     ) -> None:
+        self.secrets = SentSecrets()
         self._on_doubt = on_doubt
         self._login = login
         self._by_proxy = by_proxy
@@ -124,6 +127,7 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
             self._on_doubt()
             raise RefusedError(f"it could not be reached: {self.unreachable}", HTTPStatus.BAD_GATEWAY) from None
         status, stream = response.status_code, response.stream
+        response.extensions[SECRETS] = self.secrets
         self.unreachable, self.challenge = "", None
         if status in _LOCKED:
             self.challenge = _challenge_of(response)
@@ -158,12 +162,15 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
         login, inner = self._login, self._inner
         if inner is None:
             inner = self._inner = await open_transport(str(request.url), by_proxy=self._by_proxy)
+        proxy = proxy_of(str(request.url)) if self._by_proxy else None
+        self.secrets.learn(request.headers.items(), str(request.url), proxy or "")
         if login is None:
             return await inner.handle_async_request(request)
         header = await login.header()
         for is_last in (False, True):
             if header is not None:
                 request.headers["authorization"] = header
+                self.secrets.learn([("authorization", header)])
             response = await inner.handle_async_request(request)
             if is_last or response.status_code not in _LOCKED:
                 break
@@ -184,6 +191,19 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
             await response.aclose()
             header = renewed
         return response
+
+    def without_secrets(self, message: Message) -> Message:
+        """A message; where it tells an error, which is said on to many, without the secrets of this connection."""
+        if not isinstance(message, Failure) and not (isinstance(message, Response) and message.result.get("isError")):
+            return message
+        said = message.error if isinstance(message, Failure) else message.result
+        written = to_json(said, inf_nan_mode="null")
+        if not self.secrets.found_in(written.decode()):
+            return message
+        if len(written) > ERROR_BYTES:
+            return unusable(message.id or 0, "the error that it answered with is too long, and says a secret")
+        hidden = {name: self.secrets.hide_within(each) for name, each in said.items()}
+        return Failure(message.id, hidden) if isinstance(message, Failure) else Response(message.id, hidden)
 
     async def aclose(self) -> None:
         if self._inner is not None:
@@ -243,9 +263,10 @@ async def _careful_client(
 
 def _redirected(response: httpx2.Response) -> str:
     """Where a redirect leads that is not followed, and what else is no success."""
-    if (location := redirect_location(response)) is None:
+    if not response.has_redirect_location:
         return told_of_status(response)
-    where = quoted(str(location), secrets_of(response.request))
+    # Without its query, in which there may be a state.
+    where = quoted(re.split(r"[?#]", response.headers["location"])[0], response.extensions.get(SECRETS))
     return f"it wants the request to be sent to another address, which is not followed: {where}"
 
 
@@ -309,6 +330,7 @@ async def streamable_streams(
     transport = CarefulTransport(on_doubt, login, by_proxy=by_proxy)
     async with _careful_client(headers, transport) as client, anyio.create_task_group() as tasks:
         writer = StreamableWriter(client, url, tasks, Inbox(), on_doubt)
+        writer.inbox.cleaned = transport.without_secrets
         try:
             yield writer.inbox, writer
         finally:
@@ -505,7 +527,9 @@ async def sse_streams(
     by_proxy: bool = True,
 ) -> AsyncGenerator[tuple[Inbox, SseWriter]]:
     """Speak the older transport: a stream for all that the server says, and a request for each message to it."""
+    transport = CarefulTransport(on_doubt, login, by_proxy=by_proxy)
     inbox = Inbox()
+    inbox.cleaned = transport.without_secrets
 
     async def read(events: httpx2.EventSource, *, task_status: TaskStatus[str]) -> None:
         # The server's first word is where it wants to be answered.
@@ -529,7 +553,7 @@ async def sse_streams(
             raise UnusableAnswerError("its stream does not begin with an address of the same server for messages to it")
 
     async with (
-        _careful_client(headers, CarefulTransport(on_doubt, login, by_proxy=by_proxy)) as client,
+        _careful_client(headers, transport) as client,
         sse_within_origin(client, url, max_event_size=MESSAGE_BYTES) as events,
         anyio.create_task_group() as tasks,
     ):

@@ -233,6 +233,7 @@ class Inbox:
     """Messages that have come and are not taken yet. `on_empty` is called when those that waited have been taken."""
 
     def __init__(self, on_empty: Callable[[], None] = lambda: None) -> None:
+        self.cleaned: Callable[[Message], Message] = lambda message: message  # as each is taken in
         self.count = 0  # how many wait
         self.size = 0  # the bytes of those that wait
         self._messages: deque[Message] = deque()
@@ -242,6 +243,7 @@ class Inbox:
 
     def put(self, message: Message, size: int = 0) -> None:
         """Take in a message; whoever listens has it at once."""
+        message = self.cleaned(message)
         if self._listener is not None:
             self._listener(message)
             return

@@ -380,3 +380,17 @@ async def test_what_is_refused_for_its_scope_is_asked_once_more_without_and_odd_
     assert "'write' is not yours" in told
     assert "\x1b[1m'" not in told
     assert len(other.registrations) == 1, "there was no scope to go without"
+
+
+@pytest.mark.requirement("login.secrets")
+async def test_what_is_secret_in_a_request_for_a_token_is_hidden_where_it_is_said_back(
+    tmp_path: Path, liars: Callable[..., Liar]
+) -> None:
+    liar = liars("echo")
+    liar.statuses["/token"] = 401
+    liar.said["/token"] = {"error": "invalid_client", "error_description": "bad <b>7Hq%2Fgl0w\x1b[1m"}
+    scene = _scene(tmp_path, liar)
+    scene.entry["oauth"] = {"clientId": "someone", "clientSecret": "7Hq/gl0w"}
+    told = await _logged_in(scene)
+    assert "bad <b>[hidden]" in told
+    assert "7Hq" not in told

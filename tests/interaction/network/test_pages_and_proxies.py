@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import socket
+from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 
 from tests.interaction.serving import Served
+from tests.interaction.test_lifecycle import running
 from tests.waiting import CEILING
 
 PAGE = "https://page.example"
@@ -71,6 +75,9 @@ def test_a_client_over_sse_is_sent_below_the_path_of_the_proxy(served: Served) -
             (forwarded, "/other/messages/"),
             ({**forwarded, "X-Forwarded-For": "10.0.0.1"}, "/other/messages/"),
             ({"X-Forwarded-Prefix": "//evil.example"}, "/tools/messages/"),
+            ({"X-Forwarded-Prefix": "/a/../.."}, "/tools/messages/"),
+            ({"X-Forwarded-Prefix": "/./"}, "/tools/messages/"),
+            ({"X-Forwarded-Prefix": "/.a/b..c"}, "/.a/b..c/messages/"),
         ):
             with http.stream("GET", "/sse", headers=headers) as stream:
                 lines = stream.iter_lines()
@@ -91,7 +98,7 @@ def test_a_client_over_sse_is_sent_below_the_path_of_the_proxy(served: Served) -
 
 
 @pytest.mark.requirement("http.json")
-@pytest.mark.parametrize("accept", ["application/json", "Application/JSON;q=0.9"])
+@pytest.mark.parametrize("accept", ["application/json", "Application/JSON;q=0.9, text/*;q=0"])
 def test_a_client_that_takes_json_alone_gets_the_answer_as_json(accept: str, served: Served) -> None:
     with httpx2.Client(base_url=served.url(SETTINGS), timeout=CEILING, headers={"Accept": accept}) as http:
         headers = session_at(http, "2025-11-25")
@@ -104,24 +111,65 @@ def test_a_client_that_takes_json_alone_gets_the_answer_as_json(accept: str, ser
         assert answer.headers["content-type"] == "application/json"
         assert answer.json()["id"] == 2
         assert http.get("/mcp", headers=headers).status_code == 406
+        for refusing in ("application/json; Q=0", "application/*;q=0.0, */*", "text/event-stream"):
+            assert http.post("/mcp", json=call, headers={**headers, "Accept": refusing}).status_code == 406
 
 
 @pytest.mark.requirement("http.batches")
-def test_an_array_is_answered_as_one_in_the_revision_that_has_them(served: Served) -> None:
+def test_an_array_is_answered_as_one_in_the_revision_that_has_them(served: Served, tmp_path: Path) -> None:
     told = {"jsonrpc": "2.0", "method": "notifications/initialized"}
-    with httpx2.Client(base_url=served.url(SETTINGS), timeout=CEILING) as http:
+    with httpx2.Client(base_url=served.url(SETTINGS), timeout=CEILING) as http, running(tmp_path.resolve()) as stdio:
+        stdio.send(hello("2025-03-26"))
+        assert stdio.answer()["id"] == 1
         headers = session_at(http, "2025-03-26")
         answers = http.post("/mcp", json=[told, ping(5), ping("six"), {**ping(7), "method": "no"}], headers=headers)
         assert answers.status_code == 200
         assert {each["id"]: "error" in each for each in answers.json()} == {5: False, "six": False, 7: True}
         assert http.post("/mcp", json=[told, told], headers=headers).status_code == 202
         assert http.post("/mcp", json=[ping(8), ping(8)], headers=headers).json()[1]["id"] == 8
-        for wrong in ([], [ping(1), 2], [ping(number) for number in range(129)]):
-            assert http.post("/mcp", json=wrong, headers=headers).status_code == 400
+        many = [ping(number) for number in range(129)]
+        for wrong, why in (
+            ([], "valid JSON-RPC"),
+            ([ping(1), 2], "valid JSON-RPC"),
+            ([[ping(1)]], "valid JSON-RPC"),
+            (many, "more than 128 messages"),
+            ([ping(1), {**hello("2025-03-26"), "id": 2}], "initialize"),
+        ):
+            refused = http.post("/mcp", json=wrong, headers=headers)
+            assert refused.status_code == 400
+            assert why in refused.json()["error"]["message"]
+            stdio.send(json.dumps(wrong).encode())
+            assert stdio.answer() == refused.json()
         assert http.post("/mcp", json=ping(9), headers=headers).json() == {"jsonrpc": "2.0", "id": 9, "result": {}}
         for revision in ("2024-11-05", "2025-06-18"):
             other = session_at(http, revision)
             assert http.post("/mcp", json=[ping(5)], headers=other).status_code == 400
+
+
+@pytest.mark.requirement("http.large")
+def test_what_is_large_is_not_read_for_nobody_and_is_read_as_what_is_small(served: Served) -> None:
+    url = httpx2.URL(served.url(SETTINGS))
+    with httpx2.Client(base_url=url, timeout=CEILING) as http:
+        headers = session_at(http, "2025-03-26")
+        filler = {str(number): 1 for number in range(50_000)}
+        cases: tuple[tuple[Any, Any], ...] = (
+            ({**ping(1), **filler}, {"jsonrpc": "2.0", "id": 1, "result": {}}),
+            ({**ping(2), "params": filler}, {"jsonrpc": "2.0", "id": 2, "result": {}}),
+            (
+                [ping(3), {**ping(4), "params": filler}],
+                [{"jsonrpc": "2.0", "id": each, "result": {}} for each in (3, 4)],
+            ),
+        )
+        for body, answer in cases:
+            assert http.post("/mcp", json=body, headers=headers).json() == answer
+        assert http.post("/mcp", json=filler, headers=headers).status_code == 400
+    for path in ("/mcp", "/messages/?session_id=" + "0" * 32):
+        head = (
+            f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 3000000\r\n"
+        )
+        with socket.create_connection((url.host, url.port or 0), timeout=CEILING) as wire:
+            wire.sendall(f"{head}Mcp-Session-Id: {'0' * 32}\r\n\r\n".encode())
+            assert b" 404 " in wire.recv(100)
 
 
 @pytest.mark.requirement("http.second-get")

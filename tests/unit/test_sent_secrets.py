@@ -1,0 +1,88 @@
+"""What is secret in what goes to a server is hidden where it is said back, in every usual form."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+from collections.abc import Callable
+from urllib.parse import quote, quote_plus
+
+import pytest
+
+from server.sent_secrets import SentSecrets
+from tests.tables import each_of
+from tools.contract.secrets import HIDDEN
+
+TOKEN = "Zq9&tok'en/XYZ+77=pq"
+FORMS: list[Callable[[str], str]] = [
+    str,
+    str.upper,
+    str.lower,
+    quote,
+    lambda secret: quote(secret, safe="").lower(),
+    quote_plus,
+    html.escape,
+    lambda secret: json.dumps(secret).replace("/", "\\/"),
+    lambda secret: (
+        secret.replace("+", "\\u002B").replace("&", "\\u0026").replace("'", "\\u0027").replace("=", "\\u003D")
+    ),
+    lambda secret: base64.b64encode(secret.encode()).decode(),
+    lambda secret: base64.urlsafe_b64encode(secret.encode()).decode(),
+    lambda secret: base64.b64encode(f"Bearer {secret}".encode()).decode(),
+]
+
+
+def secrets_in(url: str, headers: dict[str, str], proxy: str = "") -> SentSecrets:
+    """Those of one request."""
+    secrets = SentSecrets()
+    secrets.learn(headers.items(), url, proxy)
+    return secrets
+
+
+@pytest.mark.requirement("proxy.secrets")
+def test_a_secret_is_hidden_in_every_usual_form() -> None:
+    secrets = secrets_in("https://a.example/mcp", {"Authorization": f"Bearer {TOKEN}"})
+    for form in FORMS:
+        assert secrets.hide(f"no {form(TOKEN)}!").strip('"').replace("=", "") in (f"no {HIDDEN}!", f'no "{HIDDEN}"!')
+
+
+@pytest.mark.requirement("proxy.secrets")
+@each_of(
+    "url, headers, proxy, said",
+    [
+        ("", {"X-Plan": "gold-plan"}, "", "gold-plan"),
+        ("", {"X-Plan": "Key gold-plan"}, "", "gold-plan"),
+        ("", {"Cookie": "sid=abcdef12; a=b"}, "", "abcdef12"),
+        ("", {"Authorization": f"Basic {base64.b64encode(b'someone:hunter22').decode()}"}, "", "hunter22"),
+        ("", {"Proxy-Authorization": f"Basic {base64.b64encode(b'someone:hunter22').decode()}"}, "", "someone"),
+        ("https://a:hunter%2F22@a.example/mcp", {}, "", "hunter/22"),
+        ("https://a.example/mcp", {}, "http://someone:hunter%2F22@p.example:1", "someone:hunter/22"),
+        ("https://a.example/mcp?key=abc%2Fdef", {}, "", "abc%2Fdef"),
+        ("https://a.example/mcp?a=first1&a=second", {}, "", "first1"),
+        ("https://a.example/mcp?0123456789abcdef0", {}, "", "0123456789abcdef0"),
+        ("https://a.example/s/0123456789abcdef0/mcp", {}, "", "0123456789abcdef0"),
+    ],
+)
+def test_addresses_headers_and_proxies_have_secrets(url: str, headers: dict[str, str], proxy: str, said: str) -> None:
+    assert secrets_in(url, headers, proxy).hide(f"({said})") == f"({HIDDEN})"
+
+
+@pytest.mark.requirement("proxy.secrets")
+def test_what_everybody_knows_is_not_hidden() -> None:
+    secrets = secrets_in("https://a.example/mcp?v=1", {"Accept": "application/json", "X-Mode": "fast"})
+    secrets.learn([("content-type", "application/json"), ("authorization", "Bearer abc.def.ghi")])
+    assert (
+        secrets.hide("fast application/json of a.example, abc.def.ghi")
+        == f"fast application/json of a.example, {HIDDEN}"
+    )
+    assert secrets.hide_within({"a": ["abc.def.ghi", 7]}) == {"a": [HIDDEN, 7]}
+
+
+@pytest.mark.requirement("proxy.secrets")
+def test_of_the_tokens_of_a_login_the_latest_are_known() -> None:
+    secrets = SentSecrets()
+    for number in range(100):
+        secrets.learn([("x-plan", "gold-plan"), ("authorization", f"Bearer token-{number:03}")])
+    assert secrets.hide("token-099 token-098 gold-plan") == f"{HIDDEN} {HIDDEN} {HIDDEN}"
+    assert secrets.hide("token-000") == "token-000"
