@@ -61,7 +61,7 @@ FAILING_OVER_HTTP = {
     "long-json": "too long",
     "long": "too long",
     "bomb": "is packed",
-    "header-flood": "could not be reached",
+    "header-flood": "what it sent is not HTTP",
     "no-http": "could not be reached",
     "null": "not a valid JSON-RPC message",
     "deep": "not a valid JSON-RPC message",

@@ -36,7 +36,7 @@ from server.protocol.json_rpc import (
 from server.protocol.revisions import MODERN_PROTOCOL_VERSIONS
 from server.quotation import quoted
 from server.transports.lines import STDIO_BACKPRESSURE
-from server.turns import Turn, in_turns
+from server.turns import Turn
 from server.upstreams.wire.events import Event, EventReader, EventsTooLongError
 from server.upstreams.wire.peer import (
     MESSAGE_BYTES,
@@ -72,6 +72,7 @@ _EVENTS = "text/event-stream"
 _OPENED = {"accept": _EVENTS, "cache-control": "no-store"}
 _POSTED = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 _UNKNOWN = (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND)  # what servers answer in a session that they do not know
+PIECE_BYTES = 4_096  # so much of a stream is read for events at once: it may be lines that are none
 MOST_HOPS = 3  # redirects in a row that are followed
 MOST_RETRY_MS = 3_600_000  # so long a pause is made at most where a server wants one
 
@@ -583,12 +584,14 @@ def _messages_of(said: bytes) -> tuple[list[Message], bool]:
 
 async def _events_of(response: httpx2.Response) -> AsyncGenerator[Event]:
     """The events of a stream, in turns with what else is served."""
-    reader = EventReader(MESSAGE_BYTES)
+    reader, turn = EventReader(MESSAGE_BYTES), Turn()
     async with aclosing(response.aiter_raw()) as chunks:
         async for chunk in chunks:
-            async with aclosing(in_turns(reader.feed(chunk))) as events:
-                async for event in events:
+            for start in range(0, len(chunk), PIECE_BYTES):
+                for event in reader.feed(chunk[start : start + PIECE_BYTES]):
                     yield event
+                    await turn.give()
+                await turn.give()
 
 
 @asynccontextmanager
