@@ -51,7 +51,7 @@ FAILING_OVER_HTTP = {
     "status:404": "HTTP status 404",
     "status:500": "HTTP status 500",
     "redirect": "another address",
-    "redirect-here": "another address",
+    "redirect-here": "to the very address",
     "type:text/html": "neither JSON nor a stream of events",
     "bad-json": "not a valid JSON-RPC message",
     "json-list": "not a valid JSON-RPC message",

@@ -146,7 +146,7 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
             await response.aclose()  # nobody wants what is in it, which the client would read whole
             location = response.headers.get("location")
             if location is not None and request.url.join(location).copy_with(fragment=None) == request.url:
-                raise RefusedError("it wants the request to be sent to another address, which is the same one", status)
+                raise RefusedError("it redirects the request to the very address that it came to", status)
             return httpx2.Response(status, headers=response.headers, content=b"")
         if status < HTTPStatus.BAD_REQUEST:
             if isinstance(stream, httpx2.AsyncByteStream):
