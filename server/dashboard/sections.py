@@ -13,9 +13,9 @@ from server.activity import RecordedCall
 from server.log_history import HISTORY
 from server.settings.section import dotted
 from server.settings_display import as_text, shown_value
-from server.turns import in_turns
 from server.upstreams.catalog.stopped_tools import StoppedMCPTool
 from server.upstreams.catalog.tools import DiscoveredMCPTool
+from server.upstreams.session.listing import in_turns
 from tools.contract.confirmation import Choice, Decision, Question
 from tools.contract.display import CUT_HERE, question_parts, true_hosts, visible
 from tools.contract.errors import ToolError

@@ -20,11 +20,11 @@ import anyio
 from server.protocol.errors import INVALID_PARAMS, MCPError
 from server.protocol.json_rpc import Json, as_mapping
 from server.protocol.requests import RequestContext
-from server.turns import in_turns
 from server.upstreams.catalog.apps import is_for_models
 from server.upstreams.catalog.names import MAX_NAME, SEARCH_NAMES
 from server.upstreams.catalog.tools import DiscoveredMCPTool
 from server.upstreams.pool import UpstreamPool
+from server.upstreams.session.listing import in_turns
 from server.upstreams.wire.own_meta import chain_of
 from tools.call.base_tool import REMARKS, BaseTool
 from tools.call.registry import ToolRegistry

@@ -8,7 +8,7 @@ import json
 import logging
 import ssl
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
 from threading import Barrier
@@ -18,7 +18,7 @@ import anyio
 import pytest
 
 from server.outbound import proxy_of
-from server.upstreams.wire.events import Event, EventReader
+from server.upstreams.wire.events import Event, events_in
 from tests.background_servers import background_server
 from tests.fork_server import forked
 from tests.harness import server_arguments, write_config
@@ -72,10 +72,9 @@ async def test_a_call_that_is_refused_alone_is_not_sent_again(root: Path, tmp_pa
             assert odd.count("tools/call") == 3
 
 
-def failure(message: Json, text: str, **more: Any) -> bytes:
-    return json.dumps(
-        {"jsonrpc": "2.0", "id": message["id"], "error": {"code": -32603, "message": text}} | more
-    ).encode()
+def failure(message: Json, text: str) -> bytes:
+    error = {"code": -32603, "message": text}
+    return json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": error}).encode()
 
 
 @pytest.mark.requirement("proxy.sessions.lost")
@@ -102,17 +101,18 @@ async def test_a_call_that_is_answered_beside_a_status_is_not_sent_again(
 
 @pytest.mark.requirement("proxy.sessions.lost")
 async def test_all_calls_that_meet_a_lost_session_are_sent_again_in_one_new_session(root: Path, tmp_path: Path) -> None:
+    said: list[str] = []
     with odd_server() as odd:
         async with beside(tmp_path, root, entry_of(odd.url)) as scene, anyio.create_task_group() as tasks:
             await scene.names()
-            odd.session, said = "another", list[str]()
+            odd.session = "another"
 
             async def call(text: str) -> None:
                 said.append(await scene.call(text=text))
 
             for number in range(20):
                 tasks.start_soon(call, f"call {number}")
-        assert sorted(said) == sorted(f"call {number}" for number in range(20))
+    assert sorted(said) == sorted(f"call {number}" for number in range(20))
     assert odd.count("initialize") == 2
 
 
@@ -197,37 +197,25 @@ async def test_status_401_means_a_login_also_where_it_comes_with_an_error_in_jso
     root: Path, tmp_path: Path
 ) -> None:
     with odd_server() as odd:
-        answer = odd.answer
         refused: Said = (401, JSON, b'{"jsonrpc": "2.0", "id": null, "error": {"code": -32001, "message": "who?"}}')
-        odd.answer = lambda *request: refused if request[0] == "POST" else answer(*request)
+        odd.say = lambda _message, _headers: refused
         async with beside(tmp_path, root, entry_of(odd.url)) as scene:
             await scene.names()
             assert scene.report()["state"] == "needs authentication"
 
 
 @pytest.mark.requirement("proxy.odd-answers")
-@each_of("end", [b"\n", b"\r", b"\r\n"])
-def test_events_are_cut_out_of_bytes_wherever_these_are_cut(end: bytes) -> None:
-    lines = [
-        "\ufeffid: 1",
-        "data: a",
-        "",
-        ": word",
-        "",
-        "id: \u00e9",
-        "event: end",
-        "data:b",
-        "data",
-        "retry: 7",
-        "",
-        "id",
-        "",
-    ]
-    said = b"".join(line.encode() + end for line in lines)
+@pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n"], ids=["LF", "CR", "CRLF"])
+async def test_events_are_cut_out_of_bytes_wherever_these_are_cut(end: bytes) -> None:
+    lines = "\ufeffid: 1|data: a||: word||id: \u00e9|event: end|data:b|data|retry: 7||id||"
+    said = lines.encode().replace(b"|", end)
     for size in (1, 2, 3, len(said)):
-        reader = EventReader(1_000)
-        pieces = [said[start : start + size] for start in range(0, len(said), size)]
-        events = [event for piece in pieces for event in reader.feed(piece)]
+
+        async def pieces(size: int = size) -> AsyncIterator[bytes]:
+            for start in range(0, len(said), size):
+                yield said[start : start + size]
+
+        events = [event async for event in events_in(pieces(), 1_000)]
         assert events == [Event("", b"a", "1"), Event("end", b"b\n", None, 7), Event("", b"", "")]
 
 

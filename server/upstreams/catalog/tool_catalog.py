@@ -12,7 +12,6 @@ from typing import Any
 
 from server.protocol.json_rpc import Json
 from server.settings import UpstreamSettings
-from server.turns import in_turns
 from server.upstreams.catalog.apps import app_links, is_for_apps, name_in_apps
 from server.upstreams.catalog.names import NameList, NameMap, Origin, full_name, is_included, name_map, rule_name
 from server.upstreams.catalog.stopped_tools import Stop, StoppedMCPTool, stop_of
@@ -32,6 +31,7 @@ from server.upstreams.lock_file import (
     tool_differences,
     tool_entry,
 )
+from server.upstreams.session.listing import in_turns
 from server.upstreams.session.visible_texts import tool_with_visible_texts
 from tools.call.context import ToolContext
 from tools.call.registry import ToolRegistry

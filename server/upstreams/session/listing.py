@@ -5,16 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol, cast
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar, cast
 
 import anyio
+import anyio.lowlevel
 from pydantic_core import to_json
 
 from server.protocol.errors import METHOD_NOT_FOUND
 from server.protocol.json_rpc import Json, as_mapping
-from server.turns import in_turns
 from server.upstreams.session.era import Era
 from server.upstreams.wire.own_meta import OF_THIS_SERVER, THIS_SERVER, chain_of, has_passed_here
 from server.upstreams.wire.peer import RelayError, UpstreamError, why_failed
@@ -25,6 +26,21 @@ MAX_ITEMS = 10_000  # items of one list that are taken
 MOST_BYTES = 16 << 20  # what the items of one list may come to, as JSON: every client is sent all of it (ours)
 
 MOST_TOLD, MOST_TOLD_CHARS = 20, 200  # of what is left out of one list, and of the characters of each (ours)
+
+TURN_SECONDS = 0.002
+"""How long items may be worked on in a row: what else is served takes some turns, and waits as long in each."""
+
+Item = TypeVar("Item")
+
+
+async def in_turns(items: Iterable[Item]) -> AsyncGenerator[Item]:
+    """The items one after another; when they have taken long enough, what else is served has its turn."""
+    began = time.perf_counter()
+    for item in items:
+        yield item
+        if time.perf_counter() - began > TURN_SECONDS:
+            await anyio.lowlevel.checkpoint()
+            began = time.perf_counter()
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, AsyncIterable
 from dataclasses import dataclass
 
+import anyio.lowlevel
+
 MOST_ID_CHARS = 4_096  # of an id that is given back in a header
+PIECE_BYTES = 4_096  # so much is read in a row; what else is served has its turn after that
 LINE_COST = 64  # so many bytes each line counts beside its own: it takes as much time
-
-
-class EventsTooLongError(Exception):
-    """An event is larger than is taken."""
 
 
 @dataclass(slots=True)
@@ -22,55 +21,39 @@ class Event:
     retry: int | None = None  # milliseconds
 
 
-class EventReader:
-    """Cuts a stream into events."""
-
-    def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
-        self._line = bytearray()  # as far as it has come
-        self._is_first, self._ends_in_cr = True, False
-        self._begin()
-
-    def _begin(self) -> None:
-        self._event, self._data, self._size, self._is_empty = Event(), bytearray(), 0, True
-
-    def feed(self, chunk: bytes) -> Iterator[Event]:
-        """Take in bytes; the events that are complete. `EventsTooLongError` where one is too large."""
-        if self._ends_in_cr:
-            chunk = chunk.removeprefix(b"\n")
-        self._ends_in_cr = chunk.endswith(b"\r")
-        first, *others = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
-        self._line += first
-        for part in others:
-            line = bytes(self._line)
-            self._line[:] = part
-            if self._is_first:
-                self._is_first, line = False, line.removeprefix(codecs.BOM_UTF8)
-            if line:
-                self._take(line)
-            elif not self._is_empty:
-                self._event.data = bytes(self._data[:-1])
-                yield self._event
-                self._begin()
-        if self._size + len(self._line) > self._max_bytes:
-            raise EventsTooLongError
-
-    def _take(self, line: bytes) -> None:
-        name, _, value = line.partition(b":")
-        value = value.removeprefix(b" ")
-        if name == b"data":
-            self._data += value + b"\n"
-        elif name == b"event":
-            self._event.name = value.decode("utf-8", "replace")
-        elif name == b"id":
-            text = value.decode("utf-8", "replace")
-            if text.isascii() and text.isprintable() and text == text.strip() and len(text) <= MOST_ID_CHARS:
-                self._event.id = text  # any other one could not be given back
-        elif name == b"retry" and value.isdigit():
-            self._event.retry = int(value[:9])
-        else:
-            return
-        self._is_empty = False
-        self._size += len(line) + LINE_COST
-        if self._size > self._max_bytes:
-            raise EventsTooLongError
+async def events_in(chunks: AsyncIterable[bytes], most_bytes: int) -> AsyncGenerator[Event]:
+    """The events of a stream; `OverflowError` where one of them is too large."""
+    event: Event | None = None
+    line, data, size, is_first, ends_in_cr = bytearray(), list[bytes](), 0, True, False
+    async for chunk in chunks:
+        for start in range(0, len(chunk), PIECE_BYTES):
+            await anyio.lowlevel.checkpoint()
+            piece = chunk[start : start + PIECE_BYTES].removeprefix(b"\n" if ends_in_cr else b"")
+            ends_in_cr = piece.endswith(b"\r")
+            first, *others = piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+            line += first
+            for part in others:
+                whole, line[:] = bytes(line), part
+                if is_first:
+                    is_first, whole = False, whole.removeprefix(codecs.BOM_UTF8)
+                if not whole and event is not None:
+                    event.data = b"\n".join(data)
+                    yield event
+                    event, data, size = None, [], 0
+                if not whole or whole[:1] == b":":
+                    continue
+                event = event or Event()
+                size += len(whole) + LINE_COST
+                name, _, value = whole.partition(b":")
+                value = value.removeprefix(b" ")
+                text = value[:MOST_ID_CHARS].decode("utf-8", "replace")
+                if name == b"data":
+                    data.append(value)
+                elif name == b"event":
+                    event.name = text
+                elif name == b"id" and text.isascii() and text.isprintable() and text.strip().encode() == value:
+                    event.id = text  # any other one could not be given back
+                elif name == b"retry" and value.isdigit():
+                    event.retry = int(value[:9])
+            if size + len(line) > most_bytes:
+                raise OverflowError

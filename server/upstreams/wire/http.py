@@ -10,13 +10,15 @@ from __future__ import annotations
 import codecs
 import logging
 import math
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from urllib.parse import urljoin, urlsplit
 
 import anyio
+import anyio.lowlevel
 import httpx2
 from anyio.abc import TaskGroup, TaskStatus
 from mcp.shared._httpx_utils import redirect_location, request_within_origin, stream_within_origin
@@ -36,8 +38,7 @@ from server.protocol.json_rpc import (
 from server.protocol.revisions import MODERN_PROTOCOL_VERSIONS
 from server.quotation import quoted
 from server.transports.lines import STDIO_BACKPRESSURE
-from server.turns import Turn
-from server.upstreams.wire.events import Event, EventReader, EventsTooLongError
+from server.upstreams.wire.events import events_in
 from server.upstreams.wire.peer import (
     MESSAGE_BYTES,
     Challenge,
@@ -72,7 +73,7 @@ _EVENTS = "text/event-stream"
 _OPENED = {"accept": _EVENTS, "cache-control": "no-store"}
 _POSTED = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 _UNKNOWN = (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND)  # what servers answer in a session that they do not know
-PIECE_BYTES = 4_096  # so much of a stream is read for events at once: it may be lines that are none
+_JUNK = "what it sent is not a valid JSON-RPC message, or broke off, or is too long"
 MOST_HOPS = 3  # redirects in a row that are followed
 MOST_RETRY_MS = 3_600_000  # so long a pause is made at most where a server wants one
 
@@ -164,12 +165,8 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
         why = told_of_status(response, b"" if is_challenged else said, beginning)
         if self.challenge is not None:
             self.challenge = replace(self.challenge, told=why)
-        texts = [said]
-        if _kind_of(response) == _EVENTS:
-            with suppress(EventsTooLongError):
-                texts = [event.data for event in EventReader(ERROR_BYTES).feed(said + b"\n\n")]
-        said_in_all = [message for text in texts for message in _messages_of(text)[0]]
-        answers = [each for each in said_in_all if isinstance(each, Response | Failure)]
+        texts = re.findall(rb"(?m)^data: ?(.*)$", said) if _kind_of(response) == _EVENTS else [said]
+        answers = [each for text in texts for each in _messages_of(text) if isinstance(each, Response | Failure)]
         refused = RefusedError(why, status, self.challenge, answers)
         # An answer does not say that, and may hold what is for whoever logs in alone.
         refused.says_more = "retry-after" in response.headers or is_challenged or status == HTTPStatus.UNAUTHORIZED
@@ -229,11 +226,11 @@ class _CarefulStream(httpx2.AsyncByteStream):
         self._most = most
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        count, turn = 0, Turn()
+        count = 0
         try:
             async for chunk in self._inner:
                 await STDIO_BACKPRESSURE.wait()
-                await turn.give()
+                await anyio.lowlevel.checkpoint()  # many chunks come at once, without waiting for them
                 count += len(chunk)
                 if self._most is not None and count > self._most:
                     logger.info("an answer of an upstream is longer than %d bytes, and was not taken", self._most)
@@ -253,11 +250,9 @@ async def _careful_client(
     """A client whose end tells what is known of the server: `NeedsAuthenticationError`, or `UnreachableError`."""
     # No read limit: a stream may be silent, a call has its own deadline, and a limit here would end all calls at once.
     timeout = httpx2.Timeout(CONNECT_SECONDS, read=None, pool=None)
-    given = dict(headers)
     try:
-        async with httpx2.AsyncClient(
-            headers=given, timeout=timeout, transport=transport, max_redirects=MOST_HOPS
-        ) as client:
+        async with httpx2.AsyncClient(headers=dict(headers), timeout=timeout, transport=transport) as client:
+            client.max_redirects = MOST_HOPS
             yield client
     except Exception as error:  # noqa: BLE001 - whatever it is, it means that there is no connection
         if transport.challenge is not None:
@@ -277,12 +272,11 @@ class _Writer:
     """Posts each message; what comes back of it goes to the inbox."""
 
     has_room = True
-    _has_told_junk = False
 
     def __init__(self, client: httpx2.AsyncClient, url: str, tasks: TaskGroup, inbox: Inbox) -> None:
         self.inbox = inbox
         self._client = client
-        self.url = url
+        self._url = url
         self._tasks = tasks
         self._open: dict[RequestId, tuple[anyio.CancelScope, bool]] = {}  # and whether the request is of 2026-07-28
         self._newest = 0  # the id of the latest request
@@ -328,14 +322,7 @@ class _Writer:
 
     def _posted(self, message: Message, headers: Mapping[str, str]) -> AbstractAsyncContextManager[httpx2.Response]:
         content = to_json(fields_of(message), inf_nan_mode="null")
-        return stream_within_origin(self._client, "POST", self.url, content=content, headers=headers)
-
-    def _messages(self, said: bytes) -> list[Message]:
-        messages, is_valid = _messages_of(said)
-        if not is_valid and not self._has_told_junk:
-            self._has_told_junk = True
-            logger.info("an upstream sent what is not a JSON-RPC message, and may do so again")
-        return messages
+        return stream_within_origin(self._client, "POST", self._url, content=content, headers=headers)
 
     async def _exchange(self, request: Request, headers: Mapping[str, str]) -> None:
         """Have a request answered; raises `RefusedError` where it is not."""
@@ -423,7 +410,7 @@ class StreamableWriter(_Writer):
         """Say that the session ends."""
         if self._session is not None and not self._is_forgotten:
             with suppress(Exception):
-                await request_within_origin(self._client, "DELETE", self.url, headers=self._headers())
+                await request_within_origin(self._client, "DELETE", self._url, headers=self._headers())
 
     def _headers(self) -> dict[str, str]:
         known = {_SESSION: self._session, _VERSION: self._version}
@@ -532,7 +519,7 @@ class StreamableWriter(_Writer):
         if reading.last_event:
             headers["last-event-id"] = reading.last_event
         try:
-            async with stream_within_origin(self._client, "GET", self.url, headers=headers) as response:
+            async with stream_within_origin(self._client, "GET", self._url, headers=headers) as response:
                 if response.status_code == HTTPStatus.OK and _kind_of(response) == _EVENTS:
                     await self._read(response, reading)
                 return response.status_code
@@ -544,7 +531,7 @@ class StreamableWriter(_Writer):
 
     async def _read(self, response: httpx2.Response, reading: _Reading) -> None:
         try:
-            async for event in _events_of(response):
+            async for event in events_in(response.aiter_raw(), MESSAGE_BYTES):
                 if event.id is not None:
                     reading.last_event = event.id
                 if event.retry is not None:
@@ -553,13 +540,14 @@ class StreamableWriter(_Writer):
                     self._take(event.data, reading, is_stream=True)
                 if reading.is_answered:
                     return
-        except EventsTooLongError:
+        except OverflowError:
             reading.last_event, reading.why = "", "what it sent is too long, or not a stream of events"
 
     def _take(self, said: bytes, reading: _Reading, *, is_stream: bool = False) -> None:
-        messages = self._messages(said)
-        if not messages:
-            reading.why = "what it sent is not a valid JSON-RPC message, or broke off, or is too long"
+        messages = _messages_of(said)
+        if not messages and reading.why != _JUNK:
+            reading.why = _JUNK
+            logger.info("an upstream sent what is not a JSON-RPC message")
         for message in messages:
             reading.count += 1
             identity = reading.identity
@@ -572,26 +560,13 @@ class StreamableWriter(_Writer):
             self.inbox.put(message)
 
 
-def _messages_of(said: bytes) -> tuple[list[Message], bool]:
-    """The messages in an event, or in the body of an answer, and whether it is valid, which a word as `ping` is not."""
-    said = said.removeprefix(codecs.BOM_UTF8)
+def _messages_of(said: bytes) -> list[Message]:
+    """The messages in an event, or in the body of an answer; none where it says something else, such as `ping`."""
     try:
-        return [read_message(said)], True
+        return [read_message(said)]
     except ValueError:
-        text = said.decode("utf-8", "replace")
-        return messages_in(text, text.encode())
-
-
-async def _events_of(response: httpx2.Response) -> AsyncGenerator[Event]:
-    """The events of a stream, in turns with what else is served."""
-    reader, turn = EventReader(MESSAGE_BYTES), Turn()
-    async with aclosing(response.aiter_raw()) as chunks:
-        async for chunk in chunks:
-            for start in range(0, len(chunk), PIECE_BYTES):
-                for event in reader.feed(chunk[start : start + PIECE_BYTES]):
-                    yield event
-                    await turn.give()
-                await turn.give()
+        text = said.removeprefix(codecs.BOM_UTF8).decode("utf-8", "replace")
+        return messages_in(text, text.encode())[0]
 
 
 @asynccontextmanager
@@ -604,24 +579,27 @@ async def sse_streams(
     by_proxy: bool = True,
 ) -> AsyncGenerator[tuple[Inbox, SseWriter]]:
     """Speak the older transport: a stream for all that the server says, and a request for each message to it."""
+    inbox = Inbox()
 
-    async def read(response: httpx2.Response, writer: SseWriter, *, task_status: TaskStatus[None]) -> None:
+    async def read(response: httpx2.Response, *, task_status: TaskStatus[str]) -> None:
         # The server's first word is where it wants to be answered.
+        is_told = False
         try:
-            async for event in _events_of(response):
-                if event.name == "endpoint" and not writer.url:
+            async for event in events_in(response.aiter_raw(), MESSAGE_BYTES):
+                if event.name == "endpoint" and not is_told:
                     address = urljoin(url, event.data.decode("utf-8", "replace"))
                     if urlsplit(address)[:2] != urlsplit(url)[:2]:
                         break
-                    writer.url = address
-                    task_status.started()
+                    is_told = True
+                    task_status.started(address)
                 elif event.data:
-                    writer.take(event.data)
+                    for message in _messages_of(event.data):
+                        inbox.put(message)
         except Exception as error:  # noqa: BLE001 - its stream is all that it says
             logger.info("an upstream does not send a stream of events (%s)", type(error).__name__)
         finally:
-            writer.inbox.close()
-        if not writer.url:
+            inbox.close()
+        if not is_told:
             raise UnusableAnswerError("its stream does not begin with an address of the same server for messages to it")
 
     async with (
@@ -633,9 +611,8 @@ async def sse_streams(
             raise UnusableAnswerError(_redirected(response))
         if _kind_of(response) != _EVENTS:
             raise UnusableAnswerError("what it sent is no stream of events")
-        writer = SseWriter(client, "", tasks, Inbox())
-        await tasks.start(read, response, writer)
-        yield writer.inbox, writer
+        address = await tasks.start(read, response)
+        yield inbox, SseWriter(client, address, tasks, inbox)
         tasks.cancel_scope.cancel()
 
 
@@ -643,10 +620,6 @@ class SseWriter(_Writer):
     """Speaks the older transport, where answers come by the one stream; what is none goes to the inbox from here."""
 
     takes_headers = False
-
-    def take(self, said: bytes) -> None:
-        for message in self._messages(said):
-            self.inbox.put(message)
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
         """Send a message. Some servers accept a request only with its answer, so that is not waited for."""
