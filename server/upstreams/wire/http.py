@@ -74,6 +74,7 @@ _OPENED = {"accept": _EVENTS, "cache-control": "no-store"}
 _POSTED = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 _UNKNOWN = (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND)  # what servers answer in a session that they do not know
 _JUNK = "what it sent is not a valid JSON-RPC message, or broke off, or is too long"
+_FORGOTTEN = "it does not know the session any more"
 MOST_HOPS = 3  # redirects in a row that are followed
 MOST_RETRY_MS = 3_600_000  # so long a pause is made at most where a server wants one
 
@@ -380,7 +381,6 @@ class StreamableWriter(_Writer):
         self._is_forgotten = False  # the session, by the server
         self._refused: dict[RequestId, str] = {}  # the requests that were not done for that, and why
         self._undecided: set[RequestId] = set()  # those of which it is not known yet whether they are taken in
-        self._decided = anyio.Event()  # set, and replaced, when there are no more of them
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
         """Send a message. The answer to a request is not waited for, that another one is taken in is."""
@@ -388,6 +388,11 @@ class StreamableWriter(_Writer):
         self._version = None if method == "initialize" else (headers or {}).get(_VERSION, self._version)
         sent, is_modern = {**self._headers(), **(headers or {})}, self._version in MODERN_PROTOCOL_VERSIONS
         if isinstance(message, Request):
+            if self._is_forgotten:
+                self._refused[message.id] = _FORGOTTEN
+                self._decide(message.id)
+                return
+            self._undecided.add(message.id)
             self._begin(message, sent, is_modern=is_modern)
             return
         if isinstance(message, Notification) and method == "notifications/cancelled":
@@ -417,35 +422,25 @@ class StreamableWriter(_Writer):
         return {**_POSTED, **{name: value for name, value in known.items() if value is not None}}
 
     async def _exchange(self, request: Request, headers: Mapping[str, str]) -> None:
-        reading, status = _Reading(request.id), 0
-        self._undecided.add(request.id)
+        reading, is_refused = _Reading(request.id), False
         try:
-            if not self._is_forgotten:
-                async with self._posted(request, headers) as response:
-                    if request.method == "initialize":
-                        self._session = response.headers.get(_SESSION)
-                    self._decide(request.id)
-                    await self._read_answer(response, reading)
+            async with self._posted(request, headers) as response:
+                if request.method == "initialize":
+                    self._session = response.headers.get(_SESSION)
+                self._decide(request.id)
+                await self._read_answer(response, reading)
         except RefusedError as refused:
-            status = refused.status
             is_answered = _SESSION not in headers or refused.answers_to(request.id)
-            if is_answered or not await self._is_session_unknown(status, headers):
+            if is_answered or not await self._is_session_unknown(refused.status, headers):
                 raise
-            self._is_forgotten = True
+            self._is_forgotten = is_refused = True
+            self._refused[request.id] = f"{_FORGOTTEN} (HTTP status {refused.status})"
         finally:
-            is_undone = self._is_forgotten and request.id in self._undecided
             self._decide(request.id)
-        if is_undone:
-            self._refused[request.id] = (
-                f"it does not know the session any more{f' (HTTP status {status})' if status else ''}"
-            )
-            # The session ends with the first word of this, so that waits for what else was sent in it.
-            with anyio.move_on_after(ACCEPT_SECONDS):
-                while self._undecided:
-                    await self._decided.wait()
-            refused_all, self._refused = self._refused, {}
-            for identity, why in refused_all.items():
-                self.inbox.put(unusable(identity, why, is_unknown_session=True))
+        if is_refused:
+            await anyio.sleep(ACCEPT_SECONDS)  # for what else was sent in the session, which ends with the first word
+            self._undecided.clear()
+            self._decide(request.id)
             return
         if not reading.is_answered and reading.last_event:
             reading.is_resumed = True
@@ -455,11 +450,12 @@ class StreamableWriter(_Writer):
             raise RefusedError(reading.why)
 
     def _decide(self, identity: RequestId) -> None:
-        """It is known whether the server takes in a request."""
+        """It is known whether the server takes in a request. The last one of a session tells what was refused in it."""
         self._undecided.discard(identity)
         if not self._undecided:
-            self._decided.set()
-            self._decided = anyio.Event()
+            refused, self._refused = self._refused, {}
+            for each, why in refused.items():
+                self.inbox.put(unusable(each, why, is_unknown_session=True))
 
     async def _read_answer(self, response: httpx2.Response, reading: _Reading) -> None:
         match _kind_of(response):
