@@ -40,6 +40,7 @@ _SYSTEM = {
     errno.ETIMEDOUT: "its host did not answer in time",
 }
 _ANOTHER_SCHEME = "its address says http, and what answers there speaks https"
+NOT_HTTP = "what it sent is not HTTP"
 _BROKE_OFF = "it ended the connection without an answer; so does a server of https whose address says http"
 
 
@@ -108,7 +109,8 @@ async def open_transport(address: str, *, by_proxy: bool) -> httpx2.AsyncHTTPTra
     context = await THREADS.run(_tls_context)
     proxy = proxy_of(address) if by_proxy else None
     try:
-        return httpx2.AsyncHTTPTransport(verify=context, proxy=proxy, trust_env=False)
+        # Whoever has much to ask at once limits that: here a request would wait for others, which may take for ever.
+        return httpx2.AsyncHTTPTransport(verify=context, proxy=proxy, trust_env=False, limits=httpx2.Limits())
     except (ImportError, ValueError, httpx2.InvalidURL):
         raise UnusableProxyError(
             "the proxy that the environment names for it cannot be used: it has to begin with http:// or https://; "
@@ -153,7 +155,7 @@ def _cause(error: BaseException) -> str:
     if isinstance(error, httpx2.RemoteProtocolError | httpx2.ReadError | httpx2.WriteError):
         is_alert = "\\x15\\x03" in str(error)
         is_gone = not isinstance(error, httpx2.RemoteProtocolError) or "disconnected" in str(error)
-        return _ANOTHER_SCHEME if is_alert else _BROKE_OFF if is_gone else "what it sent is not HTTP"
+        return _ANOTHER_SCHEME if is_alert else _BROKE_OFF if is_gone else NOT_HTTP
     return "the connection failed"
 
 

@@ -81,6 +81,9 @@ class ClientSessions:
         is_shared = is_shared and not principal
         held = self._live(key_of(exchange)) if self._held and not is_shared else None
         if held is None:
+            if catalog is None and upstream.is_renewing:
+                await upstream.come_back()
+                catalog = upstream.live_session
             if catalog is None:
                 raise upstream.unavailable()
             if is_shared:

@@ -265,6 +265,7 @@ class Upstream:
         self._looked: dict[str, float] = {}  # by capability, when its lists were read last, or are about to be
         self._read_again = anyio.Event()  # set with the end of the reading that comes next
         self._warned = set[str]()
+        self._was_forgotten = False  # the latest session, by the server, and no other has been tried yet
 
     async def run(self, starter: ProcessStarter, audience: Audience) -> None:
         pause = FIRST_RETRY_SECONDS
@@ -333,7 +334,7 @@ class Upstream:
         """Hold one connection for as long as it lasts. True if it had been established."""
         status = self.status
         status.change(UpstreamState.CONNECTING, status.problem)
-        established = False
+        established = is_forgotten = False
         refusal: Challenge | None = None
         options = SessionOptions(
             self.alias,
@@ -371,7 +372,7 @@ class Upstream:
                                 group.start_soon(self.change_stream.run)
                             await session.lost.wait()
                             group.cancel_scope.cancel()
-                        refusal = session.refusal
+                        refusal, is_forgotten = session.refusal, session.is_forgotten
                     finally:
                         self.connected = anyio.Event()
                     if time.perf_counter() > began + SOON_SECONDS:
@@ -386,7 +387,7 @@ class Upstream:
             state, reason = failure_of(error)
             status.challenge = challenge_of(error)
         finally:
-            self.session = self.change_stream = None
+            self.session, self.change_stream, self._was_forgotten = None, None, is_forgotten
         status.change(state, reason)
         self.warn_once("is not available", reason)
         return established
@@ -456,6 +457,7 @@ class Upstream:
     def _set_connected(self) -> None:
         self.status.change(UpstreamState.CONNECTED)
         self.status.attempts, self.status.challenge = 0, None
+        self._was_forgotten = False
         self._tell_outcome()
         self.tried.set()
 
@@ -573,6 +575,11 @@ class Upstream:
         """The session that lists, as long as it is connected."""
         is_connected = self.status.state is UpstreamState.CONNECTED
         return self.session if is_connected and self.session is not None and not self.session.lost.is_set() else None
+
+    @property
+    def is_renewing(self) -> bool:
+        """Whether there is about to be a session in place of one that the server has forgotten."""
+        return self._was_forgotten or (self.session is not None and self.session.is_forgotten)
 
     def retry_now(self) -> None:
         """Somebody wants it: wait no longer, unless it failed again and again. What is left out stays so."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import ssl
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
@@ -27,6 +27,7 @@ class OddServer:
         self.say: Callable[[Json, dict[str, str]], Said | None] = lambda _message, _headers: None
         self.capabilities: Json = {"tools": {}}
         self.opened: Said = (405, {}, b"")  # what a GET is answered
+        self.holds: Callable[[bytes], bool] = lambda _: False  # whether an answer goes on until its client leaves
         self.seen: list[str] = []  # methods of messages, and of HTTP what is no POST
         self.targets: list[str] = []  # of requests, as they came
         odd = self
@@ -43,13 +44,22 @@ class OddServer:
                 self.send_response(status)
                 for name, value in given.items():
                     self.send_header(name, value)
-                self.send_header("content-length", str(len(content)))
+                if "content-length" not in given:
+                    self.send_header("content-length", str(len(content)))
                 self.end_headers()
                 self.wfile.write(content)
+                if odd.holds(body):
+                    with suppress(OSError):
+                        self.wfile.flush()
+                        self.rfile.read(1)
+                    odd.seen.append("left")
 
             do_GET = do_POST = do_DELETE = do_CONNECT = _answer  # noqa: N815 - their names in the library
 
-        self.listener = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        class Listener(ThreadingHTTPServer):
+            request_queue_size = 256
+
+        self.listener = Listener(("127.0.0.1", 0), Handler)
         self.listener.daemon_threads = True
         if tls is not None:
             self.listener.socket = tls.wrap_socket(

@@ -9,14 +9,17 @@ import logging
 import socket
 import ssl
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import anyio
 import pytest
 
 from server.outbound import proxy_of
+from server.upstreams.wire.events import Event, events_in
 from tests.background_servers import background_server
 from tests.fork_server import forked
 from tests.harness import server_arguments, write_config
@@ -24,7 +27,7 @@ from tests.hostile.lying import PATIENT, beside, beside_all, check_told
 from tests.hostile.odd_server import EVENTS, JSON, Json, OddServer, Said, odd_server
 from tests.tables import all_cases, each_of
 from tests.unit.web.certificates import authority_for
-from tests.waiting import CEILING
+from tests.waiting import CEILING, until
 
 pytestmark = pytest.mark.anyio
 
@@ -70,6 +73,153 @@ async def test_a_call_that_is_refused_alone_is_not_sent_again(root: Path, tmp_pa
             assert odd.count("tools/call") == 3
 
 
+def failure(message: Json, text: str) -> bytes:
+    error = {"code": -32603, "message": text}
+    return json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": error}).encode()
+
+
+@pytest.mark.requirement("proxy.sessions.lost")
+@pytest.mark.parametrize("headers", [JSON, EVENTS], ids=["JSON", "events"])
+async def test_a_call_that_is_answered_beside_a_status_is_not_sent_again(
+    headers: dict[str, str], root: Path, tmp_path: Path
+) -> None:
+    with odd_server() as odd:
+
+        def say(message: Json, _: dict[str, str]) -> Said | None:
+            body = failure(message, "the card was charged") if "id" in message else b""
+            body = b"data: " + body if headers is EVENTS else body
+            return (404, headers, body) if message["method"] in ("tools/call", "ping") else None
+
+        odd.say = say
+        async with beside(tmp_path, root, entry_of(odd.url)) as scene:
+            await scene.names()
+            assert "the card was charged" in await scene.call()
+            # Also where the answer has no id, and only the ping shows that the session is known.
+            odd.say = lambda message, _: (404, {}, b"no") if message["method"] == "tools/call" else say(message, _)
+            assert "HTTP status 404" in await scene.call()
+    assert (odd.count("tools/call"), odd.count("initialize")) == (2, 1)
+
+
+@pytest.mark.requirement("proxy.sessions.lost")
+async def test_all_calls_that_meet_a_lost_session_are_sent_again_in_one_new_session(root: Path, tmp_path: Path) -> None:
+    said: list[str] = []
+    with odd_server() as odd:
+        async with beside(tmp_path, root, entry_of(odd.url)) as scene, anyio.create_task_group() as tasks:
+            await scene.names()
+            odd.session = "another"
+
+            async def call(text: str) -> None:
+                said.append(await scene.call(text=text))
+
+            for number in range(20):
+                tasks.start_soon(call, f"call {number}")
+    assert sorted(said) == sorted(f"call {number}" for number in range(20))
+    assert odd.count("initialize") == 2
+
+
+@pytest.mark.requirement("proxy.odd-answers")
+async def test_an_answer_goes_to_the_request_whose_id_it_has(root: Path, tmp_path: Path) -> None:
+    with odd_server() as odd:
+        calls: list[Json] = []
+        have_come = Barrier(2)
+
+        def say(message: Json, _: dict[str, str]) -> Said | None:
+            if message["method"] != "tools/call":
+                return None
+            calls.append(message)
+            have_come.wait(CEILING)
+            other, own = sorted(calls, key=lambda each: each is message)
+            return 200, EVENTS, _event(odd, other) + _event(odd, own)
+
+        odd.say = say
+        async with beside(tmp_path, root, entry_of(odd.url)) as scene, anyio.create_task_group() as tasks:
+            await scene.names()
+
+            async def call(text: str) -> None:
+                assert await scene.call(text=text) == text
+
+            for text in ("one", "two"):
+                tasks.start_soon(call, text)
+
+
+@pytest.mark.requirement("proxy.faults.http")
+async def test_calls_that_hang_leave_room_for_others_and_their_connections_end_with_them(
+    root: Path, tmp_path: Path
+) -> None:
+    with odd_server() as odd:
+        odd.holds = lambda body: b"hang" in body and b"tools/call" in body
+        endless = {**EVENTS, "content-length": "1000"}
+        odd.say = lambda message, _: (200, endless, b"") if "hang" in json.dumps(message.get("params")) else None
+        async with beside(tmp_path, root, entry_of(odd.url)) as scene, anyio.create_task_group() as tasks:
+            await scene.names()
+            for _ in range(101):
+                tasks.start_soon(partial(scene.call, text="hang"))
+            await until(lambda: odd.count("tools/call") == 101)
+            assert await scene.call(text="hi") == "hi"
+            tasks.cancel_scope.cancel()
+            with anyio.CancelScope(shield=True):
+                await until(lambda: odd.count("left") == 101)
+
+
+@pytest.mark.requirement("proxy.faults.http")
+async def test_what_is_wrong_with_one_answer_costs_no_session(
+    root: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with odd_server() as odd, caplog.at_level(logging.INFO):
+        odd.holds = lambda body: b"redirect" in body
+        faults: dict[str, tuple[Said, str]] = {
+            "a length that is none": ((200, {**JSON, "content-length": "x"}, b""), "what it sent is not HTTP"),
+            "a redirect with an endless body": (
+                (307, {**EVENTS, "location": "/elsewhere", "content-length": "1000000000"}, b""),
+                "very address",
+            ),
+            "a redirect to itself": ((307, {"location": "/mcp"}, b""), "very address"),
+            "events that are junk": ((200, EVENTS, b"data: [\n\n" * 1_000), "not a valid JSON-RPC message"),
+            "an event of very many lines": ((200, EVENTS, b"data\n" * 1_000_000), "too long"),
+        }
+        async with beside(tmp_path, root, entry_of(odd.url)) as scene:
+            await scene.names()
+            with all_cases() as case:
+                for name, (fault, told) in faults.items():
+                    odd.say = lambda message, _, fault=fault: fault if message["method"] == "tools/call" else None
+                    with case(name):
+                        answer = await scene.call(text=name)
+                        assert told in answer
+                        check_told(answer)
+            odd.say = lambda _message, _headers: None
+            assert await scene.call(text="hi") == "hi"
+    assert (odd.count("initialize"), odd.count("tools/call")) == (1, 1 + 2 + 4)
+    assert odd.targets.count("/elsewhere") == 1
+    assert caplog.text.count("is not a JSON-RPC message") == 1
+
+
+@pytest.mark.requirement("proxy.faults.http")
+async def test_status_401_means_a_login_also_where_it_comes_with_an_error_in_json_rpc(
+    root: Path, tmp_path: Path
+) -> None:
+    with odd_server() as odd:
+        refused: Said = (401, JSON, b'{"jsonrpc": "2.0", "id": null, "error": {"code": -32001, "message": "who?"}}')
+        odd.say = lambda _message, _headers: refused
+        async with beside(tmp_path, root, entry_of(odd.url)) as scene:
+            await scene.names()
+            assert scene.report()["state"] == "needs authentication"
+
+
+@pytest.mark.requirement("proxy.odd-answers")
+@pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n"], ids=["LF", "CR", "CRLF"])
+async def test_events_are_cut_out_of_bytes_wherever_these_are_cut(end: bytes) -> None:
+    lines = "\ufeffid: 1|data: a||: word||id: \u00e9|event: end|data:b|data|retry: 7||id||"
+    said = lines.encode().replace(b"|", end)
+    for size in (1, 2, 3, len(said)):
+
+        async def pieces(size: int = size) -> AsyncIterator[bytes]:
+            for start in range(0, len(said), size):
+                yield said[start : start + size]
+
+        events = [event async for event in events_in(pieces(), 1_000)]
+        assert events == [Event("", b"a", "1"), Event("end", b"b\n", None, 7), Event("", b"", "")]
+
+
 @pytest.mark.requirement("proxy.sessions.get")
 async def test_a_stream_that_ends_at_once_is_opened_less_and_less_often(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -89,7 +239,8 @@ async def test_a_stream_that_ends_at_once_is_opened_less_and_less_often(
 
     monkeypatch.setattr(anyio, "sleep", recorded)
     with odd_server() as odd, caplog.at_level(logging.WARNING):
-        odd.opened = 200, EVENTS, b"id: 1\ndata:\n\n"
+        note = b'{"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x"}}'
+        odd.opened = 200, EVENTS, b"id: 1\ndata: " + note + b"\n\n"
         async with beside(tmp_path, root, entry_of(odd.url)) as scene:
             await scene.names()
             await is_enough.wait()
@@ -117,6 +268,12 @@ ODD_ANSWERS: dict[str, Callable[[OddServer, Json], Said]] = {
         {"Content-Type": "Application/JSON; charset=UTF-8"},
     ),
     "Text/Event-Stream": _with(_event, {"Content-Type": "Text/Event-Stream"}),
+    "events in hex": _with(_event, {"Content-Type": "text/event-stream; charset=hex"}),
+    "JSON in UTF-16": _with(
+        lambda odd, message: json.dumps(odd.usual(message)).encode(),
+        {"Content-Type": "application/json; charset=utf-16"},
+    ),
+    "another id": _with(lambda odd, message: _event(odd, {**message, "id": 1 << 40}), EVENTS),
 }
 
 

@@ -22,6 +22,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.peers.lying_deeds import LONG, NEVER, PHASES, QUESTIONS, Json, Liar, tell, told
 
+WRITING = threading.RLock()
+"""Held while an event is written to the one stream, to which several requests are answered."""
+
 
 class Server(ThreadingHTTPServer):
     daemon_threads = True
@@ -170,16 +173,18 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.flush()
 
     def event(self, name: str, data: str) -> None:
-        self.chunk(f"event: {name}\ndata: {data}\n\n".encode())
+        with WRITING:
+            self.chunk(f"event: {name}\ndata: {data}\n\n".encode())
 
     def say(self, message: Json) -> None:
         self.event("message", json.dumps({"jsonrpc": "2.0", **message}))
 
     def raw(self, pieces: Iterable[bytes]) -> None:
-        self.chunk(b"event: message\ndata: ")
-        for piece in pieces:
-            self.chunk(piece)
-        self.chunk(b"\n\n")
+        with WRITING:
+            self.chunk(b"event: message\ndata: ")
+            for piece in pieces:
+                self.chunk(piece)
+            self.chunk(b"\n\n")
 
     def ask(self, method: str, answer: Json) -> None:
         self.say({"id": "asked", "method": method, "params": QUESTIONS[method]})

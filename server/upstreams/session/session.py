@@ -61,6 +61,7 @@ class UpstreamSession:
         self.peer = Peer(writer, self._on_request, self._on_notification, self._on_refusal, options.observer)
         self.tasks = tasks
         self.lost = lost
+        self.is_forgotten = False  # by the server, which works on none of the requests that it refuses
         self.refusal: Challenge | None = None  # why it has gone, where the server lets nobody in any more
         self.on_lost: Callable[[], None] | None = None  # called when it has gone
         self.task_ends = set[Callable[[], None]]()  # one for each task that we follow in it; called when it has gone
@@ -112,7 +113,7 @@ class UpstreamSession:
 
     def _on_refusal(self, challenge: Challenge | None) -> None:
         if self.is_greeted:
-            self.refusal = challenge
+            self.refusal, self.is_forgotten = challenge, challenge is None
             self.lost.set()
 
     async def set_level(self, level: str) -> None:

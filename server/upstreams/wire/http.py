@@ -11,19 +11,20 @@ import codecs
 import logging
 import math
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from urllib.parse import urljoin, urlsplit
 
 import anyio
+import anyio.lowlevel
 import httpx2
 from anyio.abc import TaskGroup, TaskStatus
-from mcp.shared._httpx_utils import request_within_origin, sse_within_origin, stream_within_origin
+from mcp.shared._httpx_utils import request_within_origin, stream_within_origin
 from pydantic_core import to_json
 
-from server.outbound import SECRETS, cause_of, open_transport, proxy_of, told_of_status
+from server.outbound import NOT_HTTP, SECRETS, cause_of, open_transport, proxy_of, told_of_status
 from server.protocol.json_rpc import (
     Failure,
     Message,
@@ -38,6 +39,7 @@ from server.protocol.revisions import MODERN_PROTOCOL_VERSIONS
 from server.quotation import quoted
 from server.sent_secrets import SentSecrets
 from server.transports.lines import STDIO_BACKPRESSURE
+from server.upstreams.wire.events import events_in
 from server.upstreams.wire.peer import (
     MESSAGE_BYTES,
     Challenge,
@@ -48,6 +50,7 @@ from server.upstreams.wire.peer import (
     UnreachableError,
     UnusableAnswerError,
     messages_in,
+    own_number,
     unusable,
 )
 
@@ -67,8 +70,13 @@ LEAVING_SECONDS = 1.0  # how long a server may take to hear that a session ends
 
 _LOCKED = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 _SESSION, _VERSION = "mcp-session-id", "mcp-protocol-version"
+_EVENTS = "text/event-stream"
+_OPENED = {"accept": _EVENTS, "cache-control": "no-store"}
 _POSTED = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 _UNKNOWN = (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND)  # what servers answer in a session that they do not know
+_JUNK = "what it sent is not a valid JSON-RPC message, or broke off, or is too long"
+_FORGOTTEN = "it does not know the session any more"
+MOST_HOPS = 3  # redirects in a row that are followed
 MOST_RETRY_MS = 3_600_000  # so long a pause is made at most where a server wants one
 
 FIRST_PAUSE_SECONDS = 1.0
@@ -79,19 +87,19 @@ MOST_REFUSED = 2  # attempts in a row to come for an answer whose stream broke o
 
 
 class RefusedError(UnusableAnswerError):
-    """There is no answer to a request; `failure` is what the server says of that in JSON-RPC, where it does."""
+    """There is no success; `answers` is what the server says beside its status in JSON-RPC, if it does."""
 
     def __init__(
-        self, why: str, status: int = 0, challenge: Challenge | None = None, failure: Failure | None = None
+        self, why: str, status: int = 0, challenge: Challenge | None = None, answers: Sequence[Response | Failure] = ()
     ) -> None:
         super().__init__(why, challenge)
         self.status = status
-        self.failure = failure
+        self.answers = answers
+        self.says_more = False  # than what is in the answers
 
-    def answer_to(self, identity: RequestId) -> Failure:
-        if self.failure is not None:
-            return self.failure._replace(id=identity)
-        return unusable(identity, self.why, self.challenge)
+    def answers_to(self, identity: RequestId) -> bool:
+        """Whether it is the answer to this very request, which was taken in and perhaps executed."""
+        return any(identity in (each.id, own_number(each.id)) for each in self.answers)
 
 
 class CarefulTransport(httpx2.AsyncBaseTransport):
@@ -123,7 +131,10 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
         except httpx2.TransportError as error:
             logger.info("a request to an upstream could not be sent (%s)", type(error).__name__)
             is_proxied = self._by_proxy and proxy_of(str(request.url)) is not None
-            self.unreachable = cause_of(error, is_proxied=is_proxied)
+            why = cause_of(error, is_proxied=is_proxied)
+            if why.endswith(NOT_HTTP):
+                raise RefusedError(why) from None  # somebody is there, and may answer what else is asked
+            self.unreachable = why
             self._on_doubt()
             raise RefusedError(f"it could not be reached: {self.unreachable}", HTTPStatus.BAD_GATEWAY) from None
         status, stream = response.status_code, response.stream
@@ -136,9 +147,15 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
         if response.headers.get("content-encoding", "identity") != "identity":
             await response.aclose()
             raise RefusedError("what it sent is packed, which was not asked for", status)
+        if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
+            await response.aclose()  # nobody wants what is in it, which the client would read whole
+            location = response.headers.get("location")
+            if location is not None and request.url.join(location).copy_with(fragment=None) == request.url:
+                raise RefusedError("it redirects the request to the very address that it came to", status)
+            return httpx2.Response(status, headers=response.headers, content=b"")
         if status < HTTPStatus.BAD_REQUEST:
             if isinstance(stream, httpx2.AsyncByteStream):
-                is_one = _kind_of(response) != "text/event-stream"
+                is_one = _kind_of(response) != _EVENTS
                 response.stream = _CarefulStream(stream, MESSAGE_BYTES if is_one else None)
             return response
         # With what the server says in JSON-RPC, else with what the status says.
@@ -147,15 +164,17 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
             said = b"".join([chunk async for chunk in _CarefulStream(stream, ERROR_BYTES)])
             await stream.aclose()
         is_challenged = self.challenge is not None and bool(self.challenge.schemes)
-        failure = next((each for each in _messages_of(said) if isinstance(each, Failure)), None)
-        if "retry-after" in response.headers or is_challenged:
-            failure = None  # it does not say that, and may hold what is for whoever logs in alone
         response.request = request
         beginning = "it answered with" if self.challenge is None else "it requires a token or a login:"
         why = told_of_status(response, b"" if is_challenged else said, beginning)
         if self.challenge is not None:
             self.challenge = replace(self.challenge, told=why)
-        raise RefusedError(why, status, self.challenge, failure)
+        texts = re.findall(rb"(?m)^data: ?(.*)$", said) if _kind_of(response) == _EVENTS else [said]
+        answers = [each for text in texts for each in _messages_of(text) if isinstance(each, Response | Failure)]
+        refused = RefusedError(why, status, self.challenge, answers)
+        # An answer does not say that, and may hold what is for whoever logs in alone.
+        refused.says_more = "retry-after" in response.headers or is_challenged or status == HTTPStatus.UNAUTHORIZED
+        raise refused
 
     async def _exchange(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request, with the token of the login where there is one, and once more with a renewed one."""
@@ -231,8 +250,7 @@ class _CarefulStream(httpx2.AsyncByteStream):
         try:
             async for chunk in self._inner:
                 await STDIO_BACKPRESSURE.wait()
-                if not count:
-                    chunk = chunk.removeprefix(codecs.BOM_UTF8)  # noqa: PLW2901 - which is no part of it
+                await anyio.lowlevel.checkpoint()  # many chunks come at once, without waiting for them
                 count += len(chunk)
                 if self._most is not None and count > self._most:
                     logger.info("an answer of an upstream is longer than %d bytes, and was not taken", self._most)
@@ -251,9 +269,10 @@ async def _careful_client(
 ) -> AsyncGenerator[httpx2.AsyncClient]:
     """A client whose end tells what is known of the server: `NeedsAuthenticationError`, or `UnreachableError`."""
     # No read limit: a stream may be silent, a call has its own deadline, and a limit here would end all calls at once.
-    timeout = httpx2.Timeout(CONNECT_SECONDS, read=None)
+    timeout = httpx2.Timeout(CONNECT_SECONDS, read=None, pool=None)
     try:
         async with httpx2.AsyncClient(headers=dict(headers), timeout=timeout, transport=transport) as client:
+            client.max_redirects = MOST_HOPS
             yield client
     except Exception as error:  # noqa: BLE001 - whatever it is, it means that there is no connection
         if transport.challenge is not None:
@@ -281,10 +300,12 @@ class _Writer:
         self._url = url
         self._tasks = tasks
         self._open: dict[RequestId, tuple[anyio.CancelScope, bool]] = {}  # and whether the request is of 2026-07-28
+        self._newest = 0  # the id of the latest request
 
     def _begin(self, request: Request, headers: Mapping[str, str], *, is_modern: bool) -> None:
         scope = anyio.CancelScope()
         self._open[request.id] = scope, is_modern
+        self._newest = own_number(request.id)
         self._tasks.start_soon(self._ask, request, headers, scope)
 
     async def _ask(self, request: Request, headers: Mapping[str, str], scope: anyio.CancelScope) -> None:
@@ -293,11 +314,23 @@ class _Writer:
                 try:
                     await self._exchange(request, headers)
                 except RefusedError as refused:
-                    self.inbox.put(refused.answer_to(request.id))
-                except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, ValueError) as error:
+                    identity, answers = request.id, () if refused.says_more else refused.answers
+                    told = next((each._replace(id=identity) for each in answers if self._is_for(each, identity)), None)
+                    self.inbox.put(told or unusable(identity, refused.why, refused.challenge))
+                except Exception as error:  # noqa: BLE001 - whatever comes of its answer, others go on
+                    logger.info("an exchange with an upstream failed (%s)", type(error).__name__)
                     self.inbox.put(unusable(request.id, cause_of(error)))
         finally:
             del self._open[request.id]
+
+    def _is_for(self, answer: Response | Failure, identity: RequestId, *, is_stream: bool = False) -> bool:
+        """Whether an answer is for the request that it came for, with whatever id; but for that of another request.
+
+        In a stream there may also be a late answer to a request that is not waited for any more.
+        """
+        number = own_number(answer.id)
+        is_of_another = number in self._open or (is_stream and 0 < number <= self._newest)
+        return number == identity or not is_of_another
 
     async def _tell(self, message: Message, headers: Mapping[str, str]) -> None:
         """Send what has no answer. What comes after it waits for it, for some time."""
@@ -305,7 +338,7 @@ class _Writer:
             with anyio.fail_after(ACCEPT_SECONDS):
                 async with self._posted(message, headers):
                     pass
-        except (RefusedError, TimeoutError, httpx2.HTTPError, httpx2.InvalidURL) as error:
+        except Exception as error:  # noqa: BLE001 - as above
             logger.info("an upstream did not take a message (%s)", type(error).__name__)
 
     def _posted(self, message: Message, headers: Mapping[str, str]) -> AbstractAsyncContextManager[httpx2.Response]:
@@ -349,6 +382,7 @@ class _Reading:
     count: int = 0  # messages so far
     last_event: str = ""  # by which a stream that has ended goes on
     pause: float = 0.0  # seconds that the server wants before that
+    is_resumed: bool = False
     is_answered: bool = False
     why: str = "it ended its answer before it was whole"  # where it is not answered
 
@@ -365,6 +399,9 @@ class StreamableWriter(_Writer):
         self._on_doubt = on_doubt
         self._session: str | None = None
         self._version: str | None = None  # of the latest message that names one
+        self._is_forgotten = False  # the session, by the server
+        self._refused: dict[RequestId, str] = {}  # the requests that were not done for that, and why
+        self._undecided: set[RequestId] = set()  # those of which it is not known yet whether they are taken in
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
         """Send a message. The answer to a request is not waited for, that another one is taken in is."""
@@ -372,6 +409,11 @@ class StreamableWriter(_Writer):
         self._version = None if method == "initialize" else (headers or {}).get(_VERSION, self._version)
         sent, is_modern = {**self._headers(), **(headers or {})}, self._version in MODERN_PROTOCOL_VERSIONS
         if isinstance(message, Request):
+            if self._is_forgotten:
+                self._refused[message.id] = _FORGOTTEN
+                self._decide(message.id)
+                return
+            self._undecided.add(message.id)
             self._begin(message, sent, is_modern=is_modern)
             return
         if isinstance(message, Notification) and method == "notifications/cancelled":
@@ -380,14 +422,20 @@ class StreamableWriter(_Writer):
                 if scope is not None:
                     scope.cancel()
                 return
+            try:
+                await self._tell(message, sent)
+            finally:
+                if scope is not None:
+                    scope.cancel()  # which frees its connection
+            return
         if method == "notifications/initialized" and self._session is not None:
             self._tasks.start_soon(self._follow, _Reading())
         await self._tell(message, sent)
 
     async def leave(self) -> None:
         """Say that the session ends."""
-        if self._session is not None:
-            with suppress(RefusedError, httpx2.HTTPError, httpx2.InvalidURL):
+        if self._session is not None and not self._is_forgotten:
+            with suppress(Exception):
                 await request_within_origin(self._client, "DELETE", self._url, headers=self._headers())
 
     def _headers(self) -> dict[str, str]:
@@ -395,23 +443,40 @@ class StreamableWriter(_Writer):
         return {**_POSTED, **{name: value for name, value in known.items() if value is not None}}
 
     async def _exchange(self, request: Request, headers: Mapping[str, str]) -> None:
-        reading = _Reading(request.id)
+        reading, is_refused = _Reading(request.id), False
         try:
             async with self._posted(request, headers) as response:
                 if request.method == "initialize":
                     self._session = response.headers.get(_SESSION)
+                self._decide(request.id)
                 await self._read_answer(response, reading)
         except RefusedError as refused:
-            if _SESSION not in headers or not await self._is_session_unknown(refused.status, headers):
+            is_answered = _SESSION not in headers or refused.answers_to(request.id)
+            if is_answered or not await self._is_session_unknown(refused.status, headers):
                 raise
-            why = f"it does not know the session any more (HTTP status {refused.status})"
-            self.inbox.put(unusable(request.id, why, is_unknown_session=True))
+            self._is_forgotten = is_refused = True
+            self._refused[request.id] = f"{_FORGOTTEN} (HTTP status {refused.status})"
+        finally:
+            self._decide(request.id)
+        if is_refused:
+            await anyio.sleep(ACCEPT_SECONDS)  # for what else was sent in the session, which ends with the first word
+            self._undecided.clear()
+            self._decide(request.id)
             return
         if not reading.is_answered and reading.last_event:
+            reading.is_resumed = True
             await anyio.sleep(reading.pause or FIRST_PAUSE_SECONDS)
             await self._follow(reading)
         if not reading.is_answered:
             raise RefusedError(reading.why)
+
+    def _decide(self, identity: RequestId) -> None:
+        """It is known whether the server takes in a request. The last one of a session tells what was refused in it."""
+        self._undecided.discard(identity)
+        if not self._undecided:
+            refused, self._refused = self._refused, {}
+            for each, why in refused.items():
+                self.inbox.put(unusable(each, why, is_unknown_session=True))
 
     async def _read_answer(self, response: httpx2.Response, reading: _Reading) -> None:
         match _kind_of(response):
@@ -422,19 +487,20 @@ class StreamableWriter(_Writer):
             case "application/json":
                 self._take(await response.aread(), reading)
             case "text/event-stream":
-                await self._read(httpx2.EventSource(response, max_event_size=MESSAGE_BYTES), reading)
+                await self._read(response, reading)
             case _:
                 reading.why = "what it sent is neither JSON nor a stream of events"
 
     async def _is_session_unknown(self, status: int, headers: Mapping[str, str]) -> bool:
         """Whether the server refuses all of the session, as a ping shows: so what it has refused was not done."""
         if status in _UNKNOWN:
+            ping = Request("session", "ping")
             try:
                 with anyio.move_on_after(ACCEPT_SECONDS):
-                    async with self._posted(Request("session", "ping"), headers):
+                    async with self._posted(ping, headers):
                         pass
             except RefusedError as refused:
-                return refused.status in _UNKNOWN
+                return refused.status in _UNKNOWN and not refused.answers_to(ping.id)
         return False
 
     async def _follow(self, reading: _Reading) -> None:
@@ -452,10 +518,13 @@ class StreamableWriter(_Writer):
                     reading.last_event = ""  # which is not kept any more
                     continue
                 if is_known and await self._is_session_unknown(status, self._headers()):
-                    self._on_doubt()
+                    self._is_forgotten = True
+                    if not self._undecided:  # else the first of them that is refused ends the session
+                        self._on_doubt()
                 return
             is_known = is_known or status == HTTPStatus.OK
-            if reading.count > count or anyio.current_time() > began + LAST_PAUSE_SECONDS:
+            has_gone_on = reading.identity is not None and reading.count > count
+            if has_gone_on or anyio.current_time() > began + pause:
                 pause = FIRST_PAUSE_SECONDS
             # Who waits for an answer does as the server says, but not for ever.
             least = pause / 10 if reading.identity is not None and reading.pause else pause
@@ -463,58 +532,58 @@ class StreamableWriter(_Writer):
             pause = min(pause * 2, LAST_PAUSE_SECONDS)
 
     async def _get(self, reading: _Reading) -> int:
-        headers = {name: value for name, value in self._headers().items() if name not in _POSTED}
+        headers = {name: value for name, value in self._headers().items() if name not in _POSTED} | _OPENED
         if reading.last_event:
             headers["last-event-id"] = reading.last_event
         try:
-            async with sse_within_origin(
-                self._client, self._url, headers=headers, max_event_size=MESSAGE_BYTES
-            ) as events:
-                if events.response.status_code == HTTPStatus.OK:
-                    await self._read(events, reading)
-                return events.response.status_code
+            async with stream_within_origin(self._client, "GET", self._url, headers=headers) as response:
+                if response.status_code == HTTPStatus.OK and _kind_of(response) == _EVENTS:
+                    await self._read(response, reading)
+                return response.status_code
         except RefusedError as refused:
-            return refused.status
-        except (httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:
+            return refused.status or HTTPStatus.BAD_GATEWAY
+        except Exception as error:  # noqa: BLE001 - as above
             logger.info("a stream of an upstream could not be opened (%s)", type(error).__name__)
             return HTTPStatus.BAD_GATEWAY
 
-    async def _read(self, events: httpx2.EventSource, reading: _Reading) -> None:
+    async def _read(self, response: httpx2.Response, reading: _Reading) -> None:
         try:
-            async for event in events:
-                reading.last_event = event.id or reading.last_event
+            async for event in events_in(response.aiter_raw(), MESSAGE_BYTES):
+                if event.id is not None:
+                    reading.last_event = event.id
                 if event.retry is not None:
-                    reading.pause = min(max(event.retry, 0), MOST_RETRY_MS) / 1000
+                    reading.pause = min(event.retry, MOST_RETRY_MS) / 1000
                 if event.data:
-                    self._take(event.data, reading)
+                    self._take(event.data, reading, is_stream=True)
                 if reading.is_answered:
                     return
-        except httpx2.SSEError:
+        except OverflowError:
             reading.last_event, reading.why = "", "what it sent is too long, or not a stream of events"
 
-    def _take(self, said: str | bytes, reading: _Reading) -> None:
+    def _take(self, said: bytes, reading: _Reading, *, is_stream: bool = False) -> None:
         messages = _messages_of(said)
-        if not messages:
-            reading.why = "what it sent is not a valid JSON-RPC message, or broke off, or is too long"
+        if not messages and reading.why != _JUNK:
+            reading.why = _JUNK
+            logger.info("an upstream sent what is not a JSON-RPC message")
         for message in messages:
             reading.count += 1
-            if reading.identity is not None and isinstance(message, Response | Failure):
-                reading.is_answered = True
-                self.inbox.put(message._replace(id=reading.identity))  # whatever id it has: it is the answer to this
-            else:
-                self.inbox.put(message)
+            identity = reading.identity
+            if identity is not None and isinstance(message, Response | Failure):
+                is_own = own_number(message.id) == identity
+                if is_own or (not reading.is_resumed and self._is_for(message, identity, is_stream=is_stream)):
+                    reading.is_answered = True
+                    self.inbox.put(message._replace(id=identity))
+                    continue
+            self.inbox.put(message)
 
 
-def _messages_of(said: str | bytes) -> list[Message]:
+def _messages_of(said: bytes) -> list[Message]:
     """The messages in an event, or in the body of an answer; none where it says something else, such as `ping`."""
     try:
         return [read_message(said)]
     except ValueError:
-        text = said if isinstance(said, str) else said.decode("utf-8", "replace")
-        messages, is_valid = messages_in(text, text.encode("utf-8", "replace"))
-        if not is_valid:
-            logger.info("an upstream sent what is not a JSON-RPC message")
-        return messages
+        text = said.removeprefix(codecs.BOM_UTF8).decode("utf-8", "replace")
+        return messages_in(text, text.encode())[0]
 
 
 @asynccontextmanager
@@ -531,13 +600,13 @@ async def sse_streams(
     inbox = Inbox()
     inbox.cleaned = transport.without_secrets
 
-    async def read(events: httpx2.EventSource, *, task_status: TaskStatus[str]) -> None:
+    async def read(response: httpx2.Response, *, task_status: TaskStatus[str]) -> None:
         # The server's first word is where it wants to be answered.
         is_told = False
         try:
-            async for event in events:
-                if event.event == "endpoint" and not is_told:
-                    address = urljoin(url, event.data)
+            async for event in events_in(response.aiter_raw(), MESSAGE_BYTES):
+                if event.name == "endpoint" and not is_told:
+                    address = urljoin(url, event.data.decode("utf-8", "replace"))
                     if urlsplit(address)[:2] != urlsplit(url)[:2]:
                         break
                     is_told = True
@@ -545,7 +614,7 @@ async def sse_streams(
                 elif event.data:
                     for message in _messages_of(event.data):
                         inbox.put(message)
-        except httpx2.SSEError as error:
+        except Exception as error:  # noqa: BLE001 - its stream is all that it says
             logger.info("an upstream does not send a stream of events (%s)", type(error).__name__)
         finally:
             inbox.close()
@@ -554,12 +623,14 @@ async def sse_streams(
 
     async with (
         _careful_client(headers, transport) as client,
-        sse_within_origin(client, url, max_event_size=MESSAGE_BYTES) as events,
+        stream_within_origin(client, "GET", url, headers=_OPENED) as response,
         anyio.create_task_group() as tasks,
     ):
-        if not events.response.is_success:
-            raise UnusableAnswerError(_redirected(events.response))
-        address = await tasks.start(read, events)
+        if not response.is_success:
+            raise UnusableAnswerError(_redirected(response))
+        if _kind_of(response) != _EVENTS:
+            raise UnusableAnswerError("what it sent is no stream of events")
+        address = await tasks.start(read, response)
         yield inbox, SseWriter(client, address, tasks, inbox)
         tasks.cancel_scope.cancel()
 

@@ -459,7 +459,7 @@ class Peer:
         try:
             match message:
                 case Response(identity, said) | Failure(identity, said):
-                    number = identity if type(identity) is int else _number(identity)
+                    number = identity if type(identity) is int else own_number(identity)
                     pending = self._pending.pop(number, None)
                     if pending is None:
                         self._abandoned.pop(number, None)
@@ -487,7 +487,7 @@ class Peer:
                     if method != "notifications/progress":
                         self._on_notification(method, params)
                         return
-                    pending = self._pending.get(_number(params.get("progressToken")))
+                    pending = self._pending.get(own_number(params.get("progressToken")))
                     if pending is not None:
                         pending.put(Progress(params))
         except Exception:
@@ -597,7 +597,7 @@ class Peer:
             raise ConnectionLostError from None
 
 
-def _number(identity: Any) -> int:
+def own_number(identity: Any) -> int:
     """The id of a request of ours, which are all above zero; zero for anything else. Some servers send it as a text."""
     if isinstance(identity, str) and identity.isascii() and identity.isdigit() and len(identity) < 19:
         return int(identity)
