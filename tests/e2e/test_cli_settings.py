@@ -300,7 +300,7 @@ def test_doctor_says_of_a_remote_server_to_bring_a_token_or_to_look_at_its_addre
     assert found["server nobody"]["remedy"] == (
         "look at the address in mcpServers.nobody, and whether its server is running there"
     )
-    assert "(HTTP status 401)" in found["server locked"]["text"]
+    assert "HTTP status 401" in found["server locked"]["text"]
     assert found["server gone"]["remedy"] == "look at mcpServers.gone, and run its command by hand"
     assert "its command is 'no-such-program-anywhere'" in found["server gone"]["text"]
 

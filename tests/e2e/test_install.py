@@ -369,7 +369,7 @@ def test_a_projects_file_is_written_for_others_and_removed_again(home: Path, roo
 
 SERVERS = {
     "good one": {"command": sys.executable, "args": ["-c", "pass"], "env": {"API_KEY": "hunter2"}},
-    "bad": {"command": "x", "timeout": "soon"},
+    "bad": {"command": "x", "connectTimeout": "soon"},
     "taken": {"command": "theirs"},
 }
 

@@ -54,7 +54,7 @@ def test_a_file_of_another_cli_that_cannot_be_used_is_told_and_stops_nothing(tmp
         (tmp_path / folder / "settings.json").write_text("{broken")
     shown = trusted(tmp_path, {"approvalMode": "auto-edit"})
     assert "not trusted, and not read until it can be: " in shown
-    assert shown.endswith("is trusted, with its settings as they are now.\n")
+    assert "is trusted, with its settings and skills as they are now.\n" in shown
     known = json.loads((tmp_path / "home/.config/coretools-mcp/trusted.json").read_text())
     assert list(known["folders"][str(tmp_path / "project")]) == [".coretools/settings.json"]
 

@@ -333,7 +333,7 @@ REFUSALS: dict[str, tuple[Said, tuple[str, ...]]] = {
         ("bad [hidden]",),
     ),
     "a token in an event": (
-        (200, EVENTS, b'data: {"jsonrpc":"2.0","id":1,"error":{"code":1,"message":"bad s3cr3t-t0ken-0815"}}\n\n'),
+        (200, EVENTS, b'data: {"jsonrpc":"2.0","id":99999,"error":{"code":1,"message":"bad s3cr3t-t0ken-0815"}}\n\n'),
         ("bad [hidden]",),
     ),
     "a token in the error of a tool": (
