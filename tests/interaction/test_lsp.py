@@ -21,6 +21,7 @@ from server.settings.trust import trust_folder
 from tests.conformance.fetch import LANGUAGE_SERVERS
 from tests.harness import HANDSHAKE, MODERN, PEERS, in_memory, server_arguments, write_config
 from tests.processes import carrying, until_none_carries
+from tools.lsp.wire import Connection, EndedError
 
 pytestmark = pytest.mark.anyio
 
@@ -100,14 +101,30 @@ async def test_a_place_that_is_missing_or_not_there_is_refused_before_anything_i
         assert code_of(await ask(client, "documentSymbol", filePath="c.unknown")) == "no_language_server"
 
 
+@pytest.mark.requirement("lsp.answers")
+async def test_an_answer_that_is_cut_says_how_to_get_at_the_rest(root: Path) -> None:
+    async with client_of(root, settings()) as client:
+        places(root, *(place((root / "a.fake").as_uri(), line, 0) for line in range(1_001)))
+        (root / "b.fake").write_text("wrong\n" * 101)
+        for operation, arguments, expected in (
+            ("goToDefinition", AT, "901 more are not shown; raise limit."),
+            ("goToDefinition", {**AT, "limit": 9_999}, "1 more are not shown; deal with these first."),
+            ("workspaceSymbol", {"query": "x", "limit": 1_000}, "1 more are not shown; ask about one file or a"),
+            ("diagnostics", {"filePath": "b.fake", "limit": 200}, "1 more are not shown; deal with these first."),
+        ):
+            assert text_of(await ask(client, operation, **arguments)).splitlines()[-1].startswith(expected), operation
+
+
 @pytest.mark.requirement("lsp.rules")
 async def test_a_place_in_a_hidden_file_is_told_without_its_text_and_one_outside_without_either(root: Path) -> None:
     config = settings(more={**ALLOWED, "permissions": {"allow": ["lsp"], "deny": ["Read(secret.fake)"]}})
-    for name in ("secret.fake", "ignored.fake"):
+    for name in ("secret.fake", "ignored.fake", "sub/unknown.fake"):
+        (root / name).parent.mkdir(exist_ok=True)
         (root / name).write_text("SECRET wrong")
     (root / ".geminiignore").write_text("ignored.fake\n")
+    (root / "sub" / ".geminiignore").write_bytes(b"\0")
     (root / "link.fake").symlink_to("/etc/hostname")
-    uris = [(root / name).as_uri() for name in ("secret.fake", "ignored.fake", "link.fake")]
+    uris = [(root / name).as_uri() for name in ("secret.fake", "ignored.fake", "link.fake", "sub/unknown.fake")]
     async with client_of(root, config) as client:
         places(root, *(place(uri, 0, 0) for uri in (*uris, "file:///etc/passwd", "jdt://contents/x", "file://host/x")))
         told = text_of(await ask(client, "goToDefinition", **AT)).splitlines()
@@ -117,10 +134,11 @@ async def test_a_place_in_a_hidden_file_is_told_without_its_text_and_one_outside
         hover = text_of(await ask(client, "hover", **AT))
     assert "hidden from agents by the" in told[0]
     assert ".geminiignore" in told[1]
-    assert told[3].startswith("/etc/passwd:1")
+    assert "hidden from agents" in told[3]
+    assert told[4].startswith("/etc/passwd:1")
     assert "SECRET" not in "".join((*told, named))
     assert "root:" not in "".join(told)
-    assert "class Named" not in named.splitlines()[0]
+    assert [number for number, line in enumerate(named.splitlines()) if "class Named" in line] == [2, 4, 5, 6]
     assert "hidden from agents" in hover
 
 
@@ -151,6 +169,30 @@ async def test_a_server_that_misbehaves_costs_a_sentence(
             assert "grep_search" in text_of(result)
     assert result is not None
     assert ("I cannot go on" in text_of(result)) is (behaviour == "dies")
+    assert ("hung and was ended" in text_of(result)) is (behaviour in ("hangs", "silent"))
+
+
+@pytest.mark.requirement("lsp.hostile")
+async def test_values_of_odd_types_are_taken_for_the_usual_ones(root: Path) -> None:
+    async with client_of(root, settings("odd")) as client:
+        assert text_of(await ask(client, "diagnostics", filePath="a.fake")) == "a.fake:2:4: error: \U0001d4b3wrong two"
+
+
+@pytest.mark.requirement("lsp.hostile")
+async def test_a_message_that_cannot_be_taken_for_any_reason_ends_the_connection_and_who_waits() -> None:
+    def trip(*_: object) -> None:
+        raise RuntimeError("nobody thought of this")
+
+    connection = Connection(trip, trip, lambda: None)
+    (output, said), (read, given) = os.pipe(), os.pipe()
+    await connection.open(output, given)
+    body = b'{"method": "x"}'
+    os.write(said, b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
+    with pytest.raises(EndedError):
+        await connection.request("y", {}, 60)
+    assert connection.problem
+    os.close(said)
+    os.close(read)
 
 
 @pytest.mark.requirement("lsp.hostile")

@@ -42,7 +42,7 @@ def report(uri: str, version: int, text: str) -> None:
         {
             "range": place(number, len(line[: line.index("wrong")].encode("utf-16-le")) // 2),
             "message": line.strip(),
-            "severity": 1,
+            "severity": [1] if BEHAVIOUR == "odd" else 1,
         }
         for number, line in enumerate(text.split("\n"))
         if "wrong" in line
@@ -79,7 +79,7 @@ def answer(method: str, params: dict[str, Any]) -> Any:
     if method == "initialize":
         if BEHAVIOUR == "hangs":
             time.sleep(600)
-        return {"capabilities": {}}
+        return {"capabilities": {"positionEncoding": {}} if BEHAVIOUR == "odd" else {}}
     if method == "shutdown":
         return None
     if BEHAVIOUR == "dies":

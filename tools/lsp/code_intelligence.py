@@ -21,7 +21,7 @@ from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.file_names_in_text import one_line
 from tools.contract.threads import THREADS
 from tools.files.find.walk import DEFAULT_EXCLUDED_FOLDERS
-from tools.files.ignore_files import agent_ignore_file
+from tools.files.ignore_files import why_hidden
 from tools.files.workspace import Location, Workspace
 from tools.lsp.servers import LanguageServer, ServerPrograms, dependency_folders
 from tools.lsp.session import Diagnostic, Document, Session, new_errors
@@ -101,8 +101,8 @@ class CodeIntelligence:
         self._agreed: set[Key] = set()
         self._ending: set[asyncio.Task[None]] = set()
 
-    def running(self, key: Key) -> Session | None:
-        """The session, if one runs; from now on it is not idle."""
+    def use(self, key: Key) -> Session | None:
+        """The session, if one runs; its idle time begins again."""
         session = self._sessions.get(key)
         if session is None or session.connection.problem:
             return None
@@ -111,10 +111,10 @@ class CodeIntelligence:
         self._timers[key] = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._end_later, key)
         return session
 
-    def running_in(self, workspace: Workspace, rights: Rights) -> Session | None:
-        """The session for a workspace that was asked last."""
+    def use_latest_in(self, workspace: Workspace, rights: Rights) -> Session | None:
+        """The session for a workspace that was used last."""
         keys = [key for key in self._timers if key[0] in workspace.roots and key[2] == rights]
-        return next(filter(None, map(self.running, reversed(keys))), None)
+        return next(filter(None, map(self.use, reversed(keys))), None)
 
     async def prepared(self, workspace: Workspace, rights: Rights, location: Location | None) -> Session | Start:
         """The session that is to be asked about a file, or about the workspace; or what to start for it.
@@ -122,8 +122,8 @@ class CodeIntelligence:
         Raises:
             ToolError: There is no server for it.
         """
-        if location is None and (running := self.running_in(workspace, rights)) is not None:
-            return running
+        if location is None and (latest := self.use_latest_in(workspace, rights)) is not None:
+            return latest
         if location is None:
             location = await THREADS.run(partial(self.sample, workspace))
         server = self.programs.server_for(location.path)
@@ -131,10 +131,10 @@ class CodeIntelligence:
             known = " ".join(dict.fromkeys(end for each in self.programs.servers for end in each.languages))
             raise ToolError(
                 ToolErrorType.NO_LANGUAGE_SERVER,
-                f"No language server is known for '{location.shown}', only for {known}. Use grep_search.",
+                f"No language server handles '{location.shown}'; those known here handle {known}. Use grep_search.",
             )
         key = location.root, server.name, rights
-        if (session := self.running(key)) is not None:
+        if (session := self.use(key)) is not None:
             return session
         await self._confinement.make_ready((key[0],))
 
@@ -161,13 +161,13 @@ class CodeIntelligence:
         if is_agreed:
             self._agreed.add(start.key)
         async with self._starting.setdefault(start.key, asyncio.Lock()):
-            if (session := self.running(start.key)) is not None:
+            if (session := self.use(start.key)) is not None:
                 return session
             await self._end(start.key)
             if len(self._sessions) >= MOST_RUNNING:
                 await self._end(next(iter(self._timers)))
             self._sessions[start.key] = session = await self._start(start)
-            self.running(start.key)
+            self.use(start.key)
             return session
 
     async def _start(self, start: Start) -> Session:
@@ -197,7 +197,8 @@ class CodeIntelligence:
             why = os.strerror(number) if number else "it was lost at that moment"
             return ToolError(
                 ToolErrorType.LSP_SERVER_FAILED,
-                f"The language server {one_line(program)} was not started: {why}. Tell the user if it keeps failing.",
+                f"The language server {one_line(program)} could not be started: {why}. Use grep_search; if it keeps "
+                "failing, tell the user.",
             )
 
         reading, writing = os.pipe()
@@ -291,7 +292,7 @@ class CodeIntelligence:
     async def before_change(self, workspace: Workspace, rights: Rights, location: Location) -> AwaitedErrors | None:
         """What was wrong with a file before it is changed; `None` where no server runs for it, or it is hidden."""
         server = self.programs.server_for(location.path)
-        session = self.running((location.root, server.name, rights)) if server is not None else None
+        session = self.use((location.root, server.name, rights)) if server is not None else None
         if session is None or await THREADS.run(partial(is_hidden, workspace, location)):
             return None
         is_there = await THREADS.run(partial(workspace.stat, location)) is not None
@@ -304,7 +305,7 @@ class CodeIntelligence:
 def is_hidden(workspace: Workspace, location: Location) -> bool:
     """Whether what a file holds is kept from a client. Blocking."""
     try:
-        return bool(workspace.rule_about_reading(location) or agent_ignore_file(workspace, location))
+        return why_hidden(workspace, location) is not None
     except ToolError:
         return True
 
@@ -337,7 +338,9 @@ class AwaitedErrors:
     async def told(self) -> str:
         """The new errors, once the file is changed; empty where there are none, or none came in time."""
         is_there = await THREADS.run(partial(self.workspace.stat, self.location)) is not None
-        self.session.changed(self.location.path, REMOVED if not is_there else CHANGED if self.was_there else MADE)
+        self.session.tell_of_change(
+            self.location.path, REMOVED if not is_there else CHANGED if self.was_there else MADE
+        )
         after = await self.errors() if self.is_told and self.before is not None else None
         found = new_errors(self.before or (), after or ())
         if not found or self.session.connection.problem:

@@ -18,7 +18,8 @@ class LanguageServer:
     languages: Mapping[str, str]  # ending of a file's name -> what the protocol calls the language
     commands: tuple[tuple[str, ...], ...] = field(repr=False)  # programs with arguments, of which the first counts
     options: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)  # `initializationOptions`
-    settings: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)  # by section
+    # Settings by section that make it report on files that are not open
+    whole_workspace: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
     environment: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
 
 
@@ -32,6 +33,9 @@ KNOWN = (
         "python",
         _endings(python="py pyi"),
         (("basedpyright-langserver", "--stdio"), ("pyright-langserver", "--stdio")),
+        whole_workspace={
+            section: {"analysis": {"diagnosticMode": "workspace"}} for section in ("basedpyright", "pyright", "python")
+        },
     ),
     LanguageServer(
         "typescript",

@@ -6,14 +6,14 @@ Whatever it sends is bounded: the size of a message, how many come in a second, 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from pydantic_core import from_json, to_json
 
-from tools.contract.errors import ToolError, ToolErrorType
-
+logger = logging.getLogger(__name__)
 HEAD_BYTES = 1 << 12  # of what stands before a message
 MESSAGE_BYTES = 32 << 20
 MESSAGES_A_SECOND, BYTES_A_SECOND = 5_000, 64 << 20  # more is a flood
@@ -33,6 +33,10 @@ def as_list(value: Any) -> list[Any]:
 
 class AnswerError(Exception):
     """The server has answered a request with an error, which says why."""
+
+
+class EndedError(Exception):
+    """The connection has ended; its `problem` says why."""
 
 
 class Connection:
@@ -74,7 +78,7 @@ class Connection:
         Raises:
             AnswerError: It answers with an error.
             TimeoutError: It does not answer in time.
-            ToolError: It has ended.
+            EndedError: The connection ends before that.
         """
         self._last += 1
         identity, answer = self._last, asyncio.get_running_loop().create_future()
@@ -102,7 +106,7 @@ class Connection:
             self._writer.abort()
         for answer in self._waiting.values():
             if not answer.done():
-                answer.set_exception(lost(problem))
+                answer.set_exception(EndedError)
         if self._reading is not None:
             self._reading.cancel()
         self._lose()
@@ -131,7 +135,8 @@ class Connection:
                 await asyncio.sleep(min(loop.time() - started, 0.05) if length > HEAD_BYTES else 0)
         except (asyncio.IncompleteReadError, OSError):
             self.end("has ended")
-        except (asyncio.LimitOverrunError, ValueError, RecursionError):
+        except Exception:
+            logger.info("a message of a language server cannot be read", exc_info=True)
             self.end("sent what is not a message of the protocol")
 
     def _take(self, given: Any) -> None:
@@ -156,11 +161,3 @@ def _length(head: bytes) -> int:
             if length <= MESSAGE_BYTES:
                 return length
     raise ValueError("no length, or too great a one")
-
-
-def lost(problem: str) -> ToolError:
-    """What a call is told whose server cannot answer any more."""
-    return ToolError(
-        ToolErrorType.LSP_SERVER_FAILED,
-        f"The language server {problem}. Ask once more, which starts it again; if that fails too, use grep_search.",
-    )
