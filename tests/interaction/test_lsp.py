@@ -160,13 +160,16 @@ async def test_a_server_that_misbehaves_costs_a_sentence(
 ) -> None:
     monkeypatch.setattr("tools.lsp.session.START_SECONDS", 0.5 if behaviour == "hangs" else 60.0)
     monkeypatch.setattr("tools.lsp.session.ANSWER_SECONDS", 0.5 if behaviour == "silent" else 60.0)
-    async with client_of(root, settings(behaviour)) as client:
+    mark, config = uuid4().hex, settings(behaviour)
+    config["lsp"]["servers"]["fake"]["env"] = {"MARK": mark}
+    async with client_of(root, config) as client:
         places(root)
         result = None
         for _ in range(2):
             result = await ask(client, "goToDefinition", **AT)
             assert code_of(result) == "lsp_server_failed"
             assert "grep_search" in text_of(result)
+        await until_none_carries(mark)
     assert result is not None
     assert ("I cannot go on" in text_of(result)) is (behaviour == "dies")
     assert ("hung and was ended" in text_of(result)) is (behaviour in ("hangs", "silent"))

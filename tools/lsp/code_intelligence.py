@@ -218,6 +218,10 @@ class CodeIntelligence:
             await process.wait()  # others may hold its output open
             session.connection.end("has ended")
 
+        async def end_program() -> None:
+            await session.connection.ended.wait()
+            await process.end(LEAVING_SECONDS)
+
         async def close() -> None:
             with anyio.CancelScope(shield=True):
                 if not session.connection.problem:
@@ -225,7 +229,7 @@ class CodeIntelligence:
                         await session.ask("shutdown", {}, LEAVING_SECONDS)
                     session.connection.end("was ended")
                 watch.cancel()
-                await process.end(LEAVING_SECONDS)
+                await ending
                 errors_reader.stop()
                 process.close()
                 await confined.release()
@@ -233,6 +237,7 @@ class CodeIntelligence:
         sees_hidden = view.kind is ViewKind.UNCONFINED or bool(start.why_asked)
         session = Session(server, one_line(program), root, close, partial(newest_text, errors), sees_hidden)
         watch = asyncio.create_task(end_with_program(), name=f"end of {program}")
+        ending = asyncio.create_task(end_program(), name=f"end {program} with its connection")
         try:
             await session.open(os.dup(process.output), writing)
         except BaseException:

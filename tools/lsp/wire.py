@@ -52,6 +52,7 @@ class Connection:
         self, answer: Callable[[str, Any], Any], hear: Callable[[str, Any], None], lose: Callable[[], None]
     ) -> None:
         self.problem = ""  # as the end of a sentence about the server
+        self.ended = asyncio.Event()
         self.heard = 0  # how many messages have come
         self._answer, self._hear, self._lose = answer, hear, lose
         self._waiting: dict[int, asyncio.Future[Json]] = {}
@@ -100,6 +101,7 @@ class Connection:
         if self.problem:
             return
         self.problem = problem
+        self.ended.set()
         if self._reader is not None and not self._reader.is_closing():
             self._reader.close()
         if self._writer is not None and not self._writer.is_closing():
