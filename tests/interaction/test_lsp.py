@@ -290,6 +290,33 @@ async def test_a_server_that_nobody_asks_is_ended_and_starts_again(root: Path, m
     assert json.loads(said)["changed"] == 0
 
 
+@pytest.mark.requirement("lsp.consent")
+@pytest.mark.parametrize(
+    ("rule", "is_allowed"), [("Read", False), ("Read(a.fake)", False), ("Read(**)", False), ("lsp", True), ("*", True)]
+)
+async def test_a_rule_for_reading_starts_no_program_unasked(root: Path, rule: str, is_allowed: bool) -> None:
+    more = {"shell": {"sandbox": "off"}, "permissions": {"allow": [rule]}}
+    async with client_of(root, settings(more=more)) as client:
+        places(root)
+        result = await ask(client, "goToDefinition", **AT)
+    assert result.is_error is not is_allowed
+    assert is_allowed or code_of(result) == "execution_denied"
+
+
+@pytest.mark.requirement("lsp.consent")
+async def test_a_server_from_outside_finds_no_program_of_the_workspace(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    imitate(tmp_path / "bin", "gopls")
+    monkeypatch.setenv("PATH", os.pathsep.join((".", f"{root}/bin", f"{root}/link", str(tmp_path / "bin"), "/bin")))
+    (root / "bin").mkdir()
+    (root / "link").symlink_to("bin")
+    (root / "b.go").touch()
+    async with client_of(root, ALLOWED) as client:
+        met = json.loads(text_of(await ask(client, "hover", filePath="b.go", line=1, character=1)))
+    assert met["path"].split(os.pathsep) == [str(tmp_path / "bin"), str(tmp_path / "bin"), "/bin"]
+
+
 def imitate(folder: Path, name: str) -> None:
     """Put a program of a known language server into a folder, which is the one for tests."""
     folder.mkdir(parents=True)

@@ -109,6 +109,7 @@ def answer(method: str, params: dict[str, Any]) -> Any:
         found = {
             **met,
             "hidden": seen,
+            "path": os.environ["PATH"],
             "cache": write_to(cache / "x"),
             "home": write_to(home / "x"),
             "root": write_to(root / "x"),

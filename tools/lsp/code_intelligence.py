@@ -20,6 +20,7 @@ from tools.contract.command_views import UNCONFINED, CommandView, Engine, FileRe
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.file_names_in_text import one_line
 from tools.contract.threads import THREADS
+from tools.files.child_process import is_outside
 from tools.files.find.walk import DEFAULT_EXCLUDED_FOLDERS
 from tools.files.ignore_files import why_hidden
 from tools.files.workspace import Location, Workspace
@@ -149,6 +150,12 @@ class CodeIntelligence:
                     "have run coretools-mcp trust there. Use grep_search until then.",
                 )
             site = self._confinement.site((key[0],), self._environment().get("PATH", ""))
+            if site.engine is Engine.NONE and site.is_required:
+                raise ToolError(
+                    ToolErrorType.SANDBOX_UNAVAILABLE,
+                    f"No language server is started: shell.sandbox is required, and there is none ({site.failure}). "
+                    "Tell the user, and use grep_search.",
+                )
             return Start(key, server, argv, workspace, site.engine, *self._hiding(workspace, rights))
 
         return await THREADS.run(look)
@@ -181,12 +188,18 @@ class CodeIntelligence:
 
         def spec_and_view() -> tuple[ProcessSpec, CommandView]:
             environment = {**self._environment(), **server.environment}
+            # Not from the workspace: a server from outside runs `node` or `python3` by its name.
+            outside = (
+                folder
+                for folder in environment.get("PATH", "").split(os.pathsep)
+                if os.path.isabs(folder) and is_outside(os.path.join(folder, "."), start.workspace.roots)
+            )
+            environment["PATH"] = os.pathsep.join((os.path.dirname(start.argv[0]), *outside))
             view = UNCONFINED
             if start.engine is not Engine.NONE:
                 # What the operator names is shown wherever it lies; of a folder in PATH, all that its programs need.
                 named = (os.path.realpath(word) for word in start.argv[1:] if os.path.isabs(word))
                 seen = (*dependency_folders(environment, self._home), *filter(os.path.lexists, named))
-                environment["PATH"] = os.pathsep.join((os.path.dirname(start.argv[0]), environment.get("PATH", "")))
                 view = CommandView(start.engine, ViewKind.READING, Network.OWN_LOOPBACK, seen, look=restrictions)
             if start.engine is not Engine.BUBBLEWRAP:  # which has a /tmp of its own
                 environment["XDG_CACHE_HOME"] = os.path.join(folder.make(), "landlock-tmp", "cache")
