@@ -21,6 +21,7 @@ from server.settings.trust import trust_folder
 from tests.conformance.fetch import LANGUAGE_SERVERS
 from tests.harness import HANDSHAKE, MODERN, PEERS, in_memory, server_arguments, write_config
 from tests.processes import carrying, until_none_carries
+from tools.lsp.servers import programs_in
 from tools.lsp.wire import Connection, EndedError
 
 pytestmark = pytest.mark.anyio
@@ -335,10 +336,17 @@ async def test_a_server_of_the_workspace_is_started_once_the_folder_is_trusted(
     async with client_of(root, ALLOWED) as client:
         assert "lsp" not in {tool.name for tool in (await client.list_tools()).tools}
         assert code_of(await ask(client, "diagnostics", filePath="b.py")) == "no_language_server"
-        trust_folder(str(tmp_path / "config" / "coretools-mcp" / "trusted.json"), str(root), {})
+        store = str(tmp_path / "config" / "coretools-mcp" / "trusted.json")
+        trust_folder(store, str(root), {})
+        assert code_of(await ask(client, "diagnostics", filePath="b.py")) == "no_language_server"
+        trust_folder(store, str(root), programs_in(str(root)))
         assert "b.py:1:1: error: wrong" in text_of(await ask(client, "diagnostics", filePath="b.py"))
     async with client_of(root, ALLOWED) as client:
         assert "lsp" in {tool.name for tool in (await client.list_tools()).tools}
+        with (root / ".venv" / "bin" / "basedpyright-langserver").open("a") as program:
+            program.write("# changed since")
+        imitate(root / "node_modules" / ".bin", "pyright-langserver")
+        assert code_of(await ask(client, "diagnostics", filePath="b.py")) == "no_language_server"
 
 
 @pytest.mark.requirement("lsp.ends")

@@ -146,8 +146,8 @@ class CodeIntelligence:
                 raise ToolError(
                     ToolErrorType.NO_LANGUAGE_SERVER,
                     f"There is no language server for {one_line(server.name)}: {one_line(names)} is not on the PATH "
-                    "outside the workspace. The user can install it; one that lies in the workspace is used once they "
-                    "have run coretools-mcp trust there. Use grep_search until then.",
+                    "outside the workspace. The user can install it; one that lies in the workspace is used as it "
+                    "was when they ran coretools-mcp trust there. Use grep_search until then.",
                 )
             site = self._confinement.site((key[0],), self._environment().get("PATH", ""))
             if site.engine is Engine.NONE and site.is_required:
