@@ -143,6 +143,35 @@ async def test_a_place_in_a_hidden_file_is_told_without_its_text_and_one_outside
     assert "hidden from agents" in hover
 
 
+@pytest.mark.requirement("lsp.rules")
+async def test_a_file_that_is_shown_for_one_call_is_closed_after_it(root: Path) -> None:
+    async def accept(_context: Any, _params: types.ElicitRequestParams) -> types.ElicitResult:
+        return types.ElicitResult(action="accept", content={"decision": "once"})
+
+    more = {"shell": {"sandbox": "off"}, "permissions": {"allow": ["lsp"], "ask": ["Read(b.fake)"]}}
+    (root / "b.fake").write_text("wrong")
+    async with client_of(root, settings(more=more), elicitation_callback=accept) as client:
+        places(root, place((root / "a.fake").as_uri(), 0, 0))
+        assert "b.fake:1:1: error" in text_of(await ask(client, "diagnostics", filePath="b.fake"))
+        assert json.loads(text_of(await ask(client, "hover", **AT)))["closed"] == 1
+        places(root)
+        assert "hidden from agents" in text_of(await ask(client, "hover", **AT))  # nobody knows what it is about
+
+
+@pytest.mark.requirement("lsp.rules")
+async def test_a_server_starts_again_when_other_files_are_hidden_than_those_kept_from_it(root: Path) -> None:
+    async with client_of(root, settings()) as client:
+        places(root, place((root / "a.fake").as_uri(), 0, 0))
+        pids = [json.loads(text_of(await ask(client, "hover", **AT)))["pid"] for _ in range(2)]
+        (root / ".geminiignore").write_text("b.fake\n")
+        for name in ("b.fake", "c.fake"):
+            (root / name).write_text("SECRET")
+            (root / name).rename(root / "b.fake")
+            pids += [json.loads(text_of(await ask(client, "hover", **AT)))["pid"]]
+    assert len(pids) == 4
+    assert len(set(pids)) == 3
+
+
 @pytest.mark.requirement("lsp.hostile")
 async def test_places_that_make_no_sense_do_no_harm(root: Path) -> None:
     async with client_of(root, settings()) as client:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 BEHAVIOUR = sys.argv[1] if len(sys.argv) > 1 else "honest"
-met: dict[str, Any] = {"opened": 0, "changed": 0, "watched": 0}
+met: dict[str, Any] = {"opened": 0, "changed": 0, "watched": 0, "closed": 0}
 
 
 def send(message: dict[str, Any]) -> None:
@@ -109,6 +109,7 @@ def answer(method: str, params: dict[str, Any]) -> Any:
         found = {
             **met,
             "hidden": seen,
+            "pid": os.getpid(),
             "path": os.environ["PATH"],
             "cache": write_to(cache / "x"),
             "home": write_to(home / "x"),
@@ -140,6 +141,8 @@ while (message := receive()) is not None:
     elif method == "textDocument/didChange":
         met["changed"] += 1
         report(params["textDocument"]["uri"], params["textDocument"]["version"], params["contentChanges"][0]["text"])
+    elif method == "textDocument/didClose":
+        met["closed"] += 1
     elif method == "workspace/didChangeWatchedFiles":
         met["watched"] += 1
     elif method == "exit":

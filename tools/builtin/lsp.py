@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from pydantic import Field
@@ -117,14 +118,24 @@ class LspTool(BuiltinTool[LspParams]):
         )
 
     async def execute(self, params: LspParams, context: ToolContext) -> ToolResult:
-        from tools.lsp.answers import Teller  # noqa: PLC0415 - as above
-        from tools.lsp.session import Session  # noqa: PLC0415
+        from tools.lsp.session import Session  # noqa: PLC0415 - as above
 
         location = await self._location(params, context)
         kept = cast("Session | Start | None", context.memo.pop(_START, None))
         session = kept or await self._prepared(params, context)
         if not isinstance(session, Session):
             session = await self._intelligence().session(session, is_agreed=context.confirmed is not None)
+        try:
+            return await self._ask(params, context, session, location)
+        finally:
+            if location is not None and location.path in session.documents:
+                await session.follow(context.workspace)  # one that was shown for this call alone is closed
+
+    async def _ask(
+        self, params: LspParams, context: ToolContext, session: Session, location: Location | None
+    ) -> ToolResult:
+        from tools.lsp.answers import Teller  # noqa: PLC0415 - with the first call
+
         document = None
         if location is not None:
             document = await session.follow(context.workspace, location)
@@ -175,8 +186,12 @@ class LspTool(BuiltinTool[LspParams]):
         from tools.lsp.answers import hover_text, places_in  # noqa: PLC0415 - with the first call
 
         text = hover_text(await session.ask(_AT_PLACE["hover"], asked))
-        if text and session.sees_hidden:  # it may be about what stands in a hidden file
-            definition = places_in(await session.ask(_AT_PLACE["goToDefinition"], asked))
+        if text and (session.hidden.files.masked or session.hidden.problem):  # it may be about what stands in one
+            definition: Sequence[Place] = ()
+            with suppress(ToolError):
+                definition = places_in(await session.ask(_AT_PLACE["goToDefinition"], asked))
+            if session.sees_hidden and not definition:
+                return "What this is may stand in a file that is hidden from agents: no definition was found."
             reasons: list[str] = await run_blocking(context.signal, lambda: [*map(teller.hides, definition)])
             why = next(filter(None, reasons), "")
             text = f"What this is stands in a file that is hidden from agents by {why}." if why else text

@@ -22,10 +22,9 @@ from tools.contract.file_names_in_text import one_line
 from tools.contract.threads import THREADS
 from tools.files.child_process import is_outside
 from tools.files.find.walk import DEFAULT_EXCLUDED_FOLDERS
-from tools.files.ignore_files import why_hidden
 from tools.files.workspace import Location, Workspace
 from tools.lsp.servers import LanguageServer, ServerPrograms, dependency_folders
-from tools.lsp.session import Diagnostic, Document, Session, new_errors
+from tools.lsp.session import Diagnostic, Document, Hidden, Session, is_hidden, lines_of, new_errors
 from tools.permissions.rights import Rights
 from tools.shell.output import Output, OutputReader, newest_text
 from tools.shell.private_folders import PrivateFolders
@@ -53,15 +52,14 @@ class Start:
     argv: tuple[str, ...]
     workspace: Workspace
     engine: Engine
-    hidden: FileRestrictions  # what rules about files keep from it
-    problem: str  # why some of that cannot be kept from it
+    hidden: Hidden
 
     @property
     def why_asked(self) -> str:
         """Why a person is asked before it starts; empty where nobody is."""
         if self.engine is Engine.NONE:
             return "Nothing confines it here: it can read, change and reach all that this server can."
-        if self.problem or (self.hidden.masked and self.engine is not Engine.BUBBLEWRAP):
+        if self.hidden.problem or (self.hidden.files.masked and self.engine is not Engine.BUBBLEWRAP):
             return "It may read files that are hidden from agents, which cannot be kept from it here."
         return ""
 
@@ -123,9 +121,10 @@ class CodeIntelligence:
         Raises:
             ToolError: There is no server for it.
         """
-        if location is None and (latest := self.use_latest_in(workspace, rights)) is not None:
-            return latest
         if location is None:
+            latest = self.use_latest_in(workspace, rights)
+            if latest is not None and await self._is_current(latest, workspace, rights):
+                return latest
             location = await THREADS.run(partial(self.sample, workspace))
         server = self.programs.server_for(location.path)
         if server is None:
@@ -136,7 +135,9 @@ class CodeIntelligence:
             )
         key = location.root, server.name, rights
         if (session := self.use(key)) is not None:
-            return session
+            if await self._is_current(session, workspace, rights):
+                return session
+            await self._end(key)
         await self._confinement.make_ready((key[0],))
 
         def look() -> Start:
@@ -156,9 +157,25 @@ class CodeIntelligence:
                     f"No language server is started: shell.sandbox is required, and there is none ({site.failure}). "
                     "Tell the user, and use grep_search.",
                 )
-            return Start(key, server, argv, workspace, site.engine, *self._hiding(workspace, rights))
+            return Start(key, server, argv, workspace, site.engine, self._hidden(workspace, rights))
 
         return await THREADS.run(look)
+
+    def _hidden(self, workspace: Workspace, rights: Rights) -> Hidden:
+        files, problem = self._hiding(workspace, rights)
+        found: list[tuple[int, int] | None] = []
+        for path in files.masked:
+            try:
+                info = os.lstat(path)
+            except OSError:
+                found.append(None)
+            else:
+                found.append((info.st_dev, info.st_ino))
+        return Hidden(files, problem, tuple(found))
+
+    async def _is_current(self, session: Session, workspace: Workspace, rights: Rights) -> bool:
+        """Whether the view of a server still keeps from it what is hidden now: masks hold what they were put on."""
+        return session.hidden == await THREADS.run(partial(self._hidden, workspace, rights))
 
     def needs_consent(self, start: Start) -> bool:
         return bool(start.why_asked) and start.key not in self._agreed
@@ -248,7 +265,8 @@ class CodeIntelligence:
                 await confined.release()
 
         sees_hidden = view.kind is ViewKind.UNCONFINED or bool(start.why_asked)
-        session = Session(server, one_line(program), root, close, partial(newest_text, errors), sees_hidden)
+        last_words = partial(newest_text, errors)
+        session = Session(server, one_line(program), root, close, last_words, sees_hidden, start.hidden)
         watch = asyncio.create_task(end_with_program(), name=f"end of {program}")
         ending = asyncio.create_task(end_program(), name=f"end {program} with its connection")
         try:
@@ -320,14 +338,6 @@ class CodeIntelligence:
         return awaited
 
 
-def is_hidden(workspace: Workspace, location: Location) -> bool:
-    """Whether what a file holds is kept from a client. Blocking."""
-    try:
-        return why_hidden(workspace, location) is not None
-    except ToolError:
-        return True
-
-
 @dataclass(slots=True)
 class AwaitedErrors:
     """The errors of a file before it is changed, and then those that are new."""
@@ -339,6 +349,7 @@ class AwaitedErrors:
     is_told: bool
     before: tuple[Diagnostic, ...] | None = ()  # `None` where they did not come in time
     left: float = AFTER_EDIT_SECONDS
+    text: str = ""  # of the file, as it was asked about last
 
     async def errors(self) -> tuple[Diagnostic, ...] | None:
         """What it says of the file as it is now, in the time that is left."""
@@ -349,6 +360,7 @@ class AwaitedErrors:
             async with asyncio.timeout(self.left):
                 document: Document | None = await self.session.follow(self.workspace, self.location)
                 if document is not None:
+                    self.text = document.text
                     report = await self.session.report(document, self.left)
         self.left = max(self.left - (loop.time() - began), 0)
         return report.items if report is not None else None
@@ -363,7 +375,7 @@ class AwaitedErrors:
         found = new_errors(self.before or (), after or ())
         if not found or self.session.connection.problem:
             return ""
-        lines = self.session.documents[self.location.path].text.split("\n")
+        lines = lines_of(self.text)
         said = [f"New errors ({self.session.program}):" if len(found) > 1 else f"New error ({self.session.program}):"]
         for item in found[: AFTER_EDIT_ERRORS - (len(found) > AFTER_EDIT_ERRORS)]:
             line = lines[item.start.line] if item.start.line < len(lines) else ""

@@ -12,10 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
+from tools.contract.command_views import FileRestrictions
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.file_names_in_text import one_line
 from tools.contract.limits import AbortSignal
 from tools.contract.threads import THREADS
+from tools.files.ignore_files import why_hidden
 from tools.files.opener import identity_of
 from tools.files.read_ledger import FileIdentity
 from tools.files.text_encodings import shown_text
@@ -111,6 +113,14 @@ class Document:
     told_at: float
 
 
+def is_hidden(workspace: Workspace, location: Location) -> bool:
+    """Whether what a file holds is kept from a client. Blocking."""
+    try:
+        return why_hidden(workspace, location) is not None
+    except ToolError:
+        return True
+
+
 def read_document(workspace: Workspace, location: Location) -> tuple[FileIdentity, str]:
     """What a file holds now. Blocking; a `ToolError` where it cannot be read."""
     with workspace.open_file(location) as opened:
@@ -123,6 +133,15 @@ def read_document(workspace: Workspace, location: Location) -> tuple[FileIdentit
         return identity_of(opened.info), shown_text(opened.whole(AbortSignal())).text
 
 
+@dataclass(frozen=True, slots=True)
+class Hidden:
+    """What rules and agent-ignore files keep from a server, as the disk was at one moment."""
+
+    files: FileRestrictions
+    problem: str  # why some of that cannot be kept from it
+    identities: tuple[tuple[int, int] | None, ...]  # of what is masked
+
+
 @dataclass(slots=True, eq=False)
 class Session:
     """A server that runs for one folder."""
@@ -133,6 +152,7 @@ class Session:
     close: Callable[[], Awaitable[None]]  # ends the process, and gives back what is held for it
     last_words: Callable[[], str]  # the end of what it wrote to standard error
     sees_hidden: bool  # whether files that are hidden from agents are open to it
+    hidden: Hidden  # what was kept from it when it started
     notes: dict[str, None] = field(default_factory=dict[str, None])  # what the next answer has to tell
     documents: OrderedDict[str, Document] = field(default_factory=OrderedDict[str, Document])
     reports: OrderedDict[str, Report] = field(default_factory=OrderedDict[str, Report])
@@ -211,7 +231,7 @@ class Session:
         return len(line[:characters].encode(codec, "surrogatepass")) // size
 
     async def follow(self, workspace: Workspace, wanted: Location | None = None) -> Document | None:
-        """Tell it what its documents hold now, and of the one that is wanted."""
+        """Tell it what its documents hold now, and of the one that is wanted; others that are hidden are closed."""
 
         def look() -> list[tuple[Location, FileIdentity | None, str]]:
             found: list[tuple[Location, FileIdentity | None, str]] = []
@@ -220,7 +240,10 @@ class Session:
             for document in tuple(self.documents.values()):
                 try:
                     info = workspace.stat(document.location)
-                    if info is None or identity_of(info) != document.identity:
+                    is_wanted = wanted is not None and document.location.path == wanted.path
+                    if not is_wanted and is_hidden(workspace, document.location):
+                        found.append((document.location, None, ""))
+                    elif info is None or identity_of(info) != document.identity:
                         found.append((document.location, *read_document(workspace, document.location)))
                 except ToolError:
                     if wanted is not None and document.location.path == wanted.path:
