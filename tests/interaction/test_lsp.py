@@ -184,7 +184,7 @@ async def test_places_that_make_no_sense_do_no_harm(root: Path) -> None:
 
 
 @pytest.mark.requirement("lsp.hostile")
-@pytest.mark.parametrize("behaviour", ["hangs", "silent", "dies", "floods", "babbles", "boasts"])
+@pytest.mark.parametrize("behaviour", ["hangs", "silent", "dies", "floods", "babbles", "boasts", "crumbles"])
 async def test_a_server_that_misbehaves_costs_a_sentence(
     root: Path, behaviour: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

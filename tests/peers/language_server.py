@@ -95,6 +95,8 @@ def answer(method: str, params: dict[str, Any]) -> Any:
     if BEHAVIOUR == "boasts":
         sys.stdout.write("Content-Length: 999999999999\r\n\r\n")
         sys.stdout.flush()
+    if BEHAVIOUR == "crumbles":
+        return [None] * 400_000
     if BEHAVIOUR == "silent":
         time.sleep(600)
     if method == "textDocument/hover":

@@ -216,7 +216,7 @@ class CodeIntelligence:
             if start.engine is not Engine.NONE:
                 # What the operator names is shown wherever it lies; of a folder in PATH, all that its programs need.
                 named = (os.path.realpath(word) for word in start.argv[1:] if os.path.isabs(word))
-                seen = (*dependency_folders(environment, self._home), *filter(os.path.lexists, named))
+                seen = (*dependency_folders(os.environ, self._home), *filter(os.path.lexists, named))
                 view = CommandView(start.engine, ViewKind.READING, Network.OWN_LOOPBACK, seen, look=restrictions)
             if start.engine is not Engine.BUBBLEWRAP:  # which has a /tmp of its own
                 environment["XDG_CACHE_HOME"] = os.path.join(folder.make(), "landlock-tmp", "cache")

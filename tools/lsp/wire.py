@@ -9,13 +9,17 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, cast
 
 from pydantic_core import from_json, to_json
 
+from tools.contract.threads import THREADS
+
 logger = logging.getLogger(__name__)
 HEAD_BYTES = 1 << 12  # of what stands before a message
-MESSAGE_BYTES = 32 << 20
+MESSAGE_BYTES, MESSAGE_PARTS = 8 << 20, 300_000  # a part costs memory whatever its size
+LARGE_BYTES = 1 << 18  # what is larger is read in a thread
 MESSAGES_A_SECOND, BYTES_A_SECOND = 5_000, 64 << 20  # more is a flood
 WAITING_BYTES = 32 << 20  # that it has not read
 METHOD_NOT_FOUND = -32601
@@ -133,7 +137,8 @@ class Connection:
                 if messages > MESSAGES_A_SECOND or size > BYTES_A_SECOND:
                     return self.end("sent more than anybody can read")
                 started = loop.time()
-                self._take(from_json(await stream.readexactly(length)))
+                body = await stream.readexactly(length)
+                self._take(await THREADS.run(partial(_parsed, body)) if length > LARGE_BYTES else _parsed(body))
                 await asyncio.sleep(min(loop.time() - started, 0.05) if length > HEAD_BYTES else 0)
         except (asyncio.IncompleteReadError, OSError):
             self.end("has ended")
@@ -153,6 +158,12 @@ class Connection:
             self._hear(method, message.get("params"))
         elif isinstance(identity, int) and (answer := self._waiting.get(identity)) is not None and not answer.done():
             answer.set_result(message)
+
+
+def _parsed(body: bytes) -> Any:
+    if sum(map(body.count, (b"[", b"{", b","))) > MESSAGE_PARTS:
+        raise ValueError("too many parts")
+    return from_json(body)
 
 
 def _length(head: bytes) -> int:
