@@ -206,6 +206,23 @@ async def test_a_server_that_misbehaves_costs_a_sentence(
 
 
 @pytest.mark.requirement("lsp.hostile")
+async def test_calls_that_wait_for_one_start_share_its_failure(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tools.lsp.session.START_SECONDS", 2.0)
+    said: list[str] = []
+    async with client_of(root, settings("hangs")) as client:
+
+        async def wait() -> None:
+            said.append(text_of(await ask(client, "goToDefinition", **AT)))
+
+        async with anyio.create_task_group() as group:
+            for _ in range(3):
+                group.start_soon(wait)
+    assert len(said) == 3
+    assert len(set(said)) == 1
+    assert (root / "starts").read_text() == "x"
+
+
+@pytest.mark.requirement("lsp.hostile")
 async def test_values_of_odd_types_are_taken_for_the_usual_ones(root: Path) -> None:
     async with client_of(root, settings("odd")) as client:
         assert text_of(await ask(client, "diagnostics", filePath="a.fake")) == "a.fake:2:4: error: \U0001d4b3wrong two"

@@ -114,7 +114,7 @@ class LspTool(BuiltinTool[LspParams]):
         return InfoConfirmation(
             title=f"Start the language server for {prepared.server.name}",
             prompt=f"Command: {shlex.join(prepared.argv)}\nFolder: {prepared.key[0]}\n{prepared.why_asked}",
-            state=repr((prepared.argv, prepared.engine, prepared.key[:2])),
+            state=repr((prepared.argv, prepared.program, prepared.engine, prepared.key[:2])),
         )
 
     async def execute(self, params: LspParams, context: ToolContext) -> ToolResult:

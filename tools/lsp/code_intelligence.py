@@ -22,6 +22,8 @@ from tools.contract.file_names_in_text import one_line
 from tools.contract.threads import THREADS
 from tools.files.child_process import is_outside
 from tools.files.find.walk import DEFAULT_EXCLUDED_FOLDERS
+from tools.files.opener import identity_of
+from tools.files.read_ledger import FileIdentity
 from tools.files.workspace import Location, Workspace
 from tools.lsp.servers import LanguageServer, ServerPrograms, dependency_folders
 from tools.lsp.session import Diagnostic, Document, Hidden, Session, is_hidden, lines_of, new_errors
@@ -53,6 +55,12 @@ class Start:
     workspace: Workspace
     engine: Engine
     hidden: Hidden
+    program: FileIdentity  # of the file that is started
+
+    @property
+    def agreed(self) -> tuple[object, ...]:
+        """What a person's consent is about."""
+        return self.key, self.argv, self.program, self.engine
 
     @property
     def why_asked(self) -> str:
@@ -97,7 +105,8 @@ class CodeIntelligence:
         self._sessions: dict[Key, Session] = {}
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._starting: dict[Key, asyncio.Lock] = {}
-        self._agreed: set[Key] = set()
+        self._failed: dict[Key, tuple[float, ToolError]] = {}  # when a start failed last, and why
+        self._agreed: set[tuple[object, ...]] = set()
         self._ending: set[asyncio.Task[None]] = set()
 
     def use(self, key: Key) -> Session | None:
@@ -157,7 +166,8 @@ class CodeIntelligence:
                     f"No language server is started: shell.sandbox is required, and there is none ({site.failure}). "
                     "Tell the user, and use grep_search.",
                 )
-            return Start(key, server, argv, workspace, site.engine, self._hidden(workspace, rights))
+            program = identity_of(os.stat(argv[0]))
+            return Start(key, server, argv, workspace, site.engine, self._hidden(workspace, rights), program)
 
         return await THREADS.run(look)
 
@@ -178,19 +188,27 @@ class CodeIntelligence:
         return session.hidden == await THREADS.run(partial(self._hidden, workspace, rights))
 
     def needs_consent(self, start: Start) -> bool:
-        return bool(start.why_asked) and start.key not in self._agreed
+        return bool(start.why_asked) and start.agreed not in self._agreed
 
     async def session(self, start: Start, *, is_agreed: bool) -> Session:
         """Start a server, unless it runs by now."""
         if is_agreed:
-            self._agreed.add(start.key)
+            self._agreed.add(start.agreed)
+        began = asyncio.get_running_loop().time()
         async with self._starting.setdefault(start.key, asyncio.Lock()):
             if (session := self.use(start.key)) is not None:
                 return session
+            failed_at, failure = self._failed.get(start.key, (began, None))
+            if failure is not None and failed_at > began:  # while this call waited
+                raise failure
             await self._end(start.key)
             if len(self._sessions) >= MOST_RUNNING:
                 await self._end(next(iter(self._timers)))
-            self._sessions[start.key] = session = await self._start(start)
+            try:
+                self._sessions[start.key] = session = await self._start(start)
+            except ToolError as error:
+                self._failed[start.key] = asyncio.get_running_loop().time(), error
+                raise
             self.use(start.key)
             return session
 
