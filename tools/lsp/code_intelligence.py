@@ -347,7 +347,9 @@ class CodeIntelligence:
         """What was wrong with a file before it is changed; `None` where no server runs for it, or it is hidden."""
         server = self.programs.server_for(location.path)
         session = self.use((location.root, server.name, rights)) if server is not None else None
-        if session is None or await THREADS.run(partial(is_hidden, workspace, location)):
+        if session is None or not await self._is_current(session, workspace, rights):
+            return None
+        if await THREADS.run(partial(is_hidden, workspace, location)):
             return None
         is_there = await THREADS.run(partial(workspace.stat, location)) is not None
         awaited = AwaitedErrors(session, workspace, location, is_there, is_told=self._after_edit)

@@ -238,15 +238,15 @@ class Session:
             if wanted is not None and wanted.path not in self.documents:
                 found.append((wanted, *read_document(workspace, wanted)))
             for document in tuple(self.documents.values()):
+                is_wanted = wanted is not None and document.location.path == wanted.path
                 try:
                     info = workspace.stat(document.location)
-                    is_wanted = wanted is not None and document.location.path == wanted.path
                     if not is_wanted and is_hidden(workspace, document.location):
                         found.append((document.location, None, ""))
                     elif info is None or identity_of(info) != document.identity:
                         found.append((document.location, *read_document(workspace, document.location)))
                 except ToolError:
-                    if wanted is not None and document.location.path == wanted.path:
+                    if is_wanted:
                         raise
                     found.append((document.location, None, ""))
             return found
