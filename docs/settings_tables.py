@@ -38,7 +38,7 @@ TITLES: Mapping[str, str] = {
     "web": "what may be fetched, and who searches",
     "memory": "where memories are kept",
     "undo": "what is kept so that changes of files can be undone",
-    "lsp": "language servers, which know code",
+    "lsp": "language servers",
     "agents": "programs that take tasks",
     "http": "how the network transports listen",
     "store": "what replicas of this server share",

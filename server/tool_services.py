@@ -21,9 +21,9 @@ from server.settings import Settings, SettingsReport
 from server.settings.files import home_folder, real_path, runtime_folders
 from server.settings.layers import FileState
 from server.settings.load import COMMAND_LINE, working_folder
-from server.settings.section import Diagnostics, dotted
+from server.settings.section import dotted
 from server.settings.tool_models import WebSettings
-from server.settings.trust import read_trust, trust_file, trusted_files
+from server.settings.trust import trust_file, trusted_files
 from tools.call.registry import ToolRegistry
 from tools.files.workspace import SCRATCH_NAME, Scratch
 from tools.memory.memory_files import is_memory_name
@@ -259,11 +259,8 @@ class Commands:
         """Where language servers are found: those of the operator, and of workspaces that a person has trusted."""
         from tools.lsp.servers import ServerPrograms  # noqa: PLC0415 - with the first list
 
-        def trusted() -> frozenset[str]:
-            return frozenset(read_trust(trust_file(os.environ), Diagnostics()))
-
         configured = self._report.settings.lsp.for_tools()
-        return ServerPrograms(os.environ.get("PATH", os.defpath), configured, trusted)
+        return ServerPrograms(os.environ.get("PATH", os.defpath), configured, partial(trusted_files, os.environ))
 
     @cached_property
     def has_language_servers(self) -> bool:

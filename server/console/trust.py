@@ -121,14 +121,16 @@ def add(folder: str, environ: Mapping[str, str], *, is_sure: bool) -> int:
         # The server has to start with these settings in each of its modes in which it does without them.
         before = [_why_no_start(cli, real, environ) for cli in (None, *AGENT_CLIS)]
         seen = {file.name: digest(file.content or b"") for file in usable}
-        trust_folder(store, real, {**seen, **{sendable_name(name): digest(data) for name, data, _ in skills}})
+        trust_folder(
+            store, real, {**seen, **programs, **{sendable_name(name): digest(data) for name, data, _ in skills}}
+        )
         for cli, known in zip((None, *AGENT_CLIS), before, strict=True):
             if (why := _why_no_start(cli, real, environ)) and (cli is None or why != known):
                 trust_folder(store, real, None)
                 raise Failure(f"nothing was trusted, because the server would not start: {visible_line(why)}")
     except (ToolError, OSError) as error:
         raise not_written(store, error) from None
-    sys.stdout.write(f"{shown} is trusted, with its settings and skills as they are now.\n")
+    sys.stdout.write(f"{shown} is trusted, with its settings, skills and programs as they are now.\n")
     return 0
 
 

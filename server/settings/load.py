@@ -406,6 +406,11 @@ def _resolve(settings: Settings, environ: Mapping[str, str], source_of: SourceOf
     if search.default is not None and search.default not in search.configured:
         said = f"web.search.default is {search.default}, which cannot be asked: its key or its address is missing."
         diagnostics.warn(source_of(("web", "search", "default")), said)
+    for name, server in settings.lsp.servers.items():
+        path = ("lsp", "servers", name)
+        missing = "" if server.extension_to_language else "extensionToLanguage"
+        if missing := missing if server.command else "command":
+            diagnostics.warn(source_of(path), f"{dotted(path)} has no {missing}; give it one.")
     agents: dict[str, AgentSettings] = {}
     for name, agent in settings.agents.items():
         path = ("agents", name)

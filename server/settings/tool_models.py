@@ -236,17 +236,17 @@ class LanguageServerSettings(Section):
     env: Annotated[Mapping[str, str], Field(repr=False)] = Field(default_factory=dict[str, str])
     """Environment variables set for it."""
     extension_to_language: Mapping[str, str] = Field(default_factory=dict[str, str])
-    """The endings of the names of its files, such as .rb, by what the protocol calls their language. It counts before \
-servers that are known."""
+    """File name endings, each with the language id of the protocol, such as ".rb": "ruby". They take precedence over \
+the servers known by default."""
 
 
 class LspSettings(Section):
-    """`lsp`: language servers, which `lsp` asks."""
+    """`lsp`: the language servers that the tool of that name asks."""
 
     servers: Mapping[str, LanguageServerSettings] = Field(default_factory=dict[str, LanguageServerSettings])
     """Further language servers: name to entry."""
     after_edit: bool = True
-    """Whether a change of a file tells the errors that are new, where a language server runs for it."""
+    """Whether edits report new errors while a language server runs for the file."""
 
     def for_tools(self) -> tuple[LanguageServer, ...]:
         from tools.lsp.servers import LanguageServer  # noqa: PLC0415 - with the first list

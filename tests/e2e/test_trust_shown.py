@@ -54,7 +54,7 @@ def test_a_file_of_another_cli_that_cannot_be_used_is_told_and_stops_nothing(tmp
         (tmp_path / folder / "settings.json").write_text("{broken")
     shown = trusted(tmp_path, {"approvalMode": "auto-edit"})
     assert "not trusted, and not read until it can be: " in shown
-    assert "is trusted, with its settings and skills as they are now.\n" in shown
+    assert shown.endswith("is trusted, with its settings, skills and programs as they are now.\n")
     known = json.loads((tmp_path / "home/.config/coretools-mcp/trusted.json").read_text())
     assert list(known["folders"][str(tmp_path / "project")]) == [".coretools/settings.json"]
 
@@ -99,4 +99,4 @@ def test_a_folder_without_settings_is_trusted_for_the_language_servers_that_it_b
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
     assert "would start the language server .venv/bin/pyright-langserver" in trust("--yes").stdout
-    assert trust("--list").stdout == f"{project}: no settings\n"
+    assert trust("--list").stdout == f"{project}: .venv/bin/pyright-langserver\n"

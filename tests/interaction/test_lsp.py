@@ -21,6 +21,8 @@ from server.settings.trust import trust_folder
 from tests.conformance.fetch import LANGUAGE_SERVERS
 from tests.harness import HANDSHAKE, MODERN, PEERS, in_memory, server_arguments, write_config
 from tests.processes import carrying, until_none_carries
+from tools.lsp.servers import programs_in
+from tools.lsp.wire import Connection, EndedError
 
 pytestmark = pytest.mark.anyio
 
@@ -100,14 +102,30 @@ async def test_a_place_that_is_missing_or_not_there_is_refused_before_anything_i
         assert code_of(await ask(client, "documentSymbol", filePath="c.unknown")) == "no_language_server"
 
 
+@pytest.mark.requirement("lsp.answers")
+async def test_an_answer_that_is_cut_says_how_to_get_at_the_rest(root: Path) -> None:
+    async with client_of(root, settings()) as client:
+        places(root, *(place((root / "a.fake").as_uri(), line, 0) for line in range(1_001)))
+        (root / "b.fake").write_text("wrong\n" * 101)
+        for operation, arguments, expected in (
+            ("goToDefinition", AT, "901 more are not shown; raise limit."),
+            ("goToDefinition", {**AT, "limit": 9_999}, "1 more are not shown; deal with these first."),
+            ("workspaceSymbol", {"query": "x", "limit": 1_000}, "1 more are not shown; ask about one file or a"),
+            ("diagnostics", {"filePath": "b.fake", "limit": 200}, "1 more are not shown; deal with these first."),
+        ):
+            assert text_of(await ask(client, operation, **arguments)).splitlines()[-1].startswith(expected), operation
+
+
 @pytest.mark.requirement("lsp.rules")
 async def test_a_place_in_a_hidden_file_is_told_without_its_text_and_one_outside_without_either(root: Path) -> None:
     config = settings(more={**ALLOWED, "permissions": {"allow": ["lsp"], "deny": ["Read(secret.fake)"]}})
-    for name in ("secret.fake", "ignored.fake"):
+    for name in ("secret.fake", "ignored.fake", "sub/unknown.fake"):
+        (root / name).parent.mkdir(exist_ok=True)
         (root / name).write_text("SECRET wrong")
     (root / ".geminiignore").write_text("ignored.fake\n")
+    (root / "sub" / ".geminiignore").write_bytes(b"\0")
     (root / "link.fake").symlink_to("/etc/hostname")
-    uris = [(root / name).as_uri() for name in ("secret.fake", "ignored.fake", "link.fake")]
+    uris = [(root / name).as_uri() for name in ("secret.fake", "ignored.fake", "link.fake", "sub/unknown.fake")]
     async with client_of(root, config) as client:
         places(root, *(place(uri, 0, 0) for uri in (*uris, "file:///etc/passwd", "jdt://contents/x", "file://host/x")))
         told = text_of(await ask(client, "goToDefinition", **AT)).splitlines()
@@ -117,11 +135,41 @@ async def test_a_place_in_a_hidden_file_is_told_without_its_text_and_one_outside
         hover = text_of(await ask(client, "hover", **AT))
     assert "hidden from agents by the" in told[0]
     assert ".geminiignore" in told[1]
-    assert told[3].startswith("/etc/passwd:1")
+    assert "hidden from agents" in told[3]
+    assert told[4].startswith("/etc/passwd:1")
     assert "SECRET" not in "".join((*told, named))
     assert "root:" not in "".join(told)
-    assert "class Named" not in named.splitlines()[0]
+    assert [number for number, line in enumerate(named.splitlines()) if "class Named" in line] == [2, 4, 5, 6]
     assert "hidden from agents" in hover
+
+
+@pytest.mark.requirement("lsp.rules")
+async def test_a_file_that_is_shown_for_one_call_is_closed_after_it(root: Path) -> None:
+    async def accept(_context: Any, _params: types.ElicitRequestParams) -> types.ElicitResult:
+        return types.ElicitResult(action="accept", content={"decision": "once"})
+
+    more = {"shell": {"sandbox": "off"}, "permissions": {"allow": ["lsp"], "ask": ["Read(b.fake)"]}}
+    (root / "b.fake").write_text("wrong")
+    async with client_of(root, settings(more=more), elicitation_callback=accept) as client:
+        places(root, place((root / "a.fake").as_uri(), 0, 0))
+        assert "b.fake:1:1: error" in text_of(await ask(client, "diagnostics", filePath="b.fake"))
+        assert json.loads(text_of(await ask(client, "hover", **AT)))["closed"] == 1
+        places(root)
+        assert "hidden from agents" in text_of(await ask(client, "hover", **AT))  # nobody knows what it is about
+
+
+@pytest.mark.requirement("lsp.rules")
+async def test_a_server_starts_again_when_other_files_are_hidden_than_those_kept_from_it(root: Path) -> None:
+    async with client_of(root, settings()) as client:
+        places(root, place((root / "a.fake").as_uri(), 0, 0))
+        pids = [json.loads(text_of(await ask(client, "hover", **AT)))["pid"] for _ in range(2)]
+        (root / ".geminiignore").write_text("b.fake\n")
+        for name in ("b.fake", "c.fake"):
+            (root / name).write_text("SECRET")
+            (root / name).rename(root / "b.fake")
+            pids += [json.loads(text_of(await ask(client, "hover", **AT)))["pid"]]
+    assert len(pids) == 4
+    assert len(set(pids)) == 3
 
 
 @pytest.mark.requirement("lsp.hostile")
@@ -136,21 +184,65 @@ async def test_places_that_make_no_sense_do_no_harm(root: Path) -> None:
 
 
 @pytest.mark.requirement("lsp.hostile")
-@pytest.mark.parametrize("behaviour", ["hangs", "silent", "dies", "floods", "babbles", "boasts"])
+@pytest.mark.parametrize("behaviour", ["hangs", "silent", "dies", "floods", "babbles", "boasts", "crumbles"])
 async def test_a_server_that_misbehaves_costs_a_sentence(
     root: Path, behaviour: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tools.lsp.session.START_SECONDS", 0.5 if behaviour == "hangs" else 60.0)
     monkeypatch.setattr("tools.lsp.session.ANSWER_SECONDS", 0.5 if behaviour == "silent" else 60.0)
-    async with client_of(root, settings(behaviour)) as client:
+    mark, config = uuid4().hex, settings(behaviour)
+    config["lsp"]["servers"]["fake"]["env"] = {"MARK": mark}
+    async with client_of(root, config) as client:
         places(root)
         result = None
         for _ in range(2):
             result = await ask(client, "goToDefinition", **AT)
             assert code_of(result) == "lsp_server_failed"
             assert "grep_search" in text_of(result)
+        await until_none_carries(mark)
     assert result is not None
     assert ("I cannot go on" in text_of(result)) is (behaviour == "dies")
+    assert ("hung and was ended" in text_of(result)) is (behaviour in ("hangs", "silent"))
+
+
+@pytest.mark.requirement("lsp.hostile")
+async def test_calls_that_wait_for_one_start_share_its_failure(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tools.lsp.session.START_SECONDS", 2.0)
+    said: list[str] = []
+    async with client_of(root, settings("hangs")) as client:
+
+        async def wait() -> None:
+            said.append(text_of(await ask(client, "goToDefinition", **AT)))
+
+        async with anyio.create_task_group() as group:
+            for _ in range(3):
+                group.start_soon(wait)
+    assert len(said) == 3
+    assert len(set(said)) == 1
+    assert (root / "starts").read_text() == "x"
+
+
+@pytest.mark.requirement("lsp.hostile")
+async def test_values_of_odd_types_are_taken_for_the_usual_ones(root: Path) -> None:
+    async with client_of(root, settings("odd")) as client:
+        assert text_of(await ask(client, "diagnostics", filePath="a.fake")) == "a.fake:2:4: error: \U0001d4b3wrong two"
+
+
+@pytest.mark.requirement("lsp.hostile")
+async def test_a_message_that_cannot_be_taken_for_any_reason_ends_the_connection_and_who_waits() -> None:
+    def trip(*_: object) -> None:
+        raise RuntimeError("nobody thought of this")
+
+    connection = Connection(trip, trip, lambda: None)
+    (output, said), (read, given) = os.pipe(), os.pipe()
+    await connection.open(output, given)
+    body = b'{"method": "x"}'
+    os.write(said, b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
+    with pytest.raises(EndedError):
+        await connection.request("y", {}, 60)
+    assert connection.problem
+    os.close(said)
+    os.close(read)
 
 
 @pytest.mark.requirement("lsp.hostile")
@@ -245,6 +337,33 @@ async def test_a_server_that_nobody_asks_is_ended_and_starts_again(root: Path, m
     assert json.loads(said)["changed"] == 0
 
 
+@pytest.mark.requirement("lsp.consent")
+@pytest.mark.parametrize(
+    ("rule", "is_allowed"), [("Read", False), ("Read(a.fake)", False), ("Read(**)", False), ("lsp", True), ("*", True)]
+)
+async def test_a_rule_for_reading_starts_no_program_unasked(root: Path, rule: str, is_allowed: bool) -> None:
+    more = {"shell": {"sandbox": "off"}, "permissions": {"allow": [rule]}}
+    async with client_of(root, settings(more=more)) as client:
+        places(root)
+        result = await ask(client, "goToDefinition", **AT)
+    assert result.is_error is not is_allowed
+    assert is_allowed or code_of(result) == "execution_denied"
+
+
+@pytest.mark.requirement("lsp.consent")
+async def test_a_server_from_outside_finds_no_program_of_the_workspace(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    imitate(tmp_path / "bin", "gopls")
+    monkeypatch.setenv("PATH", os.pathsep.join((".", f"{root}/bin", f"{root}/link", str(tmp_path / "bin"), "/bin")))
+    (root / "bin").mkdir()
+    (root / "link").symlink_to("bin")
+    (root / "b.go").touch()
+    async with client_of(root, ALLOWED) as client:
+        met = json.loads(text_of(await ask(client, "hover", filePath="b.go", line=1, character=1)))
+    assert met["path"].split(os.pathsep) == [str(tmp_path / "bin"), str(tmp_path / "bin"), "/bin"]
+
+
 def imitate(folder: Path, name: str) -> None:
     """Put a program of a known language server into a folder, which is the one for tests."""
     folder.mkdir(parents=True)
@@ -263,10 +382,17 @@ async def test_a_server_of_the_workspace_is_started_once_the_folder_is_trusted(
     async with client_of(root, ALLOWED) as client:
         assert "lsp" not in {tool.name for tool in (await client.list_tools()).tools}
         assert code_of(await ask(client, "diagnostics", filePath="b.py")) == "no_language_server"
-        trust_folder(str(tmp_path / "config" / "coretools-mcp" / "trusted.json"), str(root), {})
+        store = str(tmp_path / "config" / "coretools-mcp" / "trusted.json")
+        trust_folder(store, str(root), {})
+        assert code_of(await ask(client, "diagnostics", filePath="b.py")) == "no_language_server"
+        trust_folder(store, str(root), programs_in(str(root)))
         assert "b.py:1:1: error: wrong" in text_of(await ask(client, "diagnostics", filePath="b.py"))
     async with client_of(root, ALLOWED) as client:
         assert "lsp" in {tool.name for tool in (await client.list_tools()).tools}
+        with (root / ".venv" / "bin" / "basedpyright-langserver").open("a") as program:
+            program.write("# changed since")
+        imitate(root / "node_modules" / ".bin", "pyright-langserver")
+        assert code_of(await ask(client, "diagnostics", filePath="b.py")) == "no_language_server"
 
 
 @pytest.mark.requirement("lsp.ends")

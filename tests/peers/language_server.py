@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 BEHAVIOUR = sys.argv[1] if len(sys.argv) > 1 else "honest"
-met: dict[str, Any] = {"opened": 0, "changed": 0, "watched": 0}
+met: dict[str, Any] = {"opened": 0, "changed": 0, "watched": 0, "closed": 0}
 
 
 def send(message: dict[str, Any]) -> None:
@@ -42,7 +42,7 @@ def report(uri: str, version: int, text: str) -> None:
         {
             "range": place(number, len(line[: line.index("wrong")].encode("utf-16-le")) // 2),
             "message": line.strip(),
-            "severity": 1,
+            "severity": [1] if BEHAVIOUR == "odd" else 1,
         }
         for number, line in enumerate(text.split("\n"))
         if "wrong" in line
@@ -78,8 +78,10 @@ def answer(method: str, params: dict[str, Any]) -> Any:
     root = Path(os.getcwd())
     if method == "initialize":
         if BEHAVIOUR == "hangs":
+            with (root / "starts").open("a") as starts:
+                starts.write("x")
             time.sleep(600)
-        return {"capabilities": {}}
+        return {"capabilities": {"positionEncoding": {}} if BEHAVIOUR == "odd" else {}}
     if method == "shutdown":
         return None
     if BEHAVIOUR == "dies":
@@ -95,6 +97,8 @@ def answer(method: str, params: dict[str, Any]) -> Any:
     if BEHAVIOUR == "boasts":
         sys.stdout.write("Content-Length: 999999999999\r\n\r\n")
         sys.stdout.flush()
+    if BEHAVIOUR == "crumbles":
+        return [None] * 400_000
     if BEHAVIOUR == "silent":
         time.sleep(600)
     if method == "textDocument/hover":
@@ -109,6 +113,8 @@ def answer(method: str, params: dict[str, Any]) -> Any:
         found = {
             **met,
             "hidden": seen,
+            "pid": os.getpid(),
+            "path": os.environ["PATH"],
             "cache": write_to(cache / "x"),
             "home": write_to(home / "x"),
             "root": write_to(root / "x"),
@@ -139,6 +145,8 @@ while (message := receive()) is not None:
     elif method == "textDocument/didChange":
         met["changed"] += 1
         report(params["textDocument"]["uri"], params["textDocument"]["version"], params["contentChanges"][0]["text"])
+    elif method == "textDocument/didClose":
+        met["closed"] += 1
     elif method == "workspace/didChangeWatchedFiles":
         met["watched"] += 1
     elif method == "exit":

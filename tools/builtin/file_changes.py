@@ -71,20 +71,22 @@ def author_of(tool: str, context: ToolContext) -> Author | None:
     return Author(context.services.journal(), client_name(context.client.key), tool)
 
 
-async def changed(context: ToolContext, location: Location | None, make: Callable[[], ToolResult]) -> ToolResult:
+async def change_and_tell_errors(
+    context: ToolContext, location: Location | None, make: Callable[[], ToolResult]
+) -> ToolResult:
     """Change a file in a thread. Where a language server runs for it, the result tells the errors that are new."""
     code, awaited, said = context.services.code(), None, ""
     if code is not None and location is not None and not location.in_scratch:
         try:
             awaited = await code.before_change(context.workspace, context.rights, location)
         except Exception:  # the change is made whatever a language server does
-            logger.exception("a language server could not be told of a change")
+            logger.exception("a language server could not be asked about a file before its change")
     result = await run_blocking(context.signal, make)
     if awaited is not None:
         try:
             said = await awaited.told()
         except Exception:
-            logger.exception("a language server could not be told of a change")
+            logger.exception("a language server could not be asked for the errors that a change brings")
     if not said:
         return result
     structured = dict(result.structured or {})
@@ -152,7 +154,7 @@ class ChangingTool(BuiltinTool[ChangeParamsT], Generic[ChangeParamsT]):
             )
 
         _, location = cast("tuple[object, Location | None]", context.memo.get(_LOCATION, (None, None)))
-        return await changed(context, location, make)
+        return await change_and_tell_errors(context, location, make)
 
     def _target(self, params: ChangeParamsT, context: ToolContext) -> TargetFile:
         """The file as it was located when the call was judged; a link that has come into its path is not followed."""

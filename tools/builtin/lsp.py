@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from pydantic import Field
 
@@ -44,11 +45,13 @@ Operation = Literal[
 class LspParams(ToolParams):
     operation: Operation = Field(description="What to ask.")
     filePath: str | None = Field(default=None, description="Absolute, or relative to the workspace.")  # noqa: N815
-    line: int | None = Field(default=None, ge=1, description="From 1.")
-    character: int | None = Field(default=None, ge=1, description="From 1, on the name.")
-    query: str | None = Field(default=None, description="Of workspaceSymbol: a name, or a part of one.")
-    includeDeclaration: bool = Field(default=False, description="Of findReferences.")  # noqa: N815
-    limit: int | None = Field(default=None, ge=1, description="Most results; 100 by default.")
+    line: int | None = Field(default=None, ge=1, description="1-based.")
+    character: int | None = Field(default=None, ge=1, description="1-based, on the name.")
+    query: str | None = Field(default=None, description="A name or part of one.")
+    includeDeclaration: bool = Field(default=False, description="For findReferences: also list the declaration.")  # noqa: N815
+    limit: int | None = Field(
+        default=None, ge=1, description=f"Maximum results: {DEFAULT_LIMIT} by default, at most {MAX_LIMIT}."
+    )
 
 
 class LspTool(BuiltinTool[LspParams]):
@@ -59,9 +62,9 @@ class LspTool(BuiltinTool[LspParams]):
     description = (
         "Ask a language server about code: definitions, references, types and documentation (hover), symbols, "
         "implementations, errors. More exact than grep_search for names. goToDefinition, findReferences, hover and "
-        "goToImplementation need filePath, line and character; documentSymbol and diagnostics filePath; "
-        "workspaceSymbol query ('where is X defined?'). With workspaceSymbol and workspaceDiagnostics a filePath "
-        "chooses the language. The first question starts the server, which takes a while."
+        "goToImplementation need filePath, line and character; documentSymbol and diagnostics need filePath; "
+        "workspaceSymbol needs query. For workspaceSymbol and workspaceDiagnostics, filePath selects the language. "
+        "The first question is slow: it starts the server."
     )
     kind = Kind.READ
     behaviour = READS
@@ -111,20 +114,28 @@ class LspTool(BuiltinTool[LspParams]):
         return InfoConfirmation(
             title=f"Start the language server for {prepared.server.name}",
             prompt=f"Command: {shlex.join(prepared.argv)}\nFolder: {prepared.key[0]}\n{prepared.why_asked}",
-            state=repr((prepared.argv, prepared.engine, prepared.key[:2])),
+            state=repr((prepared.argv, prepared.program, prepared.engine, prepared.key[:2])),
         )
 
     async def execute(self, params: LspParams, context: ToolContext) -> ToolResult:
-        from tools.lsp.answers import Teller  # noqa: PLC0415 - as above
-        from tools.lsp.session import Session  # noqa: PLC0415
+        from tools.lsp.session import Session  # noqa: PLC0415 - as above
 
         location = await self._location(params, context)
-        prepared = context.memo.pop(_START, None) or await self._prepared(params, context)
-        if isinstance(prepared, Session):
-            session = prepared
-        else:
-            start: Any = prepared
-            session = await self._intelligence().session(start, is_agreed=context.confirmed is not None)
+        kept = cast("Session | Start | None", context.memo.pop(_START, None))
+        session = kept or await self._prepared(params, context)
+        if not isinstance(session, Session):
+            session = await self._intelligence().session(session, is_agreed=context.confirmed is not None)
+        try:
+            return await self._ask(params, context, session, location)
+        finally:
+            if location is not None and location.path in session.documents:
+                await session.follow(context.workspace)  # one that was shown for this call alone is closed
+
+    async def _ask(
+        self, params: LspParams, context: ToolContext, session: Session, location: Location | None
+    ) -> ToolResult:
+        from tools.lsp.answers import Teller  # noqa: PLC0415 - with the first call
+
         document = None
         if location is not None:
             document = await session.follow(context.workspace, location)
@@ -144,7 +155,7 @@ class LspTool(BuiltinTool[LspParams]):
         self, params: LspParams, context: ToolContext, session: Session, document: Document | None, teller: Teller
     ) -> str:
         """What the server says, in words for the model."""
-        from tools.lsp.answers import hover_text, place_of, places_in, symbols_in  # noqa: PLC0415 - with the first call
+        from tools.lsp.answers import place_of, places_in, symbols_in  # noqa: PLC0415 - with the first call
         from tools.lsp.session import uri_of  # noqa: PLC0415
 
         operation = params.operation
@@ -165,17 +176,26 @@ class LspTool(BuiltinTool[LspParams]):
             return await self._told(found, params, context, teller, report.total)
         position = self._position(params, session, document)
         asked: dict[str, Any] = {"textDocument": identity, "position": position}
+        if operation == "hover":
+            return await self._hover(asked, context, session, teller)
         if operation == "findReferences":
             asked["context"] = {"includeDeclaration": params.includeDeclaration}
-        if operation != "hover":
-            return await self._told(places_in(await session.ask(_AT_PLACE[operation], asked)), params, context, teller)
-        text = hover_text(await session.ask(_AT_PLACE[operation], asked))
-        if text and session.sees_hidden:  # it may be about what stands in a hidden file
-            definition = places_in(await session.ask(_AT_PLACE["goToDefinition"], asked))
+        return await self._told(places_in(await session.ask(_AT_PLACE[operation], asked)), params, context, teller)
+
+    async def _hover(self, asked: Mapping[str, Any], context: ToolContext, session: Session, teller: Teller) -> str:
+        from tools.lsp.answers import hover_text, places_in  # noqa: PLC0415 - with the first call
+
+        text = hover_text(await session.ask(_AT_PLACE["hover"], asked))
+        if text and (session.hidden.files.masked or session.hidden.problem):  # it may be about what stands in one
+            definition: Sequence[Place] = ()
+            with suppress(ToolError):
+                definition = places_in(await session.ask(_AT_PLACE["goToDefinition"], asked))
+            if session.sees_hidden and not definition:
+                return "What this is may stand in a file that is hidden from agents: no definition was found."
             reasons: list[str] = await run_blocking(context.signal, lambda: [*map(teller.hides, definition)])
             why = next(filter(None, reasons), "")
             text = f"What this is stands in a file that is hidden from agents by {why}." if why else text
-        return text or f"{session.program} says nothing of this place."
+        return text or f"{session.program} knows nothing about this position. Put character on a name."
 
     def _position(self, params: LspParams, session: Session, document: Document) -> Mapping[str, int]:
         from tools.lsp.session import lines_of  # noqa: PLC0415 - with the first call
@@ -197,14 +217,23 @@ class LspTool(BuiltinTool[LspParams]):
         most = min(params.limit or DEFAULT_LIMIT, MAX_LIMIT)
         lines: list[str] = await run_blocking(context.signal, lambda: [*map(teller.line, places[:most])])
         left = (len(places) if total is None else total) - len(lines)
-        more = [f"{left} more are not shown; limit shows more."] if left > 0 else []
-        return "\n".join((*lines, *more)) or f"{teller.session.program} has nothing to tell."
+        hint = (
+            "raise limit" if len(places) > most and most < MAX_LIMIT
+            else "ask about one file or a narrower name" if params.operation.startswith("workspace")
+            else "deal with these first"
+        )  # fmt: skip
+        more = [f"{left} more are not shown; {hint}."] if left > 0 else []
+        return "\n".join((*lines, *more)) or f"{teller.session.program} found nothing."
 
     async def _all_diagnostics(self, params: LspParams, context: ToolContext, session: Session, teller: Teller) -> str:
         from tools.lsp.answers import place_of  # noqa: PLC0415 - with the first call
 
         if session.widen() or not session.reports:
             await session.settle(SETTLE_SECONDS, QUIET_SECONDS)
+        if not session.reports:
+            return (
+                f"{session.program} has reported on no file yet. Ask for diagnostics of one file, or ask again later."
+            )
         reports = sorted(session.reports.items())
         found = sorted(((item.severity, path, item) for path, report in reports for item in report.items))
         total = sum(report.total for _, report in reports)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from pydantic import Field
 
-from tools.builtin.file_changes import COMMON_OUTPUT, author_of, changed
+from tools.builtin.file_changes import COMMON_OUTPUT, author_of, change_and_tell_errors
 from tools.call.base_tool import READS, Behaviour, BuiltinTool
 from tools.call.context import ToolContext
 from tools.contract.confirmation import ConfirmationDetails
@@ -141,7 +141,7 @@ class UndoChangeTool(BuiltinTool[UndoParams]):
 
         found = cast("tuple[object, Change | None]", context.memo.get(_CHANGE, (None, None)))[1]
         is_inside = found is not None and context.workspace.holds(found.path)
-        return await changed(
+        return await change_and_tell_errors(
             context, context.workspace.at(found.path) if found is not None and is_inside else None, make
         )
 

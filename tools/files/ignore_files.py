@@ -188,6 +188,14 @@ def agent_ignore_file(workspace: Workspace, location: Location, *, own_files: bo
     return None
 
 
+def why_hidden(workspace: Workspace, location: Location) -> str | None:
+    """What keeps the content of a file from results: a rule about reading, or an agent-ignore file.
+
+    A `ToolError` (`path_ignored`) says that it is not known what an agent-ignore file hides.
+    """
+    return workspace.rule_about_reading(location) or agent_ignore_file(workspace, location)
+
+
 def is_hidden_target(workspace: Workspace, location: Location, *, agent: bool) -> bool:
     forbidden = workspace.forbidden_in(location)
     if forbidden is not None and forbidden(location.path) is not None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from tools.contract.errors import ToolError
 from tools.contract.file_names_in_text import one_line, shown_whole_path
-from tools.files.ignore_files import agent_ignore_file
+from tools.files.ignore_files import why_hidden
 from tools.files.workspace import Location, Workspace, contains
 from tools.lsp.session import Diagnostic, Position, Session, lines_of, path_of, read_document, start_of, uri_of
 from tools.lsp.wire import as_list, as_object
@@ -142,10 +142,13 @@ class Teller:
         location = self.workspace.at(path)
         shown = location.relative if location.root == self.workspace.roots[0] else location.path
         shown = shown_whole_path(shown)
+        why = ""
+        if self.asked is None or self.asked.path != path:
+            try:
+                why = why_hidden(self.workspace, location) or ""
+            except ToolError:
+                why = "an ignore file that is not understood"
         try:
-            why = ""
-            if self.asked is None or self.asked.path != path:
-                why = self.workspace.rule_about_reading(location) or agent_ignore_file(self.workspace, location) or ""
             if why or self._left < 0:
                 return _File(shown, None, why)
             text = read_document(self.workspace, location)[1]

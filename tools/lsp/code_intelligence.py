@@ -20,11 +20,13 @@ from tools.contract.command_views import UNCONFINED, CommandView, Engine, FileRe
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.file_names_in_text import one_line
 from tools.contract.threads import THREADS
+from tools.files.child_process import is_outside
 from tools.files.find.walk import DEFAULT_EXCLUDED_FOLDERS
-from tools.files.ignore_files import agent_ignore_file
+from tools.files.opener import identity_of
+from tools.files.read_ledger import FileIdentity
 from tools.files.workspace import Location, Workspace
 from tools.lsp.servers import LanguageServer, ServerPrograms, dependency_folders
-from tools.lsp.session import Diagnostic, Document, Session, new_errors
+from tools.lsp.session import Diagnostic, Document, Hidden, Session, is_hidden, lines_of, new_errors
 from tools.permissions.rights import Rights
 from tools.shell.output import Output, OutputReader, newest_text
 from tools.shell.private_folders import PrivateFolders
@@ -52,15 +54,20 @@ class Start:
     argv: tuple[str, ...]
     workspace: Workspace
     engine: Engine
-    hidden: FileRestrictions  # what rules about files keep from it
-    problem: str  # why some of that cannot be kept from it
+    hidden: Hidden
+    program: FileIdentity  # of the file that is started
+
+    @property
+    def agreed(self) -> tuple[object, ...]:
+        """What a person's consent is about."""
+        return self.key, self.argv, self.program, self.engine
 
     @property
     def why_asked(self) -> str:
         """Why a person is asked before it starts; empty where nobody is."""
         if self.engine is Engine.NONE:
             return "Nothing confines it here: it can read, change and reach all that this server can."
-        if self.problem or (self.hidden.masked and self.engine is not Engine.BUBBLEWRAP):
+        if self.hidden.problem or (self.hidden.files.masked and self.engine is not Engine.BUBBLEWRAP):
             return "It may read files that are hidden from agents, which cannot be kept from it here."
         return ""
 
@@ -98,11 +105,12 @@ class CodeIntelligence:
         self._sessions: dict[Key, Session] = {}
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._starting: dict[Key, asyncio.Lock] = {}
-        self._agreed: set[Key] = set()
+        self._failed: dict[Key, tuple[float, ToolError]] = {}  # when a start failed last, and why
+        self._agreed: set[tuple[object, ...]] = set()
         self._ending: set[asyncio.Task[None]] = set()
 
-    def running(self, key: Key) -> Session | None:
-        """The session, if one runs; from now on it is not idle."""
+    def use(self, key: Key) -> Session | None:
+        """The session, if one runs; its idle time begins again."""
         session = self._sessions.get(key)
         if session is None or session.connection.problem:
             return None
@@ -111,10 +119,10 @@ class CodeIntelligence:
         self._timers[key] = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._end_later, key)
         return session
 
-    def running_in(self, workspace: Workspace, rights: Rights) -> Session | None:
-        """The session for a workspace that was asked last."""
+    def use_latest_in(self, workspace: Workspace, rights: Rights) -> Session | None:
+        """The session for a workspace that was used last."""
         keys = [key for key in self._timers if key[0] in workspace.roots and key[2] == rights]
-        return next(filter(None, map(self.running, reversed(keys))), None)
+        return next(filter(None, map(self.use, reversed(keys))), None)
 
     async def prepared(self, workspace: Workspace, rights: Rights, location: Location | None) -> Session | Start:
         """The session that is to be asked about a file, or about the workspace; or what to start for it.
@@ -122,20 +130,23 @@ class CodeIntelligence:
         Raises:
             ToolError: There is no server for it.
         """
-        if location is None and (running := self.running_in(workspace, rights)) is not None:
-            return running
         if location is None:
+            latest = self.use_latest_in(workspace, rights)
+            if latest is not None and await self._is_current(latest, workspace, rights):
+                return latest
             location = await THREADS.run(partial(self.sample, workspace))
         server = self.programs.server_for(location.path)
         if server is None:
             known = " ".join(dict.fromkeys(end for each in self.programs.servers for end in each.languages))
             raise ToolError(
                 ToolErrorType.NO_LANGUAGE_SERVER,
-                f"No language server is known for '{location.shown}', only for {known}. Use grep_search.",
+                f"No language server handles '{location.shown}'; those known here handle {known}. Use grep_search.",
             )
         key = location.root, server.name, rights
-        if (session := self.running(key)) is not None:
-            return session
+        if (session := self.use(key)) is not None:
+            if await self._is_current(session, workspace, rights):
+                return session
+            await self._end(key)
         await self._confinement.make_ready((key[0],))
 
         def look() -> Start:
@@ -145,29 +156,60 @@ class CodeIntelligence:
                 raise ToolError(
                     ToolErrorType.NO_LANGUAGE_SERVER,
                     f"There is no language server for {one_line(server.name)}: {one_line(names)} is not on the PATH "
-                    "outside the workspace. The user can install it; one that lies in the workspace is used once they "
-                    "have run coretools-mcp trust there. Use grep_search until then.",
+                    "outside the workspace. The user can install it; one that lies in the workspace is used as it "
+                    "was when they ran coretools-mcp trust there. Use grep_search until then.",
                 )
             site = self._confinement.site((key[0],), self._environment().get("PATH", ""))
-            return Start(key, server, argv, workspace, site.engine, *self._hiding(workspace, rights))
+            if site.engine is Engine.NONE and site.is_required:
+                raise ToolError(
+                    ToolErrorType.SANDBOX_UNAVAILABLE,
+                    f"No language server is started: shell.sandbox is required, and there is none ({site.failure}). "
+                    "Tell the user, and use grep_search.",
+                )
+            program = identity_of(os.stat(argv[0]))
+            return Start(key, server, argv, workspace, site.engine, self._hidden(workspace, rights), program)
 
         return await THREADS.run(look)
 
+    def _hidden(self, workspace: Workspace, rights: Rights) -> Hidden:
+        files, problem = self._hiding(workspace, rights)
+        found: list[tuple[int, int] | None] = []
+        for path in files.masked:
+            try:
+                info = os.lstat(path)
+            except OSError:
+                found.append(None)
+            else:
+                found.append((info.st_dev, info.st_ino))
+        return Hidden(files, problem, tuple(found))
+
+    async def _is_current(self, session: Session, workspace: Workspace, rights: Rights) -> bool:
+        """Whether the view of a server still keeps from it what is hidden now: masks hold what they were put on."""
+        return session.hidden == await THREADS.run(partial(self._hidden, workspace, rights))
+
     def needs_consent(self, start: Start) -> bool:
-        return bool(start.why_asked) and start.key not in self._agreed
+        return bool(start.why_asked) and start.agreed not in self._agreed
 
     async def session(self, start: Start, *, is_agreed: bool) -> Session:
         """Start a server, unless it runs by now."""
         if is_agreed:
-            self._agreed.add(start.key)
+            self._agreed.add(start.agreed)
+        began = asyncio.get_running_loop().time()
         async with self._starting.setdefault(start.key, asyncio.Lock()):
-            if (session := self.running(start.key)) is not None:
+            if (session := self.use(start.key)) is not None:
                 return session
+            failed_at, failure = self._failed.get(start.key, (began, None))
+            if failure is not None and failed_at > began:  # while this call waited
+                raise failure
             await self._end(start.key)
             if len(self._sessions) >= MOST_RUNNING:
                 await self._end(next(iter(self._timers)))
-            self._sessions[start.key] = session = await self._start(start)
-            self.running(start.key)
+            try:
+                self._sessions[start.key] = session = await self._start(start)
+            except ToolError as error:
+                self._failed[start.key] = asyncio.get_running_loop().time(), error
+                raise
+            self.use(start.key)
             return session
 
     async def _start(self, start: Start) -> Session:
@@ -181,12 +223,18 @@ class CodeIntelligence:
 
         def spec_and_view() -> tuple[ProcessSpec, CommandView]:
             environment = {**self._environment(), **server.environment}
+            # Not from the workspace: a server from outside runs `node` or `python3` by its name.
+            outside = (
+                folder
+                for folder in environment.get("PATH", "").split(os.pathsep)
+                if os.path.isabs(folder) and is_outside(os.path.join(folder, "."), start.workspace.roots)
+            )
+            environment["PATH"] = os.pathsep.join((os.path.dirname(start.argv[0]), *outside))
             view = UNCONFINED
             if start.engine is not Engine.NONE:
                 # What the operator names is shown wherever it lies; of a folder in PATH, all that its programs need.
                 named = (os.path.realpath(word) for word in start.argv[1:] if os.path.isabs(word))
-                seen = (*dependency_folders(environment, self._home), *filter(os.path.lexists, named))
-                environment["PATH"] = os.pathsep.join((os.path.dirname(start.argv[0]), environment.get("PATH", "")))
+                seen = (*dependency_folders(os.environ, self._home), *filter(os.path.lexists, named))
                 view = CommandView(start.engine, ViewKind.READING, Network.OWN_LOOPBACK, seen, look=restrictions)
             if start.engine is not Engine.BUBBLEWRAP:  # which has a /tmp of its own
                 environment["XDG_CACHE_HOME"] = os.path.join(folder.make(), "landlock-tmp", "cache")
@@ -197,7 +245,8 @@ class CodeIntelligence:
             why = os.strerror(number) if number else "it was lost at that moment"
             return ToolError(
                 ToolErrorType.LSP_SERVER_FAILED,
-                f"The language server {one_line(program)} was not started: {why}. Tell the user if it keeps failing.",
+                f"The language server {one_line(program)} could not be started: {why}. Use grep_search; if it keeps "
+                "failing, tell the user.",
             )
 
         reading, writing = os.pipe()
@@ -217,6 +266,10 @@ class CodeIntelligence:
             await process.wait()  # others may hold its output open
             session.connection.end("has ended")
 
+        async def end_program() -> None:
+            await session.connection.ended.wait()
+            await process.end(LEAVING_SECONDS)
+
         async def close() -> None:
             with anyio.CancelScope(shield=True):
                 if not session.connection.problem:
@@ -224,14 +277,16 @@ class CodeIntelligence:
                         await session.ask("shutdown", {}, LEAVING_SECONDS)
                     session.connection.end("was ended")
                 watch.cancel()
-                await process.end(LEAVING_SECONDS)
+                await ending
                 errors_reader.stop()
                 process.close()
                 await confined.release()
 
         sees_hidden = view.kind is ViewKind.UNCONFINED or bool(start.why_asked)
-        session = Session(server, one_line(program), root, close, partial(newest_text, errors), sees_hidden)
+        last_words = partial(newest_text, errors)
+        session = Session(server, one_line(program), root, close, last_words, sees_hidden, start.hidden)
         watch = asyncio.create_task(end_with_program(), name=f"end of {program}")
+        ending = asyncio.create_task(end_program(), name=f"end {program} with its connection")
         try:
             await session.open(os.dup(process.output), writing)
         except BaseException:
@@ -291,22 +346,16 @@ class CodeIntelligence:
     async def before_change(self, workspace: Workspace, rights: Rights, location: Location) -> AwaitedErrors | None:
         """What was wrong with a file before it is changed; `None` where no server runs for it, or it is hidden."""
         server = self.programs.server_for(location.path)
-        session = self.running((location.root, server.name, rights)) if server is not None else None
-        if session is None or await THREADS.run(partial(is_hidden, workspace, location)):
+        session = self.use((location.root, server.name, rights)) if server is not None else None
+        if session is None or not await self._is_current(session, workspace, rights):
+            return None
+        if await THREADS.run(partial(is_hidden, workspace, location)):
             return None
         is_there = await THREADS.run(partial(workspace.stat, location)) is not None
         awaited = AwaitedErrors(session, workspace, location, is_there, is_told=self._after_edit)
         if self._after_edit and is_there:
             awaited.before = await awaited.errors()
         return awaited
-
-
-def is_hidden(workspace: Workspace, location: Location) -> bool:
-    """Whether what a file holds is kept from a client. Blocking."""
-    try:
-        return bool(workspace.rule_about_reading(location) or agent_ignore_file(workspace, location))
-    except ToolError:
-        return True
 
 
 @dataclass(slots=True)
@@ -320,6 +369,7 @@ class AwaitedErrors:
     is_told: bool
     before: tuple[Diagnostic, ...] | None = ()  # `None` where they did not come in time
     left: float = AFTER_EDIT_SECONDS
+    text: str = ""  # of the file, as it was asked about last
 
     async def errors(self) -> tuple[Diagnostic, ...] | None:
         """What it says of the file as it is now, in the time that is left."""
@@ -330,6 +380,7 @@ class AwaitedErrors:
             async with asyncio.timeout(self.left):
                 document: Document | None = await self.session.follow(self.workspace, self.location)
                 if document is not None:
+                    self.text = document.text
                     report = await self.session.report(document, self.left)
         self.left = max(self.left - (loop.time() - began), 0)
         return report.items if report is not None else None
@@ -337,12 +388,14 @@ class AwaitedErrors:
     async def told(self) -> str:
         """The new errors, once the file is changed; empty where there are none, or none came in time."""
         is_there = await THREADS.run(partial(self.workspace.stat, self.location)) is not None
-        self.session.changed(self.location.path, REMOVED if not is_there else CHANGED if self.was_there else MADE)
+        self.session.tell_of_change(
+            self.location.path, REMOVED if not is_there else CHANGED if self.was_there else MADE
+        )
         after = await self.errors() if self.is_told and self.before is not None else None
         found = new_errors(self.before or (), after or ())
         if not found or self.session.connection.problem:
             return ""
-        lines = self.session.documents[self.location.path].text.split("\n")
+        lines = lines_of(self.text)
         said = [f"New errors ({self.session.program}):" if len(found) > 1 else f"New error ({self.session.program}):"]
         for item in found[: AFTER_EDIT_ERRORS - (len(found) > AFTER_EDIT_ERRORS)]:
             line = lines[item.start.line] if item.start.line < len(lines) else ""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tools.contract.file_names_in_text import sendable_name
 from tools.files.child_process import find_configured, find_program, is_program
 
 
@@ -18,7 +20,8 @@ class LanguageServer:
     languages: Mapping[str, str]  # ending of a file's name -> what the protocol calls the language
     commands: tuple[tuple[str, ...], ...] = field(repr=False)  # programs with arguments, of which the first counts
     options: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)  # `initializationOptions`
-    settings: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)  # by section
+    # Settings by section that make it report on files that are not open
+    whole_workspace: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
     environment: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
 
 
@@ -32,6 +35,9 @@ KNOWN = (
         "python",
         _endings(python="py pyi"),
         (("basedpyright-langserver", "--stdio"), ("pyright-langserver", "--stdio")),
+        whole_workspace={
+            section: {"analysis": {"diagnosticMode": "workspace"}} for section in ("basedpyright", "pyright", "python")
+        },
     ),
     LanguageServer(
         "typescript",
@@ -74,11 +80,25 @@ def dependency_folders(environment: Mapping[str, str], home: str) -> tuple[str, 
     return tuple(found)
 
 
-def programs_in(folder: str, servers: Iterable[LanguageServer] = KNOWN) -> list[str]:
-    """The programs of language servers that a workspace folder brings, by their paths below it. Blocking."""
-    names = dict.fromkeys(command[0] for server in servers for command in server.commands)
+def programs_in(folder: str) -> dict[str, str]:
+    """The programs of language servers that a workspace folder brings, by path below it, with their SHA-256. Blocking.
+
+    Of a link it is that of what runs.
+    """
+    names = dict.fromkeys(command[0] for server in KNOWN for command in server.commands)
     paths = (f"{place}/{name}" for place in IN_WORKSPACE for name in names)
-    return [path for path in paths if is_program(os.path.join(folder, path))]
+    return {path: seen for path in paths if (seen := _digest(os.path.join(folder, path))) is not None}
+
+
+def _digest(program: str) -> str | None:
+    """The SHA-256 of a program; `None` where there is none that can be read."""
+    if not is_program(program):
+        return None
+    try:
+        with open(program, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +109,8 @@ class ServerPrograms:
     configured: tuple[
         LanguageServer, ...
     ] = ()  # by the operator; each counts before those that are known, and in place of its name
-    trusted: Callable[[], Collection[str]] = frozenset  # real paths of folders whose own programs may be started
+    # What is trusted: by folder, the files as they were seen, each with its SHA-256
+    trusted: Callable[[], Mapping[str, Mapping[str, str]]] = dict
 
     @property
     def servers(self) -> tuple[LanguageServer, ...]:
@@ -104,19 +125,26 @@ class ServerPrograms:
     def command(self, server: LanguageServer, roots: Collection[str]) -> tuple[str, ...] | None:
         """The program of a server by its absolute path, and its arguments; `None` where there is none. Blocking.
 
-        What a trusted workspace brings counts before what is on the search path.
+        What a workspace brings counts before what is on the search path, where it is as it was when it was trusted.
         """
         if server in self.configured:
             name, *arguments = server.commands[0]
             program = find_configured(name, self.search_path, None, tuple(roots))
             return (program, *arguments) if program is not None else None
-        own = [os.path.join(root, place) for root in self.trusted() if root in roots for place in IN_WORKSPACE]
+        trusted = self.trusted()
         for name, *arguments in server.commands:
-            inside = (path for folder in own if is_program(path := os.path.join(folder, name)))
+            inside = (
+                path
+                for root in roots
+                for place in IN_WORKSPACE
+                if (seen := trusted.get(sendable_name(root), {}).get(f"{place}/{name}")) is not None
+                and _digest(path := os.path.join(root, place, name)) == seen
+            )
             if program := next(inside, None) or find_program(name, self.search_path, tuple(roots)):
                 return (program, *arguments)
         return None
 
     def are_any(self, roots: Collection[str]) -> bool:
         """Whether there is a server for anything, in the operator's workspace or another that is trusted. Blocking."""
-        return any(map(programs_in, self.trusted())) or any(self.command(each, roots) for each in self.servers)
+        own = any(name.startswith(IN_WORKSPACE) for files in self.trusted().values() for name in files)
+        return own or any(self.command(each, roots) for each in self.servers)

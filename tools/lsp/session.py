@@ -12,16 +12,18 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
+from tools.contract.command_views import FileRestrictions
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.file_names_in_text import one_line
 from tools.contract.limits import AbortSignal
 from tools.contract.threads import THREADS
+from tools.files.ignore_files import why_hidden
 from tools.files.opener import identity_of
 from tools.files.read_ledger import FileIdentity
 from tools.files.text_encodings import shown_text
 from tools.files.workspace import Location, Workspace, contains
 from tools.lsp.servers import LanguageServer
-from tools.lsp.wire import AnswerError, Connection, Json, as_list, as_object, lost
+from tools.lsp.wire import AnswerError, Connection, EndedError, Json, as_list, as_object
 
 START_SECONDS = 60.0  # how long a server may take until it can be asked
 ANSWER_SECONDS = 60.0
@@ -111,6 +113,14 @@ class Document:
     told_at: float
 
 
+def is_hidden(workspace: Workspace, location: Location) -> bool:
+    """Whether what a file holds is kept from a client. Blocking."""
+    try:
+        return why_hidden(workspace, location) is not None
+    except ToolError:
+        return True
+
+
 def read_document(workspace: Workspace, location: Location) -> tuple[FileIdentity, str]:
     """What a file holds now. Blocking; a `ToolError` where it cannot be read."""
     with workspace.open_file(location) as opened:
@@ -123,6 +133,15 @@ def read_document(workspace: Workspace, location: Location) -> tuple[FileIdentit
         return identity_of(opened.info), shown_text(opened.whole(AbortSignal())).text
 
 
+@dataclass(frozen=True, slots=True)
+class Hidden:
+    """What rules and agent-ignore files keep from a server, as the disk was at one moment."""
+
+    files: FileRestrictions
+    problem: str  # why some of that cannot be kept from it
+    identities: tuple[tuple[int, int] | None, ...]  # of what is masked
+
+
 @dataclass(slots=True, eq=False)
 class Session:
     """A server that runs for one folder."""
@@ -133,6 +152,7 @@ class Session:
     close: Callable[[], Awaitable[None]]  # ends the process, and gives back what is held for it
     last_words: Callable[[], str]  # the end of what it wrote to standard error
     sees_hidden: bool  # whether files that are hidden from agents are open to it
+    hidden: Hidden  # what was kept from it when it started
     notes: dict[str, None] = field(default_factory=dict[str, None])  # what the next answer has to tell
     documents: OrderedDict[str, Document] = field(default_factory=OrderedDict[str, Document])
     reports: OrderedDict[str, Report] = field(default_factory=OrderedDict[str, Report])
@@ -140,11 +160,10 @@ class Session:
     encoding: str = "utf-16"
     _news: asyncio.Event = field(default_factory=asyncio.Event)
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _settings: dict[str, Any] = field(default_factory=dict[str, Any])
+    _settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def __post_init__(self) -> None:
         self.connection = Connection(self._answer, self._hear, self._news.set)
-        self._settings = dict(self.server.settings)
 
     async def open(self, output: int, given: int) -> None:
         """Begin to speak with it."""
@@ -164,7 +183,7 @@ class Session:
             )
         )
         encoding = as_object(started.get("capabilities")).get("positionEncoding")
-        self.encoding = encoding if encoding in _UNITS else "utf-16"
+        self.encoding = encoding if isinstance(encoding, str) and encoding in _UNITS else "utf-16"
         self.connection.notify("initialized", {})
 
     async def ask(self, method: str, params: Json, seconds: float | None = None) -> Any:
@@ -183,20 +202,24 @@ class Session:
             ) from None
         except TimeoutError:
             if heard == self.connection.heard:
-                self.connection.end(f"{self.program} hung and was ended")  # it says nothing at all
+                self.connection.end("hung and was ended")  # it says nothing at all
+                raise self._lost() from None
             raise ToolError(
                 ToolErrorType.LSP_SERVER_FAILED,
                 f"{self.program} did not answer within {seconds:g} s. It may still be reading the workspace: ask again "
                 "later, or use grep_search.",
             ) from None
-        except ToolError:
+        except EndedError:
             raise self._lost() from None
 
     def _lost(self) -> ToolError:
         said = one_line(self.last_words().strip())[-MESSAGE_CHARS:]
-        problem = self.connection.problem
-        problem = problem if problem.startswith(self.program) else f"{self.program} {problem}"
-        return lost(f"{problem}; it wrote last: {said}" if said else problem)
+        wrote = f"; it wrote last: {said}" if said else ""
+        return ToolError(
+            ToolErrorType.LSP_SERVER_FAILED,
+            f"The language server {self.program} {self.connection.problem}{wrote}. Ask once more, which starts it "
+            "again; if that fails too, use grep_search.",
+        )
 
     def characters(self, line: str, units: int) -> int:
         """How many characters of a line make so many units on the wire; those it has, where they are fewer."""
@@ -208,19 +231,22 @@ class Session:
         return len(line[:characters].encode(codec, "surrogatepass")) // size
 
     async def follow(self, workspace: Workspace, wanted: Location | None = None) -> Document | None:
-        """Tell it what its documents hold now, and of the one that is wanted."""
+        """Tell it what its documents hold now, and of the one that is wanted; others that are hidden are closed."""
 
         def look() -> list[tuple[Location, FileIdentity | None, str]]:
             found: list[tuple[Location, FileIdentity | None, str]] = []
             if wanted is not None and wanted.path not in self.documents:
                 found.append((wanted, *read_document(workspace, wanted)))
             for document in tuple(self.documents.values()):
+                is_wanted = wanted is not None and document.location.path == wanted.path
                 try:
                     info = workspace.stat(document.location)
-                    if info is None or identity_of(info) != document.identity:
+                    if not is_wanted and is_hidden(workspace, document.location):
+                        found.append((document.location, None, ""))
+                    elif info is None or identity_of(info) != document.identity:
                         found.append((document.location, *read_document(workspace, document.location)))
                 except ToolError:
-                    if wanted is not None and document.location.path == wanted.path:
+                    if is_wanted:
                         raise
                     found.append((document.location, None, ""))
             return found
@@ -256,8 +282,8 @@ class Session:
             now = asyncio.get_running_loop().time()
             self.documents[path] = Document(location, identity, text, version, now)
 
-    def changed(self, path: str, kind: int) -> None:
-        """Something became of a file, whether or not it is open."""
+    def tell_of_change(self, path: str, kind: int) -> None:
+        """That a file was made, changed or removed, whether or not it is open."""
         change = {"uri": uri_of(path), "type": kind}
         self.connection.notify("workspace/didChangeWatchedFiles", {"changes": [change]})
 
@@ -288,7 +314,9 @@ class Session:
         """Wait until it has reported nothing for a while, but no longer than so many seconds."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
-        while (left := deadline - loop.time()) > 0 and not self.connection.problem:
+        while (left := deadline - loop.time()) > 0:
+            if self.connection.problem:
+                raise self._lost()
             self._news.clear()
             try:
                 await asyncio.wait_for(self._news.wait(), min(left, quiet))
@@ -297,10 +325,9 @@ class Session:
 
     def widen(self) -> bool:
         """Have it report on all files, where it can be told to and was not yet; whether that is so."""
-        sections = _WHOLE_WORKSPACE.get(self.server.name, {})
-        is_new = bool(sections) and not sections.items() <= self._settings.items()
+        is_new = self._settings != self.server.whole_workspace
         if is_new:
-            self._settings |= sections
+            self._settings = self.server.whole_workspace
             self.connection.notify("workspace/didChangeConfiguration", {"settings": self._settings})
         return is_new
 
@@ -339,14 +366,6 @@ class Session:
         self._news.set()
 
 
-# What makes servers report on files that are not open, by the name of the server: settings by section
-_WHOLE_WORKSPACE: Mapping[str, Mapping[str, Any]] = {
-    "python": {
-        section: {"analysis": {"diagnosticMode": "workspace"}} for section in ("basedpyright", "pyright", "python")
-    }
-}
-
-
 def _diagnostic(given: Any) -> Diagnostic | None:
     item = as_object(given)
     start, severity, message = start_of(item.get("range")), item.get("severity"), item.get("message")
@@ -355,7 +374,7 @@ def _diagnostic(given: Any) -> Diagnostic | None:
     code = item.get("code")
     rule = one_line(str(code))[:80] if isinstance(code, str | int) else ""
     text = one_line(" ".join(message[: 4 * MESSAGE_CHARS].split()))[:MESSAGE_CHARS]
-    return Diagnostic(severity if severity in SEVERITIES else ERROR, start, text, rule)
+    return Diagnostic(severity if type(severity) is int and severity in SEVERITIES else ERROR, start, text, rule)
 
 
 def new_errors(before: Iterable[Diagnostic], after: Iterable[Diagnostic]) -> list[Diagnostic]:

@@ -6,16 +6,20 @@ Whatever it sends is bounded: the size of a message, how many come in a second, 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, cast
 
 from pydantic_core import from_json, to_json
 
-from tools.contract.errors import ToolError, ToolErrorType
+from tools.contract.threads import THREADS
 
+logger = logging.getLogger(__name__)
 HEAD_BYTES = 1 << 12  # of what stands before a message
-MESSAGE_BYTES = 32 << 20
+MESSAGE_BYTES, MESSAGE_PARTS = 8 << 20, 300_000  # a part costs memory whatever its size
+LARGE_BYTES = 1 << 18  # what is larger is read in a thread
 MESSAGES_A_SECOND, BYTES_A_SECOND = 5_000, 64 << 20  # more is a flood
 WAITING_BYTES = 32 << 20  # that it has not read
 METHOD_NOT_FOUND = -32601
@@ -35,6 +39,10 @@ class AnswerError(Exception):
     """The server has answered a request with an error, which says why."""
 
 
+class EndedError(Exception):
+    """The connection has ended; its `problem` says why."""
+
+
 class Connection:
     """What is said to a server, and by it. `problem` says why it has ended, once it has.
 
@@ -48,6 +56,7 @@ class Connection:
         self, answer: Callable[[str, Any], Any], hear: Callable[[str, Any], None], lose: Callable[[], None]
     ) -> None:
         self.problem = ""  # as the end of a sentence about the server
+        self.ended = asyncio.Event()
         self.heard = 0  # how many messages have come
         self._answer, self._hear, self._lose = answer, hear, lose
         self._waiting: dict[int, asyncio.Future[Json]] = {}
@@ -74,7 +83,7 @@ class Connection:
         Raises:
             AnswerError: It answers with an error.
             TimeoutError: It does not answer in time.
-            ToolError: It has ended.
+            EndedError: The connection ends before that.
         """
         self._last += 1
         identity, answer = self._last, asyncio.get_running_loop().create_future()
@@ -96,13 +105,14 @@ class Connection:
         if self.problem:
             return
         self.problem = problem
+        self.ended.set()
         if self._reader is not None and not self._reader.is_closing():
             self._reader.close()
         if self._writer is not None and not self._writer.is_closing():
             self._writer.abort()
         for answer in self._waiting.values():
             if not answer.done():
-                answer.set_exception(lost(problem))
+                answer.set_exception(EndedError)
         if self._reading is not None:
             self._reading.cancel()
         self._lose()
@@ -127,11 +137,13 @@ class Connection:
                 if messages > MESSAGES_A_SECOND or size > BYTES_A_SECOND:
                     return self.end("sent more than anybody can read")
                 started = loop.time()
-                self._take(from_json(await stream.readexactly(length)))
+                body = await stream.readexactly(length)
+                self._take(await THREADS.run(partial(_parsed, body)) if length > LARGE_BYTES else _parsed(body))
                 await asyncio.sleep(min(loop.time() - started, 0.05) if length > HEAD_BYTES else 0)
         except (asyncio.IncompleteReadError, OSError):
             self.end("has ended")
-        except (asyncio.LimitOverrunError, ValueError, RecursionError):
+        except Exception:
+            logger.info("a message of a language server cannot be read", exc_info=True)
             self.end("sent what is not a message of the protocol")
 
     def _take(self, given: Any) -> None:
@@ -148,6 +160,12 @@ class Connection:
             answer.set_result(message)
 
 
+def _parsed(body: bytes) -> Any:
+    if sum(map(body.count, (b"[", b"{", b","))) > MESSAGE_PARTS:
+        raise ValueError("too many parts")
+    return from_json(body)
+
+
 def _length(head: bytes) -> int:
     for line in head.split(b"\r\n"):
         name, _, value = line.partition(b":")
@@ -156,11 +174,3 @@ def _length(head: bytes) -> int:
             if length <= MESSAGE_BYTES:
                 return length
     raise ValueError("no length, or too great a one")
-
-
-def lost(problem: str) -> ToolError:
-    """What a call is told whose server cannot answer any more."""
-    return ToolError(
-        ToolErrorType.LSP_SERVER_FAILED,
-        f"The language server {problem}. Ask once more, which starts it again; if that fails too, use grep_search.",
-    )

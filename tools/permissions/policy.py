@@ -189,7 +189,7 @@ class PermissionPolicy:
         if is_scratch:
             yield Permission(Verdict.ALLOW, "it lies in the client's own /tmp")
         for rule in rules.allow:
-            if rule.names_tool(tool) and (
+            if rule.allows_tool(tool) and (
                 rule.is_of_every_call or (subjects and all(_is_about(rule, subject, workspace) for subject in subjects))
             ):
                 yield Permission(Verdict.ALLOW, str(rule))

@@ -204,6 +204,11 @@ class Rule:
     def names_tool(self, tool: ToolTraits) -> bool:
         return self.names(tool.rule_names, tool.loose_rule_names)
 
+    def allows_tool(self, tool: ToolTraits) -> bool:
+        """Whether it is about a tool, and stands for a person's consent to all that the tool does."""
+        is_of_group = len(self.tools) > 1 and ANYTHING not in self.name
+        return self.names_tool(tool) and not (is_of_group and tool.name in tool_names.STARTING)
+
     @property
     def is_of_every_call(self) -> bool:
         return self.specifier is None

@@ -29,6 +29,10 @@ GROUPS: Mapping[str, frozenset[str]] = {
     "Skill": frozenset({"skill"}),
 }  # fmt: skip
 
+STARTING = frozenset({"lsp"})
+"""Tools that may start a program without a sandbox. To allow that, a rule names one of them, or everything: one for the
+reading of files means no program."""
+
 # The built-in tools of a profile; one that is not here has all of them
 PROFILES: Mapping[str, frozenset[str]] = {
     "core": READING

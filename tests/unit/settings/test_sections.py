@@ -207,6 +207,20 @@ def test_an_agent_without_a_program_is_an_error(environ: dict[str, str], file: P
     assert said == f"{file}: agents.a.command is missing or empty; name the program that takes the tasks."
 
 
+@pytest.mark.requirement("lsp.settings")
+def test_a_language_server_without_a_command_or_endings_is_told(environ: dict[str, str], file: Path) -> None:
+    ruby = {".rb": "ruby"}
+    servers = {
+        "a": {"extensionToLanguage": ruby},
+        "b": {"command": "b"},
+        "c": {"command": "c"} | {"extensionToLanguage": ruby},
+    }
+    assert load(file, {"lsp": {"servers": servers}}, environ).warnings == (
+        f"{file}: lsp.servers.a has no command; give it one.",
+        f"{file}: lsp.servers.b has no extensionToLanguage; give it one.",
+    )
+
+
 # --- Reading once ------------------------------------------------------------------------------------------------
 
 

@@ -26,7 +26,7 @@ from tools.files.change.diff import Diff, changed_lines, unified_diff
 from tools.files.change.journal import Journal, JournalError, NewChange
 from tools.files.change.writer import exclusive, remove_file, replace_file
 from tools.files.find.near_names import readings
-from tools.files.ignore_files import agent_ignore_file, is_hidden_target
+from tools.files.ignore_files import is_hidden_target, why_hidden
 from tools.files.line_endings import eol_style
 from tools.files.opener import identity_of
 from tools.files.read_ledger import FileIdentity, ReadLedger, SeenFile
@@ -81,7 +81,7 @@ class TargetFile:
         location, seen = self.location, self.seen
         if snapshot.data is None:
             return None
-        found = self.workspace.rule_about_reading(location) or agent_ignore_file(self.workspace, location)
+        found = why_hidden(self.workspace, location)
         if found is None or seen is None or (self.reads is not None and self.reads.is_shared):
             return found
         return None if seen.identity == snapshot.identity or seen.sha256 == snapshot.sha256 else found
