@@ -188,7 +188,8 @@ async def test_who_was_waited_for_in_vain_is_waited_for_again_after_an_hour_and_
         await until(files)
     for settings, age, is_awaited in ((WAIT_UNSET, 0, False), (wait, 0, True), (WAIT_UNSET, 2 * 3_600, True)):
         (file,) = files()
-        os.utime(file, (file.stat().st_mtime - age,) * 2)
+        then = file.stat().st_mtime - age
+        os.utime(file, (then, then))
         async with serving(tmp_path, late, settings=settings) as (app, client), anyio.create_task_group() as tasks:
             tasks.start_soon(client.listed, "tools")
             await until(lambda app=app: not app.pool.is_recalling and app.pool.by_alias["late"].status.attempts)
