@@ -21,7 +21,7 @@ from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters
 
 from tests.fork_server import forked
-from tests.harness import HANDSHAKE, our_http_server, server_arguments
+from tests.harness import HANDSHAKE, PERSONAL, our_http_server, server_arguments
 from tests.hostile.every_tool import answers, assert_alive, call, changers_of, is_refused, readers_of
 from tests.hostile.unprivileged_server import NOBODY
 from tests.hostile.watched_server import MEGABYTE, needs_proc
@@ -75,7 +75,7 @@ async def unprivileged(root: Path, umask: int = 0o077) -> AsyncGenerator[Client]
         args=forked(command),
         env={"HOME": str(root), "XDG_STATE_HOME": str(root.parent / "state")},
     )
-    async with Client(parameters, mode=HANDSHAKE, cache=None) as client:
+    async with Client(parameters, mode=HANDSHAKE, cache=None, client_info=PERSONAL) as client:
         yield client
 
 

@@ -63,7 +63,7 @@ async def test_a_client_is_told_what_there_is_lists_and_calls(connect: Connect, 
         capabilities, instructions = await introduced(client)
         assert capabilities.tools == types.ToolsCapability(list_changed=True)
         assert "run_shell_command" in (instructions or "")
-        assert len((await client.list_tools()).tools) == 16
+        assert len([each for each in (await client.list_tools()).tools if each.name != "lsp"]) == 17
         read = await client.call_tool("read_file", {"absolute_path": str(place / "notes.txt")})
         assert (read.is_error or False, text_of(read)) == (False, "the notes\n")
         failed = await client.call_tool("read_file", {"absolute_path": str(place / "none.txt")})
