@@ -14,41 +14,6 @@ from uvicorn.server import ServerState
 from server.transports.streamable_http import is_of_handshake_era
 
 
-class JoinedWrites:
-    """A transport that sends what is written in one turn of the event loop together.
-
-    uvicorn writes the head of an answer and its body apart: two calls of the system, and the client wakes up twice.
-    """
-
-    most_bytes: ClassVar[int] = 64 << 10  # held at most, so that a client that reads slowly is noticed
-
-    def __init__(self, transport: asyncio.Transport) -> None:
-        self._transport = transport
-        self._held: list[bytes] = []
-        self._size = 0
-
-    def write(self, data: bytes) -> None:
-        if data and not self._held:
-            asyncio.get_running_loop().call_soon(self.flush)
-        if data:
-            self._held.append(data)
-            self._size += len(data)
-        if self._size > self.most_bytes:
-            self.flush()
-
-    def flush(self) -> None:
-        if self._held:
-            data, self._held, self._size = b"".join(self._held), [], 0
-            self._transport.write(data)
-
-    def close(self) -> None:
-        self.flush()
-        self._transport.close()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-
 class ClientConnection(H11Protocol):
     """One connection, of uvicorn's protocol with limits of time: that has one only for the pause between requests.
 
@@ -72,7 +37,7 @@ class ClientConnection(H11Protocol):
         self._slow_reader: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        super().connection_made(cast("asyncio.Transport", JoinedWrites(transport)))
+        super().connection_made(transport)
         self._wait()
         self._make_room()
         # The system cuts a connection whose other end takes nothing, or is gone without a word: a little that waits in
@@ -126,7 +91,6 @@ class ClientConnection(H11Protocol):
             self._expect(None)
 
     def on_response_complete(self) -> None:
-        cast("JoinedWrites", self.transport).flush()
         super().on_response_complete()
         if self._is_between_requests() and not self.transport.is_closing():
             self._wait()
