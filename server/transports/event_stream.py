@@ -141,6 +141,9 @@ class EventStream:
 class RequestStream(EventStream):
     """The stream of one request, which ends with its answer; `on_end` is called then."""
 
+    silent_seconds: ClassVar[float] = 1.0
+    """After which a request that is at work is answered by a stream: its client sees that it is taken."""
+
     def __init__(self, name: str = "", *, is_read: bool = True, on_end: Callable[[], None] = lambda: None) -> None:
         super().__init__(name, is_read=is_read)
         self._on_end = on_end
@@ -158,6 +161,8 @@ class RequestStream(EventStream):
 
 class AnswerStream(RequestStream):
     """The stream of a request whose client takes the answer alone: what else is said for it goes elsewhere."""
+
+    silent_seconds: ClassVar[float] = 7 * 86_400.0  # how long a request may be at work whose client takes no stream
 
     def __init__(self, elsewhere: EventStream | None = None) -> None:
         super().__init__()

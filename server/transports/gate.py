@@ -41,8 +41,10 @@ class Gate:
         hosts = [*names, *(f"{name}:*" for name in names), *public, *http.allowed_hosts]
         pages = [f"{scheme}://{name}" for scheme in schemes for name in names]
         origins = [*pages, *(f"{page}:*" for page in pages), *http.allowed_origins]
-        named = http.allowed_origins
-        self._hosts, self._origins, self._named = ([each.lower() for each in all_] for all_ in (hosts, origins, named))
+        readers = http.allowed_origins  # whose pages may read answers
+        self._hosts, self._origins, self._readers = (
+            [each.lower() for each in names_] for names_ in (hosts, origins, readers)
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         shown: dict[bytes, list[str]] = {}
@@ -54,15 +56,17 @@ class Gate:
             await refuse(HTTPStatus.BAD_REQUEST, told, send, {"connection": "close"})
             return
         # A page of others whose name leads here is no client (DNS rebinding).
-        if not _is_among(shown.get(b"host", [""])[0].lower(), self._hosts):
+        if not _is_among(host := shown.get(b"host", [""])[0].lower(), self._hosts):
+            _warn_refused(host)
             told = "This server does not answer under the name of the header Host; http.allowedHosts names more."
             await refuse(HTTPStatus.MISDIRECTED_REQUEST, told, send)
             return
         if (origin := ",".join(shown.get(b"origin", [])).lower()) and not _is_among(origin, self._origins):
+            _warn_refused(origin)
             told = "Pages of this Origin may not use this server; http.allowedOrigins names those that may."
             await refuse(HTTPStatus.FORBIDDEN, told, send)
             return
-        if origin and _is_among(origin, self._named, is_told=False):
+        if origin and _is_among(origin, self._readers):
             send = _readable_by(shown[b"origin"][0], send)
             if scope["method"] == "OPTIONS" and b"access-control-request-method" in shown:
                 # A page shows no token here, and is told nothing but what it may send.
@@ -126,14 +130,14 @@ def _readable_by(origin: str, send: Send) -> Send:
     return sent
 
 
-def _is_among(value: str, allowed: list[str], *, is_told: bool = True) -> bool:
+def _is_among(value: str, allowed: list[str]) -> bool:
     """Whether a host or an origin is allowed, by a pattern that ends in `:*` with any port."""
     name, _, port = value.rpartition(":")
-    if value in allowed or (port.isascii() and port.isdecimal() and f"{name}:*" in allowed):
-        return True
-    if is_told:
-        logger.warning("a request was refused for its Host or Origin: %.100s", ascii(value))
-    return False
+    return value in allowed or (port.isascii() and port.isdecimal() and f"{name}:*" in allowed)
+
+
+def _warn_refused(value: str) -> None:
+    logger.warning("a request was refused for its Host or Origin: %.100s", ascii(value))
 
 
 def metadata_routes(issuer: Issuer) -> list[Route]:

@@ -15,10 +15,8 @@ from tools.contract.threads import THREADS
 
 OPEN_REQUEST = "coretools-mcp.open-request"  # where a request carries the scope that ends it
 LARGE_BYTES = 256 << 10  # a longer body is parsed in a thread
-SERVER_ENDS = "The server is ending, so this is not answered; what was at work for it was cancelled."
-
-
 ROOT_PATH = "coretools-mcp.root-path"  # where a request carries the path below which a proxy publishes us
+SERVER_ENDS = "The server is ending, so this is not answered; what was at work for it was cancelled."
 
 
 async def read_posted(

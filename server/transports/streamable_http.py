@@ -71,8 +71,6 @@ MOST_KEPT = 64
 KEPT_BYTES = 512 << 10
 """Streams of one session that are kept after their end, and bytes of them (ours): an answer may wait for a client that
 lost its connection, and that it was sent does not say that it arrived."""
-STREAM_SECONDS = 1.0  # after which a request that is at work is answered by a stream: its client sees that it is taken
-ANSWER_SECONDS = 7 * 86_400.0  # how long a request may be at work whose client takes no stream
 JSON, STREAM = "application/json", "text/event-stream"
 SESSION_HEADER = b"mcp-session-id"
 REVISION_HEADER = b"mcp-protocol-version"
@@ -135,7 +133,7 @@ class Session:
         """Whether its client has introduced itself."""
         return self.conversation.connection.is_open
 
-    def new_stream(self) -> EventStream:
+    def new_stream(self) -> RequestStream:
         self._streams += 1
         return RequestStream(str(self._streams), on_end=self._forget_streams)
 
@@ -385,34 +383,31 @@ class StreamableHttp:
             session = found
             self.sessions.take(session)
         try:
-            dispatcher = session.dispatcher
+            identity, stream = (message.id if isinstance(message, Request) else None), None
+            if identity is not None and session.dispatcher.has_open(identity):
+                await refuse_json(error_of(identity, ID_IS_TAKEN), send)
+                return
+            if any(isinstance(each, Request) for each in (message if isinstance(message, list) else [message])):
+                stream = session.new_stream() if _takes(scope, STREAM) else AnswerStream(session.events)
             if isinstance(message, list):
-                stream = session.new_stream() if _takes(scope, STREAM) else AnswerStream(session.events)
-                dispatcher.receive_batch(message, stream, http_request)
-                if any(isinstance(each, Request) for each in message):
-                    await self._respond(session, None, stream, receive, send)
-                else:
-                    await accept(send)
-            elif not isinstance(message, Request):
-                dispatcher.receive(message, body, None, http_request)
-                await accept(send)
-            elif session.dispatcher.has_open(message.id):
-                await refuse_json(error_of(message.id, ID_IS_TAKEN), send)
+                session.dispatcher.receive_batch(message, stream, http_request)
             else:
-                stream = session.new_stream() if _takes(scope, STREAM) else AnswerStream(session.events)
                 session.dispatcher.receive(message, body, stream, http_request)
-                await self._respond(session, message.id, stream, receive, send)
+            if stream is None:
+                await accept(send)
+            else:
+                await self._respond(session, identity, stream, receive, send)
         finally:
             if not session.is_open:  # it was not opened
                 self.sessions.end(session)
             self.sessions.release(session)
 
     async def _respond(
-        self, session: Session, identity: RequestId | None, stream: EventStream, receive: Receive, send: Send
+        self, session: Session, identity: RequestId | None, stream: RequestStream, receive: Receive, send: Send
     ) -> None:
         """Answer a request of a session."""
         async with _answered(identity, stream, send) as guarded:
-            await stream.wait(ANSWER_SECONDS if isinstance(stream, AnswerStream) else STREAM_SECONDS)
+            await stream.wait(stream.silent_seconds)
             headers = [(SESSION_HEADER, session.id.encode())] if session.is_open else []
             if stream.is_ended and stream.last == 1:
                 await send_json(stream.take()[0], HTTPStatus.OK, guarded, headers)
@@ -468,7 +463,7 @@ class StreamableHttp:
         try:
             async with _answered(message.id, stream, send) as guarded:
                 with ClientWatch(receive, stream) as watch:
-                    await stream.wait(ANSWER_SECONDS if isinstance(stream, AnswerStream) else STREAM_SECONDS)
+                    await stream.wait(stream.silent_seconds)
                     if stream.is_ended and stream.last == 1:
                         await send_json(stream.take()[0], await work, guarded)
                     elif not watch.has_left:
