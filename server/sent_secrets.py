@@ -33,9 +33,11 @@ class SentSecrets:
         """Know what goes to a server now. Every header may hold a secret; some addresses have a token in them."""
         for name, value in chain(headers, (("", address) for address in addresses)):
             if is_secret_name(name) or not _OPEN.match(name):
-                known = self._forms.pop((name, value), None)
-                words = _words_of(name, value) if name else _parts_of(value)
-                self._forms[name, value] = known or frozenset(chain.from_iterable(map(_forms_of, words)))
+                forms = self._forms.pop((name, value), None)
+                if forms is None:
+                    words = _words_of(name, value) if name else _parts_of(value)
+                    forms = frozenset(chain.from_iterable(map(_forms_of, words)))
+                self._forms[name, value] = forms
         while len(self._forms) > _MOST:
             del self._forms[next(iter(self._forms))]
 

@@ -511,7 +511,7 @@ class Upstream:
         self._news.set()
 
     def session_began(self) -> None:
-        """A client has a new session with it: perhaps it was started anew, and is another one now."""
+        """A client has a new session with it: perhaps it was started again, and is another one now."""
         for capability in sorted(self._looked):
             self._look(capability, LEAST_LOOK_SECONDS)
 

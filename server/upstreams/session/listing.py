@@ -94,7 +94,7 @@ class Offer:
 
     lists: dict[str, list[Json]] = field(default_factory=dict[str, list[Json]])
     digests: dict[str, dict[str, Known]] = field(default_factory=dict[str, "dict[str, Known]"])
-    """Each item as it is taken, by its name: what comes again need not be looked at anew."""
+    """Each item as it is taken, by its name: what comes again is not looked at twice."""
     left_out: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     """What of each list no client could read, which is not taken: whole items, and parts of others."""
     cut: set[str] = field(default_factory=set[str])  # which were too long to be taken whole

@@ -112,6 +112,7 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
         self._on_doubt = on_doubt
         self._login = login
         self._by_proxy = by_proxy
+        self._proxy: str | None = None  # by which the server is reached; known with the first request
         self.challenge: Challenge | None = None  # of the latest answer, where it was 401 or 403
         self.unreachable = ""  # why the latest request could not be sent, if so
         self._inner: httpx2.AsyncHTTPTransport | None = None
@@ -130,8 +131,7 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
             raise RefusedError("what was to be sent is not allowed in HTTP") from None
         except httpx2.TransportError as error:
             logger.info("a request to an upstream could not be sent (%s)", type(error).__name__)
-            is_proxied = self._by_proxy and proxy_of(str(request.url)) is not None
-            why = cause_of(error, is_proxied=is_proxied)
+            why = cause_of(error, is_proxied=self._proxy is not None)
             if why.endswith(NOT_HTTP):
                 raise RefusedError(why) from None  # somebody is there, and may answer what else is asked
             self.unreachable = why
@@ -180,9 +180,9 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
         """Send a request, with the token of the login where there is one, and once more with a renewed one."""
         login, inner = self._login, self._inner
         if inner is None:
+            self._proxy = proxy_of(str(request.url)) if self._by_proxy else None
             inner = self._inner = await open_transport(str(request.url), by_proxy=self._by_proxy)
-        proxy = proxy_of(str(request.url)) if self._by_proxy else None
-        self.secrets.learn(request.headers.items(), str(request.url), proxy or "")
+        self.secrets.learn(request.headers.items(), str(request.url), self._proxy or "")
         if login is None:
             return await inner.handle_async_request(request)
         header = await login.header()
