@@ -39,7 +39,7 @@ from tools.permissions.command_lists import (
 )
 from tools.permissions.command_paths import STREAMS, CommandPaths, NamedPath, why_in_scratch
 from tools.permissions.command_text import CommandText, SimpleCommand, Words, joined, programs_behind, read_command
-from tools.permissions.git_store import stored_in
+from tools.permissions.git_store import with_stored
 from tools.permissions.guarded_paths import GuardedPaths
 from tools.permissions.hidden_files import ANY_NAME, HiddenFileLookout, HiddenFiles, beside, restrictions
 from tools.permissions.repositories import runs_programs, work_tree_above
@@ -659,4 +659,4 @@ def _restrictions(hidden: HiddenFiles, request: Request, view: CommandView, stor
     found = restrictions(
         hidden, view.kind, named=named, is_asked=view.is_asked, rules=request.rules, workspace=request.workspace
     )
-    return replace(found, masked=(*found.masked, *(path for store in stores for path in stored_in(store))))
+    return with_stored(found, stores)

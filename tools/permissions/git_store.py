@@ -11,8 +11,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import islice
+from dataclasses import replace
+from itertools import chain, islice
 
+from tools.contract.command_views import FileRestrictions
 from tools.contract.limits import AbortSignal, Deadline
 from tools.files.child_process import Child, ChildFailedError, find_program
 from tools.files.ignore_files import exclude_file
@@ -76,6 +78,11 @@ def stored_in(store: str) -> Iterator[str]:
             if os.path.lexists(path := os.path.join(folder, name)):
                 yield path
     yield from object_folders([store])
+
+
+def with_stored(restrictions: FileRestrictions, stores: Iterable[str]) -> FileRestrictions:
+    """Restrictions that mask what these repositories have stored, too."""
+    return replace(restrictions, masked=(*restrictions.masked, *chain.from_iterable(map(stored_in, stores))))
 
 
 def object_folders(stores: Iterable[str]) -> Iterator[str]:

@@ -238,7 +238,7 @@ class PermissionPolicy:
 
     def kept_from_readers(self, workspace: Workspace, rights: Rights) -> tuple[FileRestrictions, str]:
         """What rules about files keep from a program that only reads, and why some of it cannot be kept. Blocking."""
-        from tools.permissions.git_store import stored_in  # noqa: PLC0415 - few need it
+        from tools.permissions.git_store import with_stored  # noqa: PLC0415 - few need it
         from tools.permissions.hidden_files import HiddenFileLookout, restrictions  # noqa: PLC0415
 
         self._lookout = lookout = self._lookout or HiddenFileLookout()
@@ -246,8 +246,7 @@ class PermissionPolicy:
         hidden = lookout.look(workspace, rules)
         found = restrictions(hidden, ViewKind.READING, named=(), is_asked=False, rules=rules, workspace=workspace)
         stores = lookout.stores_hidden(workspace, hidden, rules) if found.masked else ()
-        masked = (*found.masked, *(path for store in stores for path in stored_in(store)))
-        return replace(found, masked=masked), hidden.problem
+        return with_stored(found, stores), hidden.problem
 
     def rules_of(self, rights: Rights, granted: Sequence[str] = ()) -> Rules:
         """The rules for a client: the operator's, those of its token, and what was granted to it.
