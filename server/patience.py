@@ -1,4 +1,4 @@
-"""What keeps a client waiting that hears nothing for long: progress, where its request has a token for that.
+"""Progress for clients that asked for it, so that none gives up on a request that is silent for long.
 
 Clients give up requests that say nothing for a minute or less, also while a person thinks about a question.
 """

@@ -327,6 +327,7 @@ async def test_tools_that_are_others_at_each_listing_are_listed_after_pauses_tha
 
 REFUSED_QUESTIONS: dict[str, dict[str, object]] = {
     "elicitation/create": {"result": {"action": "cancel"}, "error": None},
+    "roots/list": {"result": {"roots": ["ROOT"]}, "error": None},  # the workspace, where the client has none
     "sampling/createMessage": {"result": None, "error": -32601},
 }
 
@@ -342,6 +343,10 @@ async def test_a_question_that_nobody_can_answer_is_refused_at_once(root: Path, 
                     said = json.loads(await scene.call(f"{alias}__echo"))
                     if said["error"] is not None:
                         said["error"] = said["error"]["code"]
+                    if method == "roots/list":
+                        said["result"]["roots"] = [
+                            "ROOT" if each["uri"] == root.as_uri() else each for each in said["result"]["roots"]
+                        ]
                     assert said == answer
 
 
