@@ -22,7 +22,6 @@ from server.protocol.requests import Connection, RequestContext
 from server.upstreams.call_relay import CallContext
 from server.workspaces import (
     PLACE_WAIT_SECONDS,
-    ROOTS_WAIT_SECONDS,
     ClientRoots,
     RootsState,
     WorkspacePolicy,
@@ -228,9 +227,7 @@ class Contexts:
             ),
         )
 
-    async def _roots_of(
-        self, client: Client, exchange: Exchange, seconds: float = ROOTS_WAIT_SECONDS
-    ) -> ClientRoots | None:
+    async def _roots_of(self, client: Client, exchange: Exchange, seconds: float | None = None) -> ClientRoots | None:
         roots = client.folders.roots
         if roots is None and self.workspaces.asks_for_roots:
             return await ask_roots(client.folders, exchange, seconds)

@@ -50,7 +50,7 @@ class RootsState:
 
     roots: ClientRoots | None = None
     changes: int = 0  # how often it said that those are other ones
-    turn: anyio.Lock = field(default_factory=anyio.Lock)  # held while it is asked, for whoever wants to know as well
+    turn: anyio.Lock = field(default_factory=anyio.Lock)  # held by the question; a new one with every change
     news: RequestContext | None = None  # where it said so last, while that is being seen to
 
 
@@ -164,6 +164,7 @@ async def follow_roots(
     """Its roots are other ones: `take` sees to that, one at a time, and once more when they changed meanwhile."""
     state.roots = None
     state.changes += 1
+    state.turn = anyio.Lock()  # an open question is about the roots from before
     is_seen_to, state.news = state.news is not None, ctx
     if is_seen_to:
         return
@@ -181,13 +182,13 @@ async def follow_roots(
         state.news = None
 
 
-async def ask_roots(state: RootsState, exchange: Exchange, seconds: float = ROOTS_WAIT_SECONDS) -> ClientRoots | None:
+async def ask_roots(state: RootsState, exchange: Exchange, seconds: float | None = None) -> ClientRoots | None:
     """Ask a client for its roots, once, where it announced that it has some; `None` if there is no answer."""
     if exchange.is_modern or exchange.capabilities.get("roots") is None:
         state.roots = ClientRoots()
         return state.roots
     try:
-        with anyio.fail_after(seconds):
+        with anyio.fail_after(ROOTS_WAIT_SECONDS if seconds is None else seconds):
             async with state.turn:
                 return state.roots or await _told_roots(state, exchange)
     except (TimeoutError, MCPError, TypeError, ExhaustedError):
