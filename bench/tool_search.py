@@ -21,7 +21,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from server.upstreams.catalog.tool_search import SearchText, ToolIndex  # noqa: E402
+from server.upstreams.catalog.tool_index import SearchText, ToolIndex  # noqa: E402
 
 MANY = 5_000  # tools, for the time that a query takes
 LIMIT = 5

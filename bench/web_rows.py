@@ -17,8 +17,8 @@ from typing import Any
 
 from bench.rows import NotRunError, Round, Row, Scene, in_turn
 from tools.contract.limits import AbortSignal
-from tools.web.opener import UrlOpener, WebRequest, WebRules
-from tools.web.page import PageText, page_text
+from tools.web.page_text import PageText, page_text
+from tools.web.url_opener import UrlOpener, WebRequest, WebRules
 
 PAGE_BYTES = 2_200_000
 SENT_BYTES = 100_000

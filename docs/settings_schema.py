@@ -12,7 +12,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from docs.settings_tables import docstrings
 from server.settings import models
 from server.settings.canonical_form import FOREIGN_KEYS
-from server.settings.section import CommandLine, Section, keys_of
+from server.settings.section_model import CommandLine, Section, keys_of
 
 FILE = Path(models.__file__).with_name("settings.schema.json")
 COMMAND_LINE: dict[str, Any] = {"type": ["string", "array", "null"], "items": {"type": "string"}}

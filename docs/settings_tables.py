@@ -16,7 +16,7 @@ from typing import Any, cast
 from server.settings import models, tool_models
 from server.settings.canonical_form import KEY_ALIASES
 from server.settings.explanations import words
-from server.settings.section import KeyPath, Section, dotted, keys_of
+from server.settings.section_model import KeyPath, Section, dotted, keys_of
 
 PAGE = Path(__file__).resolve().parent / "configuration.md"
 ALIASES = re.compile(r"(<!-- key-aliases:begin[^\n]*-->\n).*?(<!-- key-aliases:end -->)", flags=re.DOTALL)

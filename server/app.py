@@ -11,26 +11,23 @@ from typing import TYPE_CHECKING, Any, Literal
 import anyio
 from anyio.abc import TaskGroup
 
-from server import clients
-from server.activity import Activity
-from server.announcements import Announcements, ListenBus, ListenStreams, ListKind
-from server.audit_log import AuditLog
-from server.client_request import Exchange, exchange_of
+from server.administration.audit_log import AuditLog
+from server.administration.live_settings import LiveSettings, has_other_rules
+from server.administration.running_server import Oversight
+from server.clients.announcements import Announcements, ListenBus, ListenStreams, ListKind
+from server.clients.client_request import Exchange, exchange_of
+from server.clients.client_workspaces import WorkspacePolicy, ask_roots, follow_roots
 from server.consent.confirmers import Confirmers
-from server.instructions import instructions
-from server.live_settings import LiveSettings, has_other_rules
-from server.oversight import Oversight
-from server.patience import keep_patient
 from server.protocol.json_rpc import Json
-from server.protocol.requests import MODERN, RequestContext, RequestTable
-from server.requests.files import AT, READER, FileRequests, MemoryResources
-from server.requests.skills import SkillRequests
+from server.protocol.request_table import MODERN, RequestContext, RequestTable
+from server.requests import call_contexts
+from server.requests.instructions import instructions
+from server.requests.progress_reports import keep_patient
+from server.requests.recent_calls import Activity
+from server.requests.skill_requests import SkillRequests
+from server.requests.tool_requests import ToolRequests
 from server.requests.tool_search import ToolSearch
-from server.requests.tools import ToolRequests
-from server.settings import SettingsReport
-from server.settings.saved_rules import SavedRules
-from server.store.replica import Replica, lone_replica
-from server.tool_services import (
+from server.requests.tool_services import (
     Commands,
     CustomTools,
     LazyJournal,
@@ -39,20 +36,23 @@ from server.tool_services import (
     permission_policy,
     skill_folders,
 )
-from server.upstreams.catalog.names import SEARCH_NAMES
-from server.upstreams.catalog.tools import DiscoveredMCPTool
-from server.upstreams.large_results import LargeResults
+from server.requests.workspace_resources import AT, READER, FileRequests, MemoryResources
+from server.settings import SettingsReport
+from server.settings.saved_rules import SavedRules
+from server.store.replica import Replica, lone_replica
+from server.upstreams.catalog.published_names import SEARCH_NAMES
+from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
 from server.upstreams.proxy import Dependencies, OwnOffer, Proxy
-from server.workspaces import WorkspacePolicy, ask_roots, follow_roots
+from server.upstreams.relay.large_results import LargeResults
 from tools.builtin.all_tools import builtin_tools
 from tools.builtin.web_search import WebSearchTool
-from tools.call.context import ClientState, Services
-from tools.call.flow import Flow
-from tools.call.registry import ToolRegistry
-from tools.contract.threads import THREADS
-from tools.permissions.policy import PermissionPolicy
-from tools.permissions.rights import ALL_RIGHTS, Rights
-from tools.permissions.rules import hidden_paths, rule_of_all_reading
+from tools.call.tool_context import ClientState, Services
+from tools.call.tool_registry import ToolRegistry
+from tools.call.tool_runner import Flow
+from tools.machine.threads import THREADS
+from tools.permissions.client_rights import ALL_RIGHTS, Rights
+from tools.permissions.permission_policy import PermissionPolicy
+from tools.permissions.permission_rules import hidden_paths, rule_of_all_reading
 from tools.planning.todo_lists import TodoLists
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class App:
             self.registry.register_tool(tool)
         reserved = [*SEARCH_NAMES, *chain.from_iterable((tool.name, *tool.aliases) for tool in built_in)]
         self.custom_tools = CustomTools(settings, self.commands, self.registry, reserved)
-        self.clients = clients.ClientTable(
+        self.clients = call_contexts.ClientTable(
             settings.approval_mode,
             settings.http.session_idle / 1000,
             self.commands.output_folder,
@@ -133,7 +133,7 @@ class App:
             Dependencies(
                 registry=self.registry,
                 served_over=served_over,
-                key_of=lambda ctx: clients.client_key(ctx) or "",
+                key_of=lambda ctx: call_contexts.client_key(ctx) or "",
                 own=OwnOffer(frozenset({AT}), has_resources=True) if settings.tools.built_in else OwnOffer(),
                 large_results=LargeResults(
                     settings.limits.result_chars, self.commands.folders.of, partial(_reads_files, self.registry, policy)
@@ -155,14 +155,14 @@ class App:
         saved_rules = SavedRules(report.user_file) if report.user_file is not None else None
         flow = Flow(self.registry, policy, saved_rules, self._audit)
         if replica.shares_secrets:
-            from server.shared_grants import SharedGrants  # noqa: PLC0415 - only where there are replicas
+            from server.clients.shared_grants import SharedGrants  # noqa: PLC0415 - only where there are replicas
 
             flow.shared_grants = SharedGrants(
                 replica,
                 settings.http.session_idle / 1000,
                 lambda: " ".join(sorted(f"{each.alias} {each.reach}" for each in self.pool.upstreams)),
             )
-        contexts = clients.Contexts(
+        contexts = call_contexts.Contexts(
             workspaces=self._workspaces,
             limits=settings.limits.for_tools(),
             services=Services(
@@ -194,7 +194,7 @@ class App:
         self.table = table = RequestTable(self._capabilities)
         table.add("tools/list", self.tools.on_list)
         table.add("tools/call", self.tools.on_call)
-        table.add("subscriptions/listen", ListenStreams(bus, lambda ctx: clients.client_key(ctx) or ""), MODERN)
+        table.add("subscriptions/listen", ListenStreams(bus, lambda ctx: call_contexts.client_key(ctx) or ""), MODERN)
         table.add_notification("notifications/initialized", self._on_initialized)
         table.add_notification("notifications/roots/list_changed", self._on_roots_list_changed)
         remembered = MemoryResources(memory, self._todos)
@@ -204,7 +204,7 @@ class App:
         activity = Activity()
         table.middleware = [activity, keep_patient, self.tools.dispatch, self.proxy]
         if settings.limits.calls_per_minute is not None or settings.limits.calls_at_once is not None:
-            from server.call_limits import CallLimits  # noqa: PLC0415 - only where the operator sets one
+            from server.requests.call_limits import CallLimits  # noqa: PLC0415 - only where the operator sets one
 
             table.middleware.insert(1, CallLimits(settings.limits, replica.store))
         if observation is not None:
@@ -338,7 +338,7 @@ class App:
         if is_new and self._tasks is not None and is_asked and exchange is not None:
             self._tasks.start_soon(self._learn_roots, client, exchange, ctx)
 
-    async def _learn_roots(self, client: clients.Client, exchange: Exchange, ctx: RequestContext) -> None:
+    async def _learn_roots(self, client: call_contexts.Client, exchange: Exchange, ctx: RequestContext) -> None:
         """Ask a client for its folders. It may have listed the tools meanwhile, without the skills that lie there."""
         roots = await ask_roots(client.folders, exchange)
         if roots is not None and roots.folders and (await self.tools.skills.known(client, ctx)).found:

@@ -17,6 +17,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from server import VERSION
+from server.administration.log import flush_log, start_log
+from server.administration.watchdog import Watchdog, start_watchdog
 from server.console import (
     CALL_BROKEN,
     CALL_SETTINGS,
@@ -30,11 +32,9 @@ from server.console import (
     UsageError,
     nearest,
 )
-from server.log import flush_log, start_log
-from server.watchdog import Watchdog, start_watchdog
 from tools.contract.display import visible
-from tools.contract.errors import exhaustion_of
-from tools.contract.process_limits import share_arenas
+from tools.contract.tool_errors import exhaustion_of
+from tools.machine.process_limits import share_arenas
 from tools.shell.broker.process_privacy import make_private
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def _read(arguments: argparse.Namespace) -> SettingsReport:
     overrides = overrides_of(arguments)
     report = load_settings(arguments.config, overrides, os.environ, cli=arguments.settings)
     if included := overrides.get("tools", {}).get("include"):
-        from server.rule_names import check_included  # noqa: PLC0415 - few choose tools here
+        from server.settings.rule_names import check_included  # noqa: PLC0415 - few choose tools here
 
         if problems := check_included(included, report):
             raise UsageError("\n".join(problems))
@@ -184,19 +184,19 @@ def _run(arguments: argparse.Namespace) -> int:
     match arguments.command:
         case "tools":
             report = _settings(arguments)
-            from server.console.tools import show_tools  # noqa: PLC0415
+            from server.console.tools_command import show_tools  # noqa: PLC0415
 
             return show_tools(report, as_json=arguments.json)
         case "lock":
             report = _settings(arguments)
-            from server.console.lock import lock  # noqa: PLC0415
+            from server.console.lock_command import lock  # noqa: PLC0415
 
             wish = "check" if arguments.check else "diff" if arguments.diff else "write"
             return lock(report, wish, arguments.approve, as_json=arguments.json, is_sure=arguments.yes)
         case "call":
             # For a clear error; the server that answers the call reads them again, and tells warnings.
             report = _read(arguments)
-            from server.console.call import make_call, read_arguments  # noqa: PLC0415
+            from server.console.call_command import make_call, read_arguments  # noqa: PLC0415
 
             given = read_arguments(arguments.pairs, arguments.arguments)
             options, as_json = server_options(arguments), arguments.output == "json"
@@ -208,24 +208,24 @@ def _run(arguments: argparse.Namespace) -> int:
             tool, given = read_call(arguments.tool, arguments.pairs, arguments.arguments)
             return explain_call(report, tool, given, as_json=arguments.json)
         case "trust":
-            from server.console import trust  # noqa: PLC0415
+            from server.console import trust_command  # noqa: PLC0415
 
             if arguments.list:
-                return trust.list_trusted(os.environ)
+                return trust_command.list_trusted(os.environ)
             if arguments.remove:
-                return trust.remove(arguments.folder or ".", os.environ)
-            return trust.add(arguments.folder or ".", os.environ, is_sure=arguments.yes)
+                return trust_command.remove(arguments.folder or ".", os.environ)
+            return trust_command.add(arguments.folder or ".", os.environ, is_sure=arguments.yes)
         case "changes" | "undo" as command:
             report = _settings(arguments)
-            from server.console import undo  # noqa: PLC0415
+            from server.console import undo_commands  # noqa: PLC0415
 
             if command == "changes":
-                return undo.show_changes(report, as_json=arguments.json)
+                return undo_commands.show_changes(report, as_json=arguments.json)
             if arguments.forget:
-                return undo.forget(report, is_sure=arguments.yes)
-            return undo.undo(report, arguments.id, is_sure=arguments.yes)
+                return undo_commands.forget(report, is_sure=arguments.yes)
+            return undo_commands.undo(report, arguments.id, is_sure=arguments.yes)
         case "install" | "uninstall" as command:
-            from server.console.install import InstallOptions, install, list_clients, uninstall  # noqa: PLC0415
+            from server.console.install_commands import InstallOptions, install, list_clients, uninstall  # noqa: PLC0415
 
             client, is_sure, is_dry = arguments.client, arguments.yes, arguments.dry_run
             options = InstallOptions(client, arguments.name, arguments.scope, is_sure=is_sure, is_dry=is_dry)
@@ -239,13 +239,15 @@ def _run(arguments: argparse.Namespace) -> int:
             return install(options, os.environ)
         case "login" | "logout" as command:
             report = _settings(arguments)
-            from server.console import login  # noqa: PLC0415
+            from server.console import login_commands  # noqa: PLC0415
 
             if command == "login" and arguments.list:
-                return login.list_logins(report, as_json=arguments.json)
+                return login_commands.list_logins(report, as_json=arguments.json)
             if command == "logout":
-                return login.log_out(report, arguments.server, arguments.principal)
-            return login.log_in(report, arguments.server, arguments.principal, opens_browser=not arguments.no_browser)
+                return login_commands.log_out(report, arguments.server, arguments.principal)
+            return login_commands.log_in(
+                report, arguments.server, arguments.principal, opens_browser=not arguments.no_browser
+            )
         case "doctor":
             overrides_of(arguments)  # what is wrong with the command itself is no finding
             from server.console.doctor import examine  # noqa: PLC0415
@@ -263,11 +265,11 @@ def _run(arguments: argparse.Namespace) -> int:
                 return open_dashboard(os.environ, which, opens_browser=not arguments.no_browser)
             return show_logs(os.environ, arguments.server, which, follows=arguments.follow)
         case "completion":
-            from server.console.completion import print_script  # noqa: PLC0415
+            from server.console.shell_completion import print_script  # noqa: PLC0415
 
             return print_script(arguments.shell, command_parser()[1])
         case "config init" | "config add" | "config remove" | "config enable" | "config disable" as words:
-            from server.console import config_edits as edits  # noqa: PLC0415
+            from server.console import config_changes as edits  # noqa: PLC0415
 
             edit = edits.EditOptions(arguments.config, is_sure=arguments.yes, is_dry=arguments.dry_run)
             if words == "config init":
@@ -282,17 +284,17 @@ def _run(arguments: argparse.Namespace) -> int:
             force, connects = arguments.force, not arguments.no_check
             return edits.add(arguments.name, entry, edit, os.environ, replaces=force, connects=connects)
         case "config check":
-            from server.console.config import check  # noqa: PLC0415
+            from server.console.config_inspection import check  # noqa: PLC0415
 
             arguments.config += [arguments.file] if arguments.file is not None else []
             return check(lambda: _read(arguments))
         case "config show":
             report = _settings(arguments)
-            from server.console.config import show  # noqa: PLC0415
+            from server.console.config_inspection import show  # noqa: PLC0415
 
             return show(report, as_json=arguments.json)
         case "config import":
-            from server.console.config import import_servers  # noqa: PLC0415
+            from server.console.config_inspection import import_servers  # noqa: PLC0415
 
             is_sure, force = arguments.yes, arguments.force
             return import_servers(arguments.client, os.environ, prints=arguments.print, force=force, is_sure=is_sure)
@@ -497,7 +499,7 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
     install.add_argument("--print", action="store_true", help="print the entry, and change nothing")
     what = "move the client's other servers into your settings, behind this one"
     install.add_argument("--import", action="store_true", dest="imports", help=what)
-    trust = command(
+    trust_command = command(
         names,
         "trust",
         "let the settings of a workspace count, as they are now",
@@ -506,12 +508,12 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
         "would do, and asks. After a change of them they have to be trusted again.",
     )
     where = "the workspace (default: the working folder)"
-    trust.add_argument("folder", nargs="?", metavar="DIR", help=where)
-    trust.add_argument("--yes", action="store_true", help="do not ask")
-    instead = trust.add_mutually_exclusive_group()
+    trust_command.add_argument("folder", nargs="?", metavar="DIR", help=where)
+    trust_command.add_argument("--yes", action="store_true", help="do not ask")
+    instead = trust_command.add_mutually_exclusive_group()
     instead.add_argument("--remove", action="store_true", help="trust the folder no more")
     instead.add_argument("--list", action="store_true", help="list the folders that are trusted")
-    login = command(
+    login_commands = command(
         names,
         "login",
         "log in to a server behind this one",
@@ -520,17 +522,19 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
         is_shared=True,
     )
     logout = command(names, "logout", "end a login to a server behind this one", is_shared=True)
-    login.add_argument("server", nargs="?", metavar="SERVER", help="its alias in mcpServers")
+    login_commands.add_argument("server", nargs="?", metavar="SERVER", help="its alias in mcpServers")
     logout.add_argument("server", metavar="SERVER", help="its alias in mcpServers")
-    login.add_argument("--no-browser", action="store_true", help="print the address, and take the one it leads back to")
-    login.add_argument("--list", action="store_true", help="list the logins that are kept")
-    login.add_argument("--json", action="store_true", help="with --list: answer as JSON")
-    for each in (login, logout):
+    login_commands.add_argument(
+        "--no-browser", action="store_true", help="print the address, and take the one it leads back to"
+    )
+    login_commands.add_argument("--list", action="store_true", help="list the logins that are kept")
+    login_commands.add_argument("--json", action="store_true", help="with --list: answer as JSON")
+    for each in (login_commands, logout):
         what = "whose login: the name of a token in http.tokens (default: yours)"
         each.add_argument("--as", dest="principal", default="", metavar="NAME", help=what)
     what = "list the changes of files that can be undone, of every client"
     changes = command(names, "changes", what, "Those of the working folder, or of --workspace.", is_shared=True)
-    undo = command(
+    undo_commands = command(
         names,
         "undo",
         "take back a change of a file that a tool has made",
@@ -539,9 +543,9 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
         is_shared=True,
     )
     what = "the change, as coretools-mcp changes numbers it (default: the last one not undone)"
-    undo.add_argument("id", nargs="?", type=int, metavar="ID", help=what)
-    undo.add_argument("--forget", action="store_true", help="delete all that is kept, of every workspace")
-    undo.add_argument("--yes", action="store_true", help="do not ask")
+    undo_commands.add_argument("id", nargs="?", type=int, metavar="ID", help=what)
+    undo_commands.add_argument("--forget", action="store_true", help="delete all that is kept, of every workspace")
+    undo_commands.add_argument("--yes", action="store_true", help="do not ask")
     doctor = command(names, "doctor", "tell what works here, and what to do about the rest", is_shared=True)
     what = "tell what the servers do that are running"
     status = command(names, "status", what, "Each with its clients, their folders, and the servers behind it.")

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Literal
 
 import anyio
 
+from server.administration.watchdog import Watchdog
 from server.app import App
 from server.settings import SettingsReport
 from server.settings.models import Settings
 from server.store.replica import Replica, lone_replica, read_replica
 from server.transports.credentials import read_state_keys, read_store_password, read_tokens
 from server.transports.http_options import HttpOptions, open_socket
-from server.transports.stdio import serve_stdio
-from server.watchdog import Watchdog
+from server.transports.stdio_server import serve_stdio
 from tools.contract.permission_subjects import Kind
-from tools.contract.process_limits import allow_open_files
-from tools.contract.threads import THREADS
+from tools.machine.process_limits import allow_open_files
+from tools.machine.threads import THREADS
 
 if TYPE_CHECKING:
     from server.telemetry.observation import Observation
@@ -75,7 +75,7 @@ def serve(report: SettingsReport, transport: Transport, watchdog: Watchdog) -> i
     is_streamable = transport == "http"
     options = HttpOptions(settings.http, settings.limits.request_bytes, tokens, is_streamable, issuer)
     with open_socket(options) as listener:
-        from server.transports.http import serve_http  # noqa: PLC0415 - the stdio server needs no web server
+        from server.transports.http_server import serve_http  # noqa: PLC0415 - the stdio server needs no web server
 
         stopping = anyio.Event()
         http = settings.http
@@ -163,7 +163,7 @@ async def _answer_person(app: App, transport: Transport) -> None:
     await app.started.wait()
     await anyio.sleep(CONTROL_SECONDS)
     if sys.platform != "win32":
-        from server.control import serve_control  # noqa: PLC0415 - the first list comes first
+        from server.dashboard.control_socket import serve_control  # noqa: PLC0415 - the first list comes first
 
         try:
             await serve_control(app.oversight, transport)

@@ -38,7 +38,7 @@ from pydantic import BaseModel
 import server
 import tools
 from server import cli
-from server.console import call, install
+from server.console import call_command, install_commands
 from server.settings import load_settings
 from tests.remembered import remember_parts, remember_probes, remember_programs
 
@@ -239,8 +239,11 @@ def _below(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
 def main() -> None:
     """Import and build what servers need at their start or later, and wait."""
     launcher = _stand_in(sys.argv[1])
-    call.LAUNCHER = launcher
-    install.lasting_command.__defaults__ = (sys.prefix, str(launcher))  # beside its interpreter it looks for the script
+    call_command.LAUNCHER = launcher
+    install_commands.lasting_command.__defaults__ = (
+        sys.prefix,
+        str(launcher),
+    )  # beside its interpreter it looks for the script
     for package in (server, tools):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if not module.name.endswith(".__main__"):

@@ -12,9 +12,9 @@ from mcp_types import jsonrpc_message_adapter
 
 from server.app import App
 from server.protocol.json_rpc import RequestId, read_message
-from server.protocol.requests import RequestTable
+from server.protocol.request_table import RequestTable
 from server.transports.dispatcher import Conversation, Dispatcher
-from server.transports.lines import Backpressure
+from server.transports.json_lines import Backpressure
 
 
 class _Outgoing:

@@ -8,7 +8,7 @@ from time import process_time
 import pytest
 
 from tests.tables import all_cases
-from tools.contract.secrets import redact
+from tools.text.secrets import redact
 
 Made = Callable[[int], str]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tools.contract.confirmation import Answer, Pending, Question, Unavailable
-from tools.contract.errors import ToolError
+from tools.contract.tool_errors import ToolError
 
 
 class Person:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from server.settings import UpstreamSettings
-from server.upstreams.catalog.tools import UpstreamCall
-from server.upstreams.connection import Audience, Upstream
-from server.upstreams.pool import UpstreamPool
-from tools.call.registry import ToolRegistry
-from tools.contract.results import ToolResult
+from server.upstreams.catalog.upstream_tool import UpstreamCall
+from server.upstreams.connections.connection import Audience, Upstream
+from server.upstreams.connections.pool import UpstreamPool
+from tools.call.tool_registry import ToolRegistry
+from tools.contract.tool_results import ToolResult
 
 ONE_CLIENT = Audience(announced={}, client=None, is_one=True, is_modern=False, question_seconds=1)
 

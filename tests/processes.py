@@ -17,7 +17,7 @@ from tests.waiting import CEILING
 from tools.contract.command_views import UNHELD, CommandSite
 from tools.shell.brokered_starter import BrokeredStarter
 from tools.shell.private_folders import PrivateFolders
-from tools.shell.process import ConfinedCommand, ExitStatus, Process, ProcessSpec, ProcessStarter, ResourceLimits
+from tools.shell.process_spec import ConfinedCommand, ExitStatus, Process, ProcessSpec, ProcessStarter, ResourceLimits
 
 BASH = "/bin/bash"
 

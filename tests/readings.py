@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tools.call.context import ToolContext
+from tools.call.tool_context import ToolContext
 from tools.contract.limits import AbortSignal, Limits, MediaHandling
-from tools.contract.results import TextPart
+from tools.contract.tool_results import TextPart
+from tools.files.read.file_reader import look_at, read
 from tools.files.read.line_window import Reading, Wanted
 from tools.files.read.pdf import ALL_PAGES, MAX_SECONDS, Pages
-from tools.files.read.reader import look_at, read
 
 
 def read_file(

@@ -17,10 +17,10 @@ from typing import Any
 from tools.builtin.all_tools import builtin_tools
 from tools.call import base_tool
 from tools.contract.command_views import ViewKind
-from tools.contract.secrets import redact
 from tools.files.workspace import is_inside
 from tools.shell.sandbox import reading_view
 from tools.shell.sandbox.bubblewrap import USUAL_FOLDER, BubblewrapConfinement
+from tools.text.secrets import redact
 
 _programs = reading_view._programs  # pyright: ignore[reportPrivateUsage]
 _probe = BubblewrapConfinement._probe  # pyright: ignore[reportPrivateUsage]

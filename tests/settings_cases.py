@@ -11,7 +11,7 @@ import pytest
 
 from docs.settings_tables import KeyDescription, key_descriptions
 from server.settings import SettingsError, SettingsReport, load_settings
-from server.settings.section import dotted
+from server.settings.section_model import dotted
 
 
 def write(path: Path, content: str | Mapping[str, Any]) -> str:

@@ -10,10 +10,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from server import cli, run_server
 from server.app import App
 from tools.call.base_tool import READS, BuiltinTool
-from tools.call.context import ToolContext
-from tools.contract.parameters import ToolParams
+from tools.call.tool_context import ToolContext
 from tools.contract.permission_subjects import Kind
-from tools.contract.results import ToolResult
+from tools.contract.tool_parameters import ToolParams
+from tools.contract.tool_results import ToolResult
 
 
 class HelloParams(ToolParams):

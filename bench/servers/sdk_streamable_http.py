@@ -17,7 +17,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from bench.servers.sdk_lowlevel import call_tool, list_tools
-from server.transports.http import LAST_SECONDS, MOST_CONNECTIONS
+from server.transports.http_server import LAST_SECONDS, MOST_CONNECTIONS
 
 
 async def serve() -> None:

@@ -42,7 +42,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="coretools-demo-") as folder:
         # The real path, as the server will print it.
         place = Path(folder).resolve()
-        log = place / "server.log"
+        log = place / "server.administration.log"
         try:
             anyio.run(_demo, place, log)
         except Exception as error:  # noqa: BLE001 - whatever it was, it is told, and with it what the server logged

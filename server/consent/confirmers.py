@@ -1,6 +1,6 @@
 """How the person behind a request is asked: by a form that is sent, or in 2026-07-28 by one that is returned.
 
-A form that is returned takes a sealed state to the client and back, once (`server.sealed_states`).
+A form that is returned takes a sealed state to the client and back, once (`server.store.sealed_states`).
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import anyio
 
 from server.consent.form import NO_ANSWER, FormStyle, form_schema, read_answer
 from server.consent.pending_questions import ASKED, PendingQuestions
-from server.protocol.errors import MCPError
 from server.protocol.json_rpc import Json, as_mapping
-from server.protocol.requests import RequestContext
-from server.sealed_states import SealedStates
+from server.protocol.protocol_errors import MCPError
+from server.protocol.request_table import RequestContext
 from server.store.replica import Replica
+from server.store.sealed_states import SealedStates
 from tools.contract.confirmation import Answer, AskUserConfirmation, Channel, Decision, Pending, Question, Unavailable
 from tools.contract.display import render_question
-from tools.contract.file_names_in_text import brief
+from tools.text.file_names import brief
 
 logger = logging.getLogger(__name__)
 

@@ -22,24 +22,24 @@ from server.app import App
 from server.console import EXIT_FAILED
 from server.console.terminal import Spinner, marked, show
 from server.console.upstream_waits import last_words, not_approved, quiet_log, why_it_failed
-from server.installation import install_command
 from server.run_server import until_signal
 from server.settings import Settings, SettingsError, SettingsReport
-from server.settings.files import home_folder, real_path
+from server.settings.installation import install_command
 from server.settings.layers import FileState
 from server.settings.load import why_no_dashboard, working_folder
+from server.settings.settings_files import home_folder, real_path
 from server.settings.upstream_entries import unpinned_package_of
 from server.settings.variable_expansion import HINT
+from server.upstreams.catalog.lock_file import COMMAND
 from server.upstreams.catalog.tool_checks import labels_of
-from server.upstreams.connection import WAYS_TO_AUTHENTICATE, Upstream, UpstreamState
-from server.upstreams.lock_file import COMMAND
-from server.upstreams.session.listing import TOOLS, told
+from server.upstreams.connections.connection import WAYS_TO_AUTHENTICATE, Upstream, UpstreamState
+from server.upstreams.session.list_reader import TOOLS, told
 from tools.builtin.discovered_tools import DiscoveryStatus
 from tools.contract.display import visible_line
-from tools.contract.threads import THREADS
 from tools.files.child_process import find_configured
 from tools.files.search.ripgrep import find_ripgrep
-from tools.shell.process import command_environment
+from tools.machine.threads import THREADS
+from tools.shell.process_spec import command_environment
 from tools.web.search_settings import SETUP
 
 CHECK_SECONDS = 40.0  # how long one check may take (ours); those that take long have a limit of their own below it

@@ -12,17 +12,17 @@ import anyio
 
 from server.app import App
 from server.console import EXIT_FAILED, UsageError
-from server.console.call import GivenArguments, read_arguments
+from server.console.call_command import GivenArguments, read_arguments
 from server.console.terminal import Spinner
 from server.console.upstream_waits import wait_for
 from server.run_server import until_signal
 from server.settings import SettingsReport
-from server.upstreams.catalog.tools import DiscoveredMCPTool
+from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
 from tools.builtin.all_tools import builtin_tools
 from tools.call.consent import Judgement
 from tools.contract.display import visible, visible_line, without_gaps
-from tools.contract.errors import ToolError
-from tools.contract.results import FunctionCall
+from tools.contract.tool_errors import ToolError
+from tools.contract.tool_results import FunctionCall
 from tools.permissions.tool_names import BETWEEN, FETCHING, GROUPS, SHELL, one_meaning
 
 _RULE_LIKE = re.compile(r"([A-Za-z_]+)\((.*)\)", re.DOTALL)

@@ -13,10 +13,10 @@ import anyio
 from anyio.abc import ByteReceiveStream, ByteSendStream, Process
 
 from server import VERSION
-from server.protocol.errors import CONNECTION_CLOSED, INTERNAL_ERROR, METHOD_NOT_FOUND, MCPError
 from server.protocol.json_rpc import Failure, Json, Notification, Request, Response, as_mapping, read_message
+from server.protocol.protocol_errors import CONNECTION_CLOSED, INTERNAL_ERROR, METHOD_NOT_FOUND, MCPError
 from server.protocol.revisions import LATEST_HANDSHAKE_VERSION
-from server.transports.lines import LineSplitter
+from server.transports.json_lines import LineSplitter
 
 END_SECONDS = 2.0  # how long it may take to end by itself, and again after SIGTERM (the official SDKs)
 MESSAGE_BYTES = 256 << 20  # a longer message is none of ours

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from server.settings import SettingsError, SettingsReport
-from server.settings.files import parse, read_settings_file, user_file
 from server.settings.load import SettingsInputs, read_settings
+from server.settings.nested_values import Tree, table_at, value_at
 from server.settings.own_entries import DEFAULT_PORT, is_own
-from server.settings.section import Diagnostics, dotted
-from server.settings.tree import Tree, table_at, value_at
+from server.settings.section_model import Diagnostics, dotted
+from server.settings.settings_files import parse, read_settings_file, user_file
 from server.settings.upstream_entries import alias_of
 
 SECTION = "mcpServers"

@@ -17,17 +17,17 @@ from server.console import Failure, UsageError
 from server.console.terminal import note, show, show_table
 from server.console.upstream_waits import not_approved
 from server.protocol.json_rpc import Json
-from server.settings.files import real_path
+from server.settings.settings_files import real_path
 from tools.contract.display import visible_line
-from tools.contract.secrets import redact
-from tools.files.find.walk import count
+from tools.files.find.folder_walk import count
 from tools.files.workspace import contains
+from tools.text.secrets import redact
 
 if sys.platform == "win32":
     raise ImportError("there is no control socket on Windows")
 
 from server.console import EXIT_FAILED
-from server.control import ask_server, ask_servers, link_file
+from server.dashboard.control_socket import ask_server, ask_servers, link_file
 
 NONE_RUNS = "No server of yours is running. MCP clients start it; coretools-mcp install lists those that do."
 STUCK = "One server does not answer; its client can start it anew."

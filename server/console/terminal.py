@@ -22,7 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tools.contract.display import visible, visible_line
-from tools.contract.threads import THREADS
+from tools.machine.threads import THREADS
 
 ColourChoice = Literal["auto", "always", "never"]
 

@@ -11,10 +11,10 @@ import anyio
 
 from server.console.terminal import Spinner, note, show
 from tools.contract.display import visible_line
-from tools.contract.secrets import redact
+from tools.text.secrets import redact
 
 if TYPE_CHECKING:
-    from server.upstreams.connection import Upstream
+    from server.upstreams.connections.connection import Upstream
 
 
 def quiet_log(level: str) -> None:

@@ -9,22 +9,22 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from server.activity import RecordedCall
-from server.log_history import HISTORY
-from server.settings.section import dotted
-from server.settings_display import as_text, shown_value
-from server.upstreams.catalog.stopped_tools import StoppedMCPTool
-from server.upstreams.catalog.tools import DiscoveredMCPTool
-from server.upstreams.session.listing import in_turns
+from server.administration.log_history import HISTORY
+from server.requests.recent_calls import RecordedCall
+from server.settings.section_model import dotted
+from server.settings.settings_display import as_text, shown_value
+from server.upstreams.catalog.unapproved_tools import StoppedMCPTool
+from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
+from server.upstreams.session.list_reader import in_turns
 from tools.contract.confirmation import Choice, Decision, Question
 from tools.contract.display import CUT_HERE, question_parts, true_hosts, visible
-from tools.contract.errors import ToolError
-from tools.contract.file_names_in_text import shown_path
-from tools.contract.secrets import redact
-from tools.files.change.undo import NONE_KEPT
+from tools.contract.tool_errors import ToolError
+from tools.files.change.revert import NONE_KEPT
+from tools.text.file_names import shown_path
+from tools.text.secrets import redact
 
 if TYPE_CHECKING:
-    from server.oversight import Oversight
+    from server.administration.running_server import Oversight
 
 MAX_TEXT_CHARS = 400_000  # of what one question shows; what is longer can only be denied there
 MAX_TOOLS = 200  # tools on the page; others are found by the search
@@ -159,7 +159,7 @@ async def tools(oversight: Oversight, wanted: str) -> dict[str, Any]:
 
 
 def jobs(oversight: Oversight) -> dict[str, Any]:
-    from tools.shell.output import newest_text  # noqa: PLC0415 - jobs are few
+    from tools.shell.program_output import newest_text  # noqa: PLC0415 - jobs are few
     from tools.shell.result_text import status_text  # noqa: PLC0415
 
     tables = [(client.name, client.state.jobs) for client in oversight.clients.all()]

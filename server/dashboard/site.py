@@ -28,20 +28,20 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response, Stream
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from server.administration.log_history import HISTORY
 from server.dashboard import sections
 from server.dashboard.sign_in import BrowserSession, SignIn
-from server.log_history import HISTORY
-from server.transports.http import WebServer
+from server.transports.http_server import WebServer
 from server.transports.slow_clients import ClientConnection
 from tools.contract.confirmation import Answer, Decision
 from tools.contract.display import CUT_HERE, visible
-from tools.contract.errors import ToolError
-from tools.contract.threads import THREADS
-from tools.files.change.undo import ChangeUndo, carry_out, plan_for_person
+from tools.contract.tool_errors import ToolError
+from tools.files.change.revert import ChangeUndo, carry_out, plan_for_person
+from tools.machine.threads import THREADS
 
 if TYPE_CHECKING:
+    from server.administration.running_server import Oversight
     from server.consent.pending_questions import PendingQuestion
-    from server.oversight import Oversight
     from tools.files.change.journal import Journal
 
 HOST = "127.0.0.1"

@@ -23,7 +23,7 @@ from typing import Any, cast
 from pydantic_core import SchemaValidator, Url, ValidationError, core_schema, to_json
 
 from server.protocol.json_rpc import Json, as_mapping
-from tools.discovery.declarations import BY_NAME, IN_LIST, SINGLE, schema_at
+from tools.discovery.custom_tool_declarations import BY_NAME, IN_LIST, SINGLE, schema_at
 
 STRICTEST = "2025-11-25"  # the revision whose schemas ask all that those of others ask
 MOST_VALUES = 20_000  # of one item: to look at more would hold up everything else for too long (ours)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from pydantic_core import from_json, to_json
 
-from server.protocol.errors import INTERNAL_ERROR, INVALID_REQUEST
+from server.protocol.protocol_errors import INTERNAL_ERROR, INVALID_REQUEST
 
 if TYPE_CHECKING:
     import mcp_types as types

@@ -17,28 +17,28 @@ from typing import TYPE_CHECKING, Any, Literal, TypeGuard, cast
 
 import anyio
 
-from server.protocol.errors import INVALID_PARAMS, MCPError
 from server.protocol.json_rpc import Json, as_mapping
-from server.protocol.requests import RequestContext
-from server.upstreams.catalog.apps import is_for_models
-from server.upstreams.catalog.names import MAX_NAME, SEARCH_NAMES
-from server.upstreams.catalog.tools import DiscoveredMCPTool
-from server.upstreams.pool import UpstreamPool
-from server.upstreams.session.listing import in_turns
+from server.protocol.protocol_errors import INVALID_PARAMS, MCPError
+from server.protocol.request_table import RequestContext
+from server.upstreams.catalog.mcp_apps import is_for_models
+from server.upstreams.catalog.published_names import MAX_NAME, SEARCH_NAMES
+from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
+from server.upstreams.connections.pool import UpstreamPool
+from server.upstreams.session.list_reader import in_turns
 from server.upstreams.wire.own_meta import chain_of
 from tools.call.base_tool import REMARKS, BaseTool
-from tools.call.registry import ToolRegistry
+from tools.call.tool_registry import ToolRegistry
 from tools.contract.display import visible_line
-from tools.contract.errors import ToolError, ToolErrorType, ToolNotRegisteredError
-from tools.contract.parameters import about_unknown, coerce, object_schema
-from tools.contract.results import ToolResult
-from tools.contract.threads import THREADS
+from tools.contract.tool_errors import ToolError, ToolErrorType, ToolNotRegisteredError
+from tools.contract.tool_parameters import about_unknown, coerce, object_schema
+from tools.contract.tool_results import ToolResult
 from tools.discovery.json_values import UnreadableError, require_sendable
-from tools.permissions.policy import PermissionPolicy
-from tools.permissions.rights import ALL_RIGHTS, Rights
+from tools.machine.threads import THREADS
+from tools.permissions.client_rights import ALL_RIGHTS, Rights
+from tools.permissions.permission_policy import PermissionPolicy
 
 if TYPE_CHECKING:
-    from server.upstreams.catalog.tool_search import ToolIndex
+    from server.upstreams.catalog.tool_index import ToolIndex
 
 SEARCH, DESCRIBE, CALL = SEARCH_NAMES
 LARGE_CHARS = 40_000
@@ -178,7 +178,7 @@ class ToolSearch:
 
     async def _search(self, arguments: Json, rights: Rights) -> ToolResult:
         # With the first search
-        from server.upstreams.catalog.tool_search import MOST_QUERY_CHARS  # noqa: PLC0415
+        from server.upstreams.catalog.tool_index import MOST_QUERY_CHARS  # noqa: PLC0415
 
         query, limit = arguments.get("query"), arguments.get("limit") or USUAL  # some send 0 for nothing
         if not isinstance(query, str) or not query.strip():
@@ -225,7 +225,7 @@ class ToolSearch:
         return self.registry.find(tool.name) is tool and self._is_callable(tool, rights)
 
     async def _indexed(self) -> tuple[ToolIndex, list[DiscoveredMCPTool]]:
-        from server.upstreams.catalog.tool_search import SearchText, ToolIndex  # noqa: PLC0415 - with the first search
+        from server.upstreams.catalog.tool_index import SearchText, ToolIndex  # noqa: PLC0415 - with the first search
 
         async with self._turn:
             if (found := self._found) is None:

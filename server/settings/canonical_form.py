@@ -12,12 +12,12 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
-from server.settings.files import home_folder
 from server.settings.layers import Layer, SettingsScope
 from server.settings.models import Settings
-from server.settings.section import Diagnostics, KeyPath, Section, dotted, key_paths, keys_of
+from server.settings.nested_values import Tree, parent_at, pop_value, table_at, value_at
+from server.settings.section_model import Diagnostics, KeyPath, Section, dotted, key_paths, keys_of
+from server.settings.settings_files import home_folder
 from server.settings.tool_models import MAX_COUNT
-from server.settings.tree import Tree, parent_at, pop_value, table_at, value_at
 from server.settings.upstream_entries import MAX_ALIAS, alias_of
 from tools.contract.limits import MAX_COMMAND_TIMEOUT
 from tools.web.search_settings import SEARCH_VARIABLES

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.limits import AbortSignal
+from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.files.change.writer import exclusive, replace_file
-from tools.files.opener import identity_of
+from tools.files.path_opener import identity_of
 from tools.files.workspace import Workspace
 
 PRIVATE_FOLDER = 0o700  # modes of a folder and of a file that have to be made

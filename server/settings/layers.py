@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import Any, cast
 
-from server.settings.section import KeyPath, key_paths
-from server.settings.tree import Tree, parent_at
+from server.settings.nested_values import Tree, parent_at
+from server.settings.section_model import KeyPath, key_paths
 
 
 class SettingsScope(IntEnum):

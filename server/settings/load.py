@@ -14,10 +14,24 @@ from typing import Any, NamedTuple, cast
 
 from pydantic import ValidationError
 
-from server.settings import trust
+from server.settings import workspace_trust
 from server.settings.agent_cli import AGENT_CLIS, FILE, CliName, expand_variables, translate
 from server.settings.canonical_form import canonicalise
-from server.settings.files import (
+from server.settings.layers import FileState, Layer, MergedLayers, SettingsFile, SettingsScope
+from server.settings.models import Settings, UpstreamSettings
+from server.settings.nested_values import Tree, pop_value, table_at, value_at
+from server.settings.own_entries import options_for_us
+from server.settings.section_model import (
+    Diagnostics,
+    KeyPath,
+    Section,
+    SettingsError,
+    dotted,
+    keys_of,
+    shown_name,
+    wire_name,
+)
+from server.settings.settings_files import (
     LOCK_NAME,
     home_folder,
     own_folder,
@@ -28,12 +42,7 @@ from server.settings.files import (
     state_folder,
     user_file,
 )
-from server.settings.layers import FileState, Layer, MergedLayers, SettingsFile, SettingsScope
-from server.settings.models import Settings, UpstreamSettings
-from server.settings.own_entries import options_for_us
-from server.settings.section import Diagnostics, KeyPath, Section, SettingsError, dotted, keys_of, shown_name, wire_name
 from server.settings.tool_models import AgentSettings
-from server.settings.tree import Tree, pop_value, table_at, value_at
 from server.settings.upstream_entries import UpstreamEntry, resolve_entries
 from server.settings.variable_expansion import HINT, SourceOf, VariableExpander
 from tools.web.search_settings import SEARCH_VARIABLES
@@ -89,7 +98,7 @@ class SettingsReport:
     inputs: SettingsInputs | None = field(default=None, repr=False)
     lock: LockContent | None = None  # `None` where there is no place for it
     # What restricts in the files of workspaces, for when they are not trusted any more.
-    restrictions: trust.Restrictions = field(default_factory=dict[str, Layer], repr=False)
+    restrictions: workspace_trust.Restrictions = field(default_factory=dict[str, Layer], repr=False)
 
     @property
     def own_folder(self) -> str | None:
@@ -138,7 +147,7 @@ def why_no_dashboard() -> str | None:
     if sys.platform == "win32":
         return "there is no dashboard on Windows; choose client or deny"
     if find_spec("jinja2") is None:
-        from server.installation import install_command  # noqa: PLC0415 - only where it is missing
+        from server.settings.installation import install_command  # noqa: PLC0415 - only where it is missing
 
         return f"the extra dashboard is not installed. Run: {install_command('dashboard')}"
     return None
@@ -180,34 +189,48 @@ def read_settings(inputs: SettingsInputs, before: SettingsReport | None = None) 
     diagnostics, environ = Diagnostics(), inputs.environ
     operators, candidates = _operator_layers(inputs, before, diagnostics)
     operator_paths = {real_path(inputs.links.get(file.path, file.path)) for file in candidates}
-    trusted_folders = trust.read_trust(trust.trust_file(environ), diagnostics)
+    trusted_folders = workspace_trust.read_trust(workspace_trust.trust_file(environ), diagnostics)
     clis = [AGENT_CLIS[inputs.cli]] if inputs.cli is not None else []
     layers = list(operators)
     restrictions: dict[str, Layer] = {}
     for folder in _workspace_folders(inputs, operators):
-        files = [file for file in trust.find_files(folder, clis) if real_path(file.path) not in operator_paths]
-        trusted, seen = trust.read_trusted(files, trusted_folders, diagnostics)
+        files = [
+            file for file in workspace_trust.find_files(folder, clis) if real_path(file.path) not in operator_paths
+        ]
+        trusted, seen = workspace_trust.read_trusted(files, trusted_folders, diagnostics)
         candidates += seen
         for layer in trusted:
             _canonicalise(layer, environ, diagnostics)
-        trusted += trust.retained_restrictions(before.restrictions if before is not None else {}, seen, diagnostics)
+        trusted += workspace_trust.retained_restrictions(
+            before.restrictions if before is not None else {}, seen, diagnostics
+        )
         for layer in trusted:
-            trust.sanitize(layer, operators, diagnostics)
-        restrictions |= trust.restrictions_of(trusted)
+            workspace_trust.sanitize(layer, operators, diagnostics)
+        restrictions |= workspace_trust.restrictions_of(trusted)
         layers += trusted
     layers.sort(key=lambda layer: layer.scope)
     all_layers = MergedLayers(layers)
-    line: Any = value_at(all_layers.data, trust.SERVER_COMMAND)
+    line: Any = value_at(all_layers.data, workspace_trust.SERVER_COMMAND)
     words = cast("list[Any]", line) if isinstance(line, list) else []
     if words and all(isinstance(word, str) for word in words):  # else there is none, or validation says what is wrong
-        source, entry = all_layers.source_of(trust.SERVER_COMMAND), dotted(("mcpServers", trust.COMMAND_ALIAS))
-        if trust.COMMAND_ALIAS in table_at(all_layers.data, "mcpServers"):
-            said = f"{dotted(trust.SERVER_COMMAND)} is not used, because there is {entry}, which has its alias."
+        source, entry = (
+            all_layers.source_of(workspace_trust.SERVER_COMMAND),
+            dotted(("mcpServers", workspace_trust.COMMAND_ALIAS)),
+        )
+        if workspace_trust.COMMAND_ALIAS in table_at(all_layers.data, "mcpServers"):
+            said = (
+                f"{dotted(workspace_trust.SERVER_COMMAND)} is not used, because there is {entry}, which has its alias."
+            )
             diagnostics.warn(source, said)
         else:
-            server = {"mcpServers": {trust.COMMAND_ALIAS: {"command": words[0], "args": words[1:]}}}
+            server = {"mcpServers": {workspace_trust.COMMAND_ALIAS: {"command": words[0], "args": words[1:]}}}
             all_layers.add(
-                Layer(SettingsScope.CONFIG, source, server, names={trust.COMMAND_ALIAS: trust.COMMAND_ALIAS})
+                Layer(
+                    SettingsScope.CONFIG,
+                    source,
+                    server,
+                    names={workspace_trust.COMMAND_ALIAS: workspace_trust.COMMAND_ALIAS},
+                )
             )
     given = tuple(_given_values(all_layers, all_layers.data, Settings, ()))
     settings = Settings.model_construct()  # The defaults need no validator, and building one takes time.

@@ -14,7 +14,7 @@ from typing import Annotated, Literal, cast
 from pydantic import AfterValidator, AnyUrl, BaseModel, BeforeValidator, ConfigDict, Field
 
 from server.settings import tool_models
-from server.settings.section import DAY, CommandLine, Duration, Expected, Section
+from server.settings.section_model import DAY, CommandLine, Duration, Expected, Section
 from tools.contract.limits import ApprovalMode, MediaHandling
 
 

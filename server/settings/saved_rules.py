@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 
-from server.settings.document_edits import with_added
+from server.settings.document_editor import with_added
 from server.settings.file_rewriting import rewrite
-from server.settings.section import SettingsError
-from tools.contract.errors import ToolError, ToolErrorType
+from server.settings.section_model import SettingsError
 from tools.contract.limits import AbortSignal
-from tools.contract.threads import run_blocking
+from tools.contract.tool_errors import ToolError, ToolErrorType
+from tools.machine.threads import run_blocking
 
 _WHY_NOT_SAVED: Mapping[ToolErrorType, str] = {
     ToolErrorType.PERMISSION_DENIED: "this server may not read or write it",

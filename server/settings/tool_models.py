@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import Field
 
-from server.settings.section import DAY, CommandLine, Duration, Expected, Section, wire_name
+from server.settings.section_model import DAY, CommandLine, Duration, Expected, Section, wire_name
 from tools.contract.limits import MAX_COMMAND_TIMEOUT, Limits
 from tools.memory.memory_files import MemoryFiles
 from tools.web.search_settings import SEARCH_VARIABLES, ProviderName, ProviderSettings, SearchSettings
 
 if TYPE_CHECKING:
-    from tools.discovery.commands import DiscoverySettings
-    from tools.lsp.servers import LanguageServer
+    from tools.discovery.discovery_commands import DiscoverySettings
+    from tools.lsp.language_servers import LanguageServer
     from tools.planning.agent_command import AgentCommand
     from tools.web.address_guard import WebRules
 
@@ -55,7 +55,7 @@ No shell reads it. Variables are expanded."""
     """Tools that always need an answer."""
 
     def for_tools(self) -> DiscoverySettings:
-        from tools.discovery.commands import DiscoverySettings  # noqa: PLC0415 - only where there are such commands
+        from tools.discovery.discovery_commands import DiscoverySettings  # noqa: PLC0415 - only where there are such commands
 
         return DiscoverySettings(
             self.discovery_command,
@@ -249,7 +249,7 @@ class LspSettings(Section):
     """Whether edits report new errors while a language server runs for the file."""
 
     def for_tools(self) -> tuple[LanguageServer, ...]:
-        from tools.lsp.servers import LanguageServer  # noqa: PLC0415 - with the first list
+        from tools.lsp.language_servers import LanguageServer  # noqa: PLC0415 - with the first list
 
         def made(name: str, entry: LanguageServerSettings) -> LanguageServer:
             endings = {f".{each.lstrip('.').lower()}": what for each, what in entry.extension_to_language.items()}

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from server.settings.models import OAuthSettings, Settings, UpstreamSettings
 from server.settings.package_pins import unpinned_package
-from server.settings.section import Diagnostics, KeyPath, dotted, shown_name, wire_name
+from server.settings.section_model import Diagnostics, KeyPath, dotted, shown_name, wire_name
 from server.settings.variable_expansion import HINT, SourceOf, VariableExpander
 
 MAX_ALIAS = 24  # so that `alias__tool` stays short enough for clients that prefix it again (ours)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from server.settings.section import Diagnostics, KeyPath, dotted, shown_name
+from server.settings.section_model import Diagnostics, KeyPath, dotted, shown_name
 
 HINT = "Set it, or write $$ for a dollar sign."  # what to do about a variable that is not set
 _VARIABLE = re.compile(r"\$(?:(?P<dollar>\$)|(?P<plain>[A-Za-z_][A-Za-z0-9_]*)|\{(?P<braced>[^{}]*)\})")

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from server.settings import SettingsError
 from server.settings.models import StoreSettings
-from server.store.contract import Store
-from server.store.memory import MemoryStore
+from server.store.memory_store import MemoryStore
+from server.store.shared_store import Store
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,14 +66,14 @@ def _store(url: str, password: str) -> Store:
     if kind == "memory":
         return MemoryStore()
     if kind == "sqlite":
-        from server.store.sqlite import SqliteStore  # noqa: PLC0415 - only where it is chosen
+        from server.store.sqlite_store import SqliteStore  # noqa: PLC0415 - only where it is chosen
 
         path = os.path.expanduser(place)
         if not os.path.isabs(path):
             raise SettingsError([f"store.url: '{place}' is not an absolute path. Begin it with / or ~/."])
         return SqliteStore(path)
     try:
-        from server.store.valkey import ValkeyStore  # noqa: PLC0415 - only where it is chosen; it takes 80 ms
+        from server.store.valkey_store import ValkeyStore  # noqa: PLC0415 - only where it is chosen; it takes 80 ms
     except ImportError:
         how = "pipx install --force 'coretools-mcp[valkey]'"
         raise SettingsError(

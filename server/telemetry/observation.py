@@ -13,14 +13,14 @@ from urllib.parse import urlsplit
 
 from mcp_types.methods import SPEC_CLIENT_METHODS
 
-from server.protocol.errors import MCPError
 from server.protocol.json_rpc import Json, as_mapping
-from server.protocol.requests import CallNext, RequestContext
+from server.protocol.protocol_errors import MCPError
+from server.protocol.request_table import CallNext, RequestContext
 from server.protocol.revisions import KNOWN_PROTOCOL_VERSIONS
 from server.settings.models import UpstreamSettings
-from server.telemetry.operation import OTHER, Operation, UpstreamEnd
-from server.upstreams.catalog.names import SEARCH_NAMES
-from server.upstreams.wire.peer import Answer, UnusableAnswerError, UpstreamError
+from server.telemetry.measured_request import OTHER, Operation, UpstreamEnd
+from server.upstreams.catalog.published_names import SEARCH_NAMES
+from server.upstreams.wire.json_rpc_channel import Answer, UnusableAnswerError, UpstreamError
 
 if TYPE_CHECKING:
     from server.telemetry.open_telemetry import Telemetry

@@ -36,10 +36,10 @@ from starlette.requests import Request
 
 from server import VERSION
 from server.protocol.json_rpc import Json, as_mapping
-from server.protocol.requests import RequestContext
-from server.telemetry.operation import BUCKETS, MOST_CODES, MOST_NAMES, Names, Operation, UpstreamEnd
+from server.protocol.request_table import RequestContext
+from server.telemetry.measured_request import BUCKETS, MOST_CODES, MOST_NAMES, Names, Operation, UpstreamEnd
 from tools.contract.display import visible_line
-from tools.contract.threads import THREADS
+from tools.machine.threads import THREADS
 
 logger = logging.getLogger(__name__)
 

@@ -13,12 +13,12 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Final
 
-from server.clients import ClientTable
 from server.consent.pending_questions import ASKED
-from server.telemetry.operation import BUCKETS, MOST_CODES, MOST_NAMES, Names, Operation
-from server.upstreams.connection import UpstreamState
+from server.requests.call_contexts import ClientTable
+from server.telemetry.measured_request import BUCKETS, MOST_CODES, MOST_NAMES, Names, Operation
+from server.upstreams.connections.connection import UpstreamState
 from server.upstreams.proxy import Proxy
-from tools.contract.threads import THREADS
+from tools.machine.threads import THREADS
 
 STATES = tuple(state.value for state in UpstreamState)
 BEGAN: Final = time.time()

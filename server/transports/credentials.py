@@ -15,10 +15,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 
-from server.principals import Principal
+from server.clients.principals import Principal
 from server.settings import SettingsError, TokenSource
 from server.settings.models import PrincipalSettings, StateKey, StorePassword
-from tools.permissions.rights import ALL_RIGHTS, Rights
+from tools.permissions.client_rights import ALL_RIGHTS, Rights
 
 VARIABLE = "CORETOOLS_MCP_TOKEN"  # the environment variable with the token of a server whose settings name none
 VARIABLE_NAME = "environment"

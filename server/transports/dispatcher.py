@@ -13,13 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from server.protocol.errors import (
-    CONNECTION_CLOSED,
-    INTERNAL_ERROR,
-    INVALID_REQUEST,
-    UNSUPPORTED_PROTOCOL_VERSION,
-    MCPError,
-)
 from server.protocol.json_rpc import (
     ID_IS_TAKEN,
     AnyId,
@@ -37,7 +30,14 @@ from server.protocol.json_rpc import (
     fields_of,
     read_message,
 )
-from server.protocol.requests import (
+from server.protocol.protocol_errors import (
+    CONNECTION_CLOSED,
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    UNSUPPORTED_PROTOCOL_VERSION,
+    MCPError,
+)
+from server.protocol.request_table import (
     NO_WAY,
     Connection,
     RequestContext,
@@ -47,7 +47,7 @@ from server.protocol.requests import (
     opened_by,
 )
 from server.protocol.revisions import MODERN_PROTOCOL_VERSIONS
-from server.transports.lines import OUTGOING_BYTES, UNREAD_BYTES, Outgoing
+from server.transports.json_lines import OUTGOING_BYTES, UNREAD_BYTES, Outgoing
 
 if TYPE_CHECKING:
     from starlette.requests import Request as HttpRequest

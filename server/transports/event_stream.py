@@ -11,7 +11,7 @@ from typing import ClassVar, Self
 from starlette.types import Message, Receive, Send
 
 from server.protocol.json_rpc import RequestId, error_of
-from server.transports.lines import OUTGOING_BYTES, Backpressure
+from server.transports.json_lines import OUTGOING_BYTES, Backpressure
 
 UNWATCHED_SECONDS = 0.02  # a request is at work before it is looked whether its client is still there
 KEPT_BYTES = 256 << 10  # of events that were sent, for a client that lost its connection and goes on (ours)

@@ -27,13 +27,13 @@ from jwt.algorithms import get_default_algorithms
 from mcp.client.auth.utils import build_oauth_authorization_server_metadata_discovery_urls
 from pydantic_core import from_json
 
-from server.oauth_requests import LongAnswerError, NoAnswerError, fetch_json, is_safe
-from server.principals import Principal, TokenRefusedError
+from server.clients.principals import Principal, TokenRefusedError
+from server.network.oauth_requests import LongAnswerError, NoAnswerError, fetch_json, is_safe
 from server.protocol.json_rpc import Json
 from server.settings import SettingsError
 from server.settings.models import IssuerSettings
 from server.transports.credentials import digest_of, read_secret, rights_for
-from tools.permissions.rights import SCOPES, UPSTREAM, Rights
+from tools.permissions.client_rights import SCOPES, UPSTREAM, Rights
 
 logger = logging.getLogger(__name__)
 

@@ -15,12 +15,12 @@ import anyio
 from starlette.requests import Request as HttpRequest
 from starlette.types import Receive, Scope, Send
 
-from server.principals import Principal, principal_of
+from server.clients.principals import Principal, principal_of
 from server.protocol.json_rpc import ID_IS_TAKEN, Request, error_of
-from server.protocol.requests import RequestTable
+from server.protocol.request_table import RequestTable
 from server.transports.dispatcher import Conversation, Dispatcher
 from server.transports.event_stream import ClientWatch, EventStream, send_events
-from server.transports.posted import (
+from server.transports.posted_messages import (
     OPEN_REQUEST,
     ROOT_PATH,
     SERVER_ENDS,

@@ -24,8 +24,10 @@ import anyio
 from starlette.requests import Request as HttpRequest
 from starlette.types import Message, Receive, Scope, Send
 
-from server.principals import principal_of
-from server.protocol.errors import (
+from server.clients.principals import principal_of
+from server.protocol.headers import decode_header
+from server.protocol.json_rpc import ID_IS_TAKEN, Json, Notification, Request, RequestId, as_mapping, encoded, error_of
+from server.protocol.protocol_errors import (
     CONNECTION_CLOSED,
     HEADER_MISMATCH,
     INVALID_PARAMS,
@@ -36,9 +38,7 @@ from server.protocol.errors import (
     UNSUPPORTED_PROTOCOL_VERSION,
     MCPError,
 )
-from server.protocol.headers import decode_header
-from server.protocol.json_rpc import ID_IS_TAKEN, Json, Notification, Request, RequestId, as_mapping, encoded, error_of
-from server.protocol.requests import (
+from server.protocol.request_table import (
     NO_WAY,
     Connection,
     RequestContext,
@@ -59,7 +59,7 @@ from server.transports.event_stream import (
     send_events,
     send_json,
 )
-from server.transports.posted import SERVER_ENDS, accept, read_posted, refuse, refuse_json
+from server.transports.posted_messages import SERVER_ENDS, accept, read_posted, refuse, refuse_json
 
 logger = logging.getLogger(__name__)
 

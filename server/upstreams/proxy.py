@@ -18,40 +18,48 @@ from typing import Any, Literal, TypeVar, cast
 import anyio
 from anyio.abc import TaskGroup
 
-from server.announcements import ListenBus, ListKind
-from server.client_request import LEVELS, WELCOMES, Exchange, exchange_of, rights_of
-from server.protocol.errors import HEADER_MISMATCH, INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, MCPError
+from server.clients.announcements import ListenBus, ListKind
+from server.clients.client_request import LEVELS, WELCOMES, Exchange, exchange_of, rights_of
 from server.protocol.headers import decode_header
 from server.protocol.json_rpc import Json, as_mapping
-from server.protocol.requests import CallNext, RequestContext
-from server.protocol.results import NEVER_CACHED
+from server.protocol.protocol_errors import HEADER_MISMATCH, INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, MCPError
+from server.protocol.request_table import CallNext, RequestContext
+from server.protocol.result_shapes import NEVER_CACHED
 from server.protocol.revisions import SUBSCRIPTION_ID_META_KEY
 from server.settings import SettingsReport
 from server.settings.models import UpstreamSettings
-from server.store.contract import StoreUnavailableError
 from server.store.replica import Replica
-from server.upstreams.call_relay import Relay
-from server.upstreams.catalog.names import SEARCH_NAMES, NameList, NameMap, Origin, name_map
-from server.upstreams.catalog.resources import ResourceRoutes, Route, SharedUriError, scheme_of, without_alias
-from server.upstreams.connection import Audience, FoldersOf, SessionKey, Upstream
-from server.upstreams.extensions import RELAYED_EXTENSIONS, TASKS
-from server.upstreams.extensions import SKILLS as SKILLS_EXTENSION
-from server.upstreams.large_results import RESULTS_URI, LargeResults
-from server.upstreams.lock_file import read_lock
-from server.upstreams.pool import LoginOptions, UpstreamPool, bounded_gather
-from server.upstreams.resource_subscriptions import TooManyWatchedError, Watching
-from server.upstreams.session.listing import PROMPTS, RESOURCES, SKILLS, TEMPLATES, IsThisServerError, Kind, read_list
-from server.upstreams.session.results import protocol_error, protocol_error_for
-from server.upstreams.session.session import UpstreamSession
-from server.upstreams.session.visible_texts import prompt_with_visible_texts
-from server.upstreams.stored_lists import StoredLists
-from server.upstreams.tasks import TASKS_REQUIRED, knows_tasks
+from server.store.shared_store import StoreUnavailableError
+from server.upstreams.catalog.lock_file import read_lock
+from server.upstreams.catalog.published_names import SEARCH_NAMES, NameList, NameMap, Origin, name_map
+from server.upstreams.catalog.stored_lists import StoredLists
+from server.upstreams.connections.connection import Audience, FoldersOf, SessionKey, Upstream
+from server.upstreams.connections.pool import LoginOptions, UpstreamPool, bounded_gather
+from server.upstreams.relay.large_results import RESULTS_URI, LargeResults
+from server.upstreams.relay.published_resources import ResourceRoutes, Route, SharedUriError, scheme_of, without_alias
+from server.upstreams.relay.request_relay import Relay
+from server.upstreams.relay.resource_subscriptions import TooManyWatchedError, Watching
+from server.upstreams.relay.tasks import TASKS_REQUIRED, knows_tasks
+from server.upstreams.session.extensions import RELAYED_EXTENSIONS, TASKS
+from server.upstreams.session.extensions import SKILLS as SKILLS_EXTENSION
+from server.upstreams.session.list_reader import (
+    PROMPTS,
+    RESOURCES,
+    SKILLS,
+    TEMPLATES,
+    IsThisServerError,
+    Kind,
+    read_list,
+)
+from server.upstreams.session.text_sanitizer import prompt_with_visible_texts
+from server.upstreams.session.upstream_results import protocol_error, protocol_error_for
+from server.upstreams.session.upstream_session import UpstreamSession
+from server.upstreams.wire.json_rpc_channel import ConnectionLostError, Observer, RelayError
 from server.upstreams.wire.own_meta import list_meta, listed_for, with_origin
-from server.upstreams.wire.peer import ConnectionLostError, Observer, RelayError
-from tools.call.registry import ToolRegistry
+from tools.call.tool_registry import ToolRegistry
 from tools.contract.display import visible, visible_line
-from tools.contract.errors import ToolError
-from tools.permissions.rights import ALL_RIGHTS, Rights
+from tools.contract.tool_errors import ToolError
+from tools.permissions.client_rights import ALL_RIGHTS, Rights
 from tools.permissions.tool_names import BETWEEN
 
 logger = logging.getLogger(__name__)
@@ -192,7 +200,7 @@ class Proxy:
         lock = read_lock(report.lock)
         self.pool.catalog.use_lock(lock)
         if dependencies.replica.shares_secrets:
-            from server.upstreams.shared_approvals import SharedApprovals  # noqa: PLC0415 - only where there are replicas
+            from server.upstreams.catalog.shared_approvals import SharedApprovals  # noqa: PLC0415 - only where there are replicas
 
             self.pool.approvals = SharedApprovals(dependencies.replica, lock, self.pool.apply_lock)
             self.pool.catalog.approves_in_file = False

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from server.protocol_mapping import tool_to_wire
-from server.upstreams.catalog.tools import DiscoveredMCPTool
+from server.requests.protocol_mapping import tool_to_wire
+from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
 from tests.cases import all_hold
 from tests.peers.search_server import SEARXNG_PATH, search_server
 from tests.peers.web_server import answer, web_server
@@ -26,26 +26,26 @@ from tools.builtin.all_tools import builtin_tools
 from tools.builtin.web_search import WebSearchTool
 from tools.builtin.write_file import WriteFileTool
 from tools.call.base_tool import BaseTool
-from tools.call.context import Services, ToolContext
+from tools.call.tool_context import Services, ToolContext
 from tools.contract.command_views import NO_RESTRICTIONS, CommandSite, Engine, FileRestrictions
 from tools.contract.confirmation import Answer, Decision
-from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.limits import AbortSignal, ApprovalMode
-from tools.contract.results import ToolResult
+from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
+from tools.contract.tool_results import ToolResult
 from tools.files.change.journal import Journal
 from tools.lsp.code_intelligence import CodeIntelligence
-from tools.lsp.servers import LanguageServer, ServerPrograms
+from tools.lsp.language_servers import LanguageServer, ServerPrograms
 from tools.planning.agent_command import AgentCommand
 from tools.planning.todo_lists import TodoLists
 from tools.shell.brokered_starter import BrokeredStarter
-from tools.shell.command import CommandRequest
-from tools.shell.jobs import JobTable
+from tools.shell.command_runner import CommandRunner, ProgramRunner, ShellOptions
+from tools.shell.job_table import JobTable
 from tools.shell.private_folders import PrivateFolders
-from tools.shell.runner import CommandRunner, ProgramRunner, ShellOptions
+from tools.shell.shell_command import CommandRequest
 from tools.skills.skill_folders import SkillFolders
-from tools.web.opener import UrlOpener
 from tools.web.page_fetcher import PageFetcher
 from tools.web.search_settings import ProviderSettings, SearchSettings
+from tools.web.url_opener import UrlOpener
 
 pytestmark = pytest.mark.anyio
 

@@ -14,8 +14,8 @@ from jsonschema import Draft202012Validator
 from docs.settings_tables import key_descriptions
 from server.settings import models
 from server.settings.canonical_form import KEY_ALIASES
-from server.settings.files import parse
-from server.settings.section import Diagnostics, dotted
+from server.settings.section_model import Diagnostics, dotted
+from server.settings.settings_files import parse
 from tests.cases import all_hold
 from tests.fork_server import forked
 from tools.web.search_settings import SEARCH_VARIABLES

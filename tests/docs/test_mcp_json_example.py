@@ -11,8 +11,8 @@ import pytest
 
 from docs.settings_tables import key_descriptions
 from server.settings import SettingsReport, load_settings
-from server.settings.files import parse
-from server.settings.section import Diagnostics
+from server.settings.section_model import Diagnostics
+from server.settings.settings_files import parse
 from tests.settings_cases import sources
 
 EXAMPLE = Path(__file__).parents[2] / "mcp.json.example"

@@ -19,7 +19,7 @@ from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 
 from bench import filesystem_server_rows
-from server.console.client_configs import client_configs
+from server.console.known_clients import client_configs
 from server.settings import load_settings
 from tests.fork_server import forked
 from tests.harness import command_line, listening

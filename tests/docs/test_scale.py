@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench.scale import ROWS
-from server.transports.http import MOST_CONNECTIONS
+from server.transports.http_server import MOST_CONNECTIONS
 from server.transports.streamable_http import MOST_SESSIONS
 
 ROOT = Path(__file__).resolve().parents[2]

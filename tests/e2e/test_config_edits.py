@@ -15,8 +15,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from server.settings import models
-from server.settings.files import LOCK_NAME, parse
-from server.upstreams.lock_file import lock_text, parse_lock
+from server.settings.settings_files import LOCK_NAME, parse
+from server.upstreams.catalog.lock_file import lock_text, parse_lock
 from tests.fork_server import forked
 from tests.harness import PEERS, command_line, listening, stdio_upstream
 from tests.terminals import answer_at_terminal, at_terminal, run_alone

@@ -14,16 +14,16 @@ from typing import Any
 
 import pytest
 
-from server.console.call import LAUNCHER
-from server.console.client_configs import client_configs
-from server.console.client_files import (
+from server.console.call_command import LAUNCHER
+from server.console.client_config_file import (
     Target,
     install_change,
     uninstall_change,
     write_install,
     write_uninstall,
 )
-from server.console.file_replacement import read_file
+from server.console.known_clients import client_configs
+from server.console.user_files import read_file
 from tests.fork_server import forked
 from tests.harness import PEERS, command_line, stdio_upstream
 from tests.terminals import answer_at_terminal, at_terminal, run_alone

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from server.settings.files import LOCK_NAME
 from server.settings.load import MOST_LOCK_BYTES
-from server.upstreams.lock_file import lock_text, parse_lock
+from server.settings.settings_files import LOCK_NAME
+from server.upstreams.catalog.lock_file import lock_text, parse_lock
 from tests.e2e.test_cli import run
 from tests.harness import write_config
 from tests.interaction.relay.clients import listing

@@ -13,7 +13,7 @@ import pytest
 from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
-from server.settings.trust import digest, trust_file, trust_folder
+from server.settings.workspace_trust import digest, trust_file, trust_folder
 from tests.fork_server import forked
 from tests.harness import HANDSHAKE, server_arguments, stdio_upstream
 

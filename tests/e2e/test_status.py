@@ -22,8 +22,8 @@ import pytest
 from anyio.abc import SocketStream
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
-from server import control
-from server.log_history import HISTORY_LINES, LogHistory
+from server.administration.log_history import HISTORY_LINES, LogHistory
+from server.dashboard import control_socket
 from tests.background_servers import background_server
 from tests.fork_server import forked
 from tests.harness import (
@@ -150,7 +150,7 @@ async def test_followed_logs_go_on_until_the_server_ends(runtime: Path, tmp_path
 def test_a_server_that_pauses_longer_than_its_first_line_may_take_has_not_ended(
     runtime: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(control, "OPENING_SECONDS", 0.2)
+    monkeypatch.setattr(control_socket, "OPENING_SECONDS", 0.2)
     path = str(runtime / "server.sock")
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)
@@ -160,12 +160,12 @@ def test_a_server_that_pauses_longer_than_its_first_line_may_take_has_not_ended(
             connection, _ = listener.accept()
             with connection:
                 connection.sendall(b'{"lines": ["before"]}\n')
-                time.sleep(5 * control.OPENING_SECONDS)  # the pause itself, as of a machine that sleeps
+                time.sleep(5 * control_socket.OPENING_SECONDS)  # the pause itself, as of a machine that sleeps
                 connection.sendall(b'{"lines": ["afterwards"]}\n')
 
         server = threading.Thread(target=answer)
         server.start()
-        said = list(control.ask_server(path, {"ask": "logs", "follow": True}))
+        said = list(control_socket.ask_server(path, {"ask": "logs", "follow": True}))
         server.join()
     assert said == [{"lines": ["before"]}, {"lines": ["afterwards"]}]
 
@@ -195,7 +195,7 @@ async def test_as_many_as_may_follow_the_log_leave_room_for_a_look_at_the_server
     async with served(runtime, root), AsyncExitStack() as stack:
         (path,) = sockets(runtime)
         answers: list[bytes] = []
-        for _ in range(control.MOST_FOLLOWERS + 1):
+        for _ in range(control_socket.MOST_FOLLOWERS + 1):
             stream = await stack.enter_async_context(await anyio.connect_unix(path))
             await stream.send(b'{"ask": "logs", "follow": true}\n')
             answers.append(await stream.receive())

@@ -17,7 +17,7 @@ import pytest
 
 from server.cli import command_parser
 from server.console import UsageError
-from server.console.call import GivenArguments
+from server.console.call_command import GivenArguments
 from server.console.terminal import ColourChoice, Spinner, has_colour
 from tests.forked_commands import run_forked
 from tests.harness import LAUNCHER, command_line, stdio_upstream, write_config

@@ -19,7 +19,7 @@ from mcp.shared.exceptions import MCPError
 
 from server.app import App
 from server.settings import load_settings
-from server.upstreams.connection import Upstream
+from server.upstreams.connections.connection import Upstream
 from tests.fork_server import forked
 from tests.harness import HANDSHAKE, PEERS, listening, own_state, stdio_upstream
 from tests.in_process import in_process

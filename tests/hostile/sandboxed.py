@@ -38,11 +38,11 @@ from anyio._backends import _asyncio  # pyright: ignore[reportPrivateUsage]
 
 from tests.processes import PRIVATE_FOLDERS, Passing
 from tools.contract.command_views import CommandView, Engine, FileRestrictions, Network, ViewKind
-from tools.contract.errors import ToolError
-from tools.shell.broker import messages, supervisor
+from tools.contract.tool_errors import ToolError
+from tools.shell.broker import broker_messages, supervisor
+from tools.shell.command_runner import sandbox_failed
 from tools.shell.private_folders import PrivateFolders
-from tools.shell.process import EndedEarlyError, Mount, MountStep, ProcessSpec, SandboxChanges, command_environment
-from tools.shell.runner import sandbox_failed
+from tools.shell.process_spec import EndedEarlyError, Mount, MountStep, ProcessSpec, SandboxChanges, command_environment
 from tools.shell.sandbox.auto_run_guard import AutoRunLookout
 from tools.shell.sandbox.bubblewrap import (
     BubblewrapConfinement,
@@ -182,7 +182,7 @@ def mounting_for(program: int) -> Mount:
     """
 
     async def mount_there(told: int, steps: Iterable[MountStep]) -> None:
-        body, number = messages.packed_mounts(steps), errno.EINVAL
+        body, number = broker_messages.packed_mounts(steps), errno.EINVAL
         pid = os.fork()
         if pid == 0:
             try:

@@ -16,7 +16,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from server import cli, watchdog
+from server import cli
+from server.administration import watchdog
 
 TAKEN = threading.Lock()
 

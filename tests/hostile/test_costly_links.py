@@ -12,12 +12,12 @@ from mcp.client import Client
 
 from tests.hostile.every_tool import MARKER, answers, changers_of, is_refused, readers_of
 from tools.builtin.list_directory import LSTool
-from tools.call.context import ToolContext
-from tools.contract.errors import ToolError, ToolErrorType
+from tools.call.tool_context import ToolContext
 from tools.contract.limits import AbortSignal
-from tools.contract.results import ToolResult
+from tools.contract.tool_errors import ToolError, ToolErrorType
+from tools.contract.tool_results import ToolResult
 from tools.files.find.folder_listing import MAX_SORTED_LINKS
-from tools.files.opener import real_path
+from tools.files.path_opener import real_path
 
 pytestmark = pytest.mark.anyio
 

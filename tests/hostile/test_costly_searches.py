@@ -12,9 +12,9 @@ import pytest
 from tests.hostile.watched_server import MEGABYTE, needs_proc, text_of, watched_server
 from tools.builtin.glob import GlobTool
 from tools.builtin.read_many_files import ReadManyFilesTool
-from tools.call.context import ToolContext
-from tools.contract.errors import ToolError, ToolErrorType
+from tools.call.tool_context import ToolContext
 from tools.contract.limits import AbortSignal
+from tools.contract.tool_errors import ToolError, ToolErrorType
 
 pytestmark = pytest.mark.anyio
 

@@ -12,7 +12,7 @@ import pytest
 
 from tools.files.change import writer
 from tools.files.change.writer import LARGE_FOLDER, REAL_DISK, alone_in, replace_file, temporary_in, try_lock
-from tools.files.opener import Folder, open_folder
+from tools.files.path_opener import Folder, open_folder
 from tools.files.workspace import Workspace
 
 LEFTOVER = ".coretools-0123456789abcdef.tmp"

@@ -16,8 +16,8 @@ from tests.unit.execution.shell import CEILING
 from tests.variants import one_in
 from tests.waiting import until
 from tools.builtin.discovered_tools import DiscoveryState, DiscoveryStatus
-from tools.contract.errors import ToolError
-from tools.discovery.declarations import ArgumentCheck, readable_schema
+from tools.contract.tool_errors import ToolError
+from tools.discovery.custom_tool_declarations import ArgumentCheck, readable_schema
 
 pytestmark = pytest.mark.anyio
 

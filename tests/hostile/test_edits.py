@@ -20,7 +20,7 @@ from tests.harness import HANDSHAKE, ROOT, connected, http_client, our_http_serv
 from tests.hostile.every_tool import Called, assert_alive, call
 from tests.hostile.watched_server import needs_proc, watched_server
 from tools.files.change.writer import Disk, rename_in, replace_file
-from tools.files.opener import Folder, identity_of
+from tools.files.path_opener import Folder, identity_of
 from tools.files.workspace import Workspace
 
 pytestmark = pytest.mark.anyio
@@ -338,9 +338,9 @@ async def test_of_fifty_parallel_edits_of_two_sessions_none_is_lost_and_no_reade
 OTHER_WRITER = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from tools.contract.errors import ToolError
+from tools.contract.tool_errors import ToolError
 from tools.files.change import writer
-from tools.files.opener import identity_of
+from tools.files.path_opener import identity_of
 from tools.files.workspace import Workspace
 from tools.files.change.writer import replace_file
 

@@ -22,8 +22,8 @@ from tools.builtin.read_file import ReadFileTool
 from tools.builtin.read_many_files import ReadManyFilesTool
 from tools.builtin.write_file import WriteFileTool
 from tools.call.base_tool import BaseTool
-from tools.call.context import ToolContext
-from tools.contract.errors import ToolError
+from tools.call.tool_context import ToolContext
+from tools.contract.tool_errors import ToolError
 
 pytestmark = pytest.mark.anyio
 

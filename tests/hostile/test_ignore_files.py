@@ -13,9 +13,9 @@ import anyio
 import pytest
 
 from tests.hostile.watched_server import MEGABYTE, WatchedServer, needs_proc, structured, text_of, watched_server
-from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.limits import AbortSignal, Deadline
-from tools.files.find.walk import Everything, Filters, Walk
+from tools.contract.tool_errors import ToolError, ToolErrorType
+from tools.files.find.folder_walk import Everything, Filters, Walk
 from tools.files.gitignore_matcher import COST_OF_RULE, MAX_COST, read_rules
 from tools.files.ignore_files import (
     MAX_COST_IN_FORCE,

@@ -22,7 +22,7 @@ from tests.processes import is_running, run
 from tests.tables import all_cases
 from tools.shell.broker.confinement import OLDEST_ABI, landlock_abi
 from tools.shell.brokered_starter import BrokeredStarter
-from tools.shell.process import ExitStatus, LandlockRules, ProcessSpec, StartFailedError
+from tools.shell.process_spec import ExitStatus, LandlockRules, ProcessSpec, StartFailedError
 from tools.shell.sandbox import landlock
 from tools.shell.sandbox.landlock import landlock_failure, landlock_rules
 

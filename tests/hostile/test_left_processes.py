@@ -35,7 +35,7 @@ from tests.processes import (
 from tests.variants import one_in
 from tools.shell.broker import descendants
 from tools.shell.brokered_starter import BrokeredStarter
-from tools.shell.process import ExitStatus, Process, ProcessSpec, ResourceLimits, StartFailedError
+from tools.shell.process_spec import ExitStatus, Process, ProcessSpec, ResourceLimits, StartFailedError
 from tools.shell.supervisor_pool import MOST_IDLE
 
 pytestmark = [pytest.mark.anyio, needs_proc]

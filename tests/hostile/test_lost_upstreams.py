@@ -12,7 +12,7 @@ import pytest
 from anyio.abc import TaskStatus
 from mcp.client import ClientRequestContext
 
-from server.upstreams.session.questions import MOST_OPEN, MOST_TASKS, BoundedTasks
+from server.upstreams.session.upstream_questions import MOST_OPEN, MOST_TASKS, BoundedTasks
 from tests.harness import HANDSHAKE, http_client, our_http_server, write_config
 from tests.hostile.lying import CEILING, beside, over_stdio
 from tests.waiting import until
@@ -21,8 +21,8 @@ pytestmark = pytest.mark.anyio
 
 
 def pauses(monkeypatch: pytest.MonkeyPatch, first: float, last: float) -> None:
-    monkeypatch.setattr("server.upstreams.connection.FIRST_RETRY_SECONDS", first)
-    monkeypatch.setattr("server.upstreams.connection.LAST_RETRY_SECONDS", last)
+    monkeypatch.setattr("server.upstreams.connections.connection.FIRST_RETRY_SECONDS", first)
+    monkeypatch.setattr("server.upstreams.connections.connection.LAST_RETRY_SECONDS", last)
 
 
 @pytest.mark.requirement("proxy.faults.return")
@@ -55,7 +55,7 @@ async def test_an_upstream_that_does_not_start_is_tried_again_after_pauses_that_
             asked.append(delay)
         return move_on_after(delay, **more)
 
-    monkeypatch.setattr("server.upstreams.connection.anyio.move_on_after", noting)
+    monkeypatch.setattr("server.upstreams.connections.connection.anyio.move_on_after", noting)
     async with beside(tmp_path, root, over_stdio("exit@start")) as scene:
         await until(lambda: scene.report().get("attempts", 0) >= 6)
     assert [round(pause, 3) for pause in asked[:5]] == [0.01, 0.02, 0.04, 0.08, 0.1]

@@ -9,7 +9,7 @@ import anyio
 import httpx2
 import pytest
 
-from server.upstreams.wire.http import CarefulTransport, RefusedError
+from server.upstreams.wire.http_upstream import CarefulTransport, RefusedError
 from tests.hostile.lying import (
     FLOODS,
     Scene,
@@ -173,7 +173,7 @@ async def test_a_call_over_http_without_an_answer_ends_in_its_time(
 async def test_a_server_that_never_accepts_a_notification_holds_no_call_for_ever(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("server.upstreams.wire.http.ACCEPT_SECONDS", 0.2)
+    monkeypatch.setattr("server.upstreams.wire.http_upstream.ACCEPT_SECONDS", 0.2)
     liar = over_http("http", "hang-once", "hang@cancelled", timeout=500)
     async with liar as bad, beside(tmp_path, root, bad) as scene:
         await scene.names()

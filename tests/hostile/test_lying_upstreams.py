@@ -312,9 +312,9 @@ async def test_tools_that_are_others_at_each_listing_are_listed_after_pauses_tha
             pauses.append(delay)
         await sleep(delay)
 
-    monkeypatch.setattr("server.upstreams.connection.anyio.sleep", noting)
-    monkeypatch.setattr("server.upstreams.connection.SETTLE_SECONDS", 0.07)
-    monkeypatch.setattr("server.upstreams.connection.LONGEST_SETTLE_SECONDS", 0.3)
+    monkeypatch.setattr("server.upstreams.connections.connection.anyio.sleep", noting)
+    monkeypatch.setattr("server.upstreams.connections.connection.SETTLE_SECONDS", 0.07)
+    monkeypatch.setattr("server.upstreams.connections.connection.LONGEST_SETTLE_SECONDS", 0.3)
     async with beside(tmp_path, root, over_stdio("changing@list", "flood:list@list")) as scene:
         assert "bad__echo" in await scene.names()
         await until(lambda: len(pauses) >= 5 and len(scene.heard) >= 3)

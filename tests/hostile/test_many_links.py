@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from server.settings import UpstreamSettings
-from server.upstreams.catalog import resources as catalog
-from server.upstreams.catalog.resources import (
+from server.upstreams.connections.connection import Upstream
+from server.upstreams.relay import published_resources as catalog
+from server.upstreams.relay.published_resources import (
     MOST_SOUGHT,
     MOST_TEMPLATES,
     ResourceRoutes,
     with_links,
 )
-from server.upstreams.connection import Upstream
-from server.upstreams.session.listing import RESOURCES, TEMPLATES
+from server.upstreams.session.list_reader import RESOURCES, TEMPLATES
 
 pytestmark = pytest.mark.requirement("relay.links.many")
 

@@ -11,7 +11,7 @@ from pydantic import AnyUrl, FileUrl
 
 from tests.hostile.every_tool import call
 from tools.contract.display import visible
-from tools.contract.file_names_in_text import meant_path, one_line, sendable_name, shown_name, shown_whole_path
+from tools.text.file_names import meant_path, one_line, sendable_name, shown_name, shown_whole_path
 
 pytestmark = pytest.mark.anyio
 

@@ -13,13 +13,13 @@ import pytest
 from mcp.client import Client
 from mcp.shared.exceptions import MCPError
 
-from server.file_uris import FILE_TEMPLATE
+from server.protocol.file_uris import FILE_TEMPLATE
 from tests.harness import HANDSHAKE, in_memory, write_config
 from tests.hostile.every_tool import MARKER, answers, call, changers_of, is_refused, readers_of
 from tests.variants import one_in
-from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.limits import AbortSignal, Deadline
-from tools.files.find.walk import Everything, Filters, Walk
+from tools.contract.tool_errors import ToolError, ToolErrorType
+from tools.files.find.folder_walk import Everything, Filters, Walk
 from tools.files.gitignore_matcher import COST_OF_RULE, MAX_COST
 from tools.files.ignore_files import (
     AGENT_IGNORE_FILES,

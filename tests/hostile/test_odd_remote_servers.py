@@ -18,8 +18,8 @@ from typing import Any
 import anyio
 import pytest
 
-from server.outbound import proxy_of
-from server.upstreams.wire.events import Event, events_in
+from server.network.outbound import proxy_of
+from server.upstreams.wire.sse_reader import Event, events_in
 from tests.background_servers import background_server
 from tests.fork_server import forked
 from tests.harness import server_arguments, write_config
@@ -229,7 +229,7 @@ async def test_a_stream_that_ends_at_once_is_opened_less_and_less_often(
 
     async def recorded(seconds: float) -> None:
         caller = inspect.stack(0)[1].frame
-        if caller.f_globals["__name__"] != "server.upstreams.wire.http":
+        if caller.f_globals["__name__"] != "server.upstreams.wire.http_upstream":
             return await sleep(seconds)
         pauses.append(seconds)
         if len(pauses) < 9:
@@ -381,7 +381,7 @@ async def test_a_connection_that_fails_is_told_with_its_cause(
             context.load_verify_locations(cadata=each.pem)
         return context
 
-    monkeypatch.setattr("server.outbound._tls_context", trust)
+    monkeypatch.setattr("server.network.outbound._tls_context", trust)
     with (
         odd_server() as plain,
         odd_server(good.server) as unknown,

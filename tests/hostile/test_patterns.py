@@ -15,15 +15,15 @@ from mcp.client import Client
 from mcp.shared.exceptions import MCPError
 from pydantic import Field
 
-from server.requests.completion import MAX_TYPED_CHARS, complete_template
-from server.requests.prompts import MAX_LINE_CHARS
+from server.requests.at_prompt import MAX_LINE_CHARS
+from server.requests.completion_requests import MAX_TYPED_CHARS, complete_template
 from tools.builtin.path_parameters import shown
 from tools.contract.confirmation import Question
-from tools.contract.errors import InvalidToolParamsError
-from tools.contract.parameters import MAX_ITEMS, MAX_JSON_CHARS, MAX_UNKNOWN, ToolParams, bind, full_schema, rename
-from tools.contract.results import FunctionCall, ToolResult
+from tools.contract.tool_errors import InvalidToolParamsError
+from tools.contract.tool_parameters import MAX_ITEMS, MAX_JSON_CHARS, MAX_UNKNOWN, ToolParams, bind, full_schema, rename
+from tools.contract.tool_results import FunctionCall, ToolResult
 from tools.files import gitignore_matcher
-from tools.files.find.patterns import PatternRefusedError, compile_patterns, expand_braces
+from tools.files.find.glob_patterns import PatternRefusedError, compile_patterns, expand_braces
 from tools.files.gitignore_matcher import bytes_text, read_rules
 from tools.files.workspace import Workspace
 

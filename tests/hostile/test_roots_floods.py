@@ -11,7 +11,7 @@ import pytest
 from mcp.client import Client
 from pydantic import FileUrl
 
-from server import workspaces
+from server.clients import client_workspaces
 from tests.harness import HANDSHAKE, connected, write_config
 from tests.hostile.every_tool import CEILING, call
 from tests.interaction.relay.clients import listing
@@ -104,7 +104,7 @@ async def test_while_roots_change_all_the_time_calls_act_in_those_of_the_moment(
 async def test_an_answer_to_a_question_from_before_the_last_change_is_not_kept(
     moving: Moving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workspaces, "ROOTS_WAIT_SECONDS", float(CEILING))
+    monkeypatch.setattr(client_workspaces, "ROOTS_WAIT_SECONDS", float(CEILING))
     first, may_answer = anyio.Event(), anyio.Event()
 
     async def slowly(_context: Any) -> types.ListRootsResult:
@@ -126,8 +126,8 @@ async def test_an_answer_to_a_question_from_before_the_last_change_is_not_kept(
 
 
 async def test_one_is_at_work_and_one_after_it_with_the_last_word() -> None:
-    state, taken, at_work, go_on = workspaces.RootsState(), list[Any](), anyio.Event(), anyio.Event()
-    follow_roots: Any = workspaces.follow_roots  # a notification is whatever it is given
+    state, taken, at_work, go_on = client_workspaces.RootsState(), list[Any](), anyio.Event(), anyio.Event()
+    follow_roots: Any = client_workspaces.follow_roots  # a notification is whatever it is given
 
     async def take(ctx: Any) -> None:
         taken.append(ctx)

@@ -28,8 +28,8 @@ from tests.hostile.sandboxed import PROGRAM, WORKING
 from tests.hostile.watched_server import facts_of, text_of
 from tests.processes import PRIVATE_FOLDERS, Passing
 from tests.variants import one_in
-from tools.contract.errors import ToolError
-from tools.shell.process import ProcessSpec
+from tools.contract.tool_errors import ToolError
+from tools.shell.process_spec import ProcessSpec
 from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxMode
 from tools.shell.sandbox.visible_file_system import Site
 

@@ -26,10 +26,10 @@ from tests.harness import HANDSHAKE, server_arguments, speaking
 from tests.hostile.sandboxed import Ran, run, sandbox_for
 from tests.hostile.secret_files import MIXED, PURE, odd_forms
 from tests.tables import each_of
-from tools.shell.process import command_environment
+from tools.shell.process_spec import command_environment
 from tools.shell.sandbox.auto_run_guard import READ_BYTES
 from tools.shell.sandbox.bubblewrap import BubblewrapConfinement
-from tools.shell.sandbox.hidden_secrets import COPIES, SEARCHED_FILE_BYTES, secret_places
+from tools.shell.sandbox.credential_masks import COPIES, SEARCHED_FILE_BYTES, secret_places
 from tools.shell.sandbox.secret_removal import included_settings, keeps_secret, without_secrets
 from tools.shell.sandbox.visible_file_system import Site
 

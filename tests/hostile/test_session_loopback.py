@@ -16,7 +16,7 @@ from tests.processes import run
 from tests.waiting import wait_until
 from tools.shell.brokered_starter import BrokeredStarter
 from tools.shell.loopback import SessionLoopbacks
-from tools.shell.process import ExitStatus, Process, ProcessSpec, StartFailedError
+from tools.shell.process_spec import ExitStatus, Process, ProcessSpec, StartFailedError
 
 if sys.platform != "linux":
     pytest.skip("not run: namespaces are Linux only", allow_module_level=True)

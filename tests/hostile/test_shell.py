@@ -12,8 +12,8 @@ import pytest
 
 from tests.unit.execution.shell import CEILING, Shell, output_of, shell_in, text_of
 from tests.variants import one_in
-from tools.contract.errors import ToolError, ToolErrorType
-from tools.shell.output import OUTPUT_CHARS
+from tools.contract.tool_errors import ToolError, ToolErrorType
+from tools.shell.program_output import OUTPUT_CHARS
 
 pytestmark = pytest.mark.anyio
 

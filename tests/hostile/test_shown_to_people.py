@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.upstreams.session.questions import labelled
+from server.upstreams.session.upstream_questions import labelled
 from tests.examples import examples
 from tests.tables import each_of
 from tools.contract.confirmation import (
@@ -24,7 +24,7 @@ from tools.contract.confirmation import (
     Question,
 )
 from tools.contract.display import cut_at_line, display_block, render_question, true_hosts, visible
-from tools.contract.results import FileDiff
+from tools.contract.tool_results import FileDiff
 from tools.files.change.diff import unified_diff
 
 LONG = 40_000

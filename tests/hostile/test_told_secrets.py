@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from mcp import StdioServerParameters
 from mcp.client.stdio import stdio_client
 
-from server.audit_log import record_of
+from server.administration.audit_log import record_of
 from tests.examples import examples
 from tests.fork_server import forked
 from tests.harness import PEERS, server_arguments, write_config
@@ -23,8 +23,8 @@ from tests.interaction.relay.clients import Json, client_on
 from tests.linear_time import SIZES, Made, assert_redacted_in_linear_time
 from tests.tables import all_cases, each_of
 from tools.call.audit_entries import AuditEntry, without_secrets
-from tools.contract.secrets import HIDDEN, redact
 from tools.permissions.verdict import Permission, Verdict
+from tools.text.secrets import HIDDEN, redact
 
 MARK = "7Hq-gl0w"
 """No form tells that this is a secret."""

@@ -14,7 +14,7 @@ from mcp.client import Client
 from tests.harness import HANDSHAKE, MODERN, in_memory
 from tests.hostile.every_tool import call, state_of
 from tools.builtin.all_tools import builtin_tools
-from tools.contract.file_names_in_text import UNSEEN
+from tools.text.file_names import UNSEEN
 
 pytestmark = pytest.mark.anyio
 

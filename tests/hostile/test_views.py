@@ -19,8 +19,8 @@ import pytest
 from tests.fork_server import forked
 from tests.hostile.sandboxed import NOBODY, PROGRAM, READING, WORKING, Ran, run, sandbox_for
 from tools.contract.command_views import CommandView, FileRestrictions, Network
-from tools.contract.errors import ToolError, ToolErrorType
-from tools.shell.process import SandboxChanges, command_environment
+from tools.contract.tool_errors import ToolError, ToolErrorType
+from tools.shell.process_spec import SandboxChanges, command_environment
 from tools.shell.sandbox.landlock import why_not_here
 from tools.shell.sandbox.reading_view import closed_in_etc, reading_view_paths
 from tools.shell.sandbox.visible_file_system import Site

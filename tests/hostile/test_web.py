@@ -17,13 +17,13 @@ import pytest
 from tests.peers.web_server import Answer, NameServer, answer, drip, redirect, web_server
 from tests.unit.web.fetching import Fetching, content_of, opener_for, rules_for
 from tests.variants import one_in
-from tools.call.context import ToolContext
-from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
+from tools.call.tool_context import ToolContext
 from tools.contract.limits import AbortSignal
+from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.web.address_guard import WebRules
 from tools.web.http_exchange import Cut
-from tools.web.opener import UrlOpener, WebRequest, WebResponse
-from tools.web.page import PageText, Unconverted, decode, page_text
+from tools.web.page_text import PageText, Unconverted, decode, page_text
+from tools.web.url_opener import UrlOpener, WebRequest, WebResponse
 
 pytestmark = pytest.mark.anyio
 

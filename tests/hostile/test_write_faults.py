@@ -23,10 +23,10 @@ from tools.builtin.read_file import ReadFileTool
 from tools.builtin.read_many_files import ReadManyFilesTool
 from tools.builtin.write_file import WriteFileTool
 from tools.call.base_tool import BaseTool
-from tools.call.context import ToolContext
-from tools.contract.errors import ToolError, ToolErrorType
+from tools.call.tool_context import ToolContext
+from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.files.change.writer import REAL_DISK, Disk, replace_file
-from tools.files.opener import Folder, identity_of
+from tools.files.path_opener import Folder, identity_of
 from tools.files.workspace import Workspace
 
 WRITERS = 240

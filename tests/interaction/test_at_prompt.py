@@ -15,8 +15,8 @@ from mcp.shared.exceptions import MCPError
 from pydantic import FileUrl
 
 from server.consent.confirmers import Confirmers
-from server.protocol.requests import RequestTable
-from server.requests.files import FileRequests, MemoryResources
+from server.protocol.request_table import RequestTable
+from server.requests.workspace_resources import FileRequests, MemoryResources
 from server.store.replica import lone_replica
 from tests.harness import HANDSHAKE, HANDSHAKES, MODERN, REVISIONS, in_memory, write_config
 from tests.image_files import png
@@ -24,11 +24,11 @@ from tests.in_process import in_process
 from tests.interaction.test_lifecycle import INITIALIZED, running
 from tests.interaction.test_revisions import initialize
 from tools.builtin.all_tools import builtin_tools
-from tools.call.context import ToolContext
-from tools.call.flow import Flow
-from tools.call.registry import ToolRegistry
+from tools.call.tool_context import ToolContext
+from tools.call.tool_registry import ToolRegistry
+from tools.call.tool_runner import Flow
 from tools.memory.memory_files import MemoryFiles
-from tools.permissions.policy import Permission, PermissionPolicy, Verdict
+from tools.permissions.permission_policy import Permission, PermissionPolicy, Verdict
 from tools.planning.todo_lists import TodoLists
 
 pytestmark = pytest.mark.anyio

@@ -17,13 +17,13 @@ from mcp.client import Client
 
 from server.app import App
 from server.settings import load_settings
-from server.upstreams.catalog.tools import DiscoveredMCPTool
+from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
 from tests.harness import HANDSHAKE, own_state, stdio_upstream, write_config
 from tests.in_process import in_process
 from tests.waiting import CEILING
 from tools.builtin.all_tools import builtin_tools
 from tools.builtin.discovered_tools import DiscoveredTool
-from tools.contract.results import FunctionDeclaration
+from tools.contract.tool_results import FunctionDeclaration
 
 pytestmark = pytest.mark.anyio
 

@@ -12,8 +12,8 @@ import pytest
 from mcp.client import Client
 
 from server.consent.confirmers import QUESTION_KEY
-from server.sealed_states import SealedStates
 from server.store.replica import lone_replica
+from server.store.sealed_states import SealedStates
 from tests.harness import HANDSHAKE, MODERN, connected, write_config
 
 pytestmark = pytest.mark.anyio

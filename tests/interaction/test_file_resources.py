@@ -13,11 +13,18 @@ from mcp.client import Client
 from mcp.shared.exceptions import MCPError
 from mcp.shared.uri_template import UriTemplate
 
-from server.file_uris import FILE_TEMPLATE, MAX_URI_CHARS, UriRefusedError, path_of_uri, template_value, typed_path
-from server.requests.files import RESOURCE_NOT_FOUND
+from server.protocol.file_uris import (
+    FILE_TEMPLATE,
+    MAX_URI_CHARS,
+    UriRefusedError,
+    path_of_uri,
+    template_value,
+    typed_path,
+)
+from server.requests.workspace_resources import RESOURCE_NOT_FOUND
 from tests.harness import HANDSHAKE, HANDSHAKES, MODERN, REVISIONS, in_memory, write_config
 from tools.builtin.file_requests import MAX_BLOB_BYTES
-from tools.files.read.media import MAX_INLINE_BYTES
+from tools.files.read.media_files import MAX_INLINE_BYTES
 
 pytestmark = pytest.mark.anyio
 

@@ -17,12 +17,12 @@ import mcp_types as types
 import pytest
 from mcp.client import Client
 
-from server.settings.trust import trust_folder
+from server.settings.workspace_trust import trust_folder
 from tests.conformance.fetch import LANGUAGE_SERVERS
 from tests.harness import HANDSHAKE, MODERN, PEERS, in_memory, server_arguments, write_config
 from tests.processes import carrying, until_none_carries
-from tools.lsp.servers import programs_in
-from tools.lsp.wire import Connection, EndedError
+from tools.lsp.language_server_wire import Connection, EndedError
+from tools.lsp.language_servers import programs_in
 
 pytestmark = pytest.mark.anyio
 
@@ -188,8 +188,8 @@ async def test_places_that_make_no_sense_do_no_harm(root: Path) -> None:
 async def test_a_server_that_misbehaves_costs_a_sentence(
     root: Path, behaviour: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tools.lsp.session.START_SECONDS", 0.5 if behaviour == "hangs" else 60.0)
-    monkeypatch.setattr("tools.lsp.session.ANSWER_SECONDS", 0.5 if behaviour == "silent" else 60.0)
+    monkeypatch.setattr("tools.lsp.language_server_session.START_SECONDS", 0.5 if behaviour == "hangs" else 60.0)
+    monkeypatch.setattr("tools.lsp.language_server_session.ANSWER_SECONDS", 0.5 if behaviour == "silent" else 60.0)
     mark, config = uuid4().hex, settings(behaviour)
     config["lsp"]["servers"]["fake"]["env"] = {"MARK": mark}
     async with client_of(root, config) as client:
@@ -207,7 +207,7 @@ async def test_a_server_that_misbehaves_costs_a_sentence(
 
 @pytest.mark.requirement("lsp.hostile")
 async def test_calls_that_wait_for_one_start_share_its_failure(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tools.lsp.session.START_SECONDS", 2.0)
+    monkeypatch.setattr("tools.lsp.language_server_session.START_SECONDS", 2.0)
     said: list[str] = []
     async with client_of(root, settings("hangs")) as client:
 

@@ -15,8 +15,8 @@ import pytest
 from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters
 
-from server.settings.files import LOCK_NAME
-from server.upstreams.lock_file import lock_text
+from server.settings.settings_files import LOCK_NAME
+from server.upstreams.catalog.lock_file import lock_text
 from tests.fork_server import forked
 from tests.harness import HANDSHAKE, LAUNCHER
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from server.protocol_mapping import result_to_wire
+from server.requests.protocol_mapping import result_to_wire
 from tests.harness import HANDSHAKES
 from tests.interaction.test_lifecycle import INITIALIZED, call, running
-from tools.contract.results import FileDataPart, InlineDataPart, ToolResult
+from tools.contract.tool_results import FileDataPart, InlineDataPart, ToolResult
 
 
 def initialize(revision: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import pytest
 from mcp.client import Client
 
 from server.app import App
-from server.console import trust
+from server.console import trust_command
 from server.settings import load_settings
 from tests.harness import HANDSHAKE, HANDSHAKES, MODERN, own_state, speaking
 from tests.in_process import in_process
@@ -92,7 +92,7 @@ async def test_a_person_trusts_the_skills_of_a_workspace(
         assert await told(client) is None
         refused = await client.call_tool("skill", {"skill": "knit"})
         assert "coretools-mcp trust" in text_of(refused)
-        assert trust.add(str(root), {"HOME": str(home), **own_state()}, is_sure=True) == 0
+        assert trust_command.add(str(root), {"HOME": str(home), **own_state()}, is_sure=True) == 0
         assert "skill knit: How to knit cloth." in capsys.readouterr().out
         assert "- knit:" in str(await told(client))
         assert "Text of knit." in text_of(await client.call_tool("skill", {"skill": "knit"}))

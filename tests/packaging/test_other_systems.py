@@ -58,4 +58,4 @@ def test_every_module_can_be_imported_without_the_posix_modules() -> None:
     )
     assert done.returncode == 0, done.stderr
     imported = set(done.stdout.split())
-    assert {"server.cli", "server.app", "tools.call.flow", "tools.files.workspace"} <= imported
+    assert {"server.cli", "server.app", "tools.call.tool_runner", "tools.files.workspace"} <= imported

@@ -14,7 +14,7 @@ from typing import NoReturn
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tools.files.change.writer import Disk, rename_in, replace_file
-from tools.files.opener import Folder, identity_of
+from tools.files.path_opener import Folder, identity_of
 from tools.files.workspace import Workspace
 
 PIECE = 4096

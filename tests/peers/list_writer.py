@@ -6,7 +6,7 @@ import sys
 
 import anyio
 
-from server.upstreams.stored_lists import StoredLists
+from server.upstreams.catalog.stored_lists import StoredLists
 
 WRITES = 60
 

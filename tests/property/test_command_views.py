@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.unit.permissions.commands import judge
 from tools.contract.command_views import CommandSite, Engine, Network, ViewKind
-from tools.contract.errors import ToolError
 from tools.contract.limits import ApprovalMode
+from tools.contract.tool_errors import ToolError
 from tools.permissions.verdict import Verdict
 
 _SOME_NAMES = (

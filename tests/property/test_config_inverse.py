@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.console.config_edits import EditOptions, add, change_server
-from server.settings.files import parse
+from server.console.config_changes import EditOptions, add, change_server
+from server.settings.settings_files import parse
 from tests.examples import examples
 
 NAMES = st.sampled_from(["docs", "my files", "a.b", "ключ"])

@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tools.builtin.all_tools import builtin_tools
-from tools.call.context import ClientState, ToolContext
-from tools.contract.errors import ToolError
+from tools.call.tool_context import ClientState, ToolContext
 from tools.contract.limits import Limits
+from tools.contract.tool_errors import ToolError
 from tools.files.workspace import Workspace, contains
 
 MARKER = "OUTSIDE-7c1f"

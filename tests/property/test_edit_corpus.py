@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tools.builtin.edit import EditTool
-from tools.call.context import ToolContext
-from tools.contract.errors import ToolError, ToolErrorType
-from tools.contract.results import ToolResult
+from tools.call.tool_context import ToolContext
+from tools.contract.tool_errors import ToolError, ToolErrorType
+from tools.contract.tool_results import ToolResult
 
 pytestmark = pytest.mark.anyio
 

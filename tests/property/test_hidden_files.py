@@ -15,7 +15,7 @@ from tools.contract.command_views import ViewKind
 from tools.files.ignore_files import agent_ignore_file
 from tools.files.workspace import Workspace, is_inside
 from tools.permissions.hidden_files import HiddenFile, HiddenFileLookout, restrictions
-from tools.permissions.rules import Rule, Rules, parse_rule
+from tools.permissions.permission_rules import Rule, Rules, parse_rule
 from tools.permissions.verdict import Verdict
 
 NAMES = ["a", "b", "ab", "x.key", ".env", "conf", "B", "*", "a b", "\u00e9", "!y", "#z"]

@@ -169,7 +169,7 @@ def test_agent_ignore_files_at_every_level_mean_what_the_same_gitignore_files_me
 @given(tree=TREES, top=RULE_FILES)
 def test_a_walk_gives_exactly_the_files_that_git_does_not_ignore(tree: Tree, top: str) -> None:
     from tools.contract.limits import AbortSignal, Deadline
-    from tools.files.find.walk import Everything, Filters, Walk
+    from tools.files.find.folder_walk import Everything, Filters, Walk
 
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder).resolve()

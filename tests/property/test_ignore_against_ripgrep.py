@@ -20,7 +20,7 @@ from tests.examples import examples
 from tests.harness import ROOT
 from tests.property.ripgrep import listed
 from tools.contract.limits import AbortSignal, Deadline
-from tools.files.find.walk import Everything, Filters, Walk
+from tools.files.find.folder_walk import Everything, Filters, Walk
 from tools.files.workspace import Workspace
 
 NAMES = ["a", "b", "ab", "foo", "foo.txt", "b.log", "dist", ".hidden", "x y", "B"]

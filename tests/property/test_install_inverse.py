@@ -11,17 +11,17 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from server.console.client_configs import ClientConfig, client_configs
-from server.console.client_files import (
+from server.console.client_config_file import (
     Target,
     install_change,
     uninstall_change,
     write_install,
     write_uninstall,
 )
-from server.console.file_replacement import read_file
-from server.console.install import InstallOptions, entry_for
-from server.settings.document_edits import with_member, with_table, without_member, without_table
+from server.console.install_commands import InstallOptions, entry_for
+from server.console.known_clients import ClientConfig, client_configs
+from server.console.user_files import read_file
+from server.settings.document_editor import with_member, with_table, without_member, without_table
 from tests.examples import examples
 from tests.variants import one_in
 

@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from server.settings import UpstreamSettings
-from server.upstreams.lock_file import differences, server_entry
+from server.upstreams.catalog.lock_file import differences, server_entry
 from tests.examples import examples
 
 TEXTS = st.text(max_size=20)

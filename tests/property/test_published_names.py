@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.upstreams.catalog.names import NameList, NameMap, Origin, name_map
+from server.upstreams.catalog.published_names import NameList, NameMap, Origin, name_map
 from tests.examples import examples
 
 ALLOWED = re.compile(r"[A-Za-z0-9_-]+")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from server.audit_log import AuditLog
+from server.administration.audit_log import AuditLog
 from tests.processes import in_another_process
 from tools.call.audit_entries import AuditEntry
 from tools.call.consent import LastingAnswer, Scope

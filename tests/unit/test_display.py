@@ -15,7 +15,7 @@ from tools.contract.display import (
     render_question,
     visible,
 )
-from tools.contract.results import FileDiff
+from tools.contract.tool_results import FileDiff
 
 
 @pytest.mark.requirement("display.visible")

@@ -11,17 +11,17 @@ import pytest
 
 from server.app import App
 from server.settings import load_settings
-from server.upstreams.catalog.tools import DiscoveredMCPTool
+from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
 from tools.builtin.all_tools import builtin_tools
 from tools.builtin.discovered_tools import DiscoveredTool
 from tools.call.base_tool import BaseTool, BuiltinTool
-from tools.call.flow import package
-from tools.call.registry import ToolRegistry
-from tools.contract.results import FileDataPart, FileDiff, InlineDataPart, PartListUnion, TextPart, ToolResult
+from tools.call.tool_registry import ToolRegistry
+from tools.call.tool_runner import package
+from tools.contract.tool_results import FileDataPart, FileDiff, InlineDataPart, PartListUnion, TextPart, ToolResult
 from tools.planning.agent_command import AgentCommand
 from tools.shell.brokered_starter import BrokeredStarter
+from tools.shell.command_runner import ProgramRunner
 from tools.shell.private_folders import PrivateFolders
-from tools.shell.runner import ProgramRunner
 
 PROJECT = Path(__file__).resolve().parents[2]
 

@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from server.protocol.requests import RequestTable
+from server.protocol.request_table import RequestTable
 from server.transports.event_stream import KEPT_BYTES, ClientWatch, EventStream, RequestStream, send_events
 from server.transports.streamable_http import KEPT_BYTES as SESSION_BYTES
 from server.transports.streamable_http import MOST_KEPT, Session

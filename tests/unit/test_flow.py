@@ -13,9 +13,9 @@ from tests.people import Keeper, Person
 from tools.call.audit_entries import AuditEntry
 from tools.call.base_tool import BaseTool, Behaviour
 from tools.call.consent import RuleKeeper, Scope
-from tools.call.context import ClientState, ToolContext
-from tools.call.flow import Flow, package
-from tools.call.registry import ToolRegistry
+from tools.call.tool_context import ClientState, ToolContext
+from tools.call.tool_registry import ToolRegistry
+from tools.call.tool_runner import Flow, package
 from tools.contract.confirmation import (
     Answer,
     ApprovalConfirmation,
@@ -28,13 +28,13 @@ from tools.contract.confirmation import (
     Unavailable,
 )
 from tools.contract.display import render_question
-from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType, ToolNotRegisteredError
 from tools.contract.limits import ApprovalMode
 from tools.contract.permission_subjects import HostSubject, Kind, Subject
-from tools.contract.results import FunctionCall, InlineDataPart, TextPart, ToolResult
-from tools.permissions.policy import PermissionPolicy
-from tools.permissions.rights import Rights
-from tools.permissions.rules import read_rules
+from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType, ToolNotRegisteredError
+from tools.contract.tool_results import FunctionCall, InlineDataPart, TextPart, ToolResult
+from tools.permissions.client_rights import Rights
+from tools.permissions.permission_policy import PermissionPolicy
+from tools.permissions.permission_rules import read_rules
 from tools.permissions.verdict import Permission, Verdict
 
 pytestmark = pytest.mark.anyio

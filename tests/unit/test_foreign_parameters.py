@@ -9,9 +9,9 @@ import pytest
 from tests.tables import each_of
 from tools.builtin.all_tools import builtin_tools
 from tools.call.base_tool import BuiltinTool
-from tools.contract.errors import InvalidToolParamsError
+from tools.contract.tool_errors import InvalidToolParamsError
 from tools.planning.agent_command import AgentCommand
-from tools.shell.runner import ProgramRunner
+from tools.shell.command_runner import ProgramRunner
 
 
 def no_runner() -> ProgramRunner:

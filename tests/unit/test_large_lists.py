@@ -13,12 +13,12 @@ import pytest
 
 from server.settings import UpstreamSettings
 from server.upstreams.catalog.tool_catalog import ToolCatalog
-from server.upstreams.session.listing import TOOLS, Kind, Offer, read_lists
-from server.upstreams.session.session import UpstreamSession
-from server.upstreams.session.visible_texts import tool_with_visible_texts
+from server.upstreams.session.list_reader import TOOLS, Kind, Offer, read_lists
+from server.upstreams.session.text_sanitizer import tool_with_visible_texts
+from server.upstreams.session.upstream_session import UpstreamSession
 from tests.interaction.relay.clients import listing, proxied
 from tests.unit.test_tool_catalog import unreachable
-from tools.call.registry import ToolRegistry
+from tools.call.tool_registry import ToolRegistry
 
 pytestmark = pytest.mark.anyio
 

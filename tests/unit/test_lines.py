@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from server.protocol.json_rpc import Notification, Request
 from server.transports.dispatcher import Dispatcher
-from server.transports.lines import (
+from server.transports.json_lines import (
     LARGE_LINE,
     LARGE_PIECE,
     Backpressure,

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from server.settings import UpstreamSettings
-from server.settings.files import LOCK_NAME
 from server.settings.load import MOST_LOCK_BYTES
-from server.upstreams.lock_file import (
+from server.settings.settings_files import LOCK_NAME
+from server.upstreams.catalog.lock_file import (
     differences,
     executable_hash,
     lock_text,
@@ -20,8 +20,8 @@ from server.upstreams.lock_file import (
     tool_entry,
     write_approved,
 )
-from server.upstreams.lock_file import tool_differences as compared
-from tools.contract.errors import ToolError
+from server.upstreams.catalog.lock_file import tool_differences as compared
+from tools.contract.tool_errors import ToolError
 
 TOOL: dict[str, Any] = {"name": "t", "description": "d", "inputSchema": {"type": "object"}}
 

@@ -11,7 +11,9 @@ from tests.harness import LAUNCHER
 
 
 def logged(*lines: str) -> str:
-    script = "\n".join(["import logging", "from server.log import flush_log, start_log", *lines, "flush_log()"])
+    script = "\n".join(
+        ["import logging", "from server.administration.log import flush_log, start_log", *lines, "flush_log()"]
+    )
     command = [sys.executable, "-W", "error", "-c", script]
     done = subprocess.run(command, cwd=LAUNCHER.parent, capture_output=True, text=True, timeout=60, check=True)
     return done.stderr
@@ -55,8 +57,8 @@ def test_a_traceback_keeps_its_lines_and_nothing_else_that_a_terminal_would_act_
 @pytest.mark.requirement("cli.logs")
 def test_what_is_about_a_server_is_remembered_as_such_whatever_its_text() -> None:
     stderr = logged(
-        "from server.log_history import HISTORY",
-        "from server.upstreams.catalog.tools import ToolHistory",
+        "from server.administration.log_history import HISTORY",
+        "from server.upstreams.catalog.upstream_tool import ToolHistory",
         "start_log('info')",
         "tools = ToolHistory()",
         "tools.note('up', {'tool': 'as it was'})",

@@ -11,7 +11,7 @@ from tests.harness import LAUNCHER
 
 REACHING = """
 import anyio
-from server.log import flush_log, start_log
+from server.administration.log import flush_log, start_log
 start_log("debug")
 from server.settings.models import UpstreamSettings
 from mcp.client import Client
@@ -46,7 +46,7 @@ def test_an_upstream_that_is_not_there_leaves_no_address_in_the_log() -> None:
 @pytest.mark.parametrize("logger", ["mcp.client.streamable_http", "mcp.client.sse", "mcp.client.auth.oauth2"])
 def test_not_even_errors_of_what_connects_are_written(logger: str) -> None:
     script = (
-        "import logging\nfrom server.log import flush_log, start_log\nstart_log('debug')\n"
+        "import logging\nfrom server.administration.log import flush_log, start_log\nstart_log('debug')\n"
         f"logging.getLogger('{logger}').error('401 for http://x.example/?token=hunter2')\n"
         "logging.getLogger('server').debug('still here')\nflush_log()"
     )

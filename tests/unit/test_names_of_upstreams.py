@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from server.upstreams.catalog.names import Change, NameList, NameMap, Origin, is_included, name_map, rule_name
+from server.upstreams.catalog.published_names import Change, NameList, NameMap, Origin, is_included, name_map, rule_name
 from tests.tables import each_of
 
 LONG = "create_pull_request_review_comment_of_a_thread"

@@ -13,25 +13,25 @@ import anyio
 import pytest
 from anyio.abc import TaskGroup
 
-from server.client_request import Exchange
-from server.protocol.requests import Outbound
+from server.clients.client_request import Exchange
+from server.protocol.request_table import Outbound
 from server.settings import UpstreamSettings
 from server.settings.models import OAuthSettings
 from server.store.replica import lone_replica
-from server.upstreams.connection import LoginNeededError
+from server.upstreams.connections.connection import LoginNeededError
+from server.upstreams.connections.pool import LoginOptions, UpstreamPool
 from server.upstreams.login.connect_pages import ConnectPages
-from server.upstreams.login.login import Login, LoginAttempt
-from server.upstreams.login.login_store import FileLogins
-from server.upstreams.login.token_store import TokenStore
-from server.upstreams.login_questions import LoginQuestions
-from server.upstreams.pool import LoginOptions, UpstreamPool
-from server.upstreams.wire.peer import LoginError
+from server.upstreams.login.login_storage import FileLogins
+from server.upstreams.login.token_files import TokenStore
+from server.upstreams.login.upstream_login import Login, LoginAttempt
+from server.upstreams.relay.login_questions import LoginQuestions
+from server.upstreams.wire.json_rpc_channel import LoginError
 from tests.pools import refusing
 from tests.scripted_issuer import METADATA, ScriptedIssuer, scripted_issuer
 from tests.unit.test_token_store import LOGIN
 from tests.waiting import CEILING, until
-from tools.call.registry import ToolRegistry
-from tools.contract.errors import ExhaustedError
+from tools.call.tool_registry import ToolRegistry
+from tools.contract.tool_errors import ExhaustedError
 
 pytestmark = pytest.mark.anyio
 

@@ -8,8 +8,8 @@ import pytest
 from pydantic import Field
 
 from tests.tables import each_of
-from tools.contract.errors import InvalidToolParamsError
-from tools.contract.parameters import UNPUBLISHED, ToolParams, bind, full_schema, published_schema, rename
+from tools.contract.tool_errors import InvalidToolParamsError
+from tools.contract.tool_parameters import UNPUBLISHED, ToolParams, bind, full_schema, published_schema, rename
 
 
 class Options(ToolParams):

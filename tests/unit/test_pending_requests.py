@@ -13,10 +13,10 @@ import pytest
 
 from server.protocol.json_rpc import Response
 from server.transports.dispatcher import Dispatcher
-from server.transports.lines import OUTGOING_BYTES, Backpressure, OutgoingLines
-from server.upstreams.session.questions import QuestionWaits
-from server.upstreams.wire import peer as peers
-from server.upstreams.wire.peer import (
+from server.transports.json_lines import OUTGOING_BYTES, Backpressure, OutgoingLines
+from server.upstreams.session.upstream_questions import QuestionWaits
+from server.upstreams.wire import json_rpc_channel as peers
+from server.upstreams.wire.json_rpc_channel import (
     MOST_EVENT_BYTES,
     MOST_EVENTS,
     Answer,
@@ -32,7 +32,7 @@ from server.upstreams.wire.peer import (
 if sys.platform == "win32":
     pytest.skip("not run: the SDK's transport serves on Windows", allow_module_level=True)
 
-from server.upstreams.wire.stdio import StdinWriter
+from server.upstreams.wire.stdio_upstream import StdinWriter
 
 pytestmark = pytest.mark.anyio
 

@@ -11,11 +11,11 @@ import pytest
 from mcp_types.methods import CLIENT_REQUESTS, validate_client_request
 
 from server import VERSION
-from server.protocol import errors, revisions
-from server.protocol.errors import MCPError
+from server.protocol import protocol_errors, revisions
 from server.protocol.headers import decode_header, encode_header
-from server.protocol.parameters import capabilities_of, check_params
-from server.protocol.requests import NO_WAY, Connection
+from server.protocol.protocol_errors import MCPError
+from server.protocol.request_parameters import capabilities_of, check_params
+from server.protocol.request_table import NO_WAY, Connection
 from tests.tables import each_of
 
 ABOUT = {"name": "t", "version": "1"}
@@ -99,9 +99,9 @@ def test_revisions_and_keys_are_those_of_the_sdk(name: str) -> None:
 
 
 @pytest.mark.requirement("protocol.parameters")
-@each_of("name", [name for name in vars(errors) if name.isupper()])
+@each_of("name", [name for name in vars(protocol_errors) if name.isupper()])
 def test_codes_are_those_of_the_sdk(name: str) -> None:
-    assert getattr(errors, name) == getattr(mcp_types, name)
+    assert getattr(protocol_errors, name) == getattr(mcp_types, name)
 
 
 @pytest.mark.requirement("protocol.parameters")

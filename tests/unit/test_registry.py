@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from server.upstreams.catalog.tools import DiscoveredMCPTool
+from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
 from tools.builtin.all_tools import builtin_tools
-from tools.call.context import ToolContext
-from tools.call.registry import ToolRegistry
-from tools.contract.errors import ToolNotRegisteredError
-from tools.contract.results import ToolResult
+from tools.call.tool_context import ToolContext
+from tools.call.tool_registry import ToolRegistry
+from tools.contract.tool_errors import ToolNotRegisteredError
+from tools.contract.tool_results import ToolResult
 
 
 async def unreachable(_definition: object, _arguments: object, _context: ToolContext) -> ToolResult:

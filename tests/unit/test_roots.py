@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from server.clients.client_workspaces import ClientRoots, WorkspacePolicy
 from server.settings.models import WorkspaceSettings
-from server.workspaces import ClientRoots, WorkspacePolicy
-from tools.contract.errors import ToolError, ToolErrorType
+from tools.contract.tool_errors import ToolError, ToolErrorType
 
 
 def policy(*roots: Path, intersect: bool = False) -> WorkspacePolicy:

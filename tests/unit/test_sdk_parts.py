@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
-INNER_PARTS = {"server/upstreams/wire/http.py": {"mcp.shared._httpx_utils"}}
+INNER_PARTS = {"server/upstreams/wire/http_upstream.py": {"mcp.shared._httpx_utils"}}
 """Which module uses which inner module of the SDK, and which attributes that it keeps to itself."""
 
 INNER_MODULES = ("mcp.server.connection", "mcp.server.runner", "mcp.shared.jsonrpc_dispatcher")

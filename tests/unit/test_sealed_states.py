@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from server.sealed_states import SealedStates
 from server.settings import SettingsError
 from server.settings.models import StateKey, StoreSettings
-from server.store.contract import Store, StoreUnavailableError
-from server.store.memory import MemoryStore
+from server.store.memory_store import MemoryStore
 from server.store.replica import Replica, lone_replica, read_replica
-from server.store.sqlite import SqliteStore
-from server.store.valkey import ValkeyStore
+from server.store.sealed_states import SealedStates
+from server.store.shared_store import Store, StoreUnavailableError
+from server.store.sqlite_store import SqliteStore
+from server.store.valkey_store import ValkeyStore
 from server.transports.credentials import read_state_keys
 from tests.settings_cases import refusal
 from tests.valkey_servers import ValkeyServer, valkey_server

@@ -6,7 +6,7 @@ import pytest
 
 from tests.linear_time import SIZES, Made, assert_redacted_in_linear_time
 from tests.tables import each_of
-from tools.contract.secrets import HIDDEN, has_secret, is_secret_name, redact, without_userinfo
+from tools.text.secrets import HIDDEN, has_secret, is_secret_name, redact, without_userinfo
 
 
 @pytest.mark.requirement("secrets.values")

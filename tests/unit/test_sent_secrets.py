@@ -10,9 +10,9 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
-from server.sent_secrets import SentSecrets
+from server.network.sent_secrets import SentSecrets
 from tests.tables import each_of
-from tools.contract.secrets import HIDDEN
+from tools.text.secrets import HIDDEN
 
 TOKEN = "Zq9&tok'en/XYZ+77=pq"
 FORMS: list[Callable[[str], str]] = [

@@ -12,19 +12,19 @@ import pytest
 from server.app import App
 from server.protocol.json_rpc import Json
 from server.settings import load_settings
-from server.settings.files import LOCK_NAME
 from server.settings.load import LockContent
-from server.store.contract import StoreUnavailableError
+from server.settings.settings_files import LOCK_NAME
 from server.store.replica import Replica
 from server.store.sealing import Sealer
-from server.store.valkey import ValkeyStore
-from server.upstreams.lock_file import Lock, lock_text, read_lock, tool_entry
-from server.upstreams.shared_approvals import MOST_TRIES, SharedApprovals
+from server.store.shared_store import StoreUnavailableError
+from server.store.valkey_store import ValkeyStore
+from server.upstreams.catalog.lock_file import Lock, lock_text, read_lock, tool_entry
+from server.upstreams.catalog.shared_approvals import MOST_TRIES, SharedApprovals
 from tests.harness import own_state, write_config
 from tests.interaction.replicas.scene import needs_redis
 from tests.valkey_servers import DURABLE, ValkeyServer, valkey_server
 from tests.waiting import until
-from tools.contract.errors import ToolError, ToolErrorType
+from tools.contract.tool_errors import ToolError, ToolErrorType
 
 pytestmark = [pytest.mark.anyio, needs_redis]
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from server.shared_grants import SharedGrants
-from server.store.contract import Store
-from server.store.memory import MemoryStore
+from server.clients.shared_grants import SharedGrants
+from server.store.memory_store import MemoryStore
 from server.store.replica import Replica
-from server.store.valkey import ValkeyStore
+from server.store.shared_store import Store
+from server.store.valkey_store import ValkeyStore
 from tests.valkey_servers import valkey_server
-from tools.call.context import ClientState
+from tools.call.tool_context import ClientState
 from tools.contract.limits import ApprovalMode
 
 pytestmark = pytest.mark.anyio

@@ -22,8 +22,8 @@ from tools.shell.brokered_starter import BrokeredStarter
 if sys.platform == "win32":
     pytest.skip("not run: there is no broker on Windows", allow_module_level=True)
 
-from server.upstreams.wire.peer import MESSAGE_BYTES, MOST_TOGETHER, Inbox
-from server.upstreams.wire.stdio import (
+from server.upstreams.wire.json_rpc_channel import MESSAGE_BYTES, MOST_TOGETHER, Inbox
+from server.upstreams.wire.stdio_upstream import (
     LOG_LINES_PER_SECOND,
     StderrLog,
     StdinWriter,
@@ -292,7 +292,7 @@ async def test_standard_error_is_logged_line_by_line_in_visible_characters(
     code = "err.write(b'\\x1b[31mred\\x1b[0m\\n10%\\r100%\\na\\0b\\xff\\n' + b'y' * 9000 + b'\\nno end')\n"
     async with speaking(python(code), starter) as streams:
         assert await words(streams) == []
-    told = [record.getMessage() for record in caplog.records if record.name == "server.upstreams.wire.stdio"]
+    told = [record.getMessage() for record in caplog.records if record.name == "server.upstreams.wire.stdio_upstream"]
     assert [message[:40] for message in told[:2]] == ["upstream demo: red", "upstream demo: 100%"]
     assert all(message.isprintable() for message in told)
     assert len(told[3]) < 2_100
@@ -306,7 +306,7 @@ async def test_a_flood_on_standard_error_holds_nothing_up_and_is_counted(
     code = "for _ in range(100_000): err.write(b'flood\\n')\nerr.flush()\n"
     async with speaking(python(code + line("after")), starter) as streams:
         assert await words(streams) == ["after"]
-    told = [record.getMessage() for record in caplog.records if record.name == "server.upstreams.wire.stdio"]
+    told = [record.getMessage() for record in caplog.records if record.name == "server.upstreams.wire.stdio_upstream"]
     left_out = [int(message.split()[2]) for message in told if "more lines are not shown" in message]
     shown = told.count("upstream demo: flood")
     assert shown + sum(left_out) == 100_000
@@ -377,7 +377,7 @@ async def test_a_start_that_is_cancelled_leaves_no_descriptor(starter: BrokeredS
 
 @pytest.mark.requirement("upstream.errors")
 def test_what_upstreams_write_is_logged_at_every_level() -> None:
-    assert logging.getLogger("server.upstreams.wire.stdio").isEnabledFor(logging.INFO)
+    assert logging.getLogger("server.upstreams.wire.stdio_upstream").isEnabledFor(logging.INFO)
 
 
 @pytest.mark.requirement("upstream.stdio.messages")

@@ -11,19 +11,19 @@ from typing import Any
 
 import pytest
 
-from server.console.client_files import Record
-from server.sealed_states import SealedStates
+from server.clients.shared_grants import SharedGrants
+from server.console.client_config_file import Record
 from server.settings.layers import FileState, SettingsScope
-from server.settings.section import Diagnostics
-from server.settings.trust import WorkspaceFile, digest, read_trust, read_trusted, trust_folder
-from server.shared_grants import SharedGrants
-from server.store.memory import MemoryStore
+from server.settings.section_model import Diagnostics
+from server.settings.stored_json import read_stored
+from server.settings.workspace_trust import WorkspaceFile, digest, read_trust, read_trusted, trust_folder
+from server.store.memory_store import MemoryStore
 from server.store.replica import Replica
+from server.store.sealed_states import SealedStates
 from server.store.sealing import Sealer
-from server.stored_json import read_stored
-from server.upstreams.stored_lists import FOLDER, StoredLists
+from server.upstreams.catalog.stored_lists import FOLDER, StoredLists
 from tests.tables import all_cases, each_of
-from tools.call.context import ClientState
+from tools.call.tool_context import ClientState
 
 pytestmark = pytest.mark.anyio
 

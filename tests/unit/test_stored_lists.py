@@ -18,9 +18,9 @@ import pytest
 
 from server.app import App
 from server.settings import load_settings
-from server.settings.trust import digest, trust_file, trust_folder
-from server.upstreams import stored_lists
-from server.upstreams.stored_lists import FOLDER, MOST_DAYS, StoredLists, key_of
+from server.settings.workspace_trust import digest, trust_file, trust_folder
+from server.upstreams.catalog import stored_lists
+from server.upstreams.catalog.stored_lists import FOLDER, MOST_DAYS, StoredLists, key_of
 from tests.fork_server import forked
 from tests.harness import LAUNCHER, PEERS, write_config
 from tests.interaction.relay.clients import listing
@@ -122,7 +122,7 @@ async def test_the_oldest_go_where_there_is_too_much_or_they_are_too_old(
 async def test_two_servers_that_write_at_once_leave_whole_files_and_nothing_else(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.WARNING, "server.upstreams.stored_lists")
+    caplog.set_level(logging.WARNING, "server.upstreams.catalog.stored_lists")
     stored = StoredLists(str(tmp_path))
     read: set[str] = set()
     scripts = [[str(PEERS / "list_writer.py"), str(tmp_path), name] for name in ("a", "b")]

@@ -13,9 +13,9 @@ import anyio.lowlevel
 import pytest
 
 from tests.waiting import until
-from tools.contract import threads
-from tools.contract.errors import ExhaustedError, ToolErrorType
-from tools.contract.threads import Threads
+from tools.contract.tool_errors import ExhaustedError, ToolErrorType
+from tools.machine import threads
+from tools.machine.threads import Threads
 
 pytestmark = pytest.mark.anyio
 

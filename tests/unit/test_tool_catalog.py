@@ -10,15 +10,15 @@ import anyio
 import pytest
 
 from server.settings import UpstreamSettings
-from server.upstreams.catalog.stopped_tools import StoppedMCPTool
+from server.upstreams.catalog.lock_file import Lock, server_entry
 from server.upstreams.catalog.tool_catalog import ToolCatalog
-from server.upstreams.catalog.tools import MOST_REMEMBERED, MOST_TOLD, DiscoveredMCPTool, ToolHistory
-from server.upstreams.lock_file import Lock, server_entry
+from server.upstreams.catalog.unapproved_tools import StoppedMCPTool
+from server.upstreams.catalog.upstream_tool import MOST_REMEMBERED, MOST_TOLD, DiscoveredMCPTool, ToolHistory
 from tools.builtin.all_tools import builtin_tools
-from tools.call.context import ToolContext
-from tools.call.registry import ToolRegistry
-from tools.contract.errors import ToolNotRegisteredError
-from tools.contract.results import ToolResult
+from tools.call.tool_context import ToolContext
+from tools.call.tool_registry import ToolRegistry
+from tools.contract.tool_errors import ToolNotRegisteredError
+from tools.contract.tool_results import ToolResult
 
 LONG = "create_pull_request_review_comment_of_a_thread"
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bench.tool_search import plain_bm25, texts_of
-from server.upstreams.catalog.tool_search import MOST_FIELD_CHARS, SearchText, ToolIndex, words_of
+from server.upstreams.catalog.tool_index import MOST_FIELD_CHARS, SearchText, ToolIndex, words_of
 
 SET: dict[str, Any] = json.loads((Path(__file__).parents[2] / "bench" / "tool_search.json").read_text("utf-8"))
 TEXTS = texts_of(SET["tools"])

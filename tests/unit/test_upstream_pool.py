@@ -10,12 +10,12 @@ import anyio
 import pytest
 
 from server.settings import UpstreamSettings
-from server.upstreams.pool import UpstreamPool
+from server.upstreams.connections.pool import UpstreamPool
 from tests.harness import PEERS
 from tests.pools import ONE_CLIENT, quiet_pool, refusing
 from tools.builtin.all_tools import builtin_tools
-from tools.call.registry import ToolRegistry
-from tools.contract.errors import ToolError
+from tools.call.tool_registry import ToolRegistry
+from tools.contract.tool_errors import ToolError
 
 pytestmark = pytest.mark.anyio
 

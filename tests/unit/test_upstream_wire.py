@@ -10,15 +10,15 @@ import anyio
 import pytest
 
 from server.settings import UpstreamSettings
-from server.upstreams.catalog.resources import ResourceRoutes
-from server.upstreams.connection import Upstream
-from server.upstreams.session.listing import RESOURCES
-from server.upstreams.wire.peer import Challenge, Peer
+from server.upstreams.connections.connection import Upstream
+from server.upstreams.relay.published_resources import ResourceRoutes
+from server.upstreams.session.list_reader import RESOURCES
+from server.upstreams.wire.json_rpc_channel import Challenge, Peer
 
 if sys.platform == "win32":
     pytest.skip("not run: the SDK's transport serves on Windows", allow_module_level=True)
 
-from server.upstreams.wire.stdio import StdinWriter
+from server.upstreams.wire.stdio_upstream import StdinWriter
 
 
 def ignored(*_: object) -> None:

@@ -34,7 +34,7 @@ from tools.web.search_settings import SearchSettings
 if TYPE_CHECKING:
     from tools.lsp.code_intelligence import CodeIntelligence
     from tools.planning.agent_command import AgentCommand
-    from tools.shell.runner import ProgramRunner
+    from tools.shell.command_runner import ProgramRunner
     from tools.skills.skill_folders import SkillFolders
     from tools.web.page_fetcher import PageFetcher
 
@@ -61,8 +61,8 @@ def builtin_tools(
 
     @cache
     def public_pages() -> PageFetcher:
-        from tools.web.opener import UrlOpener  # noqa: PLC0415 - starting up does not need it
         from tools.web.page_fetcher import PageFetcher  # noqa: PLC0415 - the same
+        from tools.web.url_opener import UrlOpener  # noqa: PLC0415 - starting up does not need it
 
         return PageFetcher(UrlOpener())
 

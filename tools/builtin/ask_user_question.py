@@ -8,13 +8,13 @@ from typing import Any, Literal, cast, get_args
 from pydantic import Field
 
 from tools.call.base_tool import READS, BuiltinTool
-from tools.call.context import ToolContext
+from tools.call.tool_context import ToolContext
 from tools.contract.confirmation import AskUserConfirmation, Channel, Option, UserQuestion
-from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
-from tools.contract.file_names_in_text import brief, one_line
-from tools.contract.parameters import ToolParams, coerce, object_schema
 from tools.contract.permission_subjects import Kind
-from tools.contract.results import ToolResult
+from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
+from tools.contract.tool_parameters import ToolParams, coerce, object_schema
+from tools.contract.tool_results import ToolResult
+from tools.text.file_names import brief, one_line
 
 MAX_QUESTIONS = 4  # both seeds' number, of options too
 MAX_HEADER_CHARS = 16  # Gemini CLI's number; models are told Qwen Code's, 12

@@ -8,14 +8,14 @@ from typing import Any
 from pydantic import Field
 
 from tools.call.base_tool import READS, Behaviour, BuiltinTool
-from tools.call.context import ToolContext
-from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
-from tools.contract.file_names_in_text import shortened_line, shown_whole_path
+from tools.call.tool_context import ToolContext
 from tools.contract.limits import MAX_COMMAND_TIMEOUT
-from tools.contract.parameters import ForeignParameter, ToolParams, object_schema
 from tools.contract.permission_subjects import Kind
-from tools.contract.results import ToolResult
-from tools.shell.jobs import Job, JobStatus, JobTable
+from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
+from tools.contract.tool_parameters import ForeignParameter, ToolParams, object_schema
+from tools.contract.tool_results import ToolResult
+from tools.shell.job_table import Job, JobStatus, JobTable
+from tools.text.file_names import shortened_line, shown_whole_path
 
 MAX_LINES = 10_000
 # The text beside structured content stays below this; the jobs that started last come first, so they are in it
@@ -147,7 +147,7 @@ class ReadOutputTool(BuiltinTool[ReadOutputParams]):
         return f"Read output of background job {shortened_line(params.job_id, len(params.job_id))} ({place})"
 
     async def execute(self, params: ReadOutputParams, context: ToolContext) -> ToolResult:
-        from tools.shell.output import last_lines, lines_from  # noqa: PLC0415 - with the first call
+        from tools.shell.program_output import last_lines, lines_from  # noqa: PLC0415 - with the first call
         from tools.shell.result_text import job_facts, sandbox_notes, size, status_text  # noqa: PLC0415
 
         context.signal.raise_if_aborted()

@@ -13,22 +13,28 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from tools.call.base_tool import BaseTool, Behaviour
-from tools.call.context import ToolContext
+from tools.call.tool_context import ToolContext
 from tools.contract.confirmation import ConfirmationDetails, InfoConfirmation
-from tools.contract.errors import InvalidToolParamsError, ToolError
-from tools.contract.file_names_in_text import one_line
 from tools.contract.limits import no_progress
 from tools.contract.permission_subjects import Kind
-from tools.contract.results import ToolResult
-from tools.contract.threads import THREADS, run_blocking
-from tools.discovery.commands import DISCOVERY_COMMAND, MOST_BYTES, CallCommand, DiscoverySettings, ProgramSite
-from tools.discovery.declarations import BETWEEN, DeclaredTool
+from tools.contract.tool_errors import InvalidToolParamsError, ToolError
+from tools.contract.tool_results import ToolResult
+from tools.discovery.custom_tool_declarations import BETWEEN, DeclaredTool
+from tools.discovery.discovery_commands import (
+    DISCOVERY_COMMAND,
+    MOST_BYTES,
+    CallCommand,
+    DiscoverySettings,
+    ProgramSite,
+)
+from tools.machine.threads import THREADS, run_blocking
+from tools.text.file_names import one_line
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
-    from tools.call.registry import ToolRegistry
-    from tools.discovery.declarations import Declarations
+    from tools.call.tool_registry import ToolRegistry
+    from tools.discovery.custom_tool_declarations import Declarations
 
 
 GROUP = "DiscoveredTool"  # how rules call all custom tools
@@ -76,7 +82,7 @@ class DiscoveredTool(BaseTool[Arguments]):
 
     def validate_tool_params(self, arguments: Arguments) -> Arguments:
         """Hold the arguments against the schema. What takes long is checked in `execute` only, in a thread."""
-        from tools.discovery.declarations import LongCheckError  # noqa: PLC0415 - loaded since the discovery
+        from tools.discovery.custom_tool_declarations import LongCheckError  # noqa: PLC0415 - loaded since the discovery
 
         try:
             read = self._declared.check.gently_read(arguments)
@@ -92,7 +98,7 @@ class DiscoveredTool(BaseTool[Arguments]):
     async def should_confirm_execute(self, params: Arguments, context: ToolContext) -> ConfirmationDetails | None:
         import shlex  # noqa: PLC0415 - with the first question
 
-        from tools.contract.secrets import redact  # noqa: PLC0415 - as above
+        from tools.text.secrets import redact  # noqa: PLC0415 - as above
 
         command = redact(shlex.join((*self._command.argv, self._declared.called)))
         arguments = json.dumps(dict(params), indent=2, ensure_ascii=False, default=str)
@@ -102,8 +108,8 @@ class DiscoveredTool(BaseTool[Arguments]):
         )
 
     async def execute(self, params: Arguments, context: ToolContext) -> ToolResult:
-        from tools.discovery.call import run_tool  # noqa: PLC0415 - with the first call
-        from tools.discovery.declarations import LongCheckError  # noqa: PLC0415 - loaded since the discovery
+        from tools.discovery.custom_tool_call import run_tool  # noqa: PLC0415 - with the first call
+        from tools.discovery.custom_tool_declarations import LongCheckError  # noqa: PLC0415 - loaded since the discovery
 
         context.signal.raise_if_aborted()
         try:
@@ -213,10 +219,10 @@ class Discovery:
             return None, ""
         if settings.call_command is None:
             return None, "tools.discoveryCommand is set, but tools.callCommand, which runs the tools, is not. Set both."
-        from tools.contract.secrets import redact  # noqa: PLC0415 - with the first discovery
-        from tools.discovery.declarations import DiscoveryError, read_declarations  # noqa: PLC0415 - as above
-        from tools.shell.command import Ending  # noqa: PLC0415 - as above
+        from tools.discovery.custom_tool_declarations import DiscoveryError, read_declarations  # noqa: PLC0415 - as above
         from tools.shell.result_text import code_and_signal  # noqa: PLC0415 - as above
+        from tools.shell.shell_command import Ending  # noqa: PLC0415 - as above
+        from tools.text.secrets import redact  # noqa: PLC0415 - with the first discovery
 
         command, seconds = settings.discovery_command, settings.discovery_seconds
         try:

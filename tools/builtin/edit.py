@@ -10,9 +10,9 @@ from pydantic import Field
 from tools.builtin.file_changes import COMMON_OUTPUT, FOREIGN_PARAMETERS, SHA256_PATTERN, ChangeParams, ChangingTool
 from tools.builtin.path_parameters import FILE_ALIASES, shown
 from tools.call.base_tool import Behaviour
-from tools.call.context import ToolContext
-from tools.contract.file_names_in_text import one_line
-from tools.contract.parameters import UNPUBLISHED, coerce, foreign, object_schema
+from tools.call.tool_context import ToolContext
+from tools.contract.tool_parameters import UNPUBLISHED, coerce, foreign, object_schema
+from tools.text.file_names import one_line
 
 if TYPE_CHECKING:
     from tools.files.change.file_change import FileChange, TargetFile

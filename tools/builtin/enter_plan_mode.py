@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from tools.call.base_tool import Behaviour, BuiltinTool
-from tools.call.context import ToolContext
-from tools.contract.errors import ToolError, ToolErrorType
+from tools.call.tool_context import ToolContext
 from tools.contract.limits import ApprovalMode
-from tools.contract.parameters import ToolParams, foreign, object_schema
 from tools.contract.permission_subjects import Kind
-from tools.contract.results import ToolResult
+from tools.contract.tool_errors import ToolError, ToolErrorType
+from tools.contract.tool_parameters import ToolParams, foreign, object_schema
+from tools.contract.tool_results import ToolResult
 
 
 class EnterPlanModeParams(ToolParams):

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from pydantic import Field
 
 from tools.call.base_tool import Behaviour, BuiltinTool
-from tools.call.context import ToolContext
+from tools.call.tool_context import ToolContext
 from tools.contract.confirmation import Decision, PlanConfirmation
-from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.limits import ApprovalMode
-from tools.contract.parameters import ToolParams, object_schema
 from tools.contract.permission_subjects import Kind
-from tools.contract.results import ToolResult
+from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
+from tools.contract.tool_parameters import ToolParams, object_schema
+from tools.contract.tool_results import ToolResult
 
 MAX_PLAN_CHARS = 30_000  # a person has to read it; a question shows about as much
 OUTPUT_SCHEMA = object_schema(

@@ -12,11 +12,11 @@ from pydantic import Field
 
 from tools.builtin.path_parameters import check_file_path, located_subject
 from tools.call.base_tool import BuiltinTool
-from tools.call.context import ToolContext
-from tools.contract.parameters import ForeignParameter, ToolParams, foreign
+from tools.call.tool_context import ToolContext
 from tools.contract.permission_subjects import Access, Kind, Subject
-from tools.contract.results import ToolResult
-from tools.contract.threads import run_blocking
+from tools.contract.tool_parameters import ForeignParameter, ToolParams, foreign
+from tools.contract.tool_results import ToolResult
+from tools.machine.threads import run_blocking
 
 if TYPE_CHECKING:
     from tools.contract.confirmation import ConfirmationDetails, EditConfirmation

@@ -15,19 +15,19 @@ from pydantic import Field
 
 from tools.builtin.path_parameters import path_subject, shown
 from tools.call.base_tool import READS, BuiltinTool
-from tools.call.context import ToolContext
-from tools.contract.errors import ToolError, ToolErrorType
-from tools.contract.file_names_in_text import sendable_name
-from tools.contract.parameters import ToolParams
+from tools.call.tool_context import ToolContext
 from tools.contract.permission_subjects import Access, Kind, Subject
-from tools.contract.results import InlineDataPart, ToolResult
-from tools.contract.threads import run_blocking
+from tools.contract.tool_errors import ToolError, ToolErrorType
+from tools.contract.tool_parameters import ToolParams
+from tools.contract.tool_results import InlineDataPart, ToolResult
 from tools.files.find.path_completion import entries_that_start_with, files_that_hold
 from tools.files.ignore_files import refuse_hidden
+from tools.files.read.file_reader import look_at, read
 from tools.files.read.line_window import Wanted
-from tools.files.read.media import TEXT_KINDS, FileKind
-from tools.files.read.reader import look_at, read
+from tools.files.read.media_files import TEXT_KINDS, FileKind
 from tools.files.workspace import explain
+from tools.machine.threads import run_blocking
+from tools.text.file_names import sendable_name
 
 # Bytes of a file that is not text; base64 makes 13 MB of them, as much as `read_many_files` gives of media
 MAX_BLOB_BYTES = 10_000_000

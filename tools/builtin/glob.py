@@ -18,13 +18,13 @@ from tools.builtin.path_parameters import (
     start_subjects,
 )
 from tools.call.base_tool import READS, BuiltinTool
-from tools.call.context import ToolContext
-from tools.contract.file_names_in_text import brief
+from tools.call.tool_context import ToolContext
 from tools.contract.limits import SEARCH_SECONDS, Deadline
-from tools.contract.parameters import ToolParams, object_schema
 from tools.contract.permission_subjects import Kind, Subject
-from tools.contract.results import ToolResult
-from tools.contract.threads import run_blocking
+from tools.contract.tool_parameters import ToolParams, object_schema
+from tools.contract.tool_results import ToolResult
+from tools.machine.threads import run_blocking
+from tools.text.file_names import brief
 
 RECENT_SECONDS = 24 * 60 * 60  # files changed within this time come first, as in Qwen Code and Gemini CLI
 

@@ -9,14 +9,14 @@ from pydantic import Field
 
 from tools.builtin.path_parameters import FOLDER_ALIASES, OPTIONS, gather_options, shown, start_subjects
 from tools.call.base_tool import READS, BuiltinTool
-from tools.call.context import ToolContext
-from tools.contract.errors import InvalidToolParamsError
-from tools.contract.file_names_in_text import brief
+from tools.call.tool_context import ToolContext
 from tools.contract.limits import SEARCH_SECONDS, Deadline
-from tools.contract.parameters import UNPUBLISHED, ToolParams, foreign
 from tools.contract.permission_subjects import Kind, Subject
-from tools.contract.results import ToolResult
-from tools.contract.threads import run_blocking
+from tools.contract.tool_errors import InvalidToolParamsError
+from tools.contract.tool_parameters import UNPUBLISHED, ToolParams, foreign
+from tools.contract.tool_results import ToolResult
+from tools.machine.threads import run_blocking
+from tools.text.file_names import brief
 
 MAX_LIMIT = 1_000_000  # matches that can be asked for; the characters of a result are limited long before
 MAX_CONTEXT = 1_000  # neighbours of a match that are shown at most

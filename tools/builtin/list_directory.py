@@ -18,12 +18,12 @@ from tools.builtin.path_parameters import (
     shown,
 )
 from tools.call.base_tool import READS, BuiltinTool
-from tools.call.context import ToolContext
-from tools.contract.errors import InvalidToolParamsError
-from tools.contract.parameters import ToolParams, object_schema
+from tools.call.tool_context import ToolContext
 from tools.contract.permission_subjects import Access, Kind, Subject
-from tools.contract.results import ToolResult
-from tools.contract.threads import run_blocking
+from tools.contract.tool_errors import InvalidToolParamsError
+from tools.contract.tool_parameters import ToolParams, object_schema
+from tools.contract.tool_results import ToolResult
+from tools.machine.threads import run_blocking
 
 
 class LSParams(ToolParams):

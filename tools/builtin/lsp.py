@@ -10,20 +10,20 @@ from pydantic import Field
 
 from tools.builtin.path_parameters import FILE_ALIASES, check_file_path, path_subject, shown
 from tools.call.base_tool import READS, BuiltinTool
-from tools.call.context import ToolContext
+from tools.call.tool_context import ToolContext
 from tools.contract.confirmation import ConfirmationDetails, InfoConfirmation
-from tools.contract.errors import InvalidToolParamsError, PathNotInWorkspaceError, ToolError, ToolErrorType
-from tools.contract.file_names_in_text import brief
-from tools.contract.parameters import ToolParams
 from tools.contract.permission_subjects import Access, Kind, Subject
-from tools.contract.results import ToolResult
-from tools.contract.threads import run_blocking
+from tools.contract.tool_errors import InvalidToolParamsError, PathNotInWorkspaceError, ToolError, ToolErrorType
+from tools.contract.tool_parameters import ToolParams
+from tools.contract.tool_results import ToolResult
+from tools.machine.threads import run_blocking
+from tools.text.file_names import brief
 
 if TYPE_CHECKING:
     from tools.files.workspace import Location
-    from tools.lsp.answers import Place, Teller
     from tools.lsp.code_intelligence import CodeIntelligence, Start
-    from tools.lsp.session import Document, Session
+    from tools.lsp.code_locations import Place, Teller
+    from tools.lsp.language_server_session import Document, Session
 
 DEFAULT_LIMIT, MAX_LIMIT = 100, 1_000
 REPORT_SECONDS = 20.0  # how long a server may take to report on one file
@@ -104,7 +104,7 @@ class LspTool(BuiltinTool[LspParams]):
         return () if params.filePath is None else (path_subject(context.workspace, params.filePath, Access.READ),)
 
     async def should_confirm_execute(self, params: LspParams, context: ToolContext) -> ConfirmationDetails | None:
-        from tools.lsp.session import Session  # noqa: PLC0415 - with the first call
+        from tools.lsp.language_server_session import Session  # noqa: PLC0415 - with the first call
 
         prepared = await self._prepared(params, context)
         if isinstance(prepared, Session) or not self._intelligence().needs_consent(prepared):
@@ -118,7 +118,7 @@ class LspTool(BuiltinTool[LspParams]):
         )
 
     async def execute(self, params: LspParams, context: ToolContext) -> ToolResult:
-        from tools.lsp.session import Session  # noqa: PLC0415 - as above
+        from tools.lsp.language_server_session import Session  # noqa: PLC0415 - as above
 
         location = await self._location(params, context)
         kept = cast("Session | Start | None", context.memo.pop(_START, None))
@@ -134,7 +134,7 @@ class LspTool(BuiltinTool[LspParams]):
     async def _ask(
         self, params: LspParams, context: ToolContext, session: Session, location: Location | None
     ) -> ToolResult:
-        from tools.lsp.answers import Teller  # noqa: PLC0415 - with the first call
+        from tools.lsp.code_locations import Teller  # noqa: PLC0415 - with the first call
 
         document = None
         if location is not None:
@@ -155,8 +155,8 @@ class LspTool(BuiltinTool[LspParams]):
         self, params: LspParams, context: ToolContext, session: Session, document: Document | None, teller: Teller
     ) -> str:
         """What the server says, in words for the model."""
-        from tools.lsp.answers import place_of, places_in, symbols_in  # noqa: PLC0415 - with the first call
-        from tools.lsp.session import uri_of  # noqa: PLC0415
+        from tools.lsp.code_locations import place_of, places_in, symbols_in  # noqa: PLC0415 - with the first call
+        from tools.lsp.language_server_session import uri_of  # noqa: PLC0415
 
         operation = params.operation
         if operation == "workspaceSymbol":
@@ -183,7 +183,7 @@ class LspTool(BuiltinTool[LspParams]):
         return await self._told(places_in(await session.ask(_AT_PLACE[operation], asked)), params, context, teller)
 
     async def _hover(self, asked: Mapping[str, Any], context: ToolContext, session: Session, teller: Teller) -> str:
-        from tools.lsp.answers import hover_text, places_in  # noqa: PLC0415 - with the first call
+        from tools.lsp.code_locations import hover_text, places_in  # noqa: PLC0415 - with the first call
 
         text = hover_text(await session.ask(_AT_PLACE["hover"], asked))
         if text and (session.hidden.files.masked or session.hidden.problem):  # it may be about what stands in one
@@ -198,7 +198,7 @@ class LspTool(BuiltinTool[LspParams]):
         return text or f"{session.program} knows nothing about this position. Put character on a name."
 
     def _position(self, params: LspParams, session: Session, document: Document) -> Mapping[str, int]:
-        from tools.lsp.session import lines_of  # noqa: PLC0415 - with the first call
+        from tools.lsp.language_server_session import lines_of  # noqa: PLC0415 - with the first call
 
         lines, line, character = lines_of(document.text), params.line or 1, params.character or 1
         if line > len(lines):
@@ -226,7 +226,7 @@ class LspTool(BuiltinTool[LspParams]):
         return "\n".join((*lines, *more)) or f"{teller.session.program} found nothing."
 
     async def _all_diagnostics(self, params: LspParams, context: ToolContext, session: Session, teller: Teller) -> str:
-        from tools.lsp.answers import place_of  # noqa: PLC0415 - with the first call
+        from tools.lsp.code_locations import place_of  # noqa: PLC0415 - with the first call
 
         if session.widen() or not session.reports:
             await session.settle(SETTLE_SECONDS, QUIET_SECONDS)

@@ -10,11 +10,11 @@ from pydantic import Field
 from tools.builtin.file_changes import COMMON_OUTPUT, ChangingTool
 from tools.builtin.path_parameters import shown
 from tools.call.base_tool import Behaviour
-from tools.call.context import ToolContext
-from tools.contract.errors import InvalidToolParamsError
-from tools.contract.file_names_in_text import brief, shown_path
-from tools.contract.parameters import ToolParams, folded, object_schema
+from tools.call.tool_context import ToolContext
+from tools.contract.tool_errors import InvalidToolParamsError
+from tools.contract.tool_parameters import ToolParams, folded, object_schema
 from tools.files.notebook_cells import NOTEBOOK_ENDING
+from tools.text.file_names import brief, shown_path
 
 if TYPE_CHECKING:
     from tools.files.change.file_change import FileChange, TargetFile
@@ -88,7 +88,7 @@ class NotebookEditTool(ChangingTool[NotebookEditParams]):
         return f"{params.edit_mode.capitalize()}{behind}{where} of {path}"
 
     def plan(self, params: NotebookEditParams, target: TargetFile, text: str, *, is_users: bool) -> FileChange:
-        from tools.files.change.notebook_edit import plan_notebook_edit  # noqa: PLC0415 - with the first call
+        from tools.files.change.notebook_change import plan_notebook_edit  # noqa: PLC0415 - with the first call
 
         return plan_notebook_edit(
             target,

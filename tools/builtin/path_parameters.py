@@ -9,11 +9,11 @@ from typing import Annotated, Any, cast
 
 from pydantic import Field
 
-from tools.contract.errors import InvalidToolParamsError, ToolError
-from tools.contract.file_names_in_text import MAX_BRIEF_CHARS, one_line, shown_path
-from tools.contract.parameters import MAX_UNKNOWN, ToolParams, coerce
 from tools.contract.permission_subjects import Access, PathSubject
+from tools.contract.tool_errors import InvalidToolParamsError, ToolError
+from tools.contract.tool_parameters import MAX_UNKNOWN, ToolParams, coerce
 from tools.files.workspace import MAX_PATH_CHARS, Location, Workspace, contains
+from tools.text.file_names import MAX_BRIEF_CHARS, one_line, shown_path
 
 FOLDER_ALIASES = {"dir_path": "path", "absolute_path": "path"}  # other names of the parameter for a folder
 FILE_ALIASES = {"absolute_path": "file_path", "path": "file_path"}  # other names of the parameter for a file to change

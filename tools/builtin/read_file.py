@@ -10,14 +10,14 @@ from pydantic import Field
 
 from tools.builtin.path_parameters import check_file_path, path_subject, shown
 from tools.call.base_tool import READS, BuiltinTool
-from tools.call.context import ToolContext
-from tools.contract.errors import InvalidToolParamsError
-from tools.contract.file_names_in_text import sendable_name
-from tools.contract.parameters import ToolParams, coerce
+from tools.call.tool_context import ToolContext
 from tools.contract.permission_subjects import Access, Kind, Subject
-from tools.contract.results import ToolResult
-from tools.contract.threads import run_blocking
-from tools.files.opener import from_memory
+from tools.contract.tool_errors import InvalidToolParamsError
+from tools.contract.tool_parameters import ToolParams, coerce
+from tools.contract.tool_results import ToolResult
+from tools.files.path_opener import from_memory
+from tools.machine.threads import run_blocking
+from tools.text.file_names import sendable_name
 
 _INTEGER = {"type": "integer"}
 # What a person is told of a file that is shown as another text than it holds
@@ -118,8 +118,8 @@ class ReadFileTool(BuiltinTool[ReadFileParams]):
 
     async def execute(self, params: ReadFileParams, context: ToolContext) -> ToolResult:
         """Read, where it has to be waited for in a thread, and remember what was seen."""
+        from tools.files.read.file_reader import read_path  # noqa: PLC0415
         from tools.files.read.line_window import CharRange  # noqa: PLC0415 - with the first call
-        from tools.files.read.reader import read_path  # noqa: PLC0415
 
         work = partial(
             read_path,

@@ -16,14 +16,14 @@ from tools.builtin.path_parameters import (
     respects,
 )
 from tools.call.base_tool import READS, BuiltinTool
-from tools.call.context import ToolContext
-from tools.contract.errors import InvalidToolParamsError
-from tools.contract.file_names_in_text import brief
+from tools.call.tool_context import ToolContext
 from tools.contract.limits import SEARCH_SECONDS
-from tools.contract.parameters import ToolParams, coerce
 from tools.contract.permission_subjects import Access, Kind, Subject
-from tools.contract.results import ToolResult
-from tools.contract.threads import run_blocking
+from tools.contract.tool_errors import InvalidToolParamsError
+from tools.contract.tool_parameters import ToolParams, coerce
+from tools.contract.tool_results import ToolResult
+from tools.machine.threads import run_blocking
+from tools.text.file_names import brief
 
 MAX_PATHS = 1_000  # paths and globs of one call
 
@@ -90,8 +90,8 @@ class ReadManyFilesTool(BuiltinTool[ReadManyFilesParams]):
         return path_subjects(context.workspace, params.paths, Access.READ)
 
     async def execute(self, params: ReadManyFilesParams, context: ToolContext) -> ToolResult:
-        from tools.files.find.patterns import PatternRefusedError  # noqa: PLC0415 - with the first call
-        from tools.files.find.walk import Filters  # noqa: PLC0415
+        from tools.files.find.folder_walk import Filters  # noqa: PLC0415
+        from tools.files.find.glob_patterns import PatternRefusedError  # noqa: PLC0415 - with the first call
         from tools.files.read.several_files import read_several  # noqa: PLC0415
 
         git, agent = respects(context.workspace, params.file_filtering_options)

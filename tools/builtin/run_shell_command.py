@@ -13,18 +13,18 @@ from pydantic import Field
 
 from tools.builtin.background_jobs import jobs_of
 from tools.call.base_tool import Behaviour, BuiltinTool
-from tools.call.context import ToolContext
+from tools.call.tool_context import ToolContext
 from tools.contract.command_views import UNCONFINED, UNHELD, ViewKind
 from tools.contract.confirmation import ConfirmationDetails, ExecConfirmation
-from tools.contract.errors import ExhaustedError, InvalidToolParamsError, ToolError, ToolErrorType
-from tools.contract.file_names_in_text import one_line, shortened_line, shown_whole_path
 from tools.contract.limits import MAX_COMMAND_TIMEOUT
-from tools.contract.parameters import ForeignParameter, ToolParams, folded, foreign
 from tools.contract.permission_subjects import CommandSubject, Kind, Needs, Subject
-from tools.contract.results import TextPart, ToolResult
-from tools.contract.threads import run_blocking
-from tools.files.opener import PathKind
+from tools.contract.tool_errors import ExhaustedError, InvalidToolParamsError, ToolError, ToolErrorType
+from tools.contract.tool_parameters import ForeignParameter, ToolParams, folded, foreign
+from tools.contract.tool_results import TextPart, ToolResult
+from tools.files.path_opener import PathKind
 from tools.files.workspace import Location
+from tools.machine.threads import run_blocking
+from tools.text.file_names import one_line, shortened_line, shown_whole_path
 
 if TYPE_CHECKING:
     from tools.shell.changed_files import WorkspaceState
@@ -155,7 +155,7 @@ class ShellTool(BuiltinTool[ShellParams]):
     async def execute(self, params: ShellParams, context: ToolContext) -> ToolResult:
         from tools.shell import result_text  # noqa: PLC0415 - with the first call
         from tools.shell.changed_files import changes_since, state_of  # noqa: PLC0415
-        from tools.shell.command import CommandRequest, Ending  # noqa: PLC0415
+        from tools.shell.shell_command import CommandRequest, Ending  # noqa: PLC0415
 
         context.signal.raise_if_aborted()
         folder = await _real_folder(params, context)

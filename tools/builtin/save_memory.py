@@ -9,15 +9,15 @@ from pydantic import Field
 
 from tools.builtin.file_changes import author_of
 from tools.call.base_tool import Behaviour, BuiltinTool
-from tools.call.context import ToolContext
+from tools.call.tool_context import ToolContext
 from tools.contract.confirmation import EditConfirmation
-from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
-from tools.contract.file_names_in_text import brief
-from tools.contract.parameters import ForeignParameter, ToolParams, object_schema
 from tools.contract.permission_subjects import Access, Kind, PathSubject, Subject
-from tools.contract.results import ToolResult
-from tools.contract.threads import run_blocking
+from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
+from tools.contract.tool_parameters import ForeignParameter, ToolParams, object_schema
+from tools.contract.tool_results import ToolResult
+from tools.machine.threads import run_blocking
 from tools.memory.memory_files import MemoryFiles, MemoryScope
+from tools.text.file_names import brief
 
 if TYPE_CHECKING:
     from tools.files.change.file_change import TargetFile

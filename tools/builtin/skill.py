@@ -10,17 +10,17 @@ from dataclasses import replace
 from pydantic import Field
 
 from tools.call.base_tool import READS, BuiltinTool
-from tools.call.context import ToolContext
-from tools.contract.errors import ToolError, ToolErrorType
-from tools.contract.file_names_in_text import brief, shortened_line, shown_whole_path
+from tools.call.tool_context import ToolContext
 from tools.contract.limits import AbortSignal
-from tools.contract.parameters import ToolParams
 from tools.contract.permission_subjects import Kind
-from tools.contract.results import ToolResult
-from tools.contract.threads import run_blocking
+from tools.contract.tool_errors import ToolError, ToolErrorType
+from tools.contract.tool_parameters import ToolParams
+from tools.contract.tool_results import ToolResult
 from tools.files.workspace import Workspace, is_inside
-from tools.permissions.rights import Rights
+from tools.machine.threads import run_blocking
+from tools.permissions.client_rights import Rights
 from tools.skills.skill_folders import MAX_NAME_CHARS, MAX_SKILL_BYTES, RelayedSkill, Skill, SkillFolders, Skills
+from tools.text.file_names import brief, shortened_line, shown_whole_path
 
 MAX_LIST_CHARS = 2_400  # that names and descriptions take in the list of tools, some 600 tokens
 MAX_ABOUT_CHARS = 200  # of one description there

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from tools.call.base_tool import Behaviour, BuiltinTool
-from tools.call.context import ToolContext
+from tools.call.tool_context import ToolContext
 from tools.contract.confirmation import ExecConfirmation
-from tools.contract.errors import ExecutionDeniedError, InvalidToolParamsError
-from tools.contract.file_names_in_text import brief, one_line
-from tools.contract.parameters import ToolParams, foreign, full_schema, published_schema
 from tools.contract.permission_subjects import AgentSubject, Kind, Subject
-from tools.contract.results import ToolResult
+from tools.contract.tool_errors import ExecutionDeniedError, InvalidToolParamsError
+from tools.contract.tool_parameters import ToolParams, foreign, full_schema, published_schema
+from tools.contract.tool_results import ToolResult
 from tools.planning.agent_command import MAX_DEPTH, AgentCommand, depth_in
+from tools.text.file_names import brief, one_line
 
 if TYPE_CHECKING:
-    from tools.shell.runner import ProgramRunner
+    from tools.shell.command_runner import ProgramRunner
 
 
 MAX_PROMPT_CHARS = 24_000  # a person has to be shown all of it

@@ -9,13 +9,13 @@ from typing import Any, cast, get_args
 from pydantic import Field
 
 from tools.call.base_tool import Behaviour, BuiltinTool
-from tools.call.context import ToolContext
-from tools.contract.errors import InvalidToolParamsError
-from tools.contract.file_names_in_text import one_line
-from tools.contract.parameters import ForeignParameter, ToolParams, coerce, foreign, object_schema
+from tools.call.tool_context import ToolContext
 from tools.contract.permission_subjects import Kind
-from tools.contract.results import TodoListDisplay, ToolResult
+from tools.contract.tool_errors import InvalidToolParamsError
+from tools.contract.tool_parameters import ForeignParameter, ToolParams, coerce, foreign, object_schema
+from tools.contract.tool_results import TodoListDisplay, ToolResult
 from tools.planning.todo_lists import Todo, TodoLists, TodoStatus
+from tools.text.file_names import one_line
 
 MAX_TODOS = 100  # a longer list is no plan that anybody follows
 MAX_TODO_CHARS = 1_000

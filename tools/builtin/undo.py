@@ -9,18 +9,18 @@ from pydantic import Field
 
 from tools.builtin.file_changes import COMMON_OUTPUT, author_of, change_and_tell_errors
 from tools.call.base_tool import READS, Behaviour, BuiltinTool
-from tools.call.context import ToolContext
+from tools.call.tool_context import ToolContext
 from tools.contract.confirmation import ConfirmationDetails
-from tools.contract.errors import ToolError, ToolErrorType
-from tools.contract.parameters import ToolParams, object_schema
 from tools.contract.permission_subjects import Access, Kind, PathSubject, Subject
-from tools.contract.results import ToolResult
-from tools.contract.threads import run_blocking
+from tools.contract.tool_errors import ToolError, ToolErrorType
+from tools.contract.tool_parameters import ToolParams, object_schema
+from tools.contract.tool_results import ToolResult
+from tools.machine.threads import run_blocking
 
 if TYPE_CHECKING:
     from tools.files.change.file_change import Author
     from tools.files.change.journal import Change
-    from tools.files.change.undo import ChangeUndo
+    from tools.files.change.revert import ChangeUndo
 
 MAX_LISTED = 30  # changes in a list (ours)
 _CHANGE, _PLAN = "undone_change", "undo_plan"  # what a call's memo holds, each with the parameters it belongs to
@@ -72,7 +72,7 @@ class ListChangesTool(BuiltinTool[ToolParams]):
         author = _author(self.name, context)
 
         def look() -> ToolResult:
-            from tools.files.change.undo import NOT_COVERED, change_as_json, described  # noqa: PLC0415 - with the first call
+            from tools.files.change.revert import NOT_COVERED, change_as_json, described  # noqa: PLC0415 - with the first call
 
             changes = author.journal.changes(author.client, context.workspace.roots, limit=MAX_LISTED)
             lines = described(changes, context.workspace) or ["No change of files in this workspace is kept."]
@@ -146,7 +146,7 @@ class UndoChangeTool(BuiltinTool[UndoParams]):
         )
 
     def _change(self, params: UndoParams, context: ToolContext) -> Change:
-        from tools.files.change.undo import find_change  # noqa: PLC0415 - with the first call
+        from tools.files.change.revert import find_change  # noqa: PLC0415 - with the first call
 
         found_for, change = cast("tuple[object, Change | None]", context.memo.get(_CHANGE, (None, None)))
         if change is None or found_for is not params:
@@ -156,7 +156,7 @@ class UndoChangeTool(BuiltinTool[UndoParams]):
         return change
 
     def _plan(self, params: UndoParams, context: ToolContext) -> ChangeUndo:
-        from tools.files.change.undo import plan_undo, target_of  # noqa: PLC0415 - as above
+        from tools.files.change.revert import plan_undo, target_of  # noqa: PLC0415 - as above
 
         author, change = _author(self.name, context), self._change(params, context)
         target = target_of(change, context.workspace, context.reads, context.signal, author)

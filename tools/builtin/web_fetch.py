@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, StringConstraints
 
 from tools.call.base_tool import Behaviour, BuiltinTool
-from tools.call.context import ToolContext
+from tools.call.tool_context import ToolContext
 from tools.contract.confirmation import InfoConfirmation
-from tools.contract.errors import InvalidToolParamsError
-from tools.contract.file_names_in_text import brief, one_line
-from tools.contract.parameters import ToolParams, foreign
 from tools.contract.permission_subjects import HostSubject, Kind, Subject
-from tools.contract.results import ToolResult
+from tools.contract.tool_errors import InvalidToolParamsError
+from tools.contract.tool_parameters import ToolParams, foreign
+from tools.contract.tool_results import ToolResult
+from tools.text.file_names import brief, one_line
 
 if TYPE_CHECKING:
     from tools.web.address_guard import Target
@@ -112,8 +112,8 @@ class WebFetchTool(BuiltinTool[WebFetchParams]):
         return InfoConfirmation(title="Fetch a page from the web", prompt=f"{target.url}{about}")
 
     async def execute(self, params: WebFetchParams, context: ToolContext) -> ToolResult:
-        from tools.web.page import Format  # noqa: PLC0415 - with the first call
         from tools.web.page_fetcher import report  # noqa: PLC0415 - the same
+        from tools.web.page_text import Format  # noqa: PLC0415 - with the first call
 
         context.signal.raise_if_aborted()
         target, fetcher = _target(params), self._fetcher()

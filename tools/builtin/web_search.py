@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from tools.call.base_tool import Behaviour, BuiltinTool
-from tools.call.context import ToolContext
+from tools.call.tool_context import ToolContext
 from tools.contract.confirmation import InfoConfirmation
-from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
-from tools.contract.file_names_in_text import brief
-from tools.contract.parameters import ToolParams
 from tools.contract.permission_subjects import HostSubject, Kind, Subject
-from tools.contract.results import ToolResult
+from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
+from tools.contract.tool_parameters import ToolParams
+from tools.contract.tool_results import ToolResult
+from tools.text.file_names import brief
 from tools.web.search_settings import SETUP, SearchSettings
 
 if TYPE_CHECKING:
-    from tools.web.opener import UrlOpener
     from tools.web.search_providers import SearchProvider
+    from tools.web.url_opener import UrlOpener
 
 
 MAX_QUERY_CHARS = 400  # what Tavily and Brave take

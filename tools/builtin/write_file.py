@@ -16,8 +16,8 @@ from tools.builtin.file_changes import (
 )
 from tools.builtin.path_parameters import FILE_ALIASES, shown
 from tools.call.base_tool import Behaviour
-from tools.call.context import ToolContext
-from tools.contract.parameters import foreign, object_schema
+from tools.call.tool_context import ToolContext
+from tools.contract.tool_parameters import foreign, object_schema
 
 if TYPE_CHECKING:
     from tools.files.change.file_change import FileChange, TargetFile

@@ -10,8 +10,8 @@ from typing import Any, Protocol, cast
 
 from tools.call.consent import LastingAnswer
 from tools.contract.confirmation import Answer, Unavailable
-from tools.contract.secrets import HIDDEN, holds_secret, redact
 from tools.permissions.verdict import Permission
+from tools.text.secrets import HIDDEN, holds_secret, redact
 
 # How an object says what it names, and what that is, in whatever case: `{"name": "Cookie", "value": ...}`
 _NAMES = frozenset({"name", "key", "header", "field", "parameter", "param", "variable", "option", "id"})

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from tools.contract.errors import InvalidToolParamsError
-from tools.contract.parameters import (
+from tools.contract.permission_subjects import Kind, Subject, ToolTraits
+from tools.contract.tool_errors import InvalidToolParamsError
+from tools.contract.tool_parameters import (
     ForeignParameter,
     ToolParams,
     about_unknown,
@@ -20,13 +21,12 @@ from tools.contract.parameters import (
     published_schema,
     rename,
 )
-from tools.contract.permission_subjects import Kind, Subject, ToolTraits
-from tools.contract.results import FunctionDeclaration
+from tools.contract.tool_results import FunctionDeclaration
 
 if TYPE_CHECKING:
-    from tools.call.context import ToolContext
+    from tools.call.tool_context import ToolContext
     from tools.contract.confirmation import ConfirmationDetails
-    from tools.contract.results import ToolResult
+    from tools.contract.tool_results import ToolResult
 
 
 ParamsT = TypeVar("ParamsT")

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any, NoReturn, Protocol
 
 from tools.call.base_tool import BaseTool
-from tools.call.context import ClientState, ToolContext
+from tools.call.tool_context import ClientState, ToolContext
 from tools.contract.confirmation import (
     DENY,
     ONCE,
@@ -31,14 +31,14 @@ from tools.contract.confirmation import (
     Unavailable,
 )
 from tools.contract.display import can_be_shown, visible_line
-from tools.contract.errors import ExecutionDeniedError, ToolError
-from tools.contract.file_names_in_text import one_line
 from tools.contract.permission_subjects import Access, AgentSubject, HostSubject, Kind, PathSubject, Subject
+from tools.contract.tool_errors import ExecutionDeniedError, ToolError
 from tools.files.workspace import Workspace
-from tools.permissions.policy import PermissionPolicy
-from tools.permissions.rules import ANYTHING, SANDBOXED, literal_path
+from tools.permissions.permission_policy import PermissionPolicy
+from tools.permissions.permission_rules import ANYTHING, SANDBOXED, literal_path
 from tools.permissions.tool_names import rule_for
 from tools.permissions.verdict import Grant, Permission
+from tools.text.file_names import one_line
 
 logger = logging.getLogger(__name__)
 

@@ -22,8 +22,8 @@ from tools.contract.confirmation import (
     PlanConfirmation,
     Question,
 )
-from tools.contract.file_names_in_text import UNSEEN
-from tools.contract.results import FileDiff, ReturnDisplay, TodoListDisplay
+from tools.contract.tool_results import FileDiff, ReturnDisplay, TodoListDisplay
+from tools.text.file_names import UNSEEN
 
 # A longer diff or argument text is cut in a question, and the cut is told. Clients cut far earlier or not at all.
 MAX_QUESTION_BYTES = 32_000

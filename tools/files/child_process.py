@@ -18,11 +18,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import IO, Any, Self, cast
 
-from tools.contract.errors import ExhaustedError
 from tools.contract.limits import AbortSignal, Deadline
-from tools.contract.process_limits import start_thread
+from tools.contract.tool_errors import ExhaustedError
 from tools.files import document_worker
 from tools.files.workspace import contains
+from tools.machine.process_limits import start_thread
 
 WATCH_SECONDS = 0.05  # how often cancellation and the time limit are looked at while the child is silent
 REAP_SECONDS = 0.0002  # a process that has closed its output is gone within a few times this

@@ -21,11 +21,11 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import accumulate
 
-from tools.contract.errors import NOTHING_DONE, ToolError, ToolErrorType, exhaustion_of
-from tools.contract.file_names_in_text import shown_path, shown_whole_path
+from tools.contract.tool_errors import NOTHING_DONE, ToolError, ToolErrorType, exhaustion_of
 from tools.files.gitignore_matcher import MAX_COST, RuleList, bytes_text, parse_rules
-from tools.files.opener import NotRegularError, OpenedFile, exists, may_block, open_regular
+from tools.files.path_opener import NotRegularError, OpenedFile, exists, may_block, open_regular
 from tools.files.workspace import Forbidden, Location, Workspace
+from tools.text.file_names import shown_path, shown_whole_path
 
 logger = logging.getLogger(__name__)
 # In the root of a workspace and in any folder below it; in one folder, a later one overrules an earlier one

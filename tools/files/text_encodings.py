@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
 
-from tools.contract.errors import ToolError, ToolErrorType
-from tools.contract.file_names_in_text import brief
-from tools.files.opener import may_block
+from tools.contract.tool_errors import ToolError, ToolErrorType
+from tools.files.path_opener import may_block
+from tools.text.file_names import brief
 
 SNIFFED_BYTES = 4096  # how much of a file's beginning decides whether it is text (Qwen Code looks at the first 4 KB)
 MAX_CONTROL_SHARE = 0.3  # text with more control characters than this is taken for binary data (Qwen Code's 30 %)

@@ -17,11 +17,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from tools.contract.errors import PathNotInWorkspaceError, ToolError, ToolErrorType, exhaustion_of
-from tools.contract.file_names_in_text import meant_path, shown_path
-from tools.contract.look_alikes import look
-from tools.files import opener
-from tools.files.opener import TEMPORARY_PREFIX, Folder, NotRegularError, OpenedFile, PathKind, is_temporary
+from tools.contract.tool_errors import PathNotInWorkspaceError, ToolError, ToolErrorType, exhaustion_of
+from tools.files import path_opener
+from tools.files.path_opener import TEMPORARY_PREFIX, Folder, NotRegularError, OpenedFile, PathKind, is_temporary
+from tools.text.file_names import meant_path, shown_path
+from tools.text.look_alikes import look
 
 MAX_PATH_CHARS = 4096  # linux's PATH_MAX; resolving a longer path takes time and leads nowhere
 SCRATCH_NAME = "/tmp"  # noqa: S108 - what a client's scratch folder is called by its tools and its commands
@@ -147,7 +147,7 @@ class Workspace:
                 literal = "/" + literal.lstrip("/")
             literal = self._in_work(literal)
             in_scratch = self._in_scratch(literal)
-            found = opener.path_without_links(in_scratch or literal)
+            found = path_opener.path_without_links(in_scratch or literal)
             real = found or self._real_path(literal)
             root = self._root_above(real)
             alike: list[str] = []
@@ -191,7 +191,7 @@ class Workspace:
                     with self.open_folder(found[0]) as folder:
                         names = [other for other in folder.names() if look(other) == wanted]
                 paths = [os.path.join(found[0], other) for other in names]
-                found = [opener.real_path(path) for path in paths if not self._forbids(path)]
+                found = [path_opener.real_path(path) for path in paths if not self._forbids(path)]
             except (OSError, PathNotInWorkspaceError):
                 return []
             found = [path for path in found if self.holds(path) and not self._forbids(path)]
@@ -219,10 +219,10 @@ class Workspace:
     def _real_path(self, literal: str) -> str:
         """The real path of an absolute one, of which nothing may exist yet; empty if a link leads out of `/tmp`."""
         if self.scratch is None or self._in_scratch(literal) is None:
-            return opener.real_path(self._in_work(literal))
-        opener.may_block()
+            return path_opener.real_path(self._in_work(literal))
+        path_opener.may_block()
         self.scratch.make()
-        real = opener.real_path(os.path.normpath(literal), (SCRATCH_NAME, self._top))
+        real = path_opener.real_path(os.path.normpath(literal), (SCRATCH_NAME, self._top))
         return real if contains(self._top, real) else ""
 
     def rule_about_reading(self, location: Location) -> str | None:
@@ -335,7 +335,7 @@ class Workspace:
 
     def stat(self, location: Location) -> os.stat_result | None:
         try:
-            return opener.look(location.path)
+            return path_opener.look(location.path)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
@@ -344,14 +344,14 @@ class Workspace:
     def kind_of(self, location: Location) -> PathKind | None:
         """What is there, or `None` where nothing can be seen."""
         try:
-            return PathKind.of_mode(opener.look(location.path).st_mode)
+            return PathKind.of_mode(path_opener.look(location.path).st_mode)
         except (OSError, ValueError):
             return None
 
     def size_of(self, location: Location) -> int | None:
         """The size in bytes of what is there, or `None` where nothing can be seen."""
         try:
-            return opener.look(location.path).st_size
+            return path_opener.look(location.path).st_size
         except (OSError, ValueError):
             return None
 
@@ -359,10 +359,10 @@ class Workspace:
         """Whether something is below a folder under exactly this name, a link that leads out not followed."""
         above, name = os.path.split(os.path.join(folder.path, relative))
         try:
-            real = opener.real_path(above)
+            real = path_opener.real_path(above)
             if not self.holds(real):
                 return False
-            opener.look(os.path.join(real, name))
+            path_opener.look(os.path.join(real, name))
         except (OSError, ValueError):
             return False
         return True
@@ -375,7 +375,7 @@ class Workspace:
                 regular file), `path_not_in_workspace` (the path was exchanged for a link that leads out).
         """
         try:
-            return opener.open_regular(location.path)
+            return path_opener.open_regular(location.path)
         except NotRegularError as error:
             if error.kind is PathKind.FOLDER:
                 raise ToolError(
@@ -397,9 +397,9 @@ class Workspace:
         """
         self._root_of(path, path)
         try:
-            return opener.open_folder(path)
+            return path_opener.open_folder(path)
         except OSError:
-            self._root_of(opener.real_path(path), self._name_of(path))
+            self._root_of(path_opener.real_path(path), self._name_of(path))
             raise
 
     def refuse_to_write(self, location: Location) -> None:
@@ -414,12 +414,12 @@ class Workspace:
         Besides an `OSError`, which `explain` explains, a `PathNotInWorkspaceError` for what lies outside the roots.
         """
         self.refuse_to_write(location)
-        folder, made = opener.make_folders(os.path.dirname(location.path), location.root)
+        folder, made = path_opener.make_folders(os.path.dirname(location.path), location.root)
         try:
             with folder:
                 yield folder
         except BaseException:
-            opener.remove_folders(made)
+            path_opener.remove_folders(made)
             raise
 
     def explain(
@@ -431,7 +431,7 @@ class Workspace:
         """Why a location cannot be used: above all, whether a link has come into its path that leads out."""
         if isinstance(error, OSError) and error.errno == errno.ELOOP:
             try:
-                self._root_of(opener.real_path(location.path), location.shown)
+                self._root_of(path_opener.real_path(location.path), location.shown)
             except PathNotInWorkspaceError as outside:
                 return outside
             except OSError:
@@ -444,7 +444,7 @@ class Workspace:
         """What to add where a name is not in the scratch folder, but in the machine's own `/tmp`; mostly nothing."""
         if not location.in_scratch or os.path.normpath(location.spelled) != location.name:
             return ""
-        opener.may_block()
+        path_opener.may_block()
         if not os.path.lexists(location.name):
             return ""
         return " It exists in the machine's own /tmp, which tools do not see; the user can copy it into the workspace."
@@ -470,7 +470,7 @@ def outermost(paths: Iterable[str]) -> list[str]:
 
 def ignores_case(folder: str) -> bool:
     """Whether a folder is found by its name in the other case as well."""
-    opener.may_block()
+    path_opener.may_block()
     above, name = os.path.split(folder)
     while name and name.swapcase() == name:
         above, name = os.path.split(above)
@@ -492,7 +492,7 @@ def _as_written(path: str, root: str) -> str:
     real = root
     for number, name in enumerate(names):
         try:
-            with opener.open_folder(real) as opened:
+            with path_opener.open_folder(real) as opened:
                 present = opened.names()
         except OSError:
             return os.path.join(real, *names[number:])

@@ -17,22 +17,22 @@ from functools import partial
 import anyio
 
 from tools.contract.command_views import UNCONFINED, CommandView, Engine, FileRestrictions, Network, ViewKind
-from tools.contract.errors import ToolError, ToolErrorType
-from tools.contract.file_names_in_text import one_line
-from tools.contract.threads import THREADS
+from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.files.child_process import is_outside
-from tools.files.find.walk import DEFAULT_EXCLUDED_FOLDERS
-from tools.files.opener import identity_of
+from tools.files.find.folder_walk import DEFAULT_EXCLUDED_FOLDERS
+from tools.files.path_opener import identity_of
 from tools.files.read_ledger import FileIdentity
 from tools.files.workspace import Location, Workspace
-from tools.lsp.servers import LanguageServer, ServerPrograms, dependency_folders
-from tools.lsp.session import Diagnostic, Document, Hidden, Session, is_hidden, lines_of, new_errors
-from tools.permissions.rights import Rights
-from tools.shell.output import Output, OutputReader, newest_text
+from tools.lsp.language_server_session import Diagnostic, Document, Hidden, Session, is_hidden, lines_of, new_errors
+from tools.lsp.language_servers import LanguageServer, ServerPrograms, dependency_folders
+from tools.machine.threads import THREADS
+from tools.permissions.client_rights import Rights
+from tools.shell.command_runner import start_confined
 from tools.shell.private_folders import PrivateFolders
-from tools.shell.process import Confinement, ProcessSpec, ProcessStarter
+from tools.shell.process_spec import Confinement, ProcessSpec, ProcessStarter
+from tools.shell.program_output import Output, OutputReader, newest_text
 from tools.shell.resource_limits import default_limits
-from tools.shell.runner import start_confined
+from tools.text.file_names import one_line
 
 logger = logging.getLogger(__name__)
 IDLE_SECONDS = 600.0

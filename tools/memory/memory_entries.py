@@ -16,9 +16,8 @@ from collections.abc import Sequence
 from operator import ne
 
 from tools.contract.confirmation import EditConfirmation
-from tools.contract.errors import ToolError, ToolErrorType
-from tools.contract.file_names_in_text import UNSEEN, sendable_name, shown_whole_path
-from tools.contract.results import FileDiff, ToolResult
+from tools.contract.tool_errors import ToolError, ToolErrorType
+from tools.contract.tool_results import FileDiff, ToolResult
 from tools.files.change.diff import unified_diff
 from tools.files.change.file_change import (
     PROPOSED,
@@ -35,6 +34,7 @@ from tools.files.line_endings import line_endings, split_lines
 from tools.files.read_ledger import SeenFile
 from tools.files.text_encodings import UTF_8, Decoded, decode, encode, is_utf8
 from tools.memory.memory_files import MemoryScope
+from tools.text.file_names import UNSEEN, sendable_name, shown_whole_path
 
 _JOINERS = "\u200c\u200d"  # unseen too, but words of some languages and many emoji are not written without them
 _IMPORT = re.compile(r"(?<!\S)@")  # Qwen Code and Gemini CLI read in the file that is named behind it

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from tools.contract.errors import PathNotInWorkspaceError, ToolError, ToolErrorType
+from tools.contract.tool_errors import PathNotInWorkspaceError, ToolError, ToolErrorType
 
 if TYPE_CHECKING:
     from tools.files.workspace import Location, Workspace

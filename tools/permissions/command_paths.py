@@ -10,7 +10,7 @@ from functools import cached_property
 
 from tools.contract.command_views import SYSTEM, Engine
 from tools.contract.permission_subjects import CommandSubject
-from tools.files.opener import real_path
+from tools.files.path_opener import real_path
 from tools.files.workspace import SCRATCH_NAME, Workspace, contains, is_inside
 from tools.permissions.auto_run_files import why_protected
 from tools.permissions.command_lists import changes_scratch_alone, is_reader, without_git_options

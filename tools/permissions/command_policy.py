@@ -20,10 +20,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 from tools.contract.command_views import CommandView, Engine, FileRestrictions, Network, ViewKind
-from tools.contract.errors import ExecutionDeniedError, sandbox_unavailable
-from tools.contract.file_names_in_text import shown_path
 from tools.contract.limits import ApprovalMode
 from tools.contract.permission_subjects import Access, CommandSubject, Needs
+from tools.contract.tool_errors import ExecutionDeniedError, sandbox_unavailable
 from tools.files.workspace import SCRATCH_NAME, Workspace, contains, is_inside
 from tools.permissions import tool_names
 from tools.permissions.command_lists import (
@@ -42,9 +41,18 @@ from tools.permissions.command_text import CommandText, SimpleCommand, Words, jo
 from tools.permissions.git_store import with_stored
 from tools.permissions.guarded_paths import GuardedPaths
 from tools.permissions.hidden_files import ANY_NAME, HiddenFileLookout, HiddenFiles, beside, restrictions
+from tools.permissions.permission_rules import (
+    ANYTHING,
+    CORE,
+    CommandSpecifier,
+    PathSpecifier,
+    Rule,
+    Rules,
+    literal_path,
+)
 from tools.permissions.repositories import runs_programs, work_tree_above
-from tools.permissions.rules import ANYTHING, CORE, CommandSpecifier, PathSpecifier, Rule, Rules, literal_path
 from tools.permissions.verdict import PLAN_MODE, Grant, Part, Permission, Verdict
+from tools.text.file_names import shown_path
 
 # What cannot work unless somebody was asked: git's settings are read-only to all other commands
 _GIT_CHANGES_SETTINGS = ("config", "remote", "submodule", "worktree")

@@ -18,8 +18,8 @@ from tools.contract.command_views import FileRestrictions
 from tools.contract.limits import AbortSignal, Deadline
 from tools.files.child_process import Child, ChildFailedError, find_program
 from tools.files.ignore_files import exclude_file
-from tools.files.opener import open_regular
-from tools.files.remembered import Remembered, stamp_of
+from tools.files.path_opener import open_regular
+from tools.files.stat_cache import Remembered, stamp_of
 
 SECONDS = 2.0  # what git may take to list the names
 MOST_BYTES = 64_000_000  # the most output that is accepted from git

@@ -11,10 +11,10 @@ import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 
-from tools.contract.file_names_in_text import shown_path
-from tools.files.opener import MAX_LINKS, is_ours
+from tools.files.path_opener import MAX_LINKS, is_ours
 from tools.files.workspace import is_inside
 from tools.permissions.auto_run_files import folded
+from tools.text.file_names import shown_path
 
 _REASON = "it is this server's own settings, log or journal, or they lie in it"
 _NOT_HELD = "the sandbox cannot keep this server's own settings or log as they are, since {} {}"

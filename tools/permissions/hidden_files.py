@@ -25,9 +25,8 @@ from itertools import islice
 from typing import NamedTuple
 
 from tools.contract.command_views import FileRestrictions, ViewKind
-from tools.contract.errors import ExhaustedError, ToolError, exhaustion_of
-from tools.contract.file_names_in_text import shown_path
 from tools.contract.permission_subjects import Access
+from tools.contract.tool_errors import ExhaustedError, ToolError, exhaustion_of
 from tools.files.gitignore_matcher import RuleList, bytes_text, parse_rules
 from tools.files.ignore_files import (
     AGENT_IGNORE_FILES,
@@ -36,12 +35,13 @@ from tools.files.ignore_files import (
     names_of_ignore_files,
     shown_below,
 )
-from tools.files.remembered import Remembered, Stamp, stamp_of
+from tools.files.stat_cache import Remembered, Stamp, stamp_of
 from tools.files.workspace import Workspace, contains, is_inside, outermost
 from tools.permissions.auto_run_files import REPOSITORY
 from tools.permissions.git_store import GitStores, store_of, stores_of_submodules
+from tools.permissions.permission_rules import PathSpecifier, Rule, Rules
 from tools.permissions.repositories import work_tree_above
-from tools.permissions.rules import PathSpecifier, Rule, Rules
+from tools.text.file_names import shown_path
 
 MOST = 100  # files and folders that are masked, and so many that stay as they are: each costs a mount
 ENTRIES = 150_000  # files and folders that one look goes through

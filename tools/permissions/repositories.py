@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 
 from tools.files.ignore_files import repository_of
-from tools.files.opener import open_regular
+from tools.files.path_opener import open_regular
 from tools.permissions.auto_run_files import REPOSITORY
 
 MAX_INDEX_BYTES = 64 * 1024 * 1024

@@ -29,7 +29,7 @@ class AgentCommand:
     @property
     def shown(self) -> str:
         """Its command line for people, without what looks like a secret."""
-        from tools.contract.secrets import redact  # noqa: PLC0415 - with the first call
+        from tools.text.secrets import redact  # noqa: PLC0415 - with the first call
 
         return redact(shlex.join([self.command, *self.args]))
 
@@ -46,7 +46,7 @@ class AgentCommand:
 
     def environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
         """All of its environment: that of commands of this server, with what is set or let through for it."""
-        from tools.shell.process import command_environment  # noqa: PLC0415 - with the first call
+        from tools.shell.process_spec import command_environment  # noqa: PLC0415 - with the first call
 
         passed = {name: inherited[name] for name in self.inherit_env if name in inherited}
         depth = str(depth_in(inherited) + 1)

@@ -8,18 +8,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from tools.contract.errors import ToolError, ToolErrorType
-from tools.contract.file_names_in_text import one_line, shown_whole_path
 from tools.contract.limits import AbortSignal, Progress
-from tools.contract.results import Part, TextPart, ToolResult
-from tools.contract.threads import run_blocking
+from tools.contract.tool_errors import ToolError, ToolErrorType
+from tools.contract.tool_results import Part, TextPart, ToolResult
 from tools.files.child_process import find_configured
 from tools.files.workspace import Workspace
+from tools.machine.threads import run_blocking
 from tools.planning.agent_command import AgentCommand
-from tools.shell.command import Ending
-from tools.shell.output import OUTPUT_CHARS, Snapshot
+from tools.shell.command_runner import ProgramRequest, ProgramRunner
+from tools.shell.program_output import OUTPUT_CHARS, Snapshot
 from tools.shell.result_text import DISPLAY_CHARS, kept_output, program_facts, size
-from tools.shell.runner import ProgramRequest, ProgramRunner
+from tools.shell.shell_command import Ending
+from tools.text.file_names import one_line, shown_whole_path
 
 # Where the last object holds the answer: Claude Code's key, that of Qwen Code and Gemini CLI, and the usual ones.
 _TEXT_KEYS = ("result", "response", "content", "text")

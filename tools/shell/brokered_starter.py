@@ -6,7 +6,7 @@ import errno
 import sys
 from contextlib import AsyncExitStack
 
-from tools.shell.process import Process, ProcessSpec, ProcessStarter, StartFailedError
+from tools.shell.process_spec import Process, ProcessSpec, ProcessStarter, StartFailedError
 
 
 class BrokeredStarter:

@@ -16,13 +16,13 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 
-from tools.contract.errors import ToolError
-from tools.contract.file_names_in_text import shown_path
 from tools.contract.limits import AbortSignal, Deadline
-from tools.files.find.walk import Filters, scope_below
+from tools.contract.tool_errors import ToolError
+from tools.files.find.folder_walk import Filters, scope_below
 from tools.files.ignore_files import Scope, names_of_ignore_files, scope_of
-from tools.files.opener import PathKind
+from tools.files.path_opener import PathKind
 from tools.files.workspace import Workspace
+from tools.text.file_names import shown_path
 
 MAX_ENTRIES = 5_000  # files and folders that are looked at, twice; each look takes some 50 ms (ours)
 MAX_SECONDS = 1.0  # the same for a disk that is slow, or a machine that is busy (ours)

@@ -15,7 +15,7 @@ from time import monotonic
 
 from anyio import Lock, move_on_after, wait_readable
 
-from tools.shell.process import ExitStatus, ProcessSpec, ProcessStarter, StartFailedError
+from tools.shell.process_spec import ExitStatus, ProcessSpec, ProcessStarter, StartFailedError
 from tools.shell.resource_limits import is_root
 
 SECONDS = 5.0  # how long it may take; it takes milliseconds

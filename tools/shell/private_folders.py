@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 
-from tools.contract.errors import ExhaustedError
-from tools.contract.threads import Threads
-from tools.files.opener import open_folder, open_private_folder
+from tools.contract.tool_errors import ExhaustedError
+from tools.files.path_opener import open_folder, open_private_folder
+from tools.machine.threads import Threads
 
 FILE_BYTES = 64 << 20  # most bytes kept of one output; what is printed beyond is only counted
 CLIENT_BYTES = 1 << 30  # most bytes of outputs kept for one client; the oldest complete one goes first

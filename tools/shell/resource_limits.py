@@ -10,7 +10,7 @@ import os
 import sys
 from contextlib import suppress
 
-from tools.shell.process import ResourceLimits
+from tools.shell.process_spec import ResourceLimits
 
 FILE_BYTES = 4 * 1024**3  # larger than what builds make; stops a runaway before a common disk is full
 PROCESSES = 512  # how many processes and threads commands may add to those of their user

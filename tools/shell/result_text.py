@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from tools.contract.command_views import Engine, Network, ViewKind
-from tools.contract.file_names_in_text import one_line, shown_whole_path
 from tools.contract.limits import MAX_COMMAND_TIMEOUT
-from tools.contract.results import FileDataPart, Part, TextPart
-from tools.shell.command import Ending, RunningProgram
-from tools.shell.jobs import MAX_RUNNING, Job, JobStatus
-from tools.shell.output import ShownOutput
-from tools.shell.process import ExitStatus, SandboxChanges
-from tools.shell.runner import POSIX_SHELL, FinishedCommand
+from tools.contract.tool_results import FileDataPart, Part, TextPart
+from tools.shell.command_runner import POSIX_SHELL, FinishedCommand
+from tools.shell.job_table import MAX_RUNNING, Job, JobStatus
+from tools.shell.process_spec import ExitStatus, SandboxChanges
+from tools.shell.program_output import ShownOutput
+from tools.shell.shell_command import Ending, RunningProgram
+from tools.text.file_names import one_line, shown_whole_path
 
 KILO = 1000
 DISPLAY_CHARS = 4_000  # characters of an output that a person is shown beside the result for the model

@@ -20,9 +20,9 @@ from typing import NamedTuple
 
 import anyio
 
-from tools.contract.process_limits import usual_open_files
-from tools.shell.broker import messages
-from tools.shell.process import ExitStatus, MountStep, Process, ProcessSpec, ResourceLimits, StartFailedError
+from tools.machine.process_limits import usual_open_files
+from tools.shell.broker import broker_messages
+from tools.shell.process_spec import ExitStatus, MountStep, Process, ProcessSpec, ResourceLimits, StartFailedError
 
 if sys.platform == "win32":
     raise ImportError("there is no broker on Windows")
@@ -89,7 +89,7 @@ class SupervisorPool:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         with theirs:
             try:
-                await self._broker.give(theirs, messages.SHARED if self._is_shared else messages.OWN)
+                await self._broker.give(theirs, broker_messages.SHARED if self._is_shared else broker_messages.OWN)
             except BaseException:
                 ours.close()
                 raise
@@ -127,7 +127,7 @@ class Launch(NamedTuple):
 @contextmanager
 def launch_of(spec: ProcessSpec) -> Generator[Launch]:
     """Hold what is needed to start a program; a `ValueError` if the operating system cannot take it."""
-    launch = Launch(messages.packed(spec), [], [])
+    launch = Launch(broker_messages.packed(spec), [], [])
     with ExitStack() as held:
         held.callback(lambda: [os.close(descriptor) for descriptor in launch.outputs])
         for _ in range(1 + spec.separates_errors):
@@ -281,7 +281,7 @@ class Supervisor:
         """
         answer: asyncio.Future[SupervisedProcess] = self._loop.create_future()
         starting = self._starting = (launch, answer)
-        data = messages.FRAME.pack(messages.RUN, len(launch.body)) + launch.body
+        data = broker_messages.FRAME.pack(broker_messages.RUN, len(launch.body)) + launch.body
         try:
             try:
                 sent = socket.send_fds(self._channel, [data], launch.descriptors)
@@ -310,18 +310,18 @@ class Supervisor:
         """Send it a small message. A program may have stopped it, so it is made to go on first."""
         self.signal(signal.SIGCONT)
         with suppress(OSError):
-            self._channel.send(messages.framed(kind, *numbers))
+            self._channel.send(broker_messages.framed(kind, *numbers))
 
     async def list(self) -> tuple[int, ...]:
         """What runs beneath it; nothing if it is gone."""
         answer = self._expected()
-        self.ask(messages.LIST)
+        self.ask(broker_messages.LIST)
         return await answer
 
     async def mount(self, told: int, steps: Iterable[MountStep]) -> None:
         """Do what `Process.mount` says."""
-        body = messages.packed_mounts(steps)
-        data = messages.FRAME.pack(messages.MOUNT, len(body)) + body
+        body = broker_messages.packed_mounts(steps)
+        data = broker_messages.FRAME.pack(broker_messages.MOUNT, len(body)) + body
         answer = self._expected()
         sent = socket.send_fds(self._channel, [data], [told])
         if sent < len(data):
@@ -358,33 +358,33 @@ class Supervisor:
             self._lose(why_ended or StartFailedError(0))
             return
         self._received += data
-        while len(self._received) >= messages.FRAME.size:
-            kind, size = messages.FRAME.unpack_from(self._received)
-            end = messages.FRAME.size + size
+        while len(self._received) >= broker_messages.FRAME.size:
+            kind, size = broker_messages.FRAME.unpack_from(self._received)
+            end = broker_messages.FRAME.size + size
             if len(self._received) < end:
                 return
-            body = bytes(self._received[messages.FRAME.size : end])
+            body = bytes(self._received[broker_messages.FRAME.size : end])
             del self._received[:end]
-            self._take(kind, [number for (number,) in messages.NUMBER.iter_unpack(body)])
+            self._take(kind, [number for (number,) in broker_messages.NUMBER.iter_unpack(body)])
 
     def _take(self, kind: int, numbers: list[int]) -> None:
         launch, answer = self._starting or (None, None)
-        if kind == messages.STARTED and launch is not None and answer is not None and not answer.done():
+        if kind == broker_messages.STARTED and launch is not None and answer is not None and not answer.done():
             program, self._pid = numbers
             self._starting = None
             self.process = SupervisedProcess(self, program, launch.outputs)
             answer.set_result(self.process)
-        elif kind == messages.FAILED and answer is not None and not answer.done():
+        elif kind == broker_messages.FAILED and answer is not None and not answer.done():
             self._starting = None
             answer.set_exception(StartFailedError(numbers[0]))
             self._on_free(self)
-        elif kind in (messages.LISTED, messages.MOUNTED):
+        elif kind in (broker_messages.LISTED, broker_messages.MOUNTED):
             waiting = self._answers.popleft()
             if not waiting.done():
                 waiting.set_result(tuple(numbers))
-        elif kind == messages.EXITED and self.process is not None:
+        elif kind == broker_messages.EXITED and self.process is not None:
             self.process.on_exit(numbers[0])
-        elif kind == messages.GONE and self.process is not None:
+        elif kind == broker_messages.GONE and self.process is not None:
             self.process.on_gone()
             self.process = None
             self._on_free(self)
@@ -432,7 +432,7 @@ class SupervisedProcess:
         """End it and all it started; returns when nothing is left, or when that cannot be had in some seconds."""
         with anyio.CancelScope(shield=True):
             if not self._is_gone.is_set():
-                self._supervisor.ask(messages.END, round(grace_seconds * 1000))
+                self._supervisor.ask(broker_messages.END, round(grace_seconds * 1000))
                 with anyio.move_on_after(grace_seconds + END_SECONDS):
                     await self._is_gone.wait()
             if not self._is_gone.is_set() and not self._supervisor.is_shared:

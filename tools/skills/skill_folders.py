@@ -13,12 +13,12 @@ import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tools.contract.errors import PathNotInWorkspaceError, ToolError, ToolErrorType
-from tools.contract.file_names_in_text import brief, sendable_name, shortened_line, shown_name, shown_whole_path
 from tools.contract.limits import AbortSignal
+from tools.contract.tool_errors import PathNotInWorkspaceError, ToolError, ToolErrorType
 from tools.files.ignore_files import refuse_hidden
-from tools.files.opener import PathKind
+from tools.files.path_opener import PathKind
 from tools.files.workspace import Location, Workspace, contains
+from tools.text.file_names import brief, sendable_name, shortened_line, shown_name, shown_whole_path
 
 PLACES = (".qwen/skills", ".gemini/skills", ".claude/skills", ".agents/skills")
 MAIN_FILE = "SKILL.md"
@@ -53,7 +53,7 @@ class Skill:
 
     def files(self, signal: AbortSignal) -> tuple[list[str], bool]:
         """The other files in its folder, below it, and whether there are more. Links are not followed. Blocking."""
-        from tools.files.find.walk import visible_kind  # noqa: PLC0415 - with the first skill
+        from tools.files.find.folder_walk import visible_kind  # noqa: PLC0415 - with the first skill
 
         found: list[str] = []
         waiting, looked = [self.folder], 0

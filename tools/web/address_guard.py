@@ -14,9 +14,9 @@ from ipaddress import AddressValueError, IPv4Address, IPv4Network, IPv6Address, 
 from urllib.parse import quote, urljoin
 
 from tools.contract.display import ascii_host
-from tools.contract.errors import ToolError, ToolErrorType
-from tools.contract.file_names_in_text import brief, one_line
-from tools.contract.threads import THREADS
+from tools.contract.tool_errors import ToolError, ToolErrorType
+from tools.machine.threads import THREADS
+from tools.text.file_names import brief, one_line
 
 Address = IPv4Address | IPv6Address
 

@@ -17,7 +17,7 @@ import anyio
 import anyio.lowlevel
 import httpx
 
-from tools.contract.errors import ToolError, ToolErrorType
+from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.web.address_guard import Address, Target, WebRules
 
 if TYPE_CHECKING:

@@ -7,17 +7,17 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING
 
-from tools.contract.file_names_in_text import brief, one_line
 from tools.contract.limits import AbortSignal, MediaHandling
-from tools.contract.results import TextPart, ToolResult
-from tools.contract.threads import run_blocking
-from tools.web.opener import FairLimit, UrlOpener, WebRequest
-from tools.web.untrusted import fenced, harmless
+from tools.contract.tool_results import TextPart, ToolResult
+from tools.machine.threads import run_blocking
+from tools.text.file_names import brief, one_line
+from tools.web.untrusted_text import fenced, harmless
+from tools.web.url_opener import FairLimit, UrlOpener, WebRequest
 
 if TYPE_CHECKING:
     from tools.contract.limits import Progress
     from tools.web.address_guard import Target
-    from tools.web.page import Format, Page
+    from tools.web.page_text import Format, Page
 
 CACHE_SECONDS = 15 * 60.0  # as long as a model takes to read a long page
 CACHE_PAGES = 64
@@ -99,7 +99,7 @@ class PageFetcher:
         response = await self.opener.open(request, progress=progress)
 
         def read() -> Page:
-            from tools.web.page import page_of  # noqa: PLC0415 - brings what reads pages, with the first of them
+            from tools.web.page_text import page_of  # noqa: PLC0415 - brings what reads pages, with the first of them
 
             return page_of(response, shown_as, media, signal)
 

@@ -13,16 +13,16 @@ from html import unescape
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlencode
 
-from tools.contract.errors import ToolError, ToolErrorType
-from tools.contract.file_names_in_text import one_line
-from tools.contract.secrets import HIDDEN
+from tools.contract.tool_errors import ToolError, ToolErrorType
+from tools.text.file_names import one_line
+from tools.text.secrets import HIDDEN
 from tools.web.address_guard import Target, UrlError, parse_url
-from tools.web.opener import WebRequest
 from tools.web.search_settings import SETUP, ProviderSettings
-from tools.web.untrusted import fenced, harmless
+from tools.web.untrusted_text import fenced, harmless
+from tools.web.url_opener import WebRequest
 
 if TYPE_CHECKING:
-    from tools.web.opener import UrlOpener, WebResponse
+    from tools.web.url_opener import UrlOpener, WebResponse
 
 # Twenty results have some 10 to 100 kB. Parsing as much as this holds the event loop for at most 80 milliseconds, and
 # an honest answer for less than one.

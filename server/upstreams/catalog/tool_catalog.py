@@ -12,10 +12,25 @@ from typing import Any
 
 from server.protocol.json_rpc import Json
 from server.settings import UpstreamSettings
-from server.upstreams.catalog.apps import app_links, is_for_apps, name_in_apps
-from server.upstreams.catalog.names import NameList, NameMap, Origin, full_name, is_included, name_map, rule_name
-from server.upstreams.catalog.stopped_tools import Stop, StoppedMCPTool, stop_of
-from server.upstreams.catalog.tools import (
+from server.upstreams.catalog.lock_file import (
+    WATCHED,
+    Difference,
+    Lock,
+    tool_differences,
+    tool_entry,
+)
+from server.upstreams.catalog.mcp_apps import app_links, is_for_apps, name_in_apps
+from server.upstreams.catalog.published_names import (
+    NameList,
+    NameMap,
+    Origin,
+    full_name,
+    is_included,
+    name_map,
+    rule_name,
+)
+from server.upstreams.catalog.unapproved_tools import Stop, StoppedMCPTool, stop_of
+from server.upstreams.catalog.upstream_tool import (
     MOST_TOLD,
     Arguments,
     Definition,
@@ -24,21 +39,14 @@ from server.upstreams.catalog.tools import (
     UpstreamCall,
     digest_of,
 )
-from server.upstreams.lock_file import (
-    WATCHED,
-    Difference,
-    Lock,
-    tool_differences,
-    tool_entry,
-)
-from server.upstreams.session.listing import in_turns
-from server.upstreams.session.visible_texts import tool_with_visible_texts
-from tools.call.context import ToolContext
-from tools.call.registry import ToolRegistry
+from server.upstreams.session.list_reader import in_turns
+from server.upstreams.session.text_sanitizer import tool_with_visible_texts
+from tools.call.tool_context import ToolContext
+from tools.call.tool_registry import ToolRegistry
 from tools.contract.confirmation import Channel
 from tools.contract.display import visible_line
-from tools.contract.errors import ToolError, ToolErrorType
-from tools.contract.results import ToolResult
+from tools.contract.tool_errors import ToolError, ToolErrorType
+from tools.contract.tool_results import ToolResult
 from tools.permissions.tool_names import BETWEEN
 
 logger = logging.getLogger(__name__)

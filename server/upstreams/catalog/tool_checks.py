@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from tools.contract.display import visible_line
-from tools.contract.file_names_in_text import UNSEEN
+from tools.text.file_names import UNSEEN
 
 MOST_CHARS = 20_000  # characters of a tool's texts that are looked at (ours)
 DEEPEST = 16  # how deep its schema is looked into (ours)

@@ -28,15 +28,15 @@ from mcp.shared.auth_utils import check_resource_allowed, resource_url_from_serv
 from pydantic import AnyUrl, ValidationError
 
 from server import VERSION
-from server.oauth_requests import ANSWER_BYTES, LongAnswerError, NoAnswerError, fetch_json, is_safe
-from server.outbound import is_local
+from server.network.oauth_requests import ANSWER_BYTES, LongAnswerError, NoAnswerError, fetch_json, is_safe
+from server.network.outbound import is_local
+from server.network.quotation import quoted
+from server.network.sent_secrets import SentSecrets
 from server.protocol.json_rpc import Json
-from server.quotation import quoted
-from server.sent_secrets import SentSecrets
 from server.settings.models import OAuthSettings
-from server.upstreams.wire.peer import Challenge, LoginError
+from server.upstreams.wire.json_rpc_channel import Challenge, LoginError
 from tools.contract.display import visible_line
-from tools.contract.secrets import is_secret_name
+from tools.text.secrets import is_secret_name
 
 TOKEN_CHARS = 32_768  # a longer token is not taken, which no HTTP header would carry (ours)
 ADDRESS_CHARS = 32_768  # a longer address is not shown to a person, which browsers and servers would not take (ours)

@@ -18,12 +18,12 @@ from typing import TypeVar
 
 import anyio
 
-from server.store.contract import ABSENT, StoreUnavailableError, Versioned
+from server.settings.stored_json import read_stored
 from server.store.replica import Replica
 from server.store.sealing import Sealer
-from server.stored_json import read_stored
-from server.upstreams.login.login_store import LoginsUnavailableError, Release
-from server.upstreams.login.token_store import StoredLogin, TokenStoreError, key_of
+from server.store.shared_store import ABSENT, StoreUnavailableError, Versioned
+from server.upstreams.login.login_storage import LoginsUnavailableError, Release
+from server.upstreams.login.token_files import StoredLogin, TokenStoreError, key_of
 
 T = TypeVar("T")
 

@@ -15,8 +15,8 @@ import anyio
 from anyio.abc import TaskGroup
 
 from server.protocol.json_rpc import Json
-from server.upstreams.session.era import Era
-from server.upstreams.wire.peer import ConnectionLostError, RelayError, UnusableAnswerError, UpstreamError
+from server.upstreams.session.protocol_era import Era
+from server.upstreams.wire.json_rpc_channel import ConnectionLostError, RelayError, UnusableAnswerError, UpstreamError
 
 logger = logging.getLogger(__name__)
 

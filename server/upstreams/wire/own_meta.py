@@ -15,7 +15,7 @@ from typing import Any, cast
 from pydantic_core import to_json
 
 from server.protocol.json_rpc import Json, as_mapping
-from tools.contract.errors import ToolError, ToolErrorType
+from tools.contract.tool_errors import ToolError, ToolErrorType
 
 OWN_KEYS = "coretools-mcp/"
 """Our keys begin so, in `_meta` and in questions: clients may take what stands there for our word."""

@@ -15,7 +15,7 @@ from starlette.applications import Starlette
 
 from server.upstreams.login.callback import Redirect
 from server.upstreams.login.connect_pages import ConnectPages
-from server.upstreams.login_questions import MOST_ATTEMPTS
+from server.upstreams.relay.login_questions import MOST_ATTEMPTS
 from tests.harness import MODERN
 from tests.interaction.login.pages import TOKENS, Shown, browser, called, go_on, log_in, served, to_the_end, told
 from tests.interaction.login.scene import ALIAS, ERAS, HANDSHAKE, Scene, text_of

@@ -9,7 +9,7 @@ import anyio
 import mcp_types as types
 import pytest
 
-from server.upstreams.login_questions import MOST_ATTEMPTS
+from server.upstreams.relay.login_questions import MOST_ATTEMPTS
 from tests.harness import MODERN, stdio_upstream
 from tests.interaction.login.scene import ALIAS, ECHO, ERAS, HANDSHAKE, LOGIN, Person, Scene, text_of, visit
 from tests.waiting import until

@@ -30,7 +30,7 @@ from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
-from server.principals import TokenRefusedError
+from server.clients.principals import TokenRefusedError
 from server.settings import SettingsError
 from server.settings.models import IntrospectionSettings, IssuerSettings
 from server.transports.issuer import Issuer, read_issuer
@@ -548,8 +548,8 @@ async def test_an_issuer_that_cannot_be_used_stops_the_start_with_all_that_is_wr
 @pytest.mark.requirement("oauth.settings")
 def test_nothing_of_it_is_loaded_where_there_is_no_issuer() -> None:
     program = (
-        "import sys, server.run_server, server.transports.http\n"
-        "print([name for name in ('jwt', 'server.transports.issuer', 'server.oauth_requests') if name in sys.modules])"
+        "import sys, server.run_server, server.transports.http_server\n"
+        "print([name for name in ('jwt', 'server.transports.issuer', 'server.network.oauth_requests') if name in sys.modules])"
     )
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert said.stdout.strip() == "[]"

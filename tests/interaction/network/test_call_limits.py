@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from server.rate import Rate
+from server.clients.rate import Rate
 from tests.harness import HANDSHAKES, MODERN, own_state, stdio_upstream, write_config
 from tests.interaction.raw_clients import RawClient, http_server, introduced, reach
 

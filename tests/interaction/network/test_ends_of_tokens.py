@@ -13,7 +13,7 @@ import anyio
 import httpx2
 import pytest
 
-from server.announcements import STREAMS_OF_ONE
+from server.clients.announcements import STREAMS_OF_ONE
 from server.transports.issuer import LEEWAY_SECONDS
 from tests.harness import MODERN, stdio_upstream
 from tests.interaction.network.test_access_tokens import served, signed

@@ -17,13 +17,13 @@ import pytest
 from mcp.client import Client as McpClient
 from mcp.client.subscriptions import Subscription
 
-from server.clients import MOST_CALLS, STDIO_KEY, Client
+from server.requests.call_contexts import MOST_CALLS, STDIO_KEY, Client
 from tests.harness import Route, connected, http_client, our_http_server, write_config
 from tests.interaction.serving import CHEAP_ROUTES, NETWORK_ROUTES, by_route
 from tests.waiting import CEILING
-from tools.call.context import ClientState
-from tools.contract.errors import ToolError, ToolErrorType
+from tools.call.tool_context import ClientState
 from tools.contract.limits import ApprovalMode
+from tools.contract.tool_errors import ToolError, ToolErrorType
 
 pytestmark = pytest.mark.anyio
 

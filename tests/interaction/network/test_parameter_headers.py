@@ -10,12 +10,12 @@ import httpx2
 import pytest
 
 from server.app import App
-from server.protocol.requests import RequestContext
-from server.upstreams.catalog.tools import DiscoveredMCPTool
+from server.protocol.request_table import RequestContext
+from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
 from tests.harness import MODERN
 from tests.interaction.network.test_sessions import ACCEPT, Served, served
-from tools.call.context import ToolContext
-from tools.contract.results import ToolResult
+from tools.call.tool_context import ToolContext
+from tools.contract.tool_results import ToolResult
 
 pytestmark = pytest.mark.anyio
 

@@ -18,12 +18,12 @@ import pytest
 import uvicorn
 
 from server.app import App
-from server.protocol.requests import RequestTable
+from server.protocol.request_table import RequestTable
 from server.settings import load_settings
 from server.settings.models import HttpSettings, IssuerSettings
 from server.transports.credentials import Tokens
-from server.transports.http import WebApp
 from server.transports.http_options import HttpOptions, open_socket
+from server.transports.http_server import WebApp
 from server.transports.issuer import Issuer
 from server.transports.slow_clients import ClientConnection
 from server.transports.streamable_http import Session, Sessions

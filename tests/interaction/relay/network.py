@@ -13,8 +13,8 @@ from server.settings import load_settings
 from server.settings.models import HttpSettings
 from server.store.replica import Replica
 from server.transports.credentials import Tokens
-from server.transports.http import serve_http
 from server.transports.http_options import HttpOptions, open_socket
+from server.transports.http_server import serve_http
 from tests.harness import own_state, write_config
 from tests.interaction.relay.clients import Json, WireClient, client_on, http_transport, in_its_way
 

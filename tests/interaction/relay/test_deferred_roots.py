@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from server.upstreams.session import questions
+from server.upstreams.session import upstream_questions
 from tests.interaction.relay.clients import (
     ALL,
     Json,
@@ -71,7 +71,7 @@ async def test_over_the_network_the_first_call_is_made_with_the_roots(way: str, 
 async def test_who_never_answers_over_the_network_holds_up_no_call_for_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(questions, "DOUBT_SECONDS", 0.2)
+    monkeypatch.setattr(upstream_questions, "DOUBT_SECONDS", 0.2)
     async with (
         network(tmp_path, asking()) as served,
         client_on(http_transport(f"{served.url}/mcp", TOKENS["ada"]), "handshake", ALL, silent) as client,
@@ -137,7 +137,7 @@ async def test_a_question_that_has_waited_too_long_is_asked_once_more(tmp_path: 
 async def test_an_upstream_that_lists_nothing_before_it_knows_the_roots_is_used_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(questions, "DOUBT_SECONDS", 0.2)
+    monkeypatch.setattr(upstream_questions, "DOUBT_SECONDS", 0.2)
     async with proxied(tmp_path, asking("first"), "modern", answer=answering(roots=ROOTED)) as client:
         assert "up__roots" in await client.listed("tools")
         assert await client.told("up__roots") == [EMPTY, ROOTED]

@@ -11,8 +11,8 @@ from server.settings import load_settings
 from tests.harness import write_config
 from tests.in_process import in_process
 from tests.interaction.relay.clients import AnswerError, Json, WireClient, app_of, client_on, having, listing, proxied
-from tools.permissions.policy import PermissionPolicy
-from tools.permissions.rules import read_rules
+from tools.permissions.permission_policy import PermissionPolicy
+from tools.permissions.permission_rules import read_rules
 
 pytestmark = pytest.mark.anyio
 

@@ -64,6 +64,6 @@ async def test_an_old_list_is_read_again_when_a_client_lists(
         assert list(await client.listed("tools")) == ["up__old"]
         write(orders, "new")
         assert list(await client.listed("tools")) == ["up__old"]
-        monkeypatch.setattr("server.upstreams.connection.LOOK_SECONDS", 0.0)
-        monkeypatch.setattr("server.upstreams.pool.LOOK_WAIT_SECONDS", 60.0)
+        monkeypatch.setattr("server.upstreams.connections.connection.LOOK_SECONDS", 0.0)
+        monkeypatch.setattr("server.upstreams.connections.pool.LOOK_WAIT_SECONDS", 60.0)
         assert list(await client.listed("tools")) == ["up__new"]

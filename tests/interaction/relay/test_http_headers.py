@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from server.upstreams.wire.peer import Challenge
+from server.upstreams.wire.json_rpc_channel import Challenge
 from tests.harness import write_config
 from tests.in_process import in_process
 from tests.interaction.relay.clients import Json, app_of, client_on, proxied, scripted_over_http

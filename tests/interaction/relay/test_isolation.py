@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from server.upstreams.client_sessions import ClientSessions
+from server.upstreams.connections.client_sessions import ClientSessions
 from tests.hostile.lying import over_stdio
 from tests.interaction.relay.clients import (
     AnswerError,

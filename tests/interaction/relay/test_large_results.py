@@ -17,8 +17,8 @@ from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import Implementation, RequestParamsMeta
 
-from server.upstreams import large_results
-from server.upstreams.large_results import MOST_SHOWN, RESULTS_URI
+from server.upstreams.relay import large_results
+from server.upstreams.relay.large_results import MOST_SHOWN, RESULTS_URI
 from server.upstreams.wire.own_meta import FACTS_KEY
 from tests.harness import HANDSHAKE, MODERN, PEERS, connected, http_client, our_http_server, speaking, write_config
 from tests.peers.large_upstream import NEEDLE, rows

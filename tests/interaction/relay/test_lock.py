@@ -10,8 +10,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from server.settings.files import LOCK_NAME
-from server.upstreams.lock_file import lock_text, parse_lock
+from server.settings.settings_files import LOCK_NAME
+from server.upstreams.catalog.lock_file import lock_text, parse_lock
 from tests.harness import command_line, write_config
 from tests.interaction.relay.changing import Person, change
 from tests.interaction.relay.clients import Json, listing, proxied, refusal_of

@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from server.upstreams.client_sessions import ClientSessions
+from server.upstreams.connections.client_sessions import ClientSessions
 from tests.interaction.relay.clients import WireClient, proxied, stdio_entry
 from tests.interaction.relay.eras import by_eras
 from tests.interaction.relay.network import network

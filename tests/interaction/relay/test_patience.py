@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from server.patience import PatientWay
+from server.requests.progress_reports import PatientWay
 from tests.interaction.relay.clients import PROGRESS, Json, WireClient, proxied, stdio_entry, until_there
 from tests.interaction.relay.questions import FORM
 

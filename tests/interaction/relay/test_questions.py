@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from server.upstreams.session.questions import MOST_OPEN
+from server.upstreams.session.upstream_questions import MOST_OPEN
 from tests.hostile.lying import over_stdio
 from tests.interaction.relay.clients import (
     ALL,

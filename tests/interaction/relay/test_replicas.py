@@ -9,10 +9,10 @@ from pathlib import Path
 import anyio
 import pytest
 
-from server.store.contract import Store
-from server.store.memory import MemoryStore
+from server.store.memory_store import MemoryStore
 from server.store.replica import Replica
-from server.store.valkey import ValkeyStore
+from server.store.shared_store import Store
+from server.store.valkey_store import ValkeyStore
 from tests.interaction.relay.changing import Person, change
 from tests.interaction.relay.clients import AnswerError, Json, WireClient, said, stdio_entry
 from tests.interaction.relay.conftest import Entry

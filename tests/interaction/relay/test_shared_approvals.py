@@ -11,8 +11,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from server.settings.files import LOCK_NAME
-from server.upstreams.lock_file import lock_text, parse_lock
+from server.settings.settings_files import LOCK_NAME
+from server.upstreams.catalog.lock_file import lock_text, parse_lock
 from tests.fork_server import forked
 from tests.harness import server_arguments, write_config
 from tests.interaction.relay.changing import Person

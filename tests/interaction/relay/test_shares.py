@@ -65,7 +65,7 @@ async def test_a_client_makes_room_for_itself_before_it_takes_room_of_others(tmp
 
 @pytest.mark.requirement("proxy.suspended.share")
 async def test_a_client_parks_only_its_part_of_the_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server.upstreams.call_relay.MOST_OF_ONE", 2)
+    monkeypatch.setattr("server.upstreams.relay.request_relay.MOST_OF_ONE", 2)
     async with (
         network(tmp_path, {"up": stdio_entry("handshake")}) as served,
         served.client("modern", "ada") as ada,
@@ -81,7 +81,7 @@ async def test_a_client_parks_only_its_part_of_the_calls(tmp_path: Path, monkeyp
 async def test_where_no_more_calls_can_be_suspended_the_newest_of_who_has_most_makes_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("server.upstreams.call_relay.MOST_SUSPENDED", 3)
+    monkeypatch.setattr("server.upstreams.relay.request_relay.MOST_SUSPENDED", 3)
     async with (
         network(tmp_path, {"up": stdio_entry("handshake")}) as served,
         served.client("modern", "ada") as ada,
@@ -104,7 +104,7 @@ CALL: Json = {"name": "up__ask", "arguments": {"questions": [FORM]}}
 async def test_a_client_goes_on_in_its_session_while_the_one_that_lists_is_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("server.upstreams.connection.FIRST_RETRY_SECONDS", 3_600)
+    monkeypatch.setattr("server.upstreams.connections.connection.FIRST_RETRY_SECONDS", 3_600)
     async with (
         network(tmp_path, {"up": stdio_entry("handshake")}) as served,
         served.client("modern", "ada") as ada,

@@ -7,7 +7,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from server.upstreams.session import session
+from server.upstreams.session import upstream_session
 from tests.interaction.relay.clients import having, listing, proxied, stdio_entry
 from tests.interaction.relay.watching import listening, until_touch_is_heard
 
@@ -37,7 +37,7 @@ async def test_a_stream_of_changes_is_there_while_one_upstream_notes_nothing(tmp
 
 
 async def test_a_level_is_answered_while_upstreams_do_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "LEVEL_SECONDS", 1_000.0)
+    monkeypatch.setattr(upstream_session, "LEVEL_SECONDS", 1_000.0)
     tale = tmp_path / "tale"
     servers = {
         "mute": listing("mute", silent=["logging/setLevel"]),

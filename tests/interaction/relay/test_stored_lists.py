@@ -576,7 +576,7 @@ SPOILED = [
 async def test_a_file_that_is_not_ours_as_we_wrote_it_is_passed_over_once_and_replaced(
     spoil: Callable[[Path], None], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.WARNING, "server.upstreams.stored_lists")
+    caplog.set_level(logging.WARNING, "server.upstreams.catalog.stored_lists")
     up = Changing(tmp_path)
     up.answers(**LISTED)
     await run_once(tmp_path, up)
@@ -664,7 +664,7 @@ async def test_lists_that_are_too_large_are_not_kept_and_what_was_kept_of_them_g
 async def test_where_nothing_can_be_kept_everything_else_is_as_ever(
     state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.WARNING, "server.upstreams.stored_lists")
+    caplog.set_level(logging.WARNING, "server.upstreams.catalog.stored_lists")
     home = tmp_path / "state"
     if state == "a file":
         home.write_text("")

@@ -17,10 +17,10 @@ import anyio
 import httpx2
 import pytest
 
-from server.sealed_states import SealedStates
 from server.store.replica import lone_replica
-from server.upstreams import tasks as upstream_tasks
-from server.upstreams.client_sessions import ClientSessions
+from server.store.sealed_states import SealedStates
+from server.upstreams.connections.client_sessions import ClientSessions
+from server.upstreams.relay import tasks as upstream_tasks
 from tests.background_servers import background_server
 from tests.fork_server import forked
 from tests.harness import PEERS, server_arguments, write_config
@@ -241,10 +241,10 @@ async def test_a_task_that_its_server_does_not_know_any_more_is_gone(entries: di
 async def test_an_id_that_is_not_ours_is_no_warning_in_the_log(
     entries: dict[str, Json], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.WARNING, "server.sealed_states")
+    caplog.set_level(logging.WARNING, "server.store.sealed_states")
     async with knowing(tmp_path, entries["http"]) as client:
         await refused(client, "tasks/get", {"taskId": "made-up"})
-    assert [record for record in caplog.records if record.name == "server.sealed_states"] == []
+    assert [record for record in caplog.records if record.name == "server.store.sealed_states"] == []
 
 
 @pytest.mark.requirement("tasks.undeclared")

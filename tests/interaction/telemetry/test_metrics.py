@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from server.telemetry.operation import MOST_CODES, MOST_NAMES, OTHER, Operation
+from server.telemetry.measured_request import MOST_CODES, MOST_NAMES, OTHER, Operation
 from server.telemetry.prometheus import METRICS, Metrics
 from tests.harness import HANDSHAKES, ROOT, own_state, stdio_upstream, write_config
 from tests.interaction.raw_clients import FORM, RawClient, http_server, introduced, reach

@@ -29,9 +29,9 @@ from opentelemetry.trace import SpanKind
 
 from server.app import App
 from server.settings import load_settings
+from server.telemetry.measured_request import BUCKETS, MOST_NAMES, OTHER, Names, Operation
 from server.telemetry.observation import Observation
 from server.telemetry.open_telemetry import Telemetry
-from server.telemetry.operation import BUCKETS, MOST_NAMES, OTHER, Names, Operation
 from tests.fork_server import forked
 from tests.harness import HANDSHAKE, MODERN, PEERS, own_state, server_arguments, speaking, stdio_upstream, write_config
 from tests.in_process import in_process

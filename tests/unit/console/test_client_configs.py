@@ -12,10 +12,10 @@ import pytest
 
 from server.cli import CLIENTS as NAMES
 from server.console import Failure, UsageError
-from server.console.client_configs import client_configs, read_document, read_servers
-from server.console.install import InstallOptions, entry_for, lasting_command, needed_variables
+from server.console.install_commands import InstallOptions, entry_for, lasting_command, needed_variables
+from server.console.known_clients import client_configs, read_document, read_servers
 from server.settings import SettingsError
-from server.settings.section import Diagnostics
+from server.settings.section_model import Diagnostics
 
 CLIENTS = client_configs({"HOME": "/h"}, "linux")
 KEY = "TAVILY_API_KEY"

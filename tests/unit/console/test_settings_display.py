@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from server.settings_display import describe_entry, shown_value
+from server.settings.settings_display import describe_entry, shown_value
 from tests.tables import each_of
-from tools.contract.secrets import HIDDEN
+from tools.text.secrets import HIDDEN
 
 ARGS = ("mcpServers", "docs", "args")
 

@@ -15,15 +15,15 @@ import anyio
 from tests.unit.execution.shell import CEILING, ENVIRONMENT, RecordingStarter, session_of
 from tools.builtin.discovered_tools import Discovery, DiscoveryState
 from tools.call.base_tool import BaseTool
-from tools.call.context import ClientState, ToolContext
-from tools.call.registry import ToolRegistry
-from tools.contract.errors import ToolError
+from tools.call.tool_context import ClientState, ToolContext
+from tools.call.tool_registry import ToolRegistry
 from tools.contract.limits import Limits
-from tools.contract.results import TextPart, ToolResult
-from tools.discovery.commands import DiscoverySettings, ProgramSite
+from tools.contract.tool_errors import ToolError
+from tools.contract.tool_results import TextPart, ToolResult
+from tools.discovery.discovery_commands import DiscoverySettings, ProgramSite
 from tools.files.workspace import Workspace
+from tools.shell.command_runner import ProgramRunner
 from tools.shell.private_folders import PrivateFolders
-from tools.shell.runner import ProgramRunner
 
 PEER = (sys.executable, "-I", str(Path(__file__).parents[2] / "peers" / "discovery_commands.py"))
 CALL = (*PEER, "call")

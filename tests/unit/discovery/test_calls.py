@@ -16,9 +16,9 @@ from tests.unit.discovery.custom_tools import CALL, CustomTools, custom_tools, t
 from tests.unit.execution.shell import CEILING, ENVIRONMENT
 from tests.waiting import until
 from tools.contract.confirmation import InfoConfirmation
-from tools.contract.errors import InvalidToolParamsError, ToolErrorType
-from tools.contract.results import FileDataPart
-from tools.discovery.call import FAILED
+from tools.contract.tool_errors import InvalidToolParamsError, ToolErrorType
+from tools.contract.tool_results import FileDataPart
+from tools.discovery.custom_tool_call import FAILED
 
 pytestmark = pytest.mark.anyio
 

@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from server.protocol_mapping import tool_to_wire
+from server.requests.protocol_mapping import tool_to_wire
 from tests.people import Person
 from tests.unit.discovery.custom_tools import CustomTools, text_of
 from tools.builtin.discovered_tools import DiscoveredTool
 from tools.call.base_tool import BaseTool
-from tools.call.flow import Flow
+from tools.call.tool_runner import Flow
 from tools.contract.confirmation import Answer, Decision
-from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.limits import AbortSignal
-from tools.contract.results import FunctionCall, ToolResult
-from tools.permissions.policy import PermissionPolicy
+from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
+from tools.contract.tool_results import FunctionCall, ToolResult
+from tools.permissions.permission_policy import PermissionPolicy
 
 pytestmark = pytest.mark.anyio
 

@@ -8,7 +8,13 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator, SchemaError
 
-from tools.discovery.declarations import MAX_NAME, MAX_TOOLS, Declarations, DiscoveryError, read_declarations
+from tools.discovery.custom_tool_declarations import (
+    MAX_NAME,
+    MAX_TOOLS,
+    Declarations,
+    DiscoveryError,
+    read_declarations,
+)
 
 RESERVED = frozenset({"read_file", "replace"})
 DEEP: Any = json.loads("[" * 60 + "]" * 60)

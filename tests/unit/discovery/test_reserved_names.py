@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tools.discovery.declarations import read_declarations
+from tools.discovery.custom_tool_declarations import read_declarations
 
 
 def published(*names: str, reserved: frozenset[str] = frozenset()) -> tuple[list[str], list[str]]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from tests.examples import examples
-from tools.discovery.declarations import (
+from tools.discovery.custom_tool_declarations import (
     BY_NAME,
     COUNTS,
     IDENTITY,

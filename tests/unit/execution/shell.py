@@ -16,16 +16,16 @@ from tests.waiting import CEILING
 from tools.builtin.background_jobs import ListJobsTool, ReadOutputTool, StopJobTool
 from tools.builtin.run_shell_command import ShellTool
 from tools.call.base_tool import BaseTool
-from tools.call.context import ClientState, Services, ToolContext
-from tools.contract.errors import ToolError, ToolErrorType
+from tools.call.tool_context import ClientState, Services, ToolContext
 from tools.contract.limits import Limits
-from tools.contract.results import FileDataPart, TextPart, ToolResult
+from tools.contract.tool_errors import ToolError, ToolErrorType
+from tools.contract.tool_results import FileDataPart, TextPart, ToolResult
 from tools.files.workspace import Workspace
 from tools.shell.brokered_starter import BrokeredStarter
-from tools.shell.jobs import Job, JobTable
+from tools.shell.command_runner import CommandRunner, ShellOptions
+from tools.shell.job_table import Job, JobTable
 from tools.shell.private_folders import PrivateFolders
-from tools.shell.process import Confinement, Process, ProcessSpec
-from tools.shell.runner import CommandRunner, ShellOptions
+from tools.shell.process_spec import Confinement, Process, ProcessSpec
 
 ENVIRONMENT: Mapping[str, str] = {"PATH": os.environ["PATH"], "HOME": "/", "LANG": "C.UTF-8"}
 

@@ -35,10 +35,10 @@ from tests.processes import (
     until_none_carries,
 )
 from tools.shell import supervisor_pool
-from tools.shell.broker import messages
+from tools.shell.broker import broker_messages
 from tools.shell.broker.descendants import MARK
 from tools.shell.brokered_starter import BrokeredStarter
-from tools.shell.process import ExitStatus, ProcessSpec, ResourceLimits, StartFailedError
+from tools.shell.process_spec import ExitStatus, ProcessSpec, ResourceLimits, StartFailedError
 from tools.shell.supervisor_pool import MOST_IDLE, Supervisor, launch_of
 
 pytestmark = pytest.mark.anyio
@@ -218,7 +218,7 @@ async def test_a_supervisor_that_cannot_be_forked_says_why_though_nobody_hears_o
     ours.setblocking(False)
     connection = Supervisor(ours, ResourceLimits(), lambda _: None, lambda _: None, is_shared=False)
     with theirs:
-        theirs.sendall(messages.framed(messages.FAILED, errno.EAGAIN))
+        theirs.sendall(broker_messages.framed(broker_messages.FAILED, errno.EAGAIN))
     with launch_of(bash("true")) as launch, pytest.raises(StartFailedError) as caught:
         await connection.run(launch)
     assert caught.value.number == errno.EAGAIN

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tools.contract.file_names_in_text import meant_path
 from tools.contract.limits import AbortSignal
 from tools.files.workspace import Workspace
 from tools.shell import changed_files
 from tools.shell.changed_files import WorkspaceState, changes_since, state_of
+from tools.text.file_names import meant_path
 
 pytestmark = pytest.mark.requirement("undo.commands")
 

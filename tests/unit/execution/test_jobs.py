@@ -13,10 +13,10 @@ from tests.unit.execution.shell import CEILING, Shell, shell_in, text_of
 from tests.waiting import until
 from tools.builtin.background_jobs import ListJobsTool, ReadOutputTool, StopJobTool
 from tools.call.base_tool import READS, Behaviour
-from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
-from tools.contract.results import ToolResult
-from tools.shell.jobs import MAX_KEPT, MAX_RUNNING, Job
-from tools.shell.output import TAIL_BYTES, WINDOW_BYTES
+from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
+from tools.contract.tool_results import ToolResult
+from tools.shell.job_table import MAX_KEPT, MAX_RUNNING, Job
+from tools.shell.program_output import TAIL_BYTES, WINDOW_BYTES
 
 pytestmark = pytest.mark.anyio
 

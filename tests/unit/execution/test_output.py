@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from tools.shell.output import (
+from tools.shell.private_folders import PrivateFolders
+from tools.shell.program_output import (
     CUT_MARK,
     HEAD_BYTES,
     OUTPUT_CHARS,
@@ -22,7 +23,6 @@ from tools.shell.output import (
     newest_text,
     plain_text,
 )
-from tools.shell.private_folders import PrivateFolders
 
 pytestmark = pytest.mark.anyio
 

@@ -11,9 +11,9 @@ import pytest
 
 from tests.unit.execution.shell import CEILING
 from tests.waiting import until
-from tools.contract.threads import Threads
-from tools.shell.output import MOST_WAITING, PIPE_BYTES, READ_BYTES, TAIL_BYTES, Output, OutputReader
+from tools.machine.threads import Threads
 from tools.shell.private_folders import PrivateFolder
+from tools.shell.program_output import MOST_WAITING, PIPE_BYTES, READ_BYTES, TAIL_BYTES, Output, OutputReader
 
 pytestmark = pytest.mark.anyio
 

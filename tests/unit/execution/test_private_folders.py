@@ -13,8 +13,7 @@ import anyio
 import pytest
 
 from tests.waiting import CEILING, until
-from tools.contract.threads import Threads
-from tools.shell.output import MOST_WAITING
+from tools.machine.threads import Threads
 from tools.shell.private_folders import (
     DEEPEST,
     PREFIX,
@@ -25,6 +24,7 @@ from tools.shell.private_folders import (
     make_place,
     remove_tree,
 )
+from tools.shell.program_output import MOST_WAITING
 
 pytestmark = pytest.mark.anyio
 

@@ -15,10 +15,10 @@ from tools.builtin.read_file import ReadFileTool
 from tools.builtin.run_shell_command import ShellTool
 from tools.contract.command_views import UNHELD
 from tools.contract.confirmation import ExecConfirmation
-from tools.contract.errors import InvalidToolParamsError, PathNotInWorkspaceError, ToolErrorType
 from tools.contract.permission_subjects import CommandSubject
+from tools.contract.tool_errors import InvalidToolParamsError, PathNotInWorkspaceError, ToolErrorType
 from tools.files.workspace import Workspace
-from tools.shell.output import CUT_MARK, OUTPUT_CHARS
+from tools.shell.program_output import CUT_MARK, OUTPUT_CHARS
 from tools.shell.result_text import DISPLAY_CHARS
 
 pytestmark = pytest.mark.anyio

@@ -27,11 +27,11 @@ from tests.unit.execution.shell import (
 )
 from tests.waiting import until
 from tools.contract.command_views import CommandView, Engine, FileRestrictions, Network, ViewKind
-from tools.contract.errors import ToolError, ToolErrorType
-from tools.shell.command import CommandRequest
+from tools.contract.tool_errors import ToolError, ToolErrorType
+from tools.shell.command_runner import CommandRunner, ShellOptions
 from tools.shell.private_folders import PrivateFolders
-from tools.shell.process import ConfinedCommand, Process, ProcessSpec, SandboxChanges, StartFailedError
-from tools.shell.runner import CommandRunner, ShellOptions
+from tools.shell.process_spec import ConfinedCommand, Process, ProcessSpec, SandboxChanges, StartFailedError
+from tools.shell.shell_command import CommandRequest
 
 pytestmark = pytest.mark.anyio
 

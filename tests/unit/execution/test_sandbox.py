@@ -17,9 +17,9 @@ from tests.unit.execution.shell import shell_in
 from tests.variants import one_in
 from tests.waiting import until
 from tools.contract.command_views import UNCONFINED, Engine, Network
-from tools.contract.errors import ToolError, ToolErrorType
+from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.shell.private_folders import PrivateFolders
-from tools.shell.process import ProcessSpec
+from tools.shell.process_spec import ProcessSpec
 from tools.shell.resource_limits import FILE_BYTES, PROCESSES, default_limits, is_root
 from tools.shell.sandbox.bubblewrap import USUAL_FOLDER, BubblewrapConfinement, SandboxMode, find_bubblewrap
 from tools.shell.sandbox.probe_program import WORKED

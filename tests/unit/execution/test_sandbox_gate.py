@@ -12,9 +12,9 @@ import anyio
 import pytest
 
 from tests.hostile.sandboxed import WORKING, sandbox_for
-from tools.contract.errors import ToolError, ToolErrorType
+from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.shell.brokered_starter import BrokeredStarter
-from tools.shell.process import EndedEarlyError, ProcessSpec, command_environment
+from tools.shell.process_spec import EndedEarlyError, ProcessSpec, command_environment
 from tools.shell.sandbox.bubblewrap import SandboxedCommand
 from tools.shell.sandbox.mount_check import Gate, MountTable
 from tools.shell.sandbox.visible_file_system import PreparedView, Site

@@ -14,9 +14,9 @@ import pytest
 
 from tests.hostile.sandboxed import look_at
 from tools.contract.command_views import ViewKind
-from tools.files.remembered import SETTLED_NANOSECONDS
+from tools.files.stat_cache import SETTLED_NANOSECONDS
 from tools.files.workspace import contains
-from tools.shell.process import SandboxChanges
+from tools.shell.process_spec import SandboxChanges
 from tools.shell.sandbox.auto_run_guard import (
     FOLDERS,
     AutoRunLookout,
@@ -24,7 +24,7 @@ from tools.shell.sandbox.auto_run_guard import (
     move_away,
 )
 from tools.shell.sandbox.bubblewrap import HELD, NEW_ROOT, STAGE, ViewSetup
-from tools.shell.sandbox.hidden_secrets import secret_places
+from tools.shell.sandbox.credential_masks import secret_places
 from tools.shell.sandbox.visible_file_system import Site, View, sandbox_environment
 
 only_posix = pytest.mark.skipif(sys.platform == "win32", reason="not run: there is no sandbox on Windows")

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tools.builtin.edit import EditTool
-from tools.call.context import ToolContext
+from tools.call.tool_context import ToolContext
 from tools.contract.confirmation import EditConfirmation
-from tools.contract.results import FileDiff
+from tools.contract.tool_results import FileDiff
 
 pytestmark = pytest.mark.anyio
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tools.builtin.file_requests import CompletePathTool
-from tools.call.context import ToolContext
-from tools.contract.errors import ToolError, ToolErrorType
+from tools.call.tool_context import ToolContext
 from tools.contract.limits import AbortSignal
+from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.files.find.path_completion import (
     Candidates,
     entries_that_start_with,

@@ -16,12 +16,12 @@ import pytest
 
 from tools.builtin.edit import EditTool
 from tools.builtin.read_file import ReadFileTool
-from tools.call.context import ToolContext
+from tools.call.tool_context import ToolContext
 from tools.contract.confirmation import Answer, Decision, EditConfirmation
-from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
-from tools.contract.results import FileDiff, ToolResult
+from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
+from tools.contract.tool_results import FileDiff, ToolResult
 from tools.files.change import edit_failures, text_match
-from tools.files.opener import identity_of
+from tools.files.path_opener import identity_of
 from tools.files.read_ledger import SeenFile
 from tools.files.workspace import Workspace
 

@@ -13,11 +13,11 @@ from tools.builtin.grep_search import GrepTool
 from tools.builtin.list_directory import LSTool
 from tools.builtin.read_many_files import ReadManyFilesTool
 from tools.call.base_tool import BaseTool
-from tools.call.context import ToolContext
-from tools.contract.errors import PathNotInWorkspaceError
+from tools.call.tool_context import ToolContext
 from tools.contract.limits import AbortSignal
 from tools.contract.permission_subjects import Access, PathSubject
-from tools.contract.results import ToolResult
+from tools.contract.tool_errors import PathNotInWorkspaceError
+from tools.contract.tool_results import ToolResult
 from tools.files.find.path_completion import entries_that_start_with, files_that_hold
 from tools.files.ignore_files import HiddenBy, scope_of
 from tools.files.search.content_search import MAX_SORTED

@@ -12,11 +12,11 @@ from jsonschema import Draft202012Validator
 
 from tests.tables import each_of
 from tools.builtin.glob import GlobTool
-from tools.call.context import ToolContext
-from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
+from tools.call.tool_context import ToolContext
 from tools.contract.limits import AbortSignal
-from tools.contract.results import ToolResult
-from tools.files.find.patterns import PatternRefusedError, compile_patterns, expand_braces, glob_hint
+from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
+from tools.contract.tool_results import ToolResult
+from tools.files.find.glob_patterns import PatternRefusedError, compile_patterns, expand_braces, glob_hint
 from tools.files.workspace import Workspace
 
 pytestmark = pytest.mark.anyio

@@ -13,10 +13,10 @@ import pytest
 
 from tests.tables import each_of
 from tools.builtin.grep_search import GrepTool
-from tools.call.context import ToolContext
-from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
+from tools.call.tool_context import ToolContext
 from tools.contract.limits import AbortSignal, Limits
-from tools.contract.results import ToolResult
+from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
+from tools.contract.tool_results import ToolResult
 from tools.files.search import ripgrep
 from tools.files.search.content_search import MAX_SORTED
 from tools.files.search.pattern_hints import pattern_hint

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.contract.errors import ToolError, ToolErrorType
+from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.files.gitignore_matcher import read_rules
 from tools.files.ignore_files import (
     MAX_IGNORE_FILE_BYTES,

@@ -11,11 +11,11 @@ from tests.tables import each_of
 from tools.builtin.edit import EditTool
 from tools.builtin.read_file import ReadFileTool
 from tools.builtin.write_file import WriteFileTool
-from tools.call.context import ToolContext
-from tools.call.flow import package
-from tools.contract.errors import ToolError, ToolErrorType
-from tools.contract.results import TextPart, ToolResult
-from tools.files.read.reader import HASHED_BYTES
+from tools.call.tool_context import ToolContext
+from tools.call.tool_runner import package
+from tools.contract.tool_errors import ToolError, ToolErrorType
+from tools.contract.tool_results import TextPart, ToolResult
+from tools.files.read.file_reader import HASHED_BYTES
 from tools.files.text_encodings import STEP_BYTES, Encoding, decode_as, encode, guess, named
 
 pytestmark = pytest.mark.anyio

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.limits import AbortSignal, Limits
-from tools.files.opener import identity_of
+from tools.contract.tool_errors import ToolError, ToolErrorType
+from tools.files.path_opener import identity_of
 from tools.files.read import line_window
 from tools.files.read.line_window import (
     BLOCK,

@@ -11,10 +11,10 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from tools.builtin.list_directory import LSTool
-from tools.call.context import ToolContext
-from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
+from tools.call.tool_context import ToolContext
 from tools.contract.limits import AbortSignal, Limits
-from tools.contract.results import ToolResult
+from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
+from tools.contract.tool_results import ToolResult
 from tools.files.workspace import Workspace
 
 pytestmark = pytest.mark.anyio

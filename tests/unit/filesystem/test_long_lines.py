@@ -13,10 +13,10 @@ from tests.tables import each_of
 from tests.variants import one_in
 from tools.builtin.grep_search import GrepTool
 from tools.builtin.read_file import ReadFileTool
-from tools.call.context import ToolContext
-from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
+from tools.call.tool_context import ToolContext
 from tools.contract.limits import AbortSignal
-from tools.contract.results import TextPart, ToolResult
+from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
+from tools.contract.tool_results import TextPart, ToolResult
 from tools.files.read import line_window
 from tools.files.read.line_window import BLOCK, CharRange, Source, line_part
 from tools.files.search import match_report

@@ -17,9 +17,9 @@ from tools.builtin.read_file import ReadFileTool
 from tools.builtin.read_many_files import ReadManyFilesTool
 from tools.builtin.write_file import WriteFileTool
 from tools.call.base_tool import BaseTool
-from tools.call.context import ClientState, ToolContext
-from tools.contract.errors import ToolError, ToolErrorType
+from tools.call.tool_context import ClientState, ToolContext
 from tools.contract.limits import AbortSignal, Deadline
+from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.files.find.near_names import proposal
 from tools.files.workspace import Workspace
 

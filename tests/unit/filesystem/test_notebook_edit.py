@@ -17,10 +17,10 @@ from tools.builtin.edit import EditTool
 from tools.builtin.grep_search import GrepTool
 from tools.builtin.notebook_edit import NotebookEditTool
 from tools.builtin.read_file import ReadFileTool
-from tools.call.context import ToolContext
+from tools.call.tool_context import ToolContext
 from tools.contract.confirmation import Answer, Decision, EditConfirmation
-from tools.contract.errors import ToolError, ToolErrorType
-from tools.contract.results import ToolResult
+from tools.contract.tool_errors import ToolError, ToolErrorType
+from tools.contract.tool_results import ToolResult
 from tools.files.notebook_cells import MAX_NOTEBOOK_BYTES, names_of, parse_notebook
 
 pytestmark = pytest.mark.anyio

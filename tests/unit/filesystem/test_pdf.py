@@ -12,12 +12,12 @@ from tests.readings import read_file, text_of
 from tests.variants import one_in
 from tools.builtin.read_file import ReadFileTool
 from tools.builtin.read_many_files import ReadManyFilesTool
-from tools.call.context import ToolContext
-from tools.call.flow import package
-from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
+from tools.call.tool_context import ToolContext
+from tools.call.tool_runner import package
 from tools.contract.limits import Limits, MediaHandling
-from tools.contract.results import FileDataPart, InlineDataPart, TextPart, ToolResult
-from tools.files.read.media import FileKind
+from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
+from tools.contract.tool_results import FileDataPart, InlineDataPart, TextPart, ToolResult
+from tools.files.read.media_files import FileKind
 from tools.files.read.pdf import Pages
 
 RULE = "\n\n---\n\n"

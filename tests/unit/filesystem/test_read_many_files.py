@@ -11,10 +11,10 @@ import pytest
 
 from tests.image_files import png
 from tools.builtin.read_many_files import ReadManyFilesTool
-from tools.call.context import ToolContext
-from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
+from tools.call.tool_context import ToolContext
 from tools.contract.limits import AbortSignal, Limits
-from tools.contract.results import InlineDataPart, Part, TextPart, ToolResult
+from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
+from tools.contract.tool_results import InlineDataPart, Part, TextPart, ToolResult
 from tools.files.read import several_files
 from tools.files.read.several_files import END_MARKER
 from tools.files.workspace import Workspace

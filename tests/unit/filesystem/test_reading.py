@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from tests.readings import read_file, text_of
-from tools.call.context import ToolContext
-from tools.contract.errors import ToolError, ToolErrorType
+from tools.call.tool_context import ToolContext
 from tools.contract.limits import Limits
-from tools.files.read.media import FileKind
-from tools.files.read.reader import HASHED_BYTES, MAX_WIDE_BYTES
+from tools.contract.tool_errors import ToolError, ToolErrorType
+from tools.files.read.file_reader import HASHED_BYTES, MAX_WIDE_BYTES
+from tools.files.read.media_files import FileKind
 
 RULE = "\n\n---\n\n"
 

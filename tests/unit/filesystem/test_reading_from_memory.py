@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tools.contract.errors import ToolError, ToolErrorType
-from tools.files import opener
-from tools.files.opener import from_memory, open_regular
+from tools.contract.tool_errors import ToolError, ToolErrorType
+from tools.files import path_opener
+from tools.files.path_opener import from_memory, open_regular
 from tools.files.workspace import Workspace
 
 pytestmark = [
@@ -24,8 +24,8 @@ pytestmark = [
 
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opener, "PAUSE_SECONDS", 0.0)
-    by_kernel = opener._kernel_opener()  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(path_opener, "PAUSE_SECONDS", 0.0)
+    by_kernel = path_opener._kernel_opener()  # pyright: ignore[reportPrivateUsage]
     if by_kernel is not None:
         monkeypatch.setattr(by_kernel, "memory_pause", 0.0)  # others may have been refused just now
 
@@ -46,7 +46,7 @@ def written(path: Path, content: bytes = b"text\n") -> Path:
 
 def is_local(path: Path) -> bool:
     """Whether these tests run where files are read from memory at all."""
-    by_kernel = opener._kernel_opener()  # pyright: ignore[reportPrivateUsage]
+    by_kernel = path_opener._kernel_opener()  # pyright: ignore[reportPrivateUsage]
     return by_kernel is not None and by_kernel._is_local.get(path.stat().st_dev, False)  # pyright: ignore[reportPrivateUsage]
 
 
@@ -74,7 +74,7 @@ def test_a_small_file_is_read_at_once_if_it_is_in_memory_and_left_to_a_thread_if
     assert from_memory(head_of(path)) == without_waiting(path)
 
 
-@pytest.mark.parametrize("content", [b"", b"x" * (opener.MEMORY_BYTES + 1)])
+@pytest.mark.parametrize("content", [b"", b"x" * (path_opener.MEMORY_BYTES + 1)])
 def test_empty_and_larger_files_are_left_to_a_thread(tmp_path: Path, content: bytes) -> None:
     assert from_memory(head_of(written(tmp_path / "a.txt", content))) is None
 
@@ -89,7 +89,7 @@ def test_what_is_no_regular_file_is_not_opened_from_memory(tmp_path: Path) -> No
     written(tmp_path / "a.txt")
     os.mkfifo(tmp_path / "pipe")
     assert from_memory(head_of(tmp_path / "pipe")) is None
-    with pytest.raises(opener.NotRegularError):
+    with pytest.raises(path_opener.NotRegularError):
         head_of(tmp_path / "pipe")()
 
 
@@ -99,14 +99,14 @@ def test_overlays_and_what_others_keep_are_not_asked_on_the_event_loop(
 ) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"text\n")
-    by_kernel = vars(opener)["_KernelOpener"]()
+    by_kernel = vars(path_opener)["_KernelOpener"]()
 
     def told(_: int, buffer: ctypes.Array[ctypes.c_char]) -> int:
         struct.pack_into("@l", buffer, 0, kind)
         return 0
 
     monkeypatch.setattr(by_kernel, "_fstatfs", told)
-    monkeypatch.setattr(opener, "_kernel_opener", lambda: by_kernel)
+    monkeypatch.setattr(path_opener, "_kernel_opener", lambda: by_kernel)
     head_of(path)()
     assert from_memory(head_of(path)) is None
 
@@ -120,12 +120,12 @@ def test_a_name_with_a_link_in_it_is_left_to_a_thread(tmp_path: Path) -> None:
     assert from_memory(lambda: workspace.locate(str(tmp_path / "link"))) is None
 
 
-@pytest.mark.parametrize("listing", [opener.Folder.entries, opener.Folder.names])
-def test_no_folder_is_listed_from_memory(tmp_path: Path, listing: Callable[[opener.Folder], object]) -> None:
+@pytest.mark.parametrize("listing", [path_opener.Folder.entries, path_opener.Folder.names])
+def test_no_folder_is_listed_from_memory(tmp_path: Path, listing: Callable[[path_opener.Folder], object]) -> None:
     written(tmp_path / "a.txt")
 
     def work() -> object:
-        with opener.open_folder(str(tmp_path)) as folder:
+        with path_opener.open_folder(str(tmp_path)) as folder:
             return listing(folder)
 
     assert work()
@@ -143,4 +143,4 @@ def test_after_a_failure_others_may_wait_again(tmp_path: Path) -> None:
         assert not is_local(tmp_path)
     except ToolError:
         pass
-    opener.may_block()
+    path_opener.may_block()

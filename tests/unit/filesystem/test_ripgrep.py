@@ -18,9 +18,9 @@ import pytest
 from tests.processes import children_of, is_running, needs_proc
 from tests.waiting import wait_until
 from tools.builtin.grep_search import GrepTool
-from tools.call.context import ToolContext
-from tools.contract.errors import ToolError, ToolErrorType
+from tools.call.tool_context import ToolContext
 from tools.contract.limits import AbortSignal, Deadline
+from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.files.child_process import Child
 from tools.files.search.content_search import MAX_SORTED
 from tools.files.search.ripgrep import Query, Ripgrep

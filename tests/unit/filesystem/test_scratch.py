@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tools.contract.errors import PathNotInWorkspaceError, ToolError, ToolErrorType
 from tools.contract.limits import AbortSignal
+from tools.contract.tool_errors import PathNotInWorkspaceError, ToolError, ToolErrorType
 from tools.files.change.writer import replace_file
 from tools.files.find.path_completion import entries_that_start_with
-from tools.files.opener import from_memory
+from tools.files.path_opener import from_memory
 from tools.files.workspace import Location, Scratch, Workspace
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="not run: there is no /tmp here")

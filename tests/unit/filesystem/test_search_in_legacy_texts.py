@@ -10,8 +10,8 @@ import pytest
 
 from tests.tables import each_of
 from tools.builtin.grep_search import GrepTool
-from tools.call.context import ToolContext
-from tools.contract.results import ToolResult
+from tools.call.tool_context import ToolContext
+from tools.contract.tool_results import ToolResult
 from tools.files import text_encodings
 from tools.files.search import content_search, legacy_texts
 from tools.files.search.ripgrep import Query

@@ -20,12 +20,12 @@ from tools.builtin.save_memory import MemoryTool
 from tools.builtin.undo import ListChangesTool, UndoChangeTool
 from tools.builtin.write_file import WriteFileTool
 from tools.call.base_tool import BaseTool
-from tools.call.context import ClientState, Services, ToolContext
+from tools.call.tool_context import ClientState, Services, ToolContext
 from tools.contract.confirmation import EditConfirmation
-from tools.contract.errors import ToolError, ToolErrorType
-from tools.contract.results import ToolResult
+from tools.contract.tool_errors import ToolError, ToolErrorType
+from tools.contract.tool_results import ToolResult
 from tools.files.change.journal import FILE, Journal, JournalError, NewChange
-from tools.files.change.undo import plan_for_person
+from tools.files.change.revert import plan_for_person
 from tools.files.workspace import Workspace
 
 pytestmark = pytest.mark.anyio

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tools.contract.errors import PathNotInWorkspaceError, ToolError, ToolErrorType
-from tools.files.opener import PathKind
+from tools.contract.tool_errors import PathNotInWorkspaceError, ToolError, ToolErrorType
+from tools.files.path_opener import PathKind
 from tools.files.workspace import Workspace, contains
 
 

@@ -14,11 +14,11 @@ import pytest
 
 from tools.builtin.read_file import ReadFileTool
 from tools.builtin.write_file import WriteFileTool
-from tools.call.context import ClientState, ToolContext
+from tools.call.tool_context import ClientState, ToolContext
 from tools.contract.confirmation import Answer, Decision, EditConfirmation
-from tools.contract.errors import InvalidToolParamsError, PathNotInWorkspaceError, ToolError, ToolErrorType
-from tools.contract.results import FileDiff, ToolResult
-from tools.files.opener import identity_of
+from tools.contract.tool_errors import InvalidToolParamsError, PathNotInWorkspaceError, ToolError, ToolErrorType
+from tools.contract.tool_results import FileDiff, ToolResult
+from tools.files.path_opener import identity_of
 from tools.files.read_ledger import SeenFile
 from tools.files.workspace import Workspace
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.limits import AbortSignal
+from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.files.change.writer import exclusive, replace_file
-from tools.files.opener import identity_of
+from tools.files.path_opener import identity_of
 from tools.files.workspace import Workspace
 
 

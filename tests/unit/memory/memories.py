@@ -7,9 +7,9 @@ from typing import Any
 import jsonschema
 
 from tools.builtin.save_memory import MemoryTool
-from tools.call.context import ToolContext
+from tools.call.tool_context import ToolContext
 from tools.contract.confirmation import ConfirmationDetails
-from tools.contract.results import ToolResult
+from tools.contract.tool_results import ToolResult
 from tools.memory.memory_files import MemoryFiles
 
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from server.requests.files import MemoryResources
+from server.requests.workspace_resources import MemoryResources
 from tests.unit.memory.memories import asked_about, save
-from tools.call.context import ToolContext
-from tools.contract.errors import ToolError, ToolErrorType
+from tools.call.tool_context import ToolContext
+from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.files.workspace import Workspace
 from tools.memory.memory_files import MemoryFiles, MemoryScope
-from tools.permissions.rules import Rules, hidden_paths, parse_rule
+from tools.permissions.permission_rules import Rules, hidden_paths, parse_rule
 from tools.permissions.verdict import Verdict
 from tools.planning.todo_lists import TodoLists
 

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from tools.builtin.save_memory import MemoryTool
-from tools.call.context import ToolContext
-from tools.call.flow import Flow
-from tools.call.registry import ToolRegistry
+from tools.call.tool_context import ToolContext
+from tools.call.tool_registry import ToolRegistry
+from tools.call.tool_runner import Flow
 from tools.contract.confirmation import Answer, Decision, Question
 from tools.contract.limits import ApprovalMode
-from tools.contract.results import FunctionCall, ToolResult
+from tools.contract.tool_results import FunctionCall, ToolResult
 from tools.memory.memory_files import MemoryFiles
-from tools.permissions.policy import PermissionPolicy
-from tools.permissions.rules import Rules, parse_rule
+from tools.permissions.permission_policy import PermissionPolicy
+from tools.permissions.permission_rules import Rules, parse_rule
 from tools.permissions.verdict import Verdict
 
 pytestmark = pytest.mark.anyio

@@ -9,20 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from server.requests.files import JSON, MARKDOWN, TODO_LIST, MemoryResources
+from server.requests.workspace_resources import JSON, MARKDOWN, TODO_LIST, MemoryResources
 from tests.unit.memory.memories import save
 from tools.builtin.file_requests import FileResourceTool
 from tools.builtin.todo_write import TodoWriteTool
-from tools.call.context import ClientState, ToolContext
-from tools.call.flow import Flow, package
-from tools.call.registry import ToolRegistry
+from tools.call.tool_context import ClientState, ToolContext
+from tools.call.tool_registry import ToolRegistry
+from tools.call.tool_runner import Flow, package
 from tools.contract.confirmation import Question, Unavailable
-from tools.contract.errors import ToolErrorType
-from tools.contract.results import FunctionCall, TextPart, ToolResult
+from tools.contract.tool_errors import ToolErrorType
+from tools.contract.tool_results import FunctionCall, TextPart, ToolResult
 from tools.files.workspace import Workspace
 from tools.memory.memory_files import MemoryFiles
-from tools.permissions.policy import PermissionPolicy
-from tools.permissions.rules import Rules, hidden_paths, parse_rule
+from tools.permissions.permission_policy import PermissionPolicy
+from tools.permissions.permission_rules import Rules, hidden_paths, parse_rule
 from tools.permissions.verdict import Verdict
 from tools.planning.todo_lists import TodoLists
 

@@ -14,17 +14,17 @@ from tests.unit.memory.memories import asked_about, save, told
 from tools.builtin.read_file import ReadFileTool
 from tools.builtin.save_memory import MAX_FACT_CHARS, MemoryTool
 from tools.builtin.write_file import WriteFileTool
-from tools.call.context import ClientState, ToolContext
-from tools.call.flow import Flow
-from tools.call.registry import ToolRegistry
+from tools.call.tool_context import ClientState, ToolContext
+from tools.call.tool_registry import ToolRegistry
+from tools.call.tool_runner import Flow
 from tools.contract.confirmation import Answer, Decision, EditConfirmation, Question
-from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.limits import ApprovalMode
 from tools.contract.permission_subjects import Access, PathSubject
-from tools.contract.results import FileDiff, FunctionCall, ToolResult
+from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
+from tools.contract.tool_results import FileDiff, FunctionCall, ToolResult
 from tools.files.workspace import Workspace
 from tools.memory.memory_files import MemoryFiles
-from tools.permissions.policy import PermissionPolicy
+from tools.permissions.permission_policy import PermissionPolicy
 
 pytestmark = pytest.mark.anyio
 

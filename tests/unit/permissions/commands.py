@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tools.contract.command_views import CommandSite, Engine, Network, ViewKind
-from tools.contract.errors import ToolError
 from tools.contract.limits import ApprovalMode
 from tools.contract.permission_subjects import CommandSubject, Needs
+from tools.contract.tool_errors import ToolError
 from tools.files.workspace import Workspace
 from tools.permissions.command_policy import Request, judge_command
 from tools.permissions.guarded_paths import GuardedPaths
 from tools.permissions.hidden_files import HiddenFileLookout
-from tools.permissions.rules import read_rules
+from tools.permissions.permission_rules import read_rules
 from tools.permissions.verdict import Permission, Verdict
 
 

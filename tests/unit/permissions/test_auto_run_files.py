@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from server.settings.files import LOCK_NAME
+from server.settings.settings_files import LOCK_NAME
 from tools.permissions.auto_run_files import why_protected
 
 PROTECTED = [

@@ -12,12 +12,12 @@ import pytest
 
 from tests.hostile.sandboxed import NOBODY
 from tools.contract.command_views import FileRestrictions, ViewKind
-from tools.files import remembered
+from tools.files import stat_cache
 from tools.files.workspace import Workspace
 from tools.permissions import hidden_files
 from tools.permissions.git_store import object_folders, stored_in
 from tools.permissions.hidden_files import HiddenFile, HiddenFileLookout, HiddenFiles, restrictions
-from tools.permissions.rules import Rule, Rules, parse_rule
+from tools.permissions.permission_rules import Rule, Rules, parse_rule
 from tools.permissions.verdict import Verdict
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="commands are held by what Linux has")
@@ -316,7 +316,7 @@ def test_an_agent_ignore_file_that_is_not_understood_is_a_problem_that_is_asked_
 @pytest.mark.requirement("hidden.cached")
 def test_a_later_look_sees_what_has_changed(root: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Every folder is remembered at once, as one that has not changed for a while is.
-    monkeypatch.setattr(remembered, "SETTLED_NANOSECONDS", -(10**12))
+    monkeypatch.setattr(stat_cache, "SETTLED_NANOSECONDS", -(10**12))
     workspace, rules, lookout = Workspace([str(root)]), rules_of(home, deny=("Read(.env)",)), HiddenFileLookout()
     plant(root, "a/b/.env", "a/b/x.log")
     assert paths(lookout.look(workspace, rules).denied, root) == ["a/b/.env"]

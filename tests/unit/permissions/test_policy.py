@@ -11,16 +11,16 @@ import pytest
 
 from tests.people import Keeper, Person
 from tools.builtin.all_tools import builtin_tools
-from tools.call.context import ClientState, ToolContext
-from tools.call.flow import Flow
-from tools.call.registry import ToolRegistry
+from tools.call.tool_context import ClientState, ToolContext
+from tools.call.tool_registry import ToolRegistry
+from tools.call.tool_runner import Flow
 from tools.contract.confirmation import Answer, Channel, Decision, Unavailable
-from tools.contract.errors import ToolErrorType
 from tools.contract.limits import ApprovalMode
-from tools.contract.results import FunctionCall, ToolResult
+from tools.contract.tool_errors import ToolErrorType
+from tools.contract.tool_results import FunctionCall, ToolResult
 from tools.files.ignore_files import AGENT_IGNORE_FILES
-from tools.permissions.policy import PermissionPolicy
-from tools.permissions.rules import read_rules
+from tools.permissions.permission_policy import PermissionPolicy
+from tools.permissions.permission_rules import read_rules
 from tools.permissions.verdict import Permission, Verdict
 
 pytestmark = pytest.mark.anyio

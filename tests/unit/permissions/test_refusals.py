@@ -9,11 +9,11 @@ import pytest
 from tests.people import Person
 from tests.unit.permissions.commands import judge
 from tests.unit.permissions.test_policy import flow_with, in_mode, judged
-from tools.call.context import ToolContext
-from tools.call.flow import Flow
+from tools.call.tool_context import ToolContext
+from tools.call.tool_runner import Flow
 from tools.contract.confirmation import Answer, Channel, Decision, Unavailable
 from tools.contract.limits import ApprovalMode
-from tools.contract.results import FunctionCall, ToolResult
+from tools.contract.tool_results import FunctionCall, ToolResult
 from tools.permissions.verdict import Verdict
 
 pytestmark = pytest.mark.anyio

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.permissions.rules import (
+from tools.permissions.permission_rules import (
     MalformedRuleError,
     Rule,
     fits_wildcards,

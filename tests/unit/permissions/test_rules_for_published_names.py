@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from server.upstreams.catalog.tools import DiscoveredMCPTool
+from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
 from tests.people import Person
 from tools.builtin.all_tools import builtin_tools
-from tools.call.context import ToolContext
-from tools.call.flow import Flow
-from tools.call.registry import ToolRegistry
+from tools.call.tool_context import ToolContext
+from tools.call.tool_registry import ToolRegistry
+from tools.call.tool_runner import Flow
 from tools.contract.confirmation import Answer, Decision
-from tools.contract.results import FunctionCall, ToolResult
-from tools.permissions.policy import PermissionPolicy
-from tools.permissions.rules import Rules, read_rules
+from tools.contract.tool_results import FunctionCall, ToolResult
+from tools.permissions.permission_policy import PermissionPolicy
+from tools.permissions.permission_rules import Rules, read_rules
 from tools.permissions.verdict import Verdict
 
 pytestmark = pytest.mark.anyio

@@ -19,9 +19,9 @@ from tools.builtin.ask_user_question import (
     MAX_QUESTIONS,
     AskUserQuestionTool,
 )
-from tools.call.context import ToolContext
-from tools.call.flow import Flow
-from tools.call.registry import ToolRegistry
+from tools.call.tool_context import ToolContext
+from tools.call.tool_registry import ToolRegistry
+from tools.call.tool_runner import Flow
 from tools.contract.confirmation import (
     Answer,
     AskUserConfirmation,
@@ -32,11 +32,11 @@ from tools.contract.confirmation import (
     UserQuestion,
 )
 from tools.contract.display import MAX_QUESTION_BYTES, render_question
-from tools.contract.errors import InvalidToolParamsError, ToolErrorType
 from tools.contract.limits import ApprovalMode
-from tools.contract.results import FunctionCall, ToolResult
-from tools.permissions.policy import PermissionPolicy
-from tools.permissions.rules import read_rules
+from tools.contract.tool_errors import InvalidToolParamsError, ToolErrorType
+from tools.contract.tool_results import FunctionCall, ToolResult
+from tools.permissions.permission_policy import PermissionPolicy
+from tools.permissions.permission_rules import read_rules
 from tools.permissions.verdict import Verdict
 
 pytestmark = pytest.mark.anyio

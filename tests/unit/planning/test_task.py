@@ -17,21 +17,21 @@ import pytest
 from tests.processes import CEILING, needs_proc
 from tests.tables import all_cases
 from tools.builtin.task import MAX_PROMPT_CHARS, TaskTool
-from tools.call.context import ClientState, ToolContext
-from tools.call.flow import Flow
-from tools.call.registry import ToolRegistry
+from tools.call.tool_context import ClientState, ToolContext
+from tools.call.tool_registry import ToolRegistry
+from tools.call.tool_runner import Flow
 from tools.contract.confirmation import ExecConfirmation, Question, Unavailable
 from tools.contract.display import render_question
-from tools.contract.errors import ExecutionDeniedError, InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.limits import AbortSignal, ApprovalMode
-from tools.contract.results import FileDataPart, FunctionCall, TextPart, ToolResult
+from tools.contract.tool_errors import ExecutionDeniedError, InvalidToolParamsError, ToolError, ToolErrorType
+from tools.contract.tool_results import FileDataPart, FunctionCall, TextPart, ToolResult
 from tools.files.workspace import Workspace
-from tools.permissions.policy import PermissionPolicy
+from tools.permissions.permission_policy import PermissionPolicy
 from tools.planning.agent_command import DEPTH_VARIABLE, AgentCommand
 from tools.planning.agents import AgentAnswer, read_answer
 from tools.shell.brokered_starter import BrokeredStarter
+from tools.shell.command_runner import ProgramRunner
 from tools.shell.private_folders import PrivateFolders
-from tools.shell.runner import ProgramRunner
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform == "win32", reason="not run: nothing is started here")]
 

@@ -11,16 +11,16 @@ import jsonschema
 import pytest
 
 from tools.builtin.todo_write import MAX_TODO_CHARS, MAX_TODOS, TodoWriteTool
-from tools.call.context import ClientState, ToolContext
-from tools.call.flow import Flow
-from tools.call.registry import ToolRegistry
+from tools.call.tool_context import ClientState, ToolContext
+from tools.call.tool_registry import ToolRegistry
+from tools.call.tool_runner import Flow
 from tools.contract.confirmation import Question, Unavailable
 from tools.contract.display import MAX_BLOCK_BYTES, display_block, display_object
-from tools.contract.errors import InvalidToolParamsError
 from tools.contract.limits import ApprovalMode
-from tools.contract.results import FunctionCall, TodoListDisplay, ToolResult
+from tools.contract.tool_errors import InvalidToolParamsError
+from tools.contract.tool_results import FunctionCall, TodoListDisplay, ToolResult
 from tools.files.workspace import Workspace
-from tools.permissions.policy import PermissionPolicy
+from tools.permissions.permission_policy import PermissionPolicy
 from tools.planning import todo_lists
 from tools.planning.todo_lists import Todo, TodoLists
 

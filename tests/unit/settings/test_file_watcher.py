@@ -11,11 +11,11 @@ from pathlib import Path
 import anyio
 import pytest
 
-from server.live_settings import new_settings
+from server.administration.live_settings import new_settings
 from server.settings import SettingsReport, load_settings
-from server.settings.files import LOCK_NAME
-from server.settings.trust import digest, trust_file, trust_folder
-from server.upstreams.lock_file import lock_text
+from server.settings.settings_files import LOCK_NAME
+from server.settings.workspace_trust import digest, trust_file, trust_folder
+from server.upstreams.catalog.lock_file import lock_text
 from tests.settings_cases import write
 
 pytestmark = pytest.mark.anyio
@@ -47,7 +47,7 @@ async def test_a_changed_file_gives_new_settings_and_a_broken_one_keeps_the_last
                 if "cannot be used" in record.getMessage():
                     told.set()
 
-        logger, teller = logging.getLogger("server.live_settings"), Teller()
+        logger, teller = logging.getLogger("server.administration.live_settings"), Teller()
         logger.addHandler(teller)
         try:
             async with anyio.create_task_group() as group:

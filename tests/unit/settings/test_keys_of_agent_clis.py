@@ -13,7 +13,7 @@ import pytest
 
 from server.settings import Settings, load_settings
 from server.settings.agent_cli import AGENT_CLIS, CliName
-from server.settings.trust import digest, trust_file, trust_folder
+from server.settings.workspace_trust import digest, trust_file, trust_folder
 from tests.settings_cases import load, write
 from tests.unit.settings.agent_cli_files import BOTH, both, load_cli
 from tools.contract.limits import ApprovalMode

@@ -14,13 +14,13 @@ from typing import Any
 import anyio
 import pytest
 
-from server.live_settings import LiveSettings, new_settings
+from server.administration.live_settings import LiveSettings, new_settings
+from server.requests.tool_services import permission_policy
 from server.settings import SettingsReport, load_settings
-from server.tool_services import permission_policy
 from tests.harness import LAUNCHER
 from tests.pools import quiet_pool
 from tests.settings_cases import write
-from tools.call.registry import ToolRegistry
+from tools.call.tool_registry import ToolRegistry
 
 LOOK_SECONDS = 0.02
 
@@ -62,7 +62,7 @@ async def test_an_error_that_nobody_has_thought_of_while_settings_are_read_keeps
     write(file, {"http": {"port": 1}})
     report = load_settings([str(file)], {}, variables)
     logger, teller = (
-        logging.getLogger("server.live_settings"),
+        logging.getLogger("server.administration.live_settings"),
         Teller("cannot be read because of an internal error"),
     )
     logger.addHandler(teller)
@@ -144,10 +144,10 @@ async def test_the_file_that_a_link_led_to_at_the_start_is_what_is_watched(
 
 GONE = """
 import anyio, json, os, sys
-from server.tool_services import Commands
-from server.tool_services import CustomTools
+from server.requests.tool_services import Commands
+from server.requests.tool_services import CustomTools
 from server.settings import load_settings
-from tools.call.registry import ToolRegistry
+from tools.call.tool_registry import ToolRegistry
 
 async def main(when):
     if when == "before":

@@ -9,24 +9,24 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from server.live_settings import LiveSettings, waiting_for_restart
+from server.administration.live_settings import LiveSettings, waiting_for_restart
+from server.requests.tool_services import permission_policy
 from server.settings import SettingsReport, load_settings
-from server.tool_services import permission_policy
-from server.upstreams.catalog.stopped_tools import StoppedMCPTool
-from server.upstreams.catalog.tools import DiscoveredMCPTool
-from server.upstreams.connection import Upstream
-from server.upstreams.lock_file import Lock
-from server.upstreams.pool import UpstreamPool
-from server.upstreams.session.listing import Kind
+from server.upstreams.catalog.lock_file import Lock
+from server.upstreams.catalog.unapproved_tools import StoppedMCPTool
+from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
+from server.upstreams.connections.connection import Upstream
+from server.upstreams.connections.pool import UpstreamPool
+from server.upstreams.session.list_reader import Kind
 from tests.harness import stdio_upstream
 from tests.pools import ONE_CLIENT, refusing
 from tests.settings_cases import write
 from tools.builtin.run_shell_command import ShellTool
-from tools.call.registry import ToolRegistry
+from tools.call.tool_registry import ToolRegistry
 from tools.contract.limits import ApprovalMode
 from tools.contract.permission_subjects import CommandSubject
 from tools.files.workspace import Workspace
-from tools.permissions.policy import PermissionRequest
+from tools.permissions.permission_policy import PermissionRequest
 
 pytestmark = pytest.mark.anyio
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from server.administration.live_settings import waiting_for_restart
 from server.cli import overrides_of, parse, server_options
-from server.live_settings import waiting_for_restart
 from server.settings import SettingsError, load_settings
-from server.settings.trust import digest, trust_file, trust_folder
+from server.settings.workspace_trust import digest, trust_file, trust_folder
 from tests.settings_cases import load, refusal, write
 
 

@@ -11,11 +11,11 @@ import anyio
 import pytest
 
 from server.settings import SettingsError
-from server.settings.document_edits import with_added, with_entries
-from server.settings.files import parse
+from server.settings.document_editor import with_added, with_entries
 from server.settings.saved_rules import SavedRules
-from server.settings.section import Diagnostics
-from tools.contract.errors import ToolError, ToolErrorType
+from server.settings.section_model import Diagnostics
+from server.settings.settings_files import parse
+from tools.contract.tool_errors import ToolError, ToolErrorType
 
 RULES = ["Bash(git push *)", "Edit(//wé)"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from server.settings import SettingsError, load_settings
-from server.settings.files import MAX_FILE_BYTES, user_file
+from server.settings.settings_files import MAX_FILE_BYTES, user_file
 from tests.settings_cases import load, refusal, sources, write
 from tests.waiting import CEILING
 from tools.contract.limits import MediaHandling
@@ -164,7 +164,7 @@ def test_a_repeated_key_gets_a_warning_with_its_path(environ: dict[str, str], fi
 
 COSTLY = """
 import sys
-from server.settings.files import without_comments, without_trailing_commas
+from server.settings.settings_files import without_comments, without_trailing_commas
 for piece in ('\\\\"', '\\"\\\\', '/', '/*/', ',', ', ', '{', '\\"\\n', '[ ,'):
     text = without_comments('"' + piece * 500_000 + '*/', "")
     assert without_trailing_commas(text)

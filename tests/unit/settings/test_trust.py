@@ -14,8 +14,8 @@ import pytest
 
 from server.settings import SettingsReport, load_settings
 from server.settings.layers import FileState
-from server.settings.section import Diagnostics
-from server.settings.trust import digest, read_trust, trust_file, trust_folder
+from server.settings.section_model import Diagnostics
+from server.settings.workspace_trust import digest, read_trust, trust_file, trust_folder
 from tests.fork_server import forked
 from tests.settings_cases import sources, write
 

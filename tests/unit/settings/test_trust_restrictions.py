@@ -11,19 +11,19 @@ from typing import Any
 import anyio
 import pytest
 
-from server.live_settings import LiveSettings, new_settings, waiting_for_restart, withdrawn_agents
+from server.administration.live_settings import LiveSettings, new_settings, waiting_for_restart, withdrawn_agents
+from server.requests.tool_services import Commands, permission_policy
 from server.settings import SettingsReport, load_settings
 from server.settings.load import read_settings
-from server.settings.trust import digest, trust_file, trust_folder
-from server.tool_services import Commands, permission_policy
+from server.settings.workspace_trust import digest, trust_file, trust_folder
 from tests.pools import quiet_pool
 from tests.settings_cases import write
 from tools.builtin.task import TaskTool
-from tools.call.registry import ToolRegistry
+from tools.call.tool_registry import ToolRegistry
 from tools.contract.limits import ApprovalMode
 from tools.contract.permission_subjects import AgentSubject
 from tools.files.workspace import Workspace
-from tools.permissions.policy import PermissionRequest
+from tools.permissions.permission_policy import PermissionRequest
 from tools.planning.agent_command import AgentCommand
 
 OWN = ".coretools/settings.json"

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from server.requests.tool_services import guarded_paths
 from server.settings import SettingsReport, load_settings
 from server.settings.load import read_settings
-from server.settings.trust import digest, trust_file, trust_folder
-from server.tool_services import guarded_paths
+from server.settings.workspace_trust import digest, trust_file, trust_folder
 from tests.settings_cases import write
 
 OWN = ".coretools/settings.json"

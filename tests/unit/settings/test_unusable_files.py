@@ -12,9 +12,9 @@ import anyio.to_thread
 import pytest
 
 from server.settings import SettingsError, load_settings
-from server.settings.files import read_regular, real_path
 from server.settings.layers import FileState
 from server.settings.load import read_settings
+from server.settings.settings_files import read_regular, real_path
 from tests.settings_cases import load, refusal, write
 
 NOWHERE = "/proc/1/root/nothing"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from server.settings.trust import trust_folder
+from server.settings.workspace_trust import trust_folder
 
 if __name__ == "__main__":
     store, name, count = sys.argv[1:]

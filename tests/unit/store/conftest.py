@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from server.store.contract import Store
-from server.store.memory import MemoryStore
-from server.store.sqlite import SqliteStore
-from server.store.valkey import ValkeyStore
+from server.store.memory_store import MemoryStore
+from server.store.shared_store import Store
+from server.store.sqlite_store import SqliteStore
+from server.store.valkey_store import ValkeyStore
 from tests.valkey_servers import ValkeyServer, valkey_server
 
 Opener = Callable[[], Store]

@@ -8,7 +8,7 @@ from contextlib import aclosing
 import anyio
 import pytest
 
-from server.store.contract import ABSENT, Store, Versioned
+from server.store.shared_store import ABSENT, Store, Versioned
 from tests.unit.store.conftest import Opener
 from tests.waiting import CEILING, until
 

@@ -13,12 +13,12 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from server.store.contract import Store, StoreUnavailableError
-from server.store.sqlite import SqliteStore
-from server.store.valkey import ValkeyStore
+from server.store.shared_store import Store, StoreUnavailableError
+from server.store.sqlite_store import SqliteStore
+from server.store.valkey_store import ValkeyStore
 from tests.valkey_servers import ValkeyServer, silent_way, valkey_server
 from tests.waiting import until
-from tools.contract.errors import ToolErrorType
+from tools.contract.tool_errors import ToolErrorType
 
 pytestmark = pytest.mark.anyio
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from tests.peers.web_server import NameServer, WebServer
 from tools.builtin.web_fetch import WebFetchTool
-from tools.call.context import ToolContext
-from tools.contract.errors import ToolError
-from tools.contract.results import TextPart, ToolResult
-from tools.web.opener import UrlOpener, WebRules
+from tools.call.tool_context import ToolContext
+from tools.contract.tool_errors import ToolError
+from tools.contract.tool_results import TextPart, ToolResult
 from tools.web.page_fetcher import PageCache, PageFetcher
+from tools.web.url_opener import UrlOpener, WebRules
 
 
 def rules_for(*sites: WebServer, **others: Any) -> WebRules:

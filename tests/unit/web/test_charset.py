@@ -7,7 +7,7 @@ import codecs
 import pytest
 
 from tests.tables import each_of
-from tools.web.page import DECODED_AT_ONCE, decode
+from tools.web.page_text import DECODED_AT_ONCE, decode
 
 
 @pytest.mark.requirement("web.open")

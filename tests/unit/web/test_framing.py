@@ -6,7 +6,7 @@ import pytest
 
 from tests.peers.web_server import web_server
 from tests.unit.web.fetching import opener_for
-from tools.web.opener import WebRequest
+from tools.web.url_opener import WebRequest
 
 pytestmark = pytest.mark.anyio
 

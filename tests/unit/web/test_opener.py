@@ -14,9 +14,9 @@ import pytest
 from tests.peers.web_server import DeadNameServer, NameServer, answer, redirect, silence, web_server
 from tests.unit.web.certificates import authority_for
 from tests.unit.web.fetching import opener_for, rules_for
-from tools.contract.errors import ToolError, ToolErrorType
+from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.web.http_exchange import Cut
-from tools.web.opener import MAX_CONCURRENT, MAX_CONCURRENT_PER_CLIENT, FairLimit, UrlOpener, WebRequest
+from tools.web.url_opener import MAX_CONCURRENT, MAX_CONCURRENT_PER_CLIENT, FairLimit, UrlOpener, WebRequest
 
 pytestmark = pytest.mark.anyio
 

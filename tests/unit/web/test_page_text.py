@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.tables import each_of
-from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.limits import AbortSignal
-from tools.web.page import PageText, Unconverted, page_text
+from tools.contract.tool_errors import ToolError, ToolErrorType
+from tools.web.page_text import PageText, Unconverted, page_text
 
 BASE = "https://site.test/a/b.html?q"
 

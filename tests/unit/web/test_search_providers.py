@@ -26,11 +26,11 @@ from tests.peers.search_server import (
     SearchServer,
     search_server,
 )
-from tools.contract.errors import ToolError, ToolErrorType
+from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.web.address_guard import WebRules
-from tools.web.opener import UrlOpener
 from tools.web.search_providers import PROVIDERS, SearchProvider, SearchResults
 from tools.web.search_settings import SETUP, ProviderSettings
+from tools.web.url_opener import UrlOpener
 
 pytestmark = pytest.mark.anyio
 

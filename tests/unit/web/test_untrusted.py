@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tests.tables import each_of
-from tools.web.untrusted import LONGEST_TAG, PIECE_CHARS, fenced, harmless
+from tools.web.untrusted_text import LONGEST_TAG, PIECE_CHARS, fenced, harmless
 
 
 @pytest.mark.requirement("web.untrusted")

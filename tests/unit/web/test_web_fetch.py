@@ -13,18 +13,18 @@ from tests.pdf_files import lines, page_objects, pdf, stream
 from tests.peers.web_server import NameServer, answer, redirect, silence, web_server
 from tests.unit.web.fetching import Fetching, content_of, opener_for, public_pages, text_of
 from tools.builtin.web_fetch import WebFetchTool
-from tools.call.context import ClientState, ToolContext
-from tools.call.flow import Flow
-from tools.call.registry import ToolRegistry
+from tools.call.tool_context import ClientState, ToolContext
+from tools.call.tool_registry import ToolRegistry
+from tools.call.tool_runner import Flow
 from tools.contract.confirmation import InfoConfirmation
-from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.limits import ApprovalMode, MediaHandling
 from tools.contract.permission_subjects import HostSubject
-from tools.contract.results import FileDataPart, InlineDataPart
-from tools.permissions.policy import PermissionPolicy
+from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
+from tools.contract.tool_results import FileDataPart, InlineDataPart
+from tools.permissions.permission_policy import PermissionPolicy
 from tools.permissions.verdict import Verdict
-from tools.web.opener import UrlOpener
 from tools.web.page_fetcher import PageCache
+from tools.web.url_opener import UrlOpener
 
 pytestmark = pytest.mark.anyio
 

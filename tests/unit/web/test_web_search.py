@@ -24,19 +24,19 @@ from tests.peers.search_server import (
 )
 from tests.people import Person
 from tools.builtin.web_search import WebSearchParams, WebSearchTool
-from tools.call.context import ToolContext
-from tools.call.flow import Flow
-from tools.call.registry import ToolRegistry
+from tools.call.tool_context import ToolContext
+from tools.call.tool_registry import ToolRegistry
+from tools.call.tool_runner import Flow
 from tools.contract.confirmation import Answer, Choice, Decision, InfoConfirmation
-from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.limits import AbortSignal, ApprovalMode
 from tools.contract.permission_subjects import HostSubject
-from tools.contract.results import FunctionCall, ToolResult
-from tools.permissions.policy import PermissionPolicy
-from tools.permissions.rules import Rules, parse_rule
+from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
+from tools.contract.tool_results import FunctionCall, ToolResult
+from tools.permissions.permission_policy import PermissionPolicy
+from tools.permissions.permission_rules import Rules, parse_rule
 from tools.permissions.verdict import Verdict
-from tools.web.opener import UrlOpener
 from tools.web.search_settings import SETUP, ProviderSettings, SearchSettings
+from tools.web.url_opener import UrlOpener
 
 pytestmark = pytest.mark.anyio
 

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate, chain, zip_longest
 
-from tools.contract.file_names_in_text import shown_name
 from tools.files.line_endings import count_lines
+from tools.text.file_names import shown_name
 
 CONTEXT_LINES = 3  # unchanged lines around each change (the usual unified diff)
 MAX_DIFF_CHARS = 64_000  # where a diff is cut for display

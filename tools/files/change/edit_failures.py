@@ -11,8 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from tools.contract.errors import ToolError, ToolErrorType
-from tools.contract.look_alikes import look, marked
+from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.files.change.text_match import (
     BLANKS,
     MAX_MATCHES,
@@ -27,6 +26,7 @@ from tools.files.line_endings import to_lf
 from tools.files.notebook_cells import NOTEBOOK_ENDING
 from tools.files.text_encodings import Decoded
 from tools.files.workspace import Location
+from tools.text.look_alikes import look, marked
 
 MAX_LISTED_LINES = 10  # line numbers of matches that an error lists
 MAX_REGION_LINES = 10  # lines of the nearest region

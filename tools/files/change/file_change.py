@@ -18,20 +18,20 @@ from typing import Any, ClassVar
 
 from tools.contract.confirmation import Answer, EditConfirmation
 from tools.contract.display import cut_at_line
-from tools.contract.errors import ToolError, ToolErrorType
-from tools.contract.file_names_in_text import exact_path, meant_path, sendable_name, shown_name
 from tools.contract.limits import AbortSignal
-from tools.contract.results import FileDiff, ToolResult
+from tools.contract.tool_errors import ToolError, ToolErrorType
+from tools.contract.tool_results import FileDiff, ToolResult
 from tools.files.change.diff import Diff, changed_lines, unified_diff
 from tools.files.change.journal import Journal, JournalError, NewChange
 from tools.files.change.writer import exclusive, remove_file, replace_file
 from tools.files.find.near_names import readings
 from tools.files.ignore_files import is_hidden_target, why_hidden
 from tools.files.line_endings import eol_style
-from tools.files.opener import identity_of
+from tools.files.path_opener import identity_of
 from tools.files.read_ledger import FileIdentity, ReadLedger, SeenFile
 from tools.files.text_encodings import Encoding, decode, encode
 from tools.files.workspace import Location, Workspace, explain
+from tools.text.file_names import exact_path, meant_path, sendable_name, shown_name
 
 MAX_CHANGED_BYTES = 64_000_000  # size of a file that is held in memory to change it
 ABSENT = "absent"  # the state of a file that does not exist

@@ -19,9 +19,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
-from tools.contract.errors import ToolError, ToolErrorType
+from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.files.change.writer import alone_in
-from tools.files.opener import is_ours, open_private_folder
+from tools.files.path_opener import is_ours, open_private_folder
 
 if TYPE_CHECKING:
     import sqlite3

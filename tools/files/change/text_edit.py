@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
-from tools.contract.file_names_in_text import shown_whole_path
 from tools.contract.limits import Deadline
+from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.files.change.diff import lines_back, lines_on, unified_diff
 from tools.files.change.edit_failures import check_count, not_found
 from tools.files.change.file_change import (
@@ -49,6 +48,7 @@ from tools.files.text_encodings import (
     marked_encoding,
 )
 from tools.files.workspace import Location
+from tools.text.file_names import shown_whole_path
 
 MAX_STRUCTURED_LINES = 100  # line numbers of replacements in the structured result
 MAX_INDENTATION = 1_000  # characters before a match that are looked at

@@ -16,9 +16,9 @@ from enum import StrEnum
 from functools import cached_property
 from itertools import accumulate
 
-from tools.contract.look_alikes import fold
 from tools.files.line_endings import LineEndings, to_lf
 from tools.files.text_encodings import UTF_8, Encoding
+from tools.text.look_alikes import fold
 
 BLANKS = " \t"  # the white space that is forgiven; other characters that look like it are look-alikes
 # Places that are looked for, but for one more that tells that there are too many: about 50 MB and a second

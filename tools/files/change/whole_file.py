@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tools.contract.errors import InvalidToolParamsError
-from tools.contract.file_names_in_text import shown_whole_path
+from tools.contract.tool_errors import InvalidToolParamsError
 from tools.files.change.diff import unified_diff
 from tools.files.change.file_change import (
     FileChange,
@@ -21,6 +20,7 @@ from tools.files.change.file_change import (
 from tools.files.change.omitted_text import first_omission
 from tools.files.line_endings import count_lines, line_endings
 from tools.files.text_encodings import check_fits, decode, encoding_to_write, guess, looks_binary, marked_encoding
+from tools.text.file_names import shown_whole_path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from functools import cache
 from weakref import WeakValueDictionary
 
-from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.limits import AbortSignal
-from tools.files.opener import Folder, identity_of, is_temporary, temporary_name
+from tools.contract.tool_errors import ToolError, ToolErrorType
+from tools.files.path_opener import Folder, identity_of, is_temporary, temporary_name
 from tools.files.read_ledger import FileIdentity
 from tools.files.workspace import Location, Workspace
 

@@ -5,13 +5,10 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
-from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
-from tools.contract.file_names_in_text import brief, one_line, sendable_name, shown_path, shown_whole_path
 from tools.contract.limits import Deadline
-from tools.contract.results import ToolResult
-from tools.files.find.patterns import Names, PathPattern, PatternRefusedError, compile_patterns, glob_hint
-from tools.files.find.search_start import search_starts
-from tools.files.find.walk import (
+from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
+from tools.contract.tool_results import ToolResult
+from tools.files.find.folder_walk import (
     Filters,
     Walk,
     count,
@@ -20,8 +17,11 @@ from tools.files.find.walk import (
     visible_kind,
     walk_notes,
 )
-from tools.files.opener import PathKind
+from tools.files.find.glob_patterns import Names, PathPattern, PatternRefusedError, compile_patterns, glob_hint
+from tools.files.find.search_start import search_starts
+from tools.files.path_opener import PathKind
 from tools.files.workspace import Workspace, contains, explain
+from tools.text.file_names import brief, one_line, sendable_name, shown_path, shown_whole_path
 
 
 def compile_glob(pattern: str, *, ignore_case: bool, exists: Names | None = None) -> PathPattern:

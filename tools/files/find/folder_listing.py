@@ -13,15 +13,15 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from tools.contract.errors import PathNotInWorkspaceError, ToolError, ToolErrorType
-from tools.contract.file_names_in_text import sendable_name, shown_name, shown_whole_path
 from tools.contract.limits import AbortSignal
-from tools.contract.results import ToolResult
+from tools.contract.tool_errors import PathNotInWorkspaceError, ToolError, ToolErrorType
+from tools.contract.tool_results import ToolResult
+from tools.files.find.folder_walk import MAX_TEXT_BYTES, count, hidden_note, list_page
 from tools.files.find.near_names import not_there
-from tools.files.find.walk import MAX_TEXT_BYTES, count, hidden_note, list_page
 from tools.files.ignore_files import HiddenBy, names_of_ignore_files, refuse_hidden, scope_of
-from tools.files.opener import PathKind
+from tools.files.path_opener import PathKind
 from tools.files.workspace import Location, Workspace
+from tools.text.file_names import sendable_name, shown_name, shown_whole_path
 
 CHECK_EVERY = 1_000  # entries between two looks at the signal
 # Links that are followed before a page is shown, so that those to folders stand among the folders; where a folder has

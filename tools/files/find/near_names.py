@@ -12,15 +12,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from urllib.parse import unquote
 
-from tools.contract.errors import ToolError, ToolErrorType
-from tools.contract.file_names_in_text import exact_path, shown_whole_path
 from tools.contract.limits import AbortSignal, Deadline
-from tools.contract.look_alikes import look
+from tools.contract.tool_errors import ToolError, ToolErrorType
+from tools.files.find.folder_walk import Everything, Filters, Walk
 from tools.files.find.path_completion import entries_that_start_with
-from tools.files.find.walk import Everything, Filters, Walk
 from tools.files.ignore_files import is_hidden_target
-from tools.files.opener import PathKind, may_block
+from tools.files.path_opener import PathKind, may_block
 from tools.files.workspace import Location, Workspace, contains
+from tools.text.file_names import exact_path, shown_whole_path
+from tools.text.look_alikes import look
 
 NEAR_SECONDS = 0.2  # how long is looked for near names; enough for some ten thousand files
 MAX_PROPOSED = 3

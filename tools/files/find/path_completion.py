@@ -11,11 +11,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tools.contract.errors import PathNotInWorkspaceError
 from tools.contract.limits import AbortSignal, Deadline
-from tools.files.find.walk import CHECK_EVERY, Everything, Filters, Walk, visible_kind
+from tools.contract.tool_errors import PathNotInWorkspaceError
+from tools.files.find.folder_walk import CHECK_EVERY, Everything, Filters, Walk, visible_kind
 from tools.files.ignore_files import agent_ignore_file, scope_of
-from tools.files.opener import PathKind
+from tools.files.path_opener import PathKind
 from tools.files.workspace import Location, Workspace
 
 _PIECE = re.compile(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import stat
 
-from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.limits import Deadline
+from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.files.find.near_names import NEAR_SECONDS, proposal
 from tools.files.ignore_files import refuse_hidden
 from tools.files.workspace import Location, Workspace

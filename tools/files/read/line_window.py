@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from io import BytesIO
 from typing import BinaryIO, Self
 
-from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.limits import AbortSignal, Limits
-from tools.contract.results import Part, TextPart
+from tools.contract.tool_errors import ToolError, ToolErrorType
+from tools.contract.tool_results import Part, TextPart
 from tools.files.line_endings import eol_style
-from tools.files.read.media import FileKind
+from tools.files.read.media_files import FileKind
 from tools.files.read_ledger import FileIdentity
 from tools.files.text_encodings import NUL_MARK, REPLACEMENT, UNKNOWN, Encoding
 

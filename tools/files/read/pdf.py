@@ -15,15 +15,15 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.limits import AbortSignal, MediaHandling
-from tools.contract.results import TextPart
+from tools.contract.tool_errors import ToolError, ToolErrorType
+from tools.contract.tool_results import TextPart
 from tools.files.child_process import ChildFailedError, DocumentWorker
 from tools.files.document_worker import MAX_PAGE_CHARS
 from tools.files.line_endings import count_lines
-from tools.files.opener import OpenedFile
+from tools.files.path_opener import OpenedFile
 from tools.files.read.line_window import Reading, Source, Wanted, reading_of, window
-from tools.files.read.media import PDF, FileKind, media_parts
+from tools.files.read.media_files import PDF, FileKind, media_parts
 from tools.files.text_encodings import UTF_8
 from tools.files.workspace import Location
 

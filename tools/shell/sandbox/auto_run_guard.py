@@ -30,14 +30,14 @@ from types import MappingProxyType
 from typing import NamedTuple
 from weakref import WeakSet
 
-from tools.contract.errors import exhaustion_of
-from tools.files.opener import BLOCK_BYTES, open_folder, open_regular, real_path
-from tools.files.remembered import Remembered, stamp_of
+from tools.contract.tool_errors import exhaustion_of
+from tools.files.path_opener import BLOCK_BYTES, open_folder, open_regular, real_path
+from tools.files.stat_cache import Remembered, stamp_of
 from tools.files.workspace import contains, is_inside
 from tools.permissions import auto_run_files
 from tools.permissions.auto_run_files import REPOSITORY, folded
 from tools.permissions.repositories import TrackedFiles, settings_that_run
-from tools.shell.process import SandboxChanges
+from tools.shell.process_spec import SandboxChanges
 
 DEPTH = 6  # folders below a root that are looked into
 FOLDERS = 1_500  # folders of a root that are looked into, those near the top first

@@ -27,7 +27,7 @@ from tools.contract.command_views import (
     Network,
     ViewKind,
 )
-from tools.contract.errors import (
+from tools.contract.tool_errors import (
     NOTHING_DONE,
     ExhaustedError,
     ToolError,
@@ -35,17 +35,16 @@ from tools.contract.errors import (
     exhaustion_of,
     sandbox_unavailable,
 )
-from tools.contract.file_names_in_text import shown_whole_path
-from tools.contract.threads import THREADS
 from tools.files.child_process import find_program, is_outside
 from tools.files.workspace import contains, is_inside
+from tools.machine.threads import THREADS
 from tools.shell.loopback import SessionLoopbacks
 from tools.shell.private_folders import PrivateFolders, empty_if_large
-from tools.shell.process import ConfinedCommand, Mount, MountStep, ProcessSpec, ProcessStarter, SandboxChanges
+from tools.shell.process_spec import ConfinedCommand, Mount, MountStep, ProcessSpec, ProcessStarter, SandboxChanges
 from tools.shell.resource_limits import ProcessGroupLimit, is_root
 from tools.shell.sandbox import visible_file_system
 from tools.shell.sandbox.auto_run_guard import AutoRunLookout
-from tools.shell.sandbox.hidden_secrets import secret_places
+from tools.shell.sandbox.credential_masks import secret_places
 from tools.shell.sandbox.landlock import LandlockConfinement, ruleset_for_views
 from tools.shell.sandbox.landlock_entry import landlock_entry
 from tools.shell.sandbox.mount_check import NEW_ROOT, Gate
@@ -53,6 +52,7 @@ from tools.shell.sandbox.probe import NO_ANSWER, Probe, failure_of
 from tools.shell.sandbox.reading_view import ETC, OPEN_TO_ALL, TEMPORARY, reading_view_paths, without_closed
 from tools.shell.sandbox.system_call_filter import seccomp_program
 from tools.shell.sandbox.visible_file_system import PreparedView, Site, View, depth, prepare
+from tools.text.file_names import shown_whole_path
 
 logger = logging.getLogger(__name__)
 # Settings of the kernel that bubblewrap leaves writable. Their owner is root, who may write them even without

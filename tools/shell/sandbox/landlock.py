@@ -15,10 +15,10 @@ from functools import partial
 from anyio import CancelScope, Lock
 
 from tools.contract.command_views import SYSTEM, Engine, Network, ViewKind
-from tools.contract.errors import NOTHING_DONE, exhaustion_of
-from tools.contract.threads import THREADS
+from tools.contract.tool_errors import NOTHING_DONE, exhaustion_of
+from tools.machine.threads import THREADS
 from tools.shell.private_folders import PrivateFolders
-from tools.shell.process import ConfinedCommand, LandlockRules, ProcessSpec, ProcessStarter
+from tools.shell.process_spec import ConfinedCommand, LandlockRules, ProcessSpec, ProcessStarter
 from tools.shell.sandbox.probe import NO_ANSWER, Probe, failure_of
 from tools.shell.sandbox.system_call_filter import seccomp_program
 from tools.shell.sandbox.visible_file_system import UNREACHABLE

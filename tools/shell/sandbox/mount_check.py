@@ -23,9 +23,9 @@ from typing import NamedTuple
 
 import anyio
 
-from tools.contract.errors import exhaustion_of
+from tools.contract.tool_errors import exhaustion_of
 from tools.files.workspace import contains
-from tools.shell.process import EndedEarlyError
+from tools.shell.process_spec import EndedEarlyError
 
 SECONDS = 10.0  # how long a sandbox may take to be set up; it takes milliseconds, unless the machine is very busy
 NEW_ROOT = "/newroot"  # where bubblewrap puts together what becomes the root of the sandbox

@@ -16,8 +16,15 @@ from dataclasses import dataclass
 
 from anyio import fail_after
 
-from tools.contract.errors import NOTHING_DONE, ToolError, exhaustion_of, scarcity_in
-from tools.shell.process import ConfinedCommand, EndedEarlyError, Process, ProcessStarter, StartFailedError, printed
+from tools.contract.tool_errors import NOTHING_DONE, ToolError, exhaustion_of, scarcity_in
+from tools.shell.process_spec import (
+    ConfinedCommand,
+    EndedEarlyError,
+    Process,
+    ProcessStarter,
+    StartFailedError,
+    printed,
+)
 from tools.shell.sandbox.probe_program import WORKED
 
 SECONDS = 5.0  # how long the attempt may take; it takes a start of Python

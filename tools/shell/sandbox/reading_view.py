@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 from tools.contract.command_views import SYSTEM
 from tools.files.ignore_files import repository_of
-from tools.files.opener import open_regular
-from tools.files.remembered import Stamp, stamp_of
+from tools.files.path_opener import open_regular
+from tools.files.stat_cache import Stamp, stamp_of
 from tools.files.workspace import SCRATCH_NAME, contains, is_inside, outermost
 from tools.permissions.auto_run_files import REPOSITORY
 from tools.permissions.git_store import object_folders

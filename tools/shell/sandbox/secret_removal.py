@@ -17,8 +17,8 @@ from typing import Any, cast
 from xml.dom import minidom
 from xml.parsers.expat import ExpatError
 
-from tools.contract.secrets import has_secret, has_token, is_secret_name
-from tools.shell.sandbox.secret_places import PLAIN_NAMES, SCRIPTS
+from tools.shell.sandbox.credential_locations import PLAIN_NAMES, SCRIPTS
+from tools.text.secrets import has_secret, has_token, is_secret_name
 
 # Further names of secrets, as settings have them.
 _MORE = re.compile(

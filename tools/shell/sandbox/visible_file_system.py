@@ -10,9 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from tools.contract.command_views import NO_RESTRICTIONS, SYSTEM, CommandView, FileRestrictions, ViewKind
-from tools.contract.errors import ToolError, ToolErrorType
-from tools.contract.file_names_in_text import shown_whole_path
-from tools.files.opener import open_folder, open_link_free
+from tools.contract.tool_errors import ToolError, ToolErrorType
+from tools.files.path_opener import open_folder, open_link_free
 from tools.files.workspace import contains, is_inside, outermost
 from tools.shell import private_folders
 from tools.shell.private_folders import (
@@ -24,9 +23,9 @@ from tools.shell.private_folders import (
     move_entries,
     remove_tree,
 )
-from tools.shell.process import SandboxChanges
+from tools.shell.process_spec import SandboxChanges
 from tools.shell.sandbox.auto_run_guard import AutoRunLookout, AutoRunPaths, AutoRunState
-from tools.shell.sandbox.hidden_secrets import HiddenPaths, secret_places
+from tools.shell.sandbox.credential_masks import HiddenPaths, secret_places
 from tools.shell.sandbox.mount_check import ExpectedMount, MountTable
 from tools.shell.sandbox.reading_view import (
     OPEN_TO_ALL,
@@ -39,6 +38,7 @@ from tools.shell.sandbox.reading_view import (
     reading_view_paths,
     settings_of_git,
 )
+from tools.text.file_names import shown_whole_path
 
 # Folders where programs leave sockets, and files for others. `/tmp` is the client's own, for as long as its session
 # lasts, and so is `/var/tmp` of commands that may write: what one that only reads leaves behind must not be taken for

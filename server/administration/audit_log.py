@@ -1,0 +1,173 @@
+"""The audit log: each verdict on a call and each answer as one line of JSON, secrets taken out.
+
+It goes to the log, and to a file where the operator names one. The file is written by a thread of its own, so that a
+slow or full disk holds no call up: what cannot be written is told in the log, and decisions stay what they are.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import logging
+import os
+import queue
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import cache, partial
+from itertools import islice
+from typing import Any
+
+from server.clients.client_request import principal_in
+from server.settings.settings_files import real_path
+from tools.call.audit_entries import AuditEntry, argument_names, without_secrets
+from tools.contract.confirmation import Answer, Unavailable
+from tools.contract.display import visible_line
+from tools.contract.tool_errors import ExhaustedError
+from tools.machine.process_limits import start_thread
+from tools.text.secrets import HIDDEN, redact
+
+logger = logging.getLogger("audit")
+
+MAX_VALUE_CHARS = 2_000  # of one argument, or of one rule; a file's content does not belong into an audit log
+MAX_NAME_CHARS = 100  # of the name of an argument
+MAX_ARGUMENTS = 20
+MAX_REASON_CHARS = 4_000
+QUEUED_RECORDS = 10_000  # records waiting for the disk; those beyond are dropped and counted
+RECENT_RECORDS = 200  # that are remembered for who looks on
+FLUSH_SECONDS = 2.0  # how long the end of the process waits for the last records to be written
+
+
+class AuditLog:
+    """Keeps the record of decisions, in the log and in the file `path`."""
+
+    def __init__(self, path: str | None = None) -> None:
+        self.path = path
+        self.recent = deque[Callable[[], dict[str, Any]]](maxlen=RECENT_RECORDS)
+        """What gives the latest records, the newest last, without arguments. Made when somebody looks on."""
+        self._queue: queue.Queue[dict[str, Any] | None] = queue.Queue(QUEUED_RECORDS)
+        self._has_writer = False
+        self._is_written = threading.Event()
+        self._dropped = 0
+
+    def warn_of_roots(self, roots: Iterable[str]) -> None:
+        """Tell in the log that tools can reach the file, if it lies in a workspace folder."""
+        if self.path is None:
+            return
+        path = real_path(self.path)
+        for root in roots:
+            if path.startswith(os.path.join(real_path(root), "")):
+                logger.warning(
+                    "log.audit lies in the workspace folder %s, where every tool that may write can change or remove"
+                    " it; name a file outside of all workspace folders",
+                    root,
+                )
+                return
+
+    def note(self, entry: AuditEntry) -> None:
+        brief = replace(entry, arguments={}, description=entry.description[:MAX_REASON_CHARS])
+        self.recent.append(cache(partial(record_of, brief)))
+        if self.path is None and not logger.isEnabledFor(logging.INFO):
+            return
+        record = record_of(entry)
+        logger.info("%s", json.dumps(record))
+        if self.path is None:
+            return
+        try:
+            self._queue.put_nowait(record)
+            if not self._has_writer:
+                start_thread(partial(self._write, self.path))
+                self._has_writer = True
+        except queue.Full:
+            if not self._dropped:
+                logger.warning("the disk of the audit log is too slow; decisions are missing in it")
+            self._dropped += 1
+        except ExhaustedError:
+            logger.warning("no thread can be started for the audit log; it is tried again with the next decision")
+
+    def close(self) -> None:
+        if self._has_writer:
+            with suppress(queue.Full):
+                self._queue.put(None, timeout=FLUSH_SECONDS)
+            self._is_written.wait(FLUSH_SECONDS)
+
+    def _write(self, path: str) -> None:
+        try:
+            while (record := self._queue.get()) is not None:
+                dropped, self._dropped = self._dropped, 0
+                if dropped:
+                    record["dropped_before"] = dropped
+                try:
+                    _append(path, json.dumps(record).encode() + b"\n")
+                except (OSError, MemoryError) as error:
+                    number = getattr(error, "errno", errno.ENOMEM)
+                    logger.error("the audit log cannot be written (%s); a decision is missing in it", number)  # noqa: TRY400 - its text may hold paths
+        finally:
+            self._is_written.set()
+
+
+def _append(path: str, line: bytes) -> None:
+    """Append a line as a whole or not at all, whichever other servers write to the same file."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
+    descriptor = os.open(path, flags, 0o600)
+    try:
+        if sys.platform != "win32":
+            import fcntl  # noqa: PLC0415 - only where there is such a lock
+
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        size = os.fstat(descriptor).st_size
+        try:
+            while line:
+                line = line[os.write(descriptor, line) :]
+        except OSError:
+            with suppress(OSError):
+                os.ftruncate(descriptor, size)
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def record_of(entry: AuditEntry) -> dict[str, Any]:
+    permission, answer = entry.permission, entry.answer
+    # Each argument cut, without what is a secret by its name or by its form.
+    names = argument_names(entry.arguments)
+    arguments: dict[str, Any] = {}
+    for key, value in islice(entry.arguments.items(), MAX_ARGUMENTS):
+        shown = without_secrets(value, names.get(key, key), max_chars=MAX_VALUE_CHARS * 2)
+        if shown is not None and not isinstance(shown, bool | int | float):
+            is_hidden = shown == HIDDEN
+            shown = shown if isinstance(shown, str) else json.dumps(shown, default=str)
+            if isinstance(value, str) and len(value) > MAX_VALUE_CHARS and not is_hidden:
+                shown = f"{shown[:MAX_VALUE_CHARS]}... ({len(value)} characters)"
+            elif len(shown) > MAX_VALUE_CHARS:
+                shown = f"{shown[:MAX_VALUE_CHARS]}..."
+        arguments[without_secrets(key, max_chars=MAX_NAME_CHARS)] = shown
+    record: dict[str, Any] = {
+        "time": datetime.fromtimestamp(entry.time, UTC).isoformat(timespec="milliseconds"),
+        "client": hashlib.sha256(entry.client.encode()).hexdigest()[:12] if entry.client else "anonymous",
+        "tool": entry.tool,
+        "does": redact(entry.description[:MAX_REASON_CHARS]),
+        "arguments": arguments,
+        "verdict": permission.verdict.value,
+        "reason": redact(permission.reason[:MAX_REASON_CHARS]),
+        **({"view": dict(permission.view.facts)} if permission.view is not None else {}),
+    }
+    if principal := principal_in(entry.client):
+        record["principal"] = visible_line(principal)
+    match answer:
+        case Answer():
+            record |= {"answer": answer.decision.value, "by": answer.channel.value}
+        case Unavailable():
+            record |= {"answer": "client decides" if answer.client_decides else "nobody to ask"}
+        case None:
+            pass
+    if entry.lasting is not None:
+        # One that is cut at the end is looked at as a whole.
+        record["rules"] = [redact(rule[: MAX_VALUE_CHARS * 2])[:MAX_VALUE_CHARS] for rule in entry.lasting.rules]
+        record["scope"] = entry.lasting.scope.value
+    return record

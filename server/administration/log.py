@@ -1,0 +1,88 @@
+"""The log: standard error, from a thread of its own, so that a reader who does not read holds nothing up.
+
+A pipe that nobody empties fills after some kilobytes, and the next write waits. Here it is the log's thread that
+waits; what does not fit into its queue is dropped and counted.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import sys
+from typing import Any
+
+from server.administration.log_history import HISTORY
+from tools.contract.display import visible, visible_line
+from tools.machine.process_limits import start_thread
+
+QUEUED_RECORDS = 1_000  # records waiting for standard error
+FLUSH_SECONDS = 0.5  # how long the end of the process waits for the last records to be written
+NOISY = ("mcp.client.stdio", "mcp.server.sse")  # they write a traceback for every line a peer gets wrong
+TELLING = ("httpx", "httpcore", "httpx2", "httpcore2", "hpack", "mcp.shared.jsonrpc_dispatcher")
+"""Loggers that write addresses and headers, or errors that hold them: keys stand in both."""
+TELLING_ALWAYS = ("mcp.client.streamable_http", "mcp.client.sse", "mcp.client.auth")
+"""Loggers of the SDK that do so in warnings and tracebacks too. What fails is told by the upstream's own connection."""
+
+
+class _QueueHandler(logging.Handler):
+    def __init__(self, before: str) -> None:
+        super().__init__()
+        self._before = before
+        self._lines: queue.Queue[str] = queue.Queue(QUEUED_RECORDS)
+        self._dropped = 0
+        start_thread(self._write)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        line = self.format(record)
+        HISTORY.add(getattr(record, "upstream", ""), line)
+        try:
+            self._lines.put_nowait(line)
+        except queue.Full:
+            self._dropped += 1
+
+    def flush(self) -> None:
+        with self._lines.all_tasks_done:
+            self._lines.all_tasks_done.wait_for(lambda: not self._lines.unfinished_tasks, FLUSH_SECONDS)
+
+    def _write(self) -> None:
+        while True:
+            line = self._lines.get()
+            dropped, self._dropped = self._dropped, 0
+            note = f"coretools-mcp: WARNING {dropped} records of the log were dropped\n" if dropped else ""
+            try:
+                sys.stderr.write(f"{self._before}{note}{line}\n")
+                sys.stderr.flush()
+            except (OSError, ValueError):
+                return  # nobody reads it any more
+            finally:
+                self._lines.task_done()
+
+
+class _OneLine(logging.Formatter):
+    """Shows each record on one line, whatever names and texts of others stand in it; a traceback keeps its lines."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the library's name
+        return visible_line(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 - the library's name
+        return visible(super().formatException(ei))
+
+
+def start_log(level: str, before: str = "") -> None:
+    """Write records of at least this level to standard error, each after what erases a line there, if need be."""
+    handler = _QueueHandler(before)
+    handler.setFormatter(_OneLine("coretools-mcp: %(levelname)s %(message)s"))
+    logging.basicConfig(level=level.upper(), handlers=[handler])
+    for name in TELLING:
+        logging.getLogger(name).setLevel(logging.WARNING)
+    for name in TELLING_ALWAYS:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    if level != "debug":
+        for name in NOISY:
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+
+
+def flush_log() -> None:
+    """Write what is waiting, for a moment at most."""
+    for handler in logging.getLogger().handlers:
+        handler.flush()

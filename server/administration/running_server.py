@@ -1,0 +1,154 @@
+"""What a person sees of a server that runs, and does to it: at the dashboard, and by commands that ask it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from typing import Any
+
+from server.administration.audit_log import AuditLog
+from server.administration.live_settings import LiveSettings
+from server.clients.client_request import principal_in
+from server.clients.client_workspaces import ClientRoots
+from server.consent.pending_questions import PendingQuestions
+from server.requests.call_contexts import STDIO_KEY, ClientTable, Contexts
+from server.requests.recent_calls import Activity
+from server.requests.tool_services import Commands, CustomTools, LazyJournal
+from server.requests.workspace_resources import MemoryResources
+from server.settings.settings_files import real_path
+from server.upstreams.catalog.unapproved_tools import StoppedMCPTool
+from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
+from tools.call.base_tool import BaseTool
+from tools.call.consent import Judgement
+from tools.call.tool_context import ClientState, ToolContext
+from tools.call.tool_runner import Flow
+from tools.contract.limits import ApprovalMode
+from tools.contract.permission_subjects import Kind
+from tools.contract.tool_results import FunctionCall
+from tools.files.workspace import Workspace
+from tools.machine.threads import THREADS
+from tools.permissions.permission_policy import PermissionRequest
+from tools.permissions.verdict import Permission, Verdict
+
+SWITCHED_OFF = {"state": "switched off", "problem": "it was switched off at the dashboard", "tools": 0}
+
+
+@dataclass(slots=True, kw_only=True)
+class Oversight:
+    """A person's look at one running server, and their switches."""
+
+    live: LiveSettings
+    clients: ClientTable
+    contexts: Contexts
+    flow: Flow
+    questions: PendingQuestions
+    asks_at_dashboard: bool
+    audit: AuditLog
+    journal: LazyJournal
+    commands: Commands
+    custom_tools: CustomTools
+    memory: MemoryResources
+    activity: Activity
+    on_switch: Callable[[], None]  # called when a tool was switched on or off
+
+    def status(self) -> dict[str, Any]:
+        """What there is to know of this server while it runs, in the shape of JSON."""
+        report = self.live.report
+        custom = self.custom_tools.discovery
+        return {
+            "approvalMode": self.clients.approval_mode.value,
+            "workspaces": list(self.folders),
+            "settings": list(report.files),
+            "logLevel": report.settings.log.level,
+            "clients": self.about_clients(),
+            "servers": [
+                *self.live.pool.report(),
+                *({"alias": alias, **SWITCHED_OFF} for alias in self.live.switched_off),
+            ],
+            **({"lock": lock.why_closed or lock.path} if (lock := self.live.pool.catalog.lock) is not None else {}),
+            "leftOut": dict(self.live.pool.left_out),
+            "customTools": custom.state.problem or "found" if custom is not None else "none",
+        }
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """The folders that this server works in: those of the settings and of its clients."""
+        workspace = self.contexts.workspaces.workspace
+        operators = map(real_path, self.live.report.settings.workspace.roots)
+        each = (workspace(client.folders.roots, client.readable, client.rights).roots for client in self.clients.all())
+        return tuple(dict.fromkeys((*operators, *chain.from_iterable(each)))) or workspace(ClientRoots()).roots
+
+    def about_clients(self) -> list[dict[str, Any]]:
+        """Who is connected, in which folders, and with what at work."""
+        return [
+            {
+                "name": client.name,
+                "principal": principal_in(client.state.key),
+                "protocolVersion": client.version,
+                "folders": list(
+                    self.contexts.workspaces.workspace(client.folders.roots, client.readable, client.rights).roots
+                ),
+                "calls": client.calls,
+                "jobs": len(client.state.jobs.running()) if client.state.jobs is not None else 0,
+                "silentSeconds": round(time.monotonic() - client.last_seen, 1),
+            }
+            for client in self.clients.all()
+        ]
+
+    async def permission_of(self, tool: BaseTool[Any]) -> Permission:
+        """What would be decided on a call of a tool, as far as its arguments do not matter, and why."""
+        if isinstance(tool, DiscoveredMCPTool):
+            return (await self.judge(FunctionCall(tool.name, {}))).permission
+        workspace = self.contexts.workspaces.workspace(ClientRoots())
+        policy, mode = self.flow.policy, self.clients.approval_mode
+        request = PermissionRequest(tool.traits, mode, (), workspace, tool.why_asked_anew(STDIO_KEY))
+        permission, is_settled = policy.judge_alone(request)
+        if permission is None and not is_settled and tool.kind is not Kind.EXECUTE:
+            permission = await THREADS.run(partial(policy.judge_subjects, request, ()))
+        if permission is not None:
+            return permission
+        if tool.asks and mode is not ApprovalMode.YOLO:
+            return Permission(Verdict.ASK, f"{tool.name} needs consent in approval mode {mode}")
+        return Permission(Verdict.ALLOW, f"{tool.name} changes nothing that needs consent")
+
+    def look_on(self, on_change: Callable[[], None]) -> None:
+        """Tell of each change from now on, for a person who looks."""
+        self.questions.on_change = self.activity.on_change = on_change
+
+    def switch_tool(self, name: str, *, is_on: bool) -> None:
+        self.flow.policy.switch(name, is_on=is_on)
+        self.on_switch()
+
+    def stopped_tool(self, name: str) -> StoppedMCPTool | None:
+        """The tool of this name, where it is not as the lock file says."""
+        tool = self.live.registry.find(name)
+        return tool if isinstance(tool, StoppedMCPTool) else None
+
+    @property
+    def switched_off(self) -> frozenset[str]:
+        """Names of the tools that the person has switched off."""
+        return self.flow.policy.switched_off
+
+    def workspace_of_person(self) -> Workspace:
+        """The folders of all clients, as the person sees them: nothing is hidden from them. Blocking."""
+        return Workspace(self.folders, respect_agent_ignore=False)
+
+    async def memories(self) -> list[tuple[str, str, str]]:
+        """What is remembered, and the todos: for each client its name, a title and a text."""
+        found: list[tuple[str, str, str]] = []
+        for client in self.clients.all():
+            workspace = self.contexts.workspaces.workspace(client.folders.roots, client.readable, client.rights)
+            context = ToolContext(workspace, self.contexts.limits, client.state)
+            found += [(client.name, title, text) for title, text in await self.memory.shown(context)]
+        return found
+
+    async def judge(self, call: FunctionCall) -> Judgement:
+        """What would be decided on a call of a client over stdio that names no roots. Nothing is run."""
+        state = ClientState(STDIO_KEY, self.clients.approval_mode)
+        scratch = self.clients.scratch(STDIO_KEY)[state.approval_mode is ApprovalMode.PLAN]
+        workspace = self.contexts.workspaces.workspace(ClientRoots(), scratch=scratch)
+        context = ToolContext(workspace, self.contexts.limits, state, self.contexts.services)
+        return await self.flow.judge(self.live.registry.get_tool(call.name), call.arguments, context)

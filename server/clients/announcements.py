@@ -1,0 +1,226 @@
+"""What clients are told of changes: that a list is another one, to every session at once, many changes as one.
+
+A client of the 2026-07-28 revision listens at one replica and may list at another one, so it hears of changes at all of
+them. A session is at one replica, and what that lists is all that it sees.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import aclosing, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import anyio
+from anyio.abc import TaskGroup
+
+from server.clients.principals import principal_of
+from server.protocol.json_rpc import Json, as_mapping
+from server.protocol.protocol_errors import INTERNAL_ERROR, MCPError
+from server.protocol.request_table import Connection, RequestContext
+from server.protocol.revisions import SUBSCRIPTION_ID_META_KEY
+from server.store.replica import Replica
+from server.store.shared_store import StoreUnavailableError
+from tools.contract.tool_errors import ToolErrorType
+
+logger = logging.getLogger(__name__)
+
+ListKind = Literal["tools", "prompts", "resources"]
+LIST_KINDS: tuple[ListKind, ...] = ("tools", "prompts", "resources")
+ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
+STREAMS_OF_ONE = 256  # streams of changes that one client may have open (ours)
+STREAMS_OF_UNKNOWN = 1_024  # and all together who cannot be told apart (ours)
+MOST_STREAMS = 10_000  # of all clients (ours)
+TELL_SECONDS = 10.0  # how long a session may take to hear of a change
+CHANNEL = "lists"  # of the store, on which replicas tell each other of changes
+RETRY_SECONDS = 1.0  # after which a change is told to the other replicas once more (ours)
+SETTLE_SECONDS = 0.02  # how long changes are gathered: an upstream that comes changes three lists
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What clients are told of: that a list is another one, or a resource."""
+
+    kind: ListKind | Literal["resource"]
+    uri: str = ""  # of the resource
+
+    @property
+    def method(self) -> str:
+        return "notifications/resources/updated" if self.uri else f"notifications/{self.kind}/list_changed"
+
+
+Listener = Callable[[Change], None]
+_STREAM: ContextVar[object | None] = ContextVar("stream", default=None)
+
+
+class ListenBus:
+    """Tells every stream of a change; of some changes only one client may hear."""
+
+    def __init__(self) -> None:
+        self._listeners: dict[object, Listener] = {}
+        self._streams: dict[int, Listener] = {}
+
+    @contextmanager
+    def stream(self, whose: object) -> Generator[None]:
+        """What subscribes meanwhile in this task is the stream of `whose`, by identity."""
+        token = _STREAM.set(whose)
+        try:
+            yield
+        finally:
+            _STREAM.reset(token)
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        """Have changes told to a listener, which neither raises nor waits, until what is returned is called."""
+        token, whose = object(), id(_STREAM.get())
+        self._listeners[token] = self._streams[whose] = listener
+
+        def unsubscribe() -> None:
+            self._listeners.pop(token, None)
+            self._streams.pop(whose, None)
+
+        return unsubscribe
+
+    def publish(self, change: Change) -> None:
+        for listener in tuple(self._listeners.values()):
+            listener(change)
+
+    def publish_to(self, whose: object, change: Change) -> None:
+        """Tell one stream, if it is still there and wants to hear of that."""
+        if (listener := self._streams.get(id(whose))) is not None:
+            listener(change)
+
+
+class ListenStreams:
+    """Answers `subscriptions/listen`, to each client so often at once that none keeps the others out.
+
+    A stream ends with the token that it was asked for with: its client listens anew.
+
+    Args:
+        bus: Tells of changes.
+        key_of: Whose a request is; empty for a client that cannot be told from others.
+    """
+
+    def __init__(self, bus: ListenBus, key_of: Callable[[RequestContext], str]) -> None:
+        self._bus = bus
+        self._key_of = key_of
+        self._open = Counter[str]()
+
+    async def __call__(self, ctx: RequestContext) -> Json:
+        key, principal = self._key_of(ctx), principal_of(ctx.http_request)
+        most = STREAMS_OF_ONE if key else STREAMS_OF_UNKNOWN
+        if self._open[key] >= most or self._open.total() >= MOST_STREAMS:
+            told = f"{most} streams of changes are open for this client, which is the most. End one, and listen again."
+            raise MCPError(INTERNAL_ERROR, told, {"type": ToolErrorType.TOO_MANY_CALLS.value})
+        self._open[key] += 1
+        try:
+            with anyio.move_on_after(math.inf if principal is None else principal.seconds_left):
+                await self._tell(ctx)
+            return {"_meta": {SUBSCRIPTION_ID_META_KEY: ctx.request_id}}
+        finally:
+            self._open[key] -= 1
+            if not self._open[key]:
+                del self._open[key]
+
+    async def _tell(self, ctx: RequestContext) -> None:
+        """Tell of what a request asks for, for ever. Of what changes twice while its client reads slowly, once."""
+        wanted = as_mapping(as_mapping(ctx.params).get("notifications"))
+        flags: dict[str, ListKind] = {f"{kind}ListChanged": kind for kind in LIST_KINDS}
+        uris: Any = wanted.get("resourceSubscriptions")
+        honored: Json = {flag: True for flag in flags if wanted.get(flag) is True}
+        if uris:
+            honored["resourceSubscriptions"] = uris
+        heard = {Change(kind) for flag, kind in flags.items() if flag in honored}
+        heard |= {Change("resource", uri) for uri in uris or ()}
+        changed, has_changed = dict[Change, None](), asyncio.Event()
+
+        def listen(change: Change) -> None:
+            if change in heard:
+                changed[change] = None
+                has_changed.set()
+
+        meta = {SUBSCRIPTION_ID_META_KEY: ctx.request_id}
+        end = self._bus.subscribe(listen)
+        try:
+            await ctx.outbound.notify(ACKNOWLEDGED, {"notifications": honored, "_meta": meta})
+            while await has_changed.wait():
+                has_changed.clear()
+                while changed:
+                    change = next(iter(changed))
+                    del changed[change]
+                    about = {"uri": change.uri} if change.uri else {}
+                    await ctx.outbound.notify(change.method, {**about, "_meta": meta})
+        finally:
+            end()
+
+
+class Announcements:
+    """Tells clients of changed lists: those of the 2026-07-28 revision over the bus, the others in their sessions."""
+
+    def __init__(self, bus: ListenBus, connections: Callable[[], Iterable[Connection]], replica: Replica) -> None:
+        self._bus = bus
+        self._replica = replica
+        self._connections = connections
+        self._changed: set[ListKind] = set()
+        self._untold: set[ListKind] = set()  # of which the other replicas have to hear yet
+        self._timer: asyncio.TimerHandle | None = None
+
+    def note(self, kind: ListKind, tasks: TaskGroup | None) -> None:
+        """A list has changed for everybody; `tasks` tells it, `None` while nobody is served."""
+        if tasks is None:
+            return
+        self._changed.add(kind)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(SETTLE_SECONDS, self._begin, tasks)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _begin(self, tasks: TaskGroup) -> None:
+        self._timer = None
+        changed, self._changed = self._changed, set()
+        for kind in sorted(changed):
+            tasks.start_soon(self.tell, kind, list(self._connections()))
+        if self._replica.store.is_shared:
+            is_telling, self._untold = bool(self._untold), self._untold | changed
+            if not is_telling:
+                tasks.start_soon(self._tell_replicas)
+
+    async def _tell_replicas(self) -> None:
+        while self._untold:
+            kind = min(self._untold)
+            self._untold.discard(kind)  # it may change once more meanwhile
+            try:
+                await self._replica.store.publish(CHANNEL, f"{kind} {self._replica.name}")
+            except StoreUnavailableError:
+                self._untold.add(kind)
+                await anyio.sleep(RETRY_SECONDS)  # until they hear of it: their own connections may have no gap
+
+    async def follow_replicas(self) -> None:
+        """Tell who listens here of changes at other replicas, for ever."""
+        async with aclosing(self._replica.store.subscribe(CHANNEL)) as messages:
+            async for text in messages:
+                kind, _, replica = (text or "").partition(" ")
+                for name in LIST_KINDS:
+                    # Where some may have been missed, all lists may have changed.
+                    if text is None or (name == kind and replica != self._replica.name):
+                        self._bus.publish(Change(name))
+
+    async def tell(self, kind: ListKind, connections: Sequence[Connection]) -> None:
+        change = Change(kind)
+
+        async def tell_one(connection: Connection) -> None:
+            with anyio.move_on_after(TELL_SECONDS):
+                await connection.outbound.notify(change.method, None)
+
+        self._bus.publish(change)
+        # Side by side: one that does not read must not keep the others from hearing of it.
+        async with anyio.create_task_group() as tasks:
+            for connection in connections:
+                tasks.start_soon(tell_one, connection)

@@ -1,0 +1,195 @@
+"""One request of a client, with what a relay needs of it: its raw parameters, and the way back to who sent it."""
+
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeGuard, cast
+
+import anyio
+
+from server.clients.principals import principal_of
+from server.consent.confirmers import QUESTION_KEY
+from server.consent.pending_questions import ASKED
+from server.protocol.json_rpc import Json, as_mapping
+from server.protocol.protocol_errors import MCPError
+from server.protocol.request_parameters import LEVELS
+from server.protocol.request_table import MODERN, Connection, Outbound, RequestContext
+from server.protocol.revisions import LOG_LEVEL_META_KEY
+from tools.contract.display import visible
+from tools.permissions.client_rights import ALL_RIGHTS, Rights
+
+logger = logging.getLogger(__name__)
+
+WELCOMES = frozenset({"initialize", "server/discover"})  # the requests that a client begins with
+_WEB_ADDRESS = re.compile(r"https?://[^\s/\\?#][^\s\\]*", re.IGNORECASE)
+USUAL_LEVEL = "info"  # the level for a client of the handshake era that has chosen none (ours)
+_LEVEL_KEY = "coretools-mcp/logLevel"
+MAX_PROGRESS = 1e300  # an integer may have more digits than any client reads as a number
+TOKEN_KEY = "token:"  # noqa: S105 - what the keys of clients begin with that are told apart by their tokens
+LOGIN_KEY = "coretools-mcp/login"  # of the wish for a login in `inputRequests`, and of the answer to it
+
+
+def is_web_address(url: object) -> bool:
+    """Whether a person may be sent there: to the web and to no program of theirs, by an address that is seen whole."""
+    return isinstance(url, str) and _WEB_ADDRESS.fullmatch(url) is not None and visible(url) == url
+
+
+class NotAskedError(Exception):
+    """The client could not be asked, or answered with an error."""
+
+
+@dataclass(eq=False, slots=True)
+class Exchange:
+    """One request of a client."""
+
+    outbound: Outbound  # the way back, for as long as the request is open
+    params: Mapping[str, Any]
+    version: str
+    capabilities: Json
+    client_key: str  # as `ClientState.key`; empty for a client that cannot be told from others
+    connection: Connection | None  # of the client, where its revision has such
+    carried: Json = field(default_factory=dict[str, Any])  # the state of an earlier round of this call, if any
+    is_resumed: bool = False  # whether this request goes on with an earlier one, whose consent holds
+    rights: Rights = ALL_RIGHTS  # what its token gives
+    readable_name: str = ""  # what people call whose token it is, where the issuer says that
+
+    @property
+    def is_modern(self) -> bool:
+        """Whether questions are returned instead of sent."""
+        return self.version in MODERN
+
+    def after_login(self) -> Exchange:
+        """This request once a login is done that it has waited for: as a new one, but for how many there were."""
+        return replace(self, carried={"logins": self.carried.get("logins", 0) + 1}, is_resumed=False)
+
+    @property
+    def meta(self) -> Json:
+        return as_mapping(self.params.get("_meta"))
+
+    @property
+    def progress_token(self) -> str | int | None:
+        token = self.meta.get("progressToken")
+        return token if isinstance(token, str | int) and not isinstance(token, bool) else None
+
+    @property
+    def input_responses(self) -> Json:
+        """Answers to questions of upstreams, without those to questions of our own."""
+        given = as_mapping(self.params.get("inputResponses"))
+        return {key: given[key] for key in given if key not in (QUESTION_KEY, LOGIN_KEY)}
+
+    @property
+    def log_level(self) -> str | None:
+        """The least level of log messages that this request wants to see, where it wants any."""
+        if not self.is_modern:
+            return self.chosen_level or USUAL_LEVEL
+        level = self.meta.get(LOG_LEVEL_META_KEY)
+        return level if level in LEVELS else None
+
+    @property
+    def chosen_level(self) -> str | None:
+        return None if self.connection is None else self.connection.state.get(_LEVEL_KEY)
+
+    def choose_level(self, level: str) -> None:
+        if self.connection is not None:
+            self.connection.state[_LEVEL_KEY] = level
+
+    def can_be_asked(self, method: str, params: Mapping[str, Any]) -> bool:
+        """Whether the client has announced that it takes requests of this kind, and this is one that may be made."""
+        match method:
+            case "elicitation/create":
+                announced = self.capabilities.get("elicitation")
+                if not isinstance(announced, dict):
+                    return False
+                modes, mode = cast("Json", announced), params.get("mode", "form")
+                if mode == "form":
+                    return modes.get("form") is not None or modes.get("url") is None
+                return mode == "url" and modes.get("url") is not None and is_web_address(params.get("url"))
+            case "sampling/createMessage":
+                announced = self.capabilities.get("sampling")
+                # With tools only where that is announced by itself (SEP-1577); others would pass them over.
+                wants_tools = bool(params.get("tools") or params.get("toolChoice"))
+                return announced is not None and (as_mapping(announced).get("tools") is not None or not wants_tools)
+            case "roots/list":
+                return self.capabilities.get("roots") is not None
+            case _:
+                return False
+
+    def outside_request(self) -> Exchange | None:
+        """The client outside of this request, where its revision allows to reach it there."""
+        if self.connection is None:
+            return None
+        return replace(self, outbound=self.connection.outbound, params={}, carried={}, is_resumed=False)
+
+    def at_end(self, callback: Callable[[], object]) -> None:
+        if self.connection is not None:
+            self.connection.at_end(callback)
+
+    async def progress(self, params: Json) -> None:
+        """Pass progress on, where it is wanted, and is some."""
+        progress, total, message = (params.get(name) for name in ("progress", "total", "message"))
+        if not (_is_number(progress) and (total is None or _is_number(total)) and isinstance(message, str | None)):
+            return  # no client could read it
+        if (token := self.progress_token) is not None:
+            known = {name: value for name, value in params.items() if value is not None}
+            await self.notify("notifications/progress", {**known, "progressToken": token})
+
+    async def log(self, params: Json) -> None:
+        """Pass a log message on; in the revision without a handshake, where it is wanted."""
+        if self.is_modern:
+            wanted, level = self.log_level, params.get("level")
+            if wanted is None or level not in LEVELS or LEVELS.index(str(level)) < LEVELS.index(wanted):
+                return
+        await self.notify("notifications/message", params)
+
+    async def notify(self, method: str, params: Json) -> None:
+        """Send a notification that belongs to this request; one that cannot be sent any more is dropped."""
+        if self.is_modern and method == "notifications/elicitation/complete":
+            return  # it names what the 2026-07-28 revision has no more
+        try:
+            await self.outbound.notify(method, params)
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            logger.debug("a notification came after the end of its request")
+
+    async def ask(self, method: str, params: Json, seconds: float) -> Json:
+        """Ask the client, in a revision where that is possible, and wait; `NotAskedError` where there is no answer."""
+        if params.get("mode") == "url":
+            # Upstreams of the 2026-07-28 revision give none, and this one demands it.
+            params = {"elicitationId": secrets.token_hex(8), **params}
+        try:
+            with anyio.fail_after(seconds), ASKED:
+                return await self.outbound.request(method, params)
+        except (MCPError, TimeoutError, RuntimeError):
+            raise NotAskedError from None
+
+
+def _is_number(value: Any) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < MAX_PROGRESS
+
+
+def principal_in(client_key: str) -> str:
+    """The name of the principal that a client is; empty for one that shows no token."""
+    return client_key.removeprefix(TOKEN_KEY) if client_key.startswith(TOKEN_KEY) else ""
+
+
+def rights_of(ctx: RequestContext) -> Rights:
+    """What the token of a request gives."""
+    principal = principal_of(ctx.http_request)
+    return ALL_RIGHTS if principal is None else principal.rights
+
+
+def exchange_of(ctx: RequestContext, client_key: str) -> Exchange:
+    principal = principal_of(ctx.http_request)
+    return Exchange(
+        outbound=ctx.outbound,
+        params=ctx.params or {},
+        version=ctx.protocol_version,
+        capabilities=ctx.connection.capabilities or {},
+        client_key=client_key,
+        connection=None if ctx.is_modern else ctx.connection,
+        rights=rights_of(ctx),
+        readable_name="" if principal is None else principal.readable_name,
+    )

@@ -1,0 +1,220 @@
+"""Which folders a client's calls may touch, and the folders that it says it works in (its roots, in words of MCP)."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from server.clients.client_request import Exchange
+from server.protocol.file_uris import UriRefusedError, path_of_uri
+from server.protocol.json_rpc import as_mapping
+from server.protocol.protocol_errors import MCPError
+from server.protocol.request_table import RequestContext
+from server.settings.models import WorkspaceSettings
+from server.settings.settings_files import real_path
+from tools.contract.tool_errors import ExhaustedError
+from tools.files.workspace import Forbidden, Scratch, Workspace, contains
+from tools.machine.threads import THREADS
+from tools.permissions.client_rights import ALL_RIGHTS, Rights
+
+logger = logging.getLogger(__name__)
+
+ROOTS_WAIT_SECONDS = 1.0  # how long a file call waits for the client's answer to `roots/list`
+PLACE_WAIT_SECONDS = 10.0  # the same for a program behind us, which stays in the folder that it is started in
+QUIET_SECONDS = 0.1  # how long a client says nothing of its roots until that is seen to; no call waits for it
+LONGEST_FLOOD_SECONDS = 5.0  # how long that is waited for where it says so all the time
+MAX_ROOTS = 1_000  # roots of one client that are looked at; every path is held against each of them
+MAX_KEPT_WORKSPACES = 1_000  # workspaces kept by the roots of their clients; clients of one project share one
+
+
+@dataclass(frozen=True, slots=True)
+class ClientRoots:
+    """The real paths of the folders that a client works in; why none of those it named can be used, if so."""
+
+    folders: tuple[str, ...] = ()
+    problem: str = ""
+
+
+@dataclass(slots=True)
+class RootsState:
+    """What is known of a client's roots: nothing while `roots` is `None`."""
+
+    roots: ClientRoots | None = None
+    changes: int = 0  # how often it said that those are other ones
+    turn: anyio.Lock = field(default_factory=anyio.Lock)  # held by the question; a new one with every change
+    news: RequestContext | None = None  # where it said so last, while that is being seen to
+
+
+class WorkspacePolicy:
+    """Chooses which folders a client's calls may touch: the operator's, else the client's, else the working folder.
+
+    The operator's are those of its token, else those of all. `hidden` tells what the rules for a client hide below some
+    folders; in what is `private` no tool reads or writes.
+    """
+
+    def __init__(
+        self,
+        settings: WorkspaceSettings,
+        hidden: Callable[[Sequence[str], Rights], Forbidden | None],
+        rule_of_all_reading: Callable[[Rights], str] = lambda _rights: "",
+        private: Sequence[str] = (),
+    ) -> None:
+        self._settings = settings
+        self._private = private
+        self._hidden = hidden
+        self._rule_of_all_reading = rule_of_all_reading
+        self._operator_roots = tuple(real_path(root) for root in settings.roots)
+        self._intersect = settings.client_roots == "intersect"  # whether the client's roots narrow the operator's
+        self.asks_for_roots = self._intersect or not self._operator_roots
+        # Each is made when a call first needs it.
+        self.built: dict[tuple[ClientRoots | None, tuple[str, ...], Rights, Scratch | str], Workspace] = {}
+
+    def workspace(
+        self,
+        client_roots: ClientRoots | None,
+        readable: tuple[str, ...] = (),
+        rights: Rights = ALL_RIGHTS,
+        scratch: Scratch | str = "",
+    ) -> Workspace:
+        """The workspace for a client; its roots are `None` if it has some and has not told them."""
+        key = (client_roots, readable, rights, scratch)
+        if key not in self.built:
+            if len(self.built) >= MAX_KEPT_WORKSPACES:
+                self.built.clear()
+            folders, problem = self.folders(client_roots, rights)
+            self.built[key] = Workspace(
+                folders,
+                problem,
+                respect_git_ignore=self._settings.respect_git_ignore,
+                respect_agent_ignore=self._settings.respect_agent_ignore,
+                readable=readable,
+                forbidden=self._hidden(folders, rights),
+                rule_of_all_reading=self._rule_of_all_reading(rights),
+                private=self._private,
+                scratch=scratch,
+            )
+        return self.built[key]
+
+    def folders(self, client_roots: ClientRoots | None, rights: Rights) -> tuple[Sequence[str], str]:
+        """The folders of a client's workspace, and why there is none where that is so."""
+        operators = tuple(map(real_path, rights.roots)) or self._operator_roots
+        if operators and not self._intersect:
+            return operators, ""
+        if rights.scopes is not None and not operators:
+            # Whoever shows a token of an issuer is a person elsewhere, whose folders are of another machine.
+            client_roots = ClientRoots()
+        if client_roots is None:
+            return (), (
+                "The client has announced roots and does not list them, so it is not known which folders it means. Try "
+                "again; if it stays so, the operator has to name the folders with --workspace."
+            )
+        folders = client_roots.folders
+        if client_roots.problem:
+            return (), client_roots.problem
+        if operators and not folders:
+            return operators, ""  # there is nothing to narrow by
+        if operators:
+            # The smaller folder of each pair that overlaps.
+            inside = [root for root in folders if any(contains(own, root) for own in operators)]
+            return inside + [own for own in operators if any(contains(root, own) for root in folders)], (
+                "The client's roots lie outside the folders that the operator allows (workspace.clientRoots is "
+                "intersect), so no folder is left. The client has to open a folder inside them, or the operator has to "
+                "add one with --workspace."
+            )
+        if folders:
+            return folders, ""
+        try:
+            folder = os.path.realpath(os.getcwd())
+        except OSError:
+            problem = "No workspace is set, and the folder that the server was started in is gone. Use --workspace DIR."
+            return (), problem
+        home, installation = os.path.realpath(Path.home()), os.path.realpath(os.path.dirname(sys.executable))
+        if folder == home:
+            what = "your home folder"
+        elif folder == os.path.dirname(folder):
+            what = "the root of the file system"
+        elif folder == installation or contains(os.path.realpath(sys.prefix), folder):
+            what = "an installation folder"
+        else:
+            return (folder,), ""
+        return (), (
+            f"No workspace is set, and the server was started in {what} ('{folder}'), which is never taken by itself. "
+            "The operator can start it with --workspace DIR or set workspace.roots in the settings."
+        )
+
+
+_NO_ROOT_USABLE = (
+    "The client's roots are not existing folders (file:// URIs of folders are expected), so no folder is left. The "
+    "client has to open one, or the operator has to name one with --workspace."
+)
+
+
+async def follow_roots(
+    state: RootsState, ctx: RequestContext, take: Callable[[RequestContext], Awaitable[None]]
+) -> None:
+    """Its roots are other ones: `take` sees to that, one at a time, and once more when they changed meanwhile."""
+    state.roots = None
+    state.changes += 1
+    state.turn = anyio.Lock()  # an open question is about the roots from before
+    is_seen_to, state.news = state.news is not None, ctx
+    if is_seen_to:
+        return
+    seen_to = 0
+    try:
+        while seen_to != state.changes:
+            seen_to = state.changes
+            await take(state.news)
+            heard = -1
+            with anyio.move_on_after(LONGEST_FLOOD_SECONDS):
+                while heard != state.changes:
+                    heard = state.changes
+                    await anyio.sleep(QUIET_SECONDS)
+    finally:
+        state.news = None
+
+
+async def ask_roots(state: RootsState, exchange: Exchange, seconds: float | None = None) -> ClientRoots | None:
+    """Ask a client for its roots, once, where it announced that it has some; `None` if there is no answer."""
+    if exchange.is_modern or exchange.capabilities.get("roots") is None:
+        state.roots = ClientRoots()
+        return state.roots
+    try:
+        with anyio.fail_after(ROOTS_WAIT_SECONDS if seconds is None else seconds):
+            async with state.turn:
+                return state.roots or await _told_roots(state, exchange)
+    except (TimeoutError, MCPError, TypeError, ExhaustedError):
+        logger.warning("the client announced roots and did not list them; asked again at its next file call")
+        return None
+
+
+async def _told_roots(state: RootsState, exchange: Exchange) -> ClientRoots:
+    changes = state.changes
+    answer: Any = (await exchange.outbound.request("roots/list", None)).get("roots")
+    listed = list(map(as_mapping, answer))
+    # In a thread: it names what it likes, a file system too that does not answer.
+    folders = await THREADS.run(partial(_existing_folders, listed[:MAX_ROOTS]))
+    if len(folders) < len(listed):
+        logger.warning("%d of the client's %d roots were left out", len(listed) - len(folders), len(listed))
+    roots = ClientRoots(tuple(folders), _NO_ROOT_USABLE if listed and not folders else "")
+    if changes == state.changes:
+        state.roots = roots
+    return roots
+
+
+def _existing_folders(roots: Sequence[Mapping[str, Any]]) -> list[str]:
+    folders: list[str] = []
+    for root in roots:
+        with suppress(UriRefusedError):
+            path = path_of_uri(str(root.get("uri")), may_go_up=True)
+            if os.path.isabs(path) and os.path.isdir(path):
+                folders.append(real_path(path))
+    return folders

@@ -1,0 +1,93 @@
+"""What users have allowed for the rest of a session, known to every replica that their client reaches.
+
+Of clients that show a token alone: a session without one belongs to its replica. A row is sealed, so that whoever can
+write in the store allows nothing; it ends with the client's idle time after the last answer. It counts where the same
+servers are behind us: a rule names a tool by the alias of its server, which may be another one after new settings.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+
+from server.clients.client_request import principal_in
+from server.settings.stored_json import read_stored
+from server.store.replica import Replica
+from server.store.sealing import Sealer
+from server.store.shared_store import ABSENT, StoreUnavailableError
+from tools.call.tool_context import ClientState
+
+logger = logging.getLogger(__name__)
+
+MOST_RULES = 1_000  # of one client; the oldest are asked about again (ours)
+MOST_TRIES = 5  # to write while others write too (ours)
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    whose: str
+    rules: list[str]
+    expires: float
+
+
+class SharedGrants:
+    """The `SharedGrants` of a flow.
+
+    Args:
+        replica: Whose keys seal, and whose store has them.
+        idle_seconds: How long a client may be silent until it is forgotten.
+        servers: What differs where other servers are behind us, at this moment.
+    """
+
+    def __init__(self, replica: Replica, idle_seconds: float, servers: Callable[[], str]) -> None:
+        self._store = replica.store
+        self._seconds = idle_seconds
+        self._servers = servers
+        self._codec = Sealer(replica.keys_for("grants"))
+
+    async def take_up(self, client: ClientState) -> bool:
+        """Let what was allowed at other replicas count here; whether there was anything. Nothing if it is not known."""
+        if client.grants is None or not principal_in(client.key):
+            return False
+        with suppress(StoreUnavailableError):
+            rules, _ = await self._read(self._whose(client))
+            fresh = [rule for rule in rules if rule not in client.grants]
+            client.grants.extend(fresh)
+            return bool(fresh)
+        return False
+
+    async def add(self, client: ClientState, rules: Sequence[str]) -> None:
+        """Let other replicas know of rules; while the store is away they count here alone."""
+        if not principal_in(client.key):
+            return
+        whose = self._whose(client)
+        with suppress(StoreUnavailableError):
+            for _ in range(MOST_TRIES):
+                before, version = await self._read(whose)
+                now = list(dict.fromkeys([*before, *rules]))[-MOST_RULES:]
+                row = _Row(whose, now, time.time() + self._seconds)
+                sealed = self._codec.seal(json.dumps(asdict(row)).encode())
+                if await self._store.put(f"grants:{whose}", sealed, self._seconds, if_version=version) is not None:
+                    return
+            logger.warning("what a user has allowed is not known to other replicas: too many write at once")
+
+    def _whose(self, client: ClientState) -> str:
+        whose = f"{client.key} {self._servers()}"
+        return sha256(whose.encode("utf-8", "surrogatepass")).hexdigest()
+
+    async def _read(self, whose: str) -> tuple[list[str], str]:
+        held = await self._store.get(f"grants:{whose}")
+        if held is None:
+            return [], ABSENT
+        try:
+            row = read_stored(_Row, self._codec.unseal(held.value))
+        except ValueError:
+            logger.warning("the store has a row of grants that was not sealed with our keys; it counts for nothing")
+            return [], held.version
+        # It may be an old one that somebody has put back, or that of another client.
+        return row.rules if row.whose == whose and row.expires > time.time() else [], held.version

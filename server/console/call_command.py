@@ -1,0 +1,337 @@
+"""`call`: one call through a server of its own, with its question answered at the terminal."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO, cast
+
+import anyio
+
+from server.console import CALL_BROKEN, CALL_FAILED, CALL_REFUSED, CALL_UNAVAILABLE, CALL_USAGE, UsageError
+from server.console.own_server import OwnServer, started
+from server.console.terminal import Spinner, diff_text, question_text, show
+from server.console.terminal_questions import DECISION, fill_in, is_consent
+from server.protocol.json_rpc import Json, as_mapping
+from server.protocol.protocol_errors import CONNECTION_CLOSED, INVALID_PARAMS, INVALID_REQUEST, MCPError
+from server.requests.protocol_mapping import DISPLAY_KEY, ERROR_KEY, FACTS_KEY
+from server.run_server import until_signal
+from server.settings import SettingsReport
+from server.settings.settings_files import LOCK_NAME
+from tools.contract.confirmation import Decision
+from tools.contract.display import visible, visible_line
+from tools.contract.tool_errors import HOW_TO_LIST, ToolErrorType
+from tools.contract.tool_parameters import coerce
+from tools.machine.threads import THREADS
+from tools.permissions.tool_names import BETWEEN
+from tools.shell.private_folders import PREFIX as OUTPUTS
+
+LAUNCHER = Path(__file__).resolve().parents[2] / "coretools_mcp.py"  # also in an installation
+MAX_LIST_WAIT = 60_000  # milliseconds; the most that proxy.firstListWait may be
+MAX_OPTIONS = 50  # parts of a schema that are looked at for the type of one property (ours)
+REST_SECONDS = 0.5  # how long the last lines of a server that has ended are waited for (ours)
+SHELL_NAMES = frozenset({"run_shell_command", "ShellTool", "Shell", "Bash"})
+_CODES = {
+    ToolErrorType.EXECUTION_DENIED: CALL_REFUSED,
+    ToolErrorType.UPSTREAM_UNAVAILABLE: CALL_UNAVAILABLE,
+    ToolErrorType.INVALID_TOOL_PARAMS: CALL_USAGE,
+}
+_KINDS = {
+    "integer": "an integer",
+    "number": "a number",
+    "boolean": "true or false",
+    "array": "an array, as JSON",
+    "object": "an object, as JSON",
+    "null": "null",
+}
+"""What a value has to be, by the types of JSON Schema; in the order in which they are tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class GivenArguments:
+    """The arguments of a call as they were written: an object, and texts beside it that win."""
+
+    whole: Mapping[str, Any]
+    pairs: Mapping[str, str]
+
+    def as_text(self) -> dict[str, Any]:
+        """All of them, for a tool that reads what it needs from text."""
+        return {**self.whole, **self.pairs}
+
+    def typed(self, schema: Mapping[str, Any]) -> dict[str, Any]:
+        """All of them, each pair as the tool's schema wants it; a `UsageError` where it cannot be that."""
+        return {**self.whole, **{key: _value(key, text, schema) for key, text in self.pairs.items()}}
+
+
+def read_arguments(pairs: Sequence[str], as_json: str | None) -> GivenArguments:
+    """Read `key=value` pairs, and an object as JSON: as it is given, `@FILE`, or `-` for standard input."""
+    whole: dict[str, Any] = {}
+    if as_json is not None:
+        text = as_json
+        try:
+            if as_json == "-":
+                text = sys.stdin.read()
+            elif as_json.startswith("@"):
+                text = Path(as_json[1:]).read_text(encoding="utf-8")
+            parsed: Any = json.loads(text)
+        except OSError:
+            raise UsageError(f"the file '{as_json[1:]}' of --arguments cannot be read.") from None
+        except (ValueError, RecursionError):
+            raise UsageError("--arguments is not valid JSON. Quote it as one word of the shell.") from None
+        if not isinstance(parsed, dict):
+            raise UsageError('--arguments has to be an object, for example \'{"path": "src"}\'.')
+        whole.update(cast("dict[str, Any]", parsed))
+    texts: dict[str, str] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            instead = "; an object stands behind --arguments" if pair.startswith("{") else ""
+            raise UsageError(f"'{pair}' is not of the form key=value{instead}.")
+        if key in texts:
+            raise UsageError(f"{key} is given twice. Give it once; an array is written as JSON: {key}='[1, 2]'.")
+        try:
+            pair.encode()
+        except UnicodeEncodeError:
+            said = f"The argument {key} holds bytes that are not UTF-8 text, and JSON can only carry text."
+            raise UsageError(said) from None
+        texts[key] = value
+    return GivenArguments(whole, texts)
+
+
+def _value(key: str, text: str, schema: Mapping[str, Any]) -> Any:
+    """A text as the type that the schema of a tool wants for this property."""
+    found: list[Mapping[str, Any]] = []
+    options = [as_mapping(as_mapping(schema.get("properties")).get(key))]
+    for _ in range(MAX_OPTIONS):  # a schema may refer to itself
+        if not options:
+            break
+        option = options.pop(0)
+        for words in (option.get("anyOf"), option.get("oneOf")):
+            options += map(as_mapping, cast("list[Any]", words)) if isinstance(words, list) else ()
+        reference = option.get("$ref")
+        if isinstance(reference, str) and reference.startswith("#/$defs/"):
+            options.append(as_mapping(as_mapping(schema.get("$defs")).get(reference.removeprefix("#/$defs/"))))
+        kind: Any = option.get("type")
+        listed = cast("list[Any]", kind) if isinstance(kind, list) else [kind]
+        found += [{**option, "type": each} for each in listed if isinstance(each, str)]
+    kinds = {str(option["type"]) for option in found}
+    if not kinds or "string" in kinds:
+        return text
+    for option in sorted(found, key=lambda option: [*_KINDS, option["type"]].index(option["type"])):
+        match option["type"]:
+            case "null" if text == "null":
+                return None
+            case "number":
+                with suppress(ValueError):
+                    number = float(text)
+                    if math.isfinite(number):
+                        return int(number) if number.is_integer() and "." not in text else number
+            case _ if not isinstance(value := coerce(text, option), str):
+                return value
+            case _:
+                pass
+    wanted = " or ".join(what for kind, what in _KINDS.items() if kind in kinds) or "another type"
+    raise UsageError(f"{key} takes {wanted}, and '{visible_line(text[:80])}' is not that.")
+
+
+def make_call(
+    tool: str,
+    given: GivenArguments,
+    report: SettingsReport,
+    server_options: Sequence[str],
+    *,
+    is_sure: bool,
+    as_json: bool,
+) -> int:
+    """Make one call through a server of its own over stdio, and show what a person should see.
+
+    Returns:
+        0, or the exit status of the command that was run, or why there is none, from 64 up.
+    """
+    if tool in SHELL_NAMES and given.as_text().get("is_background") not in (None, False, "false"):
+        raise UsageError("a background job would end with this call. Leave is_background out to wait for the command.")
+    alias = tool.partition(BETWEEN)[0] if BETWEEN in tool else ""
+    spinner = Spinner()
+    is_told = False  # that nobody could be asked
+
+    def on_progress(message: str) -> None:
+        if message:
+            spinner.say(message)
+
+    async def ask(params: Json) -> Json:
+        nonlocal is_told
+        spinner.pause()
+        is_told = not (is_sure or sys.stdin.isatty())
+        try:
+            return await _ask(params, is_sure=is_sure)
+        finally:
+            spinner.resume()
+
+    async def arguments(server: OwnServer) -> Json:
+        """The arguments as the tool wants them. Our own tools read texts by themselves, so no list is waited for."""
+        if not given.pairs or not (report.upstreams or report.settings.tools.discovery_command):
+            return given.as_text()
+        listed = (await server.request("tools/list")).get("tools", [])
+        schema = next((each["inputSchema"] for each in listed if each["name"] == tool), None)
+        return given.as_text() if schema is None else given.typed(schema)
+
+    async def call() -> int:
+        options = ["-P", str(LAUNCHER), "serve", *server_options]
+        if alias in report.upstreams:
+            # No other server matters here, and this one is waited for until it is clear where it stands.
+            # A file of a long result would be gone with this call.
+            narrow = {
+                "mcp": {"allowed": [alias]},
+                "proxy": {"firstListWait": MAX_LIST_WAIT, "catalogue": False},
+                "limits": {"resultChars": None},
+            }
+            await anyio.Path(folder, "settings.json").write_text(json.dumps(narrow), encoding="utf-8")
+            options.append(f"--config={folder}/settings.json")
+            lock = report.lock  # which counts beside the last file
+            if lock is not None and (lock.content is not None or lock.problem):
+                beside = anyio.Path(folder, LOCK_NAME)
+                try:
+                    await beside.symlink_to(lock.path)
+                except OSError:  # on Windows not everybody may
+                    await beside.write_bytes(lock.content or b"")
+        # The server has to see what any other command of ours sees: variables that settings name, and keys.
+        command, environment = [sys.executable, *options], dict(os.environ)
+        async with (
+            spinner.running("starting the server for this call"),
+            _log_of_server(spinner) as log,
+            started(command, Path.cwd(), environment, log, ask) as server,
+        ):
+            try:
+                spinner.say(f"waiting for {tool}")
+                params: Json = {"name": tool, "arguments": await arguments(server)}
+                result = await server.request("tools/call", params, on_progress)
+            except MCPError as error:
+                if error.code == CONNECTION_CLOSED:
+                    raise
+                spinner.say("")
+                said = error.message.replace(HOW_TO_LIST, "coretools-mcp tools lists them.")
+                spinner.write(f"coretools-mcp: {visible(said)}\n")
+                return CALL_USAGE if error.code == INVALID_PARAMS else CALL_FAILED
+            finally:
+                spinner.say("")
+                spinner.erase()
+            result = await THREADS.run(lambda: _with_lasting_file(result))
+            code = _exit_code(result)
+            if as_json or not (is_told and code == CALL_REFUSED):
+                _show(result, as_json=as_json)
+        return code
+
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            return anyio.run(until_signal, call)
+    except* MCPError:
+        sys.stderr.write("coretools-mcp: the server for this call ended too early; what it wrote is above.\n")
+    return CALL_BROKEN
+
+
+@asynccontextmanager
+async def _log_of_server(spinner: Spinner) -> AsyncGenerator[TextIO]:
+    """What the server of the call writes to as its standard error: shown, but not over a question."""
+    if sys.platform == "win32":
+        yield sys.stderr  # a pipe cannot be waited for there
+        return
+    reading, writing = os.pipe()
+    ended = anyio.Event()
+
+    async def pass_on() -> None:
+        while True:
+            await anyio.wait_readable(reading)
+            data = os.read(reading, 65_536)
+            if not data:
+                break
+            spinner.write(data.decode("utf-8", "replace"))
+        ended.set()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(pass_on)
+        log = os.fdopen(writing, "w")
+        try:
+            yield log
+        finally:
+            log.close()
+            with anyio.move_on_after(REST_SECONDS):
+                await ended.wait()
+            group.cancel_scope.cancel()
+    os.close(reading)
+
+
+def _with_lasting_file(result: Json) -> Json:
+    """The result with a copy of the file of a long output, which else ends with the server of this call. Blocks."""
+    path = as_mapping(as_mapping(result.get("_meta")).get(FACTS_KEY)).get("outputFile")
+    folder = tempfile.gettempdir()
+    # Another server could name any file.
+    if not isinstance(path, str) or not re.fullmatch(
+        rf"{re.escape(folder)}/{OUTPUTS}[0-9a-f]+/\w+/output-\w+\.txt", path
+    ):
+        return result
+    descriptor, copy = tempfile.mkstemp(".txt", f"{OUTPUTS}output-", folder)
+    with os.fdopen(descriptor, "wb") as target, open(path, "rb") as source:
+        shutil.copyfileobj(source, target)
+    return json.loads(json.dumps(result).replace(json.dumps(path)[1:-1], copy))
+
+
+def _show(result: Json, *, as_json: bool) -> None:
+    if as_json:
+        sys.stdout.write(json.dumps(result, ensure_ascii=False, indent=2) + "\n")
+        return
+    display = as_mapping(as_mapping(result.get("_meta")).get(DISPLAY_KEY))
+    if diff := visible(str(display.get("fileDiff") or "")):
+        show(diff_text(diff))
+        return
+    job = as_mapping(as_mapping(result.get("_meta")).get(FACTS_KEY)).get("jobId")
+    for block in map(as_mapping, result.get("content", [])):
+        if as_mapping(block.get("annotations")).get("audience") != ["user"]:
+            text = visible(str(block["text"])) if block.get("type") == "text" else f"[{block.get('type')}]"
+            if isinstance(job, str):
+                # How to reach what is left running is of no use here. What the command printed stands below "Output:".
+                about_it = rf"\A((?:(?!Output:).*\n)*?)[\w ]+: {re.escape(job)} \(.*\n"
+                text = re.sub(about_it, r"\1", text)
+            sys.stdout.write(f"{text}\n")
+    if isinstance(job, str):
+        sys.stdout.flush()
+        sys.stderr.write("coretools-mcp: what the command left running ends with this call\n")
+
+
+def _exit_code(result: Json) -> int:
+    meta = as_mapping(result.get("_meta"))
+    if result.get("isError"):
+        return _CODES.get(as_mapping(meta.get(ERROR_KEY)).get("type", ""), CALL_FAILED)
+    facts = as_mapping(meta.get(FACTS_KEY))
+    name, code = facts.get("signal"), facts.get("exitCode")
+    if isinstance(name, str):
+        return 128 + getattr(signal, name, signal.SIGTERM)
+    return code if isinstance(code, int) else 0
+
+
+async def _ask(params: Json, *, is_sure: bool) -> Json:
+    message, schema = str(params.get("message")), as_mapping(params.get("requestedSchema"))
+    if params.get("mode") == "url":
+        if not sys.stdin.isatty():
+            raise MCPError(INVALID_REQUEST, "Nobody is here to open an address.")
+        show(question_text(message), f"Open it in a browser: {params.get('url')}", stream=sys.stderr)
+        return {"action": "accept"}
+    if is_sure and is_consent(schema):
+        return {"action": "accept", "content": {DECISION: Decision.ONCE.value}}
+    if not sys.stdin.isatty():
+        show(question_text(message), stream=sys.stderr)
+        what = "nothing was done. Give --yes to allow what the call asks for"
+        what = what if is_consent(schema) else "it stays unanswered"
+        show(f"Nobody can answer here (standard input is not a terminal), so {what}.", stream=sys.stderr)
+        return {"action": "decline"}
+    content = await fill_in(message, schema)
+    return {"action": "cancel"} if content is None else {"action": "accept", "content": content}

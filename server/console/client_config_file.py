@@ -1,0 +1,403 @@
+"""The file of an MCP client: what it becomes with our entry and without it, and how that is written and taken back.
+
+Each change is worked out as a whole, so that it can be shown before it is written, and remembered in our own folder: by
+digests, with the file as it was beside them. Nobody else reads that folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache
+from typing import Any, cast
+
+from server.console import Failure
+from server.console.known_clients import MAX_CLIENT_BYTES, ClientConfig, read_document
+from server.console.own_settings import SECTION, own_ports
+from server.console.terminal import note
+from server.console.user_files import check_unchanged, keep_private, replace_content, rewrite_file
+from server.settings import SettingsError
+from server.settings.document_editor import (
+    doubtful_key,
+    with_entries,
+    with_member,
+    with_table,
+    without_member,
+    without_table,
+)
+from server.settings.nested_values import Tree, table_at, value_at
+from server.settings.own_entries import is_own
+from server.settings.section_model import dotted
+from server.settings.settings_files import own_folder, parse, read_regular, read_settings_file, user_file
+from server.settings.stored_json import read_stored
+from server.settings.upstream_entries import alias_of
+from tools.contract.display import visible, visible_line
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """An entry in a file of a client."""
+
+    key: str  # the client's name among all clients
+    client: ClientConfig
+    path: str
+    name: str  # of the entry
+    is_named: bool = False  # whether the person gave that name
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        return (*self.client.path, self.name)
+
+    def servers(self, content: bytes | None) -> Tree:
+        """The servers in the file, as they are written there.
+
+        Raises:
+            SettingsError: The file is not valid, or something else stands in their place.
+        """
+        servers: Any = value_at(read_document(content or b"", self.path, self.client.dialect), self.client.path)
+        if servers is not None and not isinstance(servers, dict):
+            where = dotted(self.client.path)
+            raise SettingsError([f"{self.path}: {where} is not an object, so it can hold no server."])
+        return cast("Tree", servers or {})
+
+    def with_entry(self, content: bytes, name: str, entry: Tree) -> bytes:
+        if self.client.dialect == "toml":
+            return with_table(content, (*self.client.path, name), entry, self.path)
+        return with_member(content, (*self.client.path, name), entry, self.path, MAX_CLIENT_BYTES)
+
+    def without_entry(self, content: bytes, name: str) -> bytes:
+        if self.client.dialect == "toml":
+            return without_table(content, (*self.client.path, name), self.path)
+        return without_member(content, (*self.client.path, name), self.path, MAX_CLIENT_BYTES)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What an install has done to a file, so that it can be taken back. It holds nothing of the file."""
+
+    file: str  # its real path
+    name: str
+    before: str | None = None  # SHA-256 of the file before; `None` where there was none
+    after: str | None = None
+    backup: str = ""  # the name of the file as it was, in our own folder
+    is_exact: bool = False  # whether nothing but what we wrote has come between before and after
+    made_section: bool = False  # whether there was no list of servers before
+    folders: tuple[str, ...] = ()  # that had to be made, the deepest first
+    moved: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
+    """Servers that went behind us, by their names there: the alias here, and SHA-256 of the entry if we added it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A file before and after; `None` is no file."""
+
+    path: str
+    before: bytes | None
+    after: bytes | None
+    record: Record
+    entry: Tree = field(default_factory=dict[str, Any])  # ours, as it is in the file after
+
+
+def install_change(
+    target: Target, content: bytes | None, entry: Tree, environ: Mapping[str, str], moved: Iterable[str] = ()
+) -> Change:
+    """What a file becomes with our entry in it, and without the servers that are moved behind us.
+
+    Raises:
+        Failure: It is not valid, or the name is taken by another server, or we are there under another name.
+    """
+    client, name, shown = target.client, target.name, visible_line(target.path)
+    ports, before = own_ports(environ), content or b""
+    try:
+        servers = target.servers(content)
+        is_toml = client.dialect == "toml"
+        doubt = None if is_toml else doubtful_key(before, target.place, target.path, MAX_CLIENT_BYTES)
+        if doubt is not None:
+            raise Failure(f"{shown}: {visible_line(doubt)}. Leave one of them and try again; nothing was changed.")
+        present: Any = servers.get(name)
+        if present is not None and name not in starting_us(servers):
+            said = f"{client.title} already has another entry named {name}; it stays as it is"
+            raise Failure(f"{said}. Give ours another one with --name. ({shown})")
+        others = [key for key, each in servers.items() if isinstance(each, dict) and is_own(cast("Tree", each), ports)]
+        if others and present is None and not target.is_named:
+            other = visible_line(others[0])
+            said = f"{client.title} has coretools-mcp already, as {other}"
+            raise Failure(f"{said}. Give --name: {other} to change that entry, another one to add one. ({shown})")
+        if present is not None:
+            entry = _merged(cast("Tree", present), entry)
+        after = before if present == entry else target.with_entry(before, name, entry)
+        moved = list(moved)
+        for each in moved:
+            after = target.without_entry(after, each)
+        is_new = value_at(read_document(before, target.path, client.dialect), client.path) is None
+        target.servers(after)  # the client has to be able to read it
+    except SettingsError as error:
+        raise Failure(f"nothing was changed: {visible(str(error))}") from None
+    record = Record(os.path.realpath(target.path), name, _digest(content), _digest(after))
+    known = _find(record, environ) if present is not None else None
+    is_exact, is_again = False, False
+    if known is not None:
+        # What an install has remembered, and was killed before it wrote that, is the same again.
+        is_again = known.after == record.after and known.moved.keys() >= set(moved)
+        is_exact = known.is_exact and (is_again or known.after == record.before)
+    if known is not None and (is_exact or is_again or not moved):
+        record = replace(known, after=record.after, is_exact=is_exact)
+    elif known is not None and known.moved:
+        said = f"{shown} was changed since its servers were moved"
+        raise Failure(f"{said}. Give it back first: coretools-mcp uninstall {target.key}")
+    else:
+        backup = f"{target.key}-{(record.before or '')[:16]}.bak" if content else ""
+        is_made = is_new and not is_toml
+        folders = _missing_folders(record.file)
+        record = replace(record, backup=backup, is_exact=present is None, made_section=is_made, folders=folders)
+    return Change(target.path, content, after, record, entry)
+
+
+def uninstall_change(target: Target, content: bytes | None, environ: Mapping[str, str]) -> Change:
+    """What a file becomes without our entry: what it was before, if it is as we left it, else without the entry alone.
+
+    Raises:
+        Failure: There is no entry of that name, or it is not ours, or the file is not valid.
+    """
+    name, shown = target.name, visible_line(target.path)
+    try:
+        servers = target.servers(content)
+        ours = starting_us(servers)
+        record = Record(os.path.realpath(target.path), name)
+        record = _find(record, environ) or record
+        if name not in servers and not record.moved:
+            hint = f" It is installed as {visible_line(ours[0])}: give --name." if ours else ""
+            raise Failure(f"there is no server {name} in {shown}, so nothing was changed.{hint}")
+        if name in servers and name not in ours:
+            said = f"the server {name} in {shown} does not start coretools-mcp, so it stays"
+            raise Failure(f"{said}. Where ours has another name, give it with --name.")
+        backup = _backup(record, environ)
+        if record.is_exact and record.after == _digest(content) and record.before == _digest(backup):
+            return Change(target.path, content, backup, record)
+        if record.moved and _digest(backup) != record.before:
+            said = "the copy of the file as it was is gone or damaged, so its servers cannot be put back"
+            raise Failure(f"{said}. They stand in your settings; take the entry {name} out by hand. ({shown})")
+        # Somebody may have taken it out already, and what went behind it is to come back all the same.
+        after = target.without_entry(content or b"", name) if name in servers else content or b""
+        moved = target.servers(backup) if record.moved else {}
+        for each in record.moved:
+            if each in moved and each not in servers:
+                after = target.with_entry(after, each, moved[each])
+        if record.made_section and not target.servers(after):
+            after = without_member(after, target.client.path, target.path, MAX_CLIENT_BYTES)
+    except SettingsError as error:
+        raise Failure(f"nothing was changed: {visible(str(error))}") from None
+    return Change(target.path, content, after, record)
+
+
+def write_install(change: Change, moved: Tree, environ: Mapping[str, str]) -> None:
+    """Keep the file as it was, remember what is done, add what is moved to the user's own settings, and write.
+
+    In this order a server that is moved is in at least one of both files at any moment, and whoever was killed here can
+    begin again. Where something cannot be written, all is as it was.
+
+    Args:
+        change: What is to be written.
+        moved: Servers in our form, by their names in the client's file.
+        environ: Where our own folder is.
+    """
+    record, own = change.record, user_file(environ) or ""
+    earlier = _find(record, environ)
+    added: Tree = {}
+    if moved:
+        present = own_servers(own)
+        known: Mapping[str, tuple[str, str]] = earlier.moved if earlier is not None else {}
+        added = {alias_of(name): entry for name, entry in moved.items() if alias_of(name) not in present}
+        digests = {alias: _digest_of(entry) for alias, entry in added.items()}
+        said = {
+            name: (alias_of(name), digests.get(alias_of(name), known[name][1] if name in known else ""))
+            for name in moved
+        }
+        record = replace(record, moved={**record.moved, **said})
+    try:
+        if record.backup and change.before is not None and _digest(change.before) == record.before:
+            rewrite_file(backup_file(record, environ), lambda _content: change.before or b"")
+        _remember(record, environ)
+        if added:
+            keep_private(own)
+            rewrite_file(own, lambda content: with_entries(content, SECTION, added))
+        _write(change)
+    except Failure:
+        with suppress(Failure):
+            _forget(record, environ, earlier)
+            if added:
+                _drop(own, {alias: _digest_of(entry) for alias, entry in added.items()})
+        for folder in record.folders:
+            with suppress(OSError):  # something else is in it, or it was not made
+                os.rmdir(folder)
+        raise
+
+
+def write_uninstall(change: Change, environ: Mapping[str, str]) -> None:
+    """Write the file without our entry, take back what was moved, and forget the install with its backup."""
+    record = change.record
+    _write(change)
+    if record.moved:
+        added = {alias: digest for alias, digest in record.moved.values() if digest}
+        for other in _records(environ):
+            # Another client may have moved a server of this name, too, and has it only here.
+            shared = {
+                name: (alias, added.pop(alias))
+                for name, (alias, _) in other.moved.items()
+                if alias in added and (other.file, other.name) != (record.file, record.name)
+            }
+            if shared:
+                _remember(replace(other, moved={**other.moved, **shared}), environ)
+        _drop(user_file(environ) or "", added)
+    for other in _records(environ):
+        heir = other
+        if other.file == record.file and other.name != record.name:
+            if record.is_exact and other.before == record.after:
+                # It came on top of this one, and beneath it is now what was beneath this one.
+                beneath = {"backup": record.backup, "made_section": record.made_section, "folders": record.folders}
+                heir = replace(heir, before=record.before, **beneath)
+            if other.after == _digest(change.before):
+                heir = replace(heir, after=_digest(change.after))
+        if heir != other:
+            _forget(other, environ, heir)
+    _forget(record, environ)
+
+
+def starting_us(servers: Tree) -> list[str]:
+    """The names of the servers that a client starts with our command; others may be ours to reach, not to change."""
+    return [name for name, each in servers.items() if isinstance(each, dict) and is_own(cast("Tree", each), ())]
+
+
+def _merged(present: Tree, entry: Tree) -> Tree:
+    """Our entry over the one that is there; what the person added to that stays."""
+    merged = {**present, **entry}
+    for key in ("env", "environment", "env_vars"):
+        old, new = present.get(key), entry.get(key)
+        if isinstance(old, dict) and isinstance(new, dict):
+            merged[key] = {**cast("Tree", old), **cast("Tree", new)}
+        elif isinstance(old, list) and isinstance(new, list):
+            merged[key] = list(dict.fromkeys([*cast("list[Any]", old), *cast("list[Any]", new)]))
+    return merged
+
+
+def own_servers(own: str) -> Tree:
+    """The servers in the user's own settings, by alias."""
+    servers = table_at(parse(read_settings_file(own, is_optional=True) or b"", own), SECTION)
+    return {alias_of(name): entry for name, entry in servers.items()}
+
+
+def _drop(own: str, digests: Mapping[str, str]) -> None:
+    """Take servers out of the user's own settings, if they are still what was put there."""
+
+    def changed(content: bytes) -> bytes:
+        for name, entry in table_at(parse(content, own), SECTION).items():
+            if digests.get(alias_of(name)) == _digest_of(entry):
+                content = without_member(content, (SECTION, name), own)
+        return content
+
+    rewrite_file(own, changed)
+
+
+def _write(change: Change) -> None:
+    """Put the new content in place, or remove the file that was made, with its folders."""
+    if change.after is not None:
+        replace_content(change.path, change.before, change.after)
+        return
+    real = os.path.realpath(change.path)
+    try:
+        check_unchanged(read_regular(real, MAX_CLIENT_BYTES), change.before)
+        os.unlink(real)
+    except SettingsError as error:
+        raise Failure(f"nothing was changed in {visible_line(change.path)}: {error}.") from None
+    except OSError:
+        raise Failure(f"{visible_line(change.path)} cannot be removed. Remove it by hand.") from None
+    for folder in change.record.folders:
+        with suppress(OSError):  # something else is in it by now
+            os.rmdir(folder)
+
+
+def _missing_folders(file: str) -> tuple[str, ...]:
+    """The folders above a file that are not there yet, the deepest first."""
+    found: list[str] = []
+    folder = os.path.dirname(file)
+    while not os.path.isdir(folder) and folder != os.path.dirname(folder):
+        found.append(folder)
+        folder = os.path.dirname(folder)
+    return tuple(found)
+
+
+def _digest(content: bytes | None) -> str | None:
+    return hashlib.sha256(content).hexdigest() if content is not None else None
+
+
+def _digest_of(entry: Any) -> str:
+    return hashlib.sha256(json.dumps(entry, sort_keys=True).encode()).hexdigest()
+
+
+# What is remembered: `installs/installs.json` in our own folder, and beside it the files as they were.
+
+
+def _folder(environ: Mapping[str, str]) -> str:
+    folder = own_folder(environ)
+    if folder is None:
+        raise Failure("there is no home folder, so it cannot be remembered what is changed; --print shows the entry.")
+    return os.path.join(folder, "installs")
+
+
+def backup_file(record: Record, environ: Mapping[str, str]) -> str:
+    """Where the file is as it was before."""
+    return os.path.join(_folder(environ), record.backup)
+
+
+def _backup(record: Record, environ: Mapping[str, str]) -> bytes | None:
+    if not record.backup:  # there was nothing to copy
+        return None if record.before is None else b""
+    try:
+        return read_regular(backup_file(record, environ), MAX_CLIENT_BYTES)
+    except OSError:
+        return None
+
+
+def _records(environ: Mapping[str, str]) -> list[Record]:
+    """What is remembered. What cannot be read counts as nothing: an entry is then taken out by itself."""
+    try:
+        return read_stored(list[Record], read_regular(os.path.join(_folder(environ), "installs.json")))
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError):
+        _note_damage()
+        return []
+
+
+@cache
+def _note_damage() -> None:
+    note("what is remembered of installs cannot be read, so it counts for nothing")
+
+
+def _find(wanted: Record, environ: Mapping[str, str]) -> Record | None:
+    key = (wanted.file, wanted.name)
+    return next((each for each in _records(environ) if (each.file, each.name) == key), None)
+
+
+def _remember(record: Record, environ: Mapping[str, str], *, forget: bool = False) -> None:
+    def changed(_content: bytes) -> bytes:
+        others = [each for each in _records(environ) if (each.file, each.name) != (record.file, record.name)]
+        kept = others if forget else [*others, record]
+        return json.dumps(list(map(asdict, kept)), indent=2).encode() + b"\n"
+
+    rewrite_file(os.path.join(_folder(environ), "installs.json"), changed)
+
+
+def _forget(record: Record, environ: Mapping[str, str], instead: Record | None = None) -> None:
+    """Remember another install in place of one, or none, and remove the copy of the file that then nobody needs."""
+    others = [each for each in _records(environ) if (each.file, each.name) != (record.file, record.name)]
+    try:
+        _remember(instead or record, environ, forget=instead is None)
+    finally:  # also where the disk is full
+        if record.backup and record.backup not in {each.backup for each in [*others, *([instead] if instead else [])]}:
+            with suppress(OSError):
+                os.unlink(backup_file(record, environ))

@@ -1,0 +1,377 @@
+"""`config add`, `remove`, `enable`, `disable` and `init`: one change of a settings file, seen before it is written.
+
+What is written is spliced in, so every other byte stays, and a file that is not clear stays as it is.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import anyio
+
+from server.administration.log import start_log
+from server.console import EXIT_FAILED, Failure, UsageError, nearest
+from server.console.own_settings import SECTION, names_by_alias, own_ports, settings_with
+from server.console.terminal import ERASE, Spinner, can_move, diff_text, note, show
+from server.console.terminal_questions import ask
+from server.console.user_files import keep_private, read_file, replace_content
+from server.settings import SettingsError, SettingsReport, models
+from server.settings.document_editor import doubtful_key, with_member, without_member
+from server.settings.load import SettingsInputs, read_settings
+from server.settings.nested_values import Tree, leaves, parent_at
+from server.settings.own_entries import is_own
+from server.settings.section_model import dotted
+from server.settings.settings_display import describe_entry, shown_difference, shown_value
+from server.settings.settings_files import MAX_FILE_BYTES, parse, user_file
+from server.settings.upstream_entries import MAX_ALIAS, alias_of
+from server.settings.variable_expansion import HINT
+from tools.contract.display import visible_line
+from tools.text.secrets import is_secret_name
+
+CHECK_SECONDS = 35.0  # how long a new server is waited for; its own connectTimeout usually ends first (ours)
+_REFERENCE = re.compile(r":\$\{\w+\}@|\$\{\w+\}")  # to a variable, also as the password of an address
+MIN_SECRET_CHARS = 8  # a shorter value of a variable may stand in a text by chance (ours)
+SCHEMA = Path(models.__file__).with_name("settings.schema.json")
+REFERENCE = f"./{SCHEMA.name}"  # to the copy beside the settings file
+NEW_FILE = """\
+{
+  // The settings of coretools-mcp; what is not given has its default. All keys: settings.schema.json, beside this file.
+  // Take the slashes away before what you want to change. coretools-mcp config check tells whether it can be used.
+
+  // How much may happen without a question: plan (nothing changes), default, auto-edit (files and the web).
+  // "approvalMode": "auto-edit",
+
+  // Calls that run without a question, that always need an answer, and that never run.
+  // "permissions": { "allow": ["Bash(npm run test *)"], "ask": ["Bash(git push *)"], "deny": ["Read(.env)"] },
+
+  // The folders that tools may touch, instead of those that the client has open.
+  // "workspace": { "roots": ["~/projects"] },
+
+  // Which built-in tools there are: full, or core (files, search and commands).
+  // "tools": { "profile": "core" },
+
+  // Servers behind this one: coretools-mcp config add NAME -- COMMAND, or NAME URL.
+  "$schema": "./settings.schema.json"
+}
+"""
+"""Each key in a comment ends with a comma and stands before one that does not, so that it may count or not."""
+
+
+@dataclass(frozen=True, slots=True)
+class EditOptions:
+    """What a person asked for, whatever the change."""
+
+    file: str | None = None  # another settings file than the user's own
+    is_sure: bool = False
+    is_dry: bool = False  # only the difference is shown
+
+
+def entry_for(
+    words: Sequence[str],
+    transport: str | None,
+    variables: Sequence[str],
+    headers: Sequence[str],
+    folder: str | None,
+) -> Tree:
+    """The entry of a server as it is described on a command line.
+
+    Args:
+        words: Its command with the arguments, or its address.
+        transport: `stdio`, `http` or `sse`; `None` takes what fits.
+        variables: Each as `KEY=VALUE`, or as `KEY` for what the variable of that name will be when the server starts.
+        headers: Each as `Name: value`.
+        folder: Where the command works.
+
+    Raises:
+        UsageError: That is not one server. What was given is not repeated: it may hold a secret.
+    """
+    if not words:
+        raise UsageError("neither a command nor an address is given: config add NAME -- COMMAND, or NAME URL.")
+    is_address = re.match(r"https?://", words[0], re.IGNORECASE) is not None
+    if not is_address and transport is None and re.match(r"[a-z]{2,9}://", words[0], re.IGNORECASE):
+        raise UsageError("the address of a server begins with http:// or https://.")
+    is_remote = is_address if transport is None else transport != "stdio"
+    if is_remote != is_address:
+        expected = "an address that begins with http:// or https://" if is_remote else "a command, and no address"
+        raise UsageError(f"--transport {transport} takes {expected}.")
+    for option, given in (("--env", variables), ("--cwd", folder)) if is_remote else (("--header", headers),):
+        if given:
+            which = "reached by its address" if is_remote else "started by a command"
+            raise UsageError(f"{option} has no effect on a server that is {which}.")
+    if is_remote:
+        if len(words) > 1:
+            raise UsageError("an address takes no arguments; a command stands behind --.")
+        entry: Tree = {"type": transport} if transport is not None else {}
+        entry["url"] = words[0]
+        for header in headers:
+            name, colon, value = header.partition(":")
+            if not (colon and name.strip()):
+                raise UsageError("--header has no colon between a name and a value: 'Name: value'.")
+            entry.setdefault("headers", {})[name.strip()] = value.strip()
+        return entry
+    entry = {"command": words[0], **({"args": list(words[1:])} if words[1:] else {})}
+    for variable in variables:
+        name, equals, value = variable.partition("=")
+        if not name:
+            raise UsageError("--env needs a name: KEY=VALUE, or KEY alone for what that variable holds.")
+        entry.setdefault("env", {})[name] = value if equals else f"${{{name}}}"
+    if folder is not None and "$" not in folder:
+        if not os.path.isdir(folder):
+            raise UsageError(f"--cwd '{folder}' is not an existing folder. Name one that exists.")
+        folder = os.path.abspath(folder)
+    return entry if folder is None else {**entry, "cwd": folder}
+
+
+def add(
+    name: str,
+    entry: Tree,
+    options: EditOptions,
+    environ: Mapping[str, str],
+    *,
+    replaces: bool = False,
+    connects: bool = True,
+) -> int:
+    """Add a server, connect to it once, and tell how many tools it has. Exit code 1 where it is added but not there."""
+    if not name or alias_of(name) != name:
+        like = f" {alias_of(name)} would do." if name else ""
+        said = f"a name has at most {MAX_ALIAS} letters, digits, -, and single _ inside"
+        raise UsageError(f"'{name}' cannot be the name of a server: {said}.{like}")
+    words = [str(word) for word in cast("list[Any]", entry.get("args", []))]
+    is_chain = any(word.startswith(("--config", "--settings")) for word in words)  # with settings of its own
+    if is_own(entry, own_ports(environ)) and not is_chain:
+        raise Failure(
+            "this starts or reaches coretools-mcp itself, which cannot stand behind itself; nothing was added."
+        )
+    path = _path(options, environ)
+    shown = visible_line(path)
+    secrets = _refer(entry, environ)
+    if secrets and not options.is_sure:
+        said = f"{', '.join(secrets)} looks like a secret, which {shown} would hold as it is"
+        by_option = " or by --env NAME" if "command" in entry else ""
+        hint = f"Set a variable and name it, as '${{NAME}}'{by_option}, or give --yes to write it nevertheless"
+        raise Failure(f"{said}; nothing was added. {hint}.")
+    before = read_file(path)
+    try:
+        present = names_by_alias(parse(before or b"", path))
+        if name in present and not replaces:
+            raise Failure(f"there is a server {name} in {shown} already, so nothing was added. --force replaces it.")
+        place = (SECTION, present.get(name, name))
+        _check_keys(before, place, path)
+        after = with_member(before or b"", place, entry, path)
+        report = settings_with(after, path, environ)
+    except SettingsError as error:
+        raise Failure(f"nothing was added: {visible_line(str(error))}") from None
+    if after == before:
+        sys.stdout.write(f"{shown} has this entry already, so nothing was changed.\n")
+    else:
+        sys.stdout.write(f"{'Replaces' if name in present else 'Adds'} {name}: {describe_entry(entry)}\n")
+        if not _write(
+            path, before, after, options, holds_secrets=bool(secrets) or "env" in entry or "headers" in entry
+        ):
+            return 0
+        sys.stdout.write(f"Added to {shown}: {name}\n")
+        if secrets:
+            said = f"{', '.join(secrets)} looks like a secret and stands in {shown} as it is"
+            note(f"{said}; a variable would be better ('${{NAME}}')")
+    if (why := _why_left_out(report, name)) is not None:
+        note(f"{name} was added, but is not used: {why}")
+        return EXIT_FAILED
+    if not connects:
+        return 0
+    only: Tree = {"mcp": {"allowed": [name]}, "tools": {"discoveryCommand": []}}
+    offers_approval = sys.stdin.isatty() and not options.is_sure
+    config = [path] if path != user_file(environ) else []
+    report = read_settings(SettingsInputs(config, only, environ, cli=None, working_folder=None))
+    return _connect(name, report, options.file, offers_approval=offers_approval)
+
+
+def change_server(
+    what: Literal["remove", "enable", "disable"], name: str, options: EditOptions, environ: Mapping[str, str]
+) -> int:
+    """Take a server out of a settings file, or switch it on or off there."""
+    path = _path(options, environ)
+    shown, before = visible_line(path), read_file(path)
+    report = None
+    try:
+        present = names_by_alias(parse(before or b"", path))
+        key = present.get(alias_of(name))
+        if before is None or key is None:
+            like = nearest(name, [*present, *present.values()])
+            told = f" Did you mean {visible_line(like)}?" if like else ""
+            raise Failure(f"there is no server {visible_line(name)} in {shown}, so nothing was changed.{told}")
+        place, after = (SECTION, key), before
+        if what == "remove":
+            _check_keys(before, place, path)
+            after = without_member(before, place, path)
+        else:
+            for spelled in ("enabled", "disabled"):  # the latter is how other clients say it
+                _check_keys(before, (*place, spelled), path)
+            after = without_member(before, (*place, "disabled"), path)
+            if what == "disable":
+                after = with_member(after, (*place, "enabled"), value=False, source=path)
+            else:
+                after = without_member(after, (*place, "enabled"), path)
+                report = settings_with(after, path, environ)
+    except SettingsError as error:
+        raise Failure(f"nothing was changed: {visible_line(str(error))}") from None
+    done = {"remove": "Removed from", "enable": "Enabled in", "disable": "Disabled in"}[what]
+    if after == before:
+        sys.stdout.write(f"{visible_line(key)} is {what}d in {shown} already, so nothing was changed.\n")
+    elif not _write(path, before, after, options):
+        return 0
+    else:
+        sys.stdout.write(f"{done} {shown}: {visible_line(key)}\n")
+    if report is not None and (why := _why_left_out(report, alias_of(name))) is not None:
+        note(f"{key} is still not used: {why}")
+    return 0
+
+
+def init(options: EditOptions, environ: Mapping[str, str]) -> int:
+    """Write a settings file to start from, with the schema beside it; one that is there gets the schema alone."""
+    path = _path(options, environ)
+    copy = os.path.join(os.path.dirname(path), SCHEMA.name)
+    shown, before, schema = visible_line(path), read_file(path), SCHEMA.read_bytes()
+    copied = read_file(copy)
+    try:
+        tree = parse(before or b"", path)
+        ours = parse(schema, copy)
+        if copied is not None and parse(copied, copy).get("title") != ours["title"]:
+            said = "is not a schema of coretools-mcp, so it stays as it is, and nothing was written"
+            raise Failure(f"{visible_line(copy)} {said}. Give another folder with --config.")
+        after = before
+        if not (before and before.strip()):
+            after = NEW_FILE.encode()
+        elif "$schema" not in tree:
+            after = with_member(before, ("$schema",), REFERENCE, path)
+    except SettingsError as error:
+        raise Failure(f"nothing was written: {visible_line(str(error))}") from None
+    if not options.is_dry and copied != schema:
+        replace_content(copy, copied, schema)
+        sys.stdout.write(f"{'Written' if copied is None else 'Brought up to date'}: {visible_line(copy)}\n")
+    if after is None or after == before:
+        sys.stdout.write(f"{shown} is there already and names a schema, so it stays as it is.\n")
+    elif before is None and not options.is_dry:
+        replace_content(path, before, after)
+        sys.stdout.write(f"Written: {shown}\n")
+    elif _write(path, before, after, options):
+        sys.stdout.write(f"Editors find the schema from now on: {shown}\n")
+    return 0
+
+
+def _path(options: EditOptions, environ: Mapping[str, str]) -> str:
+    path = os.path.abspath(options.file) if options.file is not None else user_file(environ)
+    if path is None:
+        raise Failure("there is no home folder, so there is no settings file of yours. Name one with --config FILE.")
+    return path
+
+
+def _refer(entry: Tree, environ: Mapping[str, str]) -> list[str]:
+    """Put references, in place, where a secret is the value of a variable, and return where there are other ones."""
+    held = {value: name for name, value in environ.items() if len(value) >= MIN_SECRET_CHARS and is_secret_name(name)}
+
+    def referring(text: str) -> str:
+        for value in sorted(held, key=len, reverse=True):
+            text = text.replace(value, f"${{{held[value]}}}")
+        return text
+
+    secrets: list[str] = []
+    for place, value in list(leaves(entry)):
+        if shown_value(place[-1:], value) == value:
+            continue
+        name, texts = str(place[-1]), cast("list[str]", value) if isinstance(value, list) else [str(value)]
+        is_same = place[0] == "env" and environ.get(name) == value
+        changed = [f"${{{name}}}" if is_same else referring(text) for text in texts]
+        rest = [_REFERENCE.sub("", text) for text in changed]
+        now, without = (changed, rest) if isinstance(value, list) else (changed[0], rest[0])
+        cast("Tree", parent_at(entry, place))[name] = now
+        if shown_value(place[-1:], now) != now and shown_value(place[-1:], without) != without:
+            secrets.append(visible_line(dotted(place)))
+        if changed != texts:
+            said = "names the variable that holds this value, which the file does not get"
+            note(f"{dotted(place)} {said}")
+    return secrets
+
+
+def _check_keys(content: bytes | None, place: tuple[str, ...], path: str) -> None:
+    doubt = doubtful_key(content or b"", place, path, MAX_FILE_BYTES)
+    if doubt is not None:
+        said = f"{visible_line(path)}: {visible_line(doubt)}"
+        raise Failure(f"{said}. Leave one of them and try again; nothing was changed.")
+
+
+def _write(path: str, before: bytes | None, after: bytes, options: EditOptions, *, holds_secrets: bool = False) -> bool:
+    """Show a change, and make it once a person has agreed; whether it is made."""
+    documents = [parse(side, path) for side in (before, after) if side]
+    show(diff_text(shown_difference(path, before, after, documents)))
+    sys.stdout.flush()
+    if options.is_dry:
+        return False
+    if not options.is_sure:
+        ask(f"Change {visible_line(path)}?", "nothing was changed")
+    if holds_secrets:
+        keep_private(path)
+    replace_content(path, before, after)
+    return True
+
+
+def _why_left_out(report: SettingsReport, alias: str) -> str | None:
+    entry = next((each for each in report.entries if each.alias == alias), None)
+    if entry is None or entry.left_out is None:
+        return None
+    return f"{entry.left_out} {HINT}" if entry.lacks_variable else entry.left_out
+
+
+def _connect(name: str, report: SettingsReport, file: str | None, *, offers_approval: bool) -> int:
+    """Start or reach the only server of these settings, and tell how many tools it has, or why it is not there.
+
+    Where a lock file says what is approved, the person may approve it at once.
+    """
+    # Only here: taking a server out needs neither the SDK nor the tools.
+    from server.app import App  # noqa: PLC0415
+    from server.console.lock_command import compare_servers  # noqa: PLC0415
+    from server.console.upstream_waits import quiet_log, show_failure, wait_for  # noqa: PLC0415
+    from server.run_server import until_signal  # noqa: PLC0415
+    from server.upstreams.catalog.lock_file import COMMAND  # noqa: PLC0415
+
+    start_log(report.settings.log.level, ERASE if can_move() else "")
+    quiet_log(report.settings.log.level)
+    sys.stdout.flush()
+
+    async def connect() -> int:
+        app, spinner = App(report, "stdio"), Spinner()
+        async with app.running():
+            async with spinner.running():
+                app.start_upstreams()
+                with anyio.move_on_after(CHECK_SECONDS):
+                    await wait_for(app.pool.upstreams, spinner)
+            (upstream,) = app.pool.upstreams
+            if upstream.live_session is None:
+                show_failure(f"{name} was added, but does not work", upstream)
+                option = f" --config {shlex.quote(file)}" if file is not None else ""
+                take_out = f"coretools-mcp config remove {name}{visible_line(option)}"
+                show(f"It stays in the settings until: {take_out}", stream=sys.stderr)
+                return EXIT_FAILED
+            count = sum(origin.alias == name for origin in app.pool.catalog.names.published.values())
+            sys.stdout.write(f"Connected to {name}: {count} {'tool' if count == 1 else 'tools'}\n")
+            sys.stdout.flush()
+            lock = app.pool.catalog.lock
+            if lock is not None and report.lock is not None and not lock.problem:
+                option = f" --config {shlex.quote(file)}" if file is not None else ""
+                why = ""
+                try:
+                    if offers_approval:
+                        await compare_servers(app, report.lock, lock, [upstream])
+                        return 0
+                except Failure as error:
+                    why = f"{error} "
+                note(f"{why}Until its tools are approved they are stopped: {COMMAND} --approve {name}{option}")
+        return 0
+
+    return anyio.run(until_signal, connect)

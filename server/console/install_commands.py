@@ -1,0 +1,423 @@
+"""`install` and `uninstall`: our entry in the file of an MCP client, and out of it again.
+
+The client's own program is never asked to do it: some write the values of variables into the file, some drop comments,
+and some replace what they cannot read. Here one entry is spliced in, and every other byte stays.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, Literal, cast
+
+import anyio
+
+from server.console import EXIT_FAILED, Failure, UsageError, nearest
+from server.console.call_command import LAUNCHER
+from server.console.client_config_file import (
+    Change,
+    Target,
+    backup_file,
+    install_change,
+    own_servers,
+    uninstall_change,
+    write_install,
+    write_uninstall,
+)
+from server.console.known_clients import BASE, ClientConfig, client_configs, read_document, read_servers
+from server.console.own_server import started
+from server.console.own_settings import own_ports, usable_servers
+from server.console.terminal import diff_text, note, show
+from server.console.terminal_questions import ask, says_yes
+from server.console.user_files import read_file
+from server.protocol.protocol_errors import MCPError
+from server.settings import SettingsError
+from server.settings.document_editor import toml_table
+from server.settings.nested_values import Tree, leaves, value_at
+from server.settings.own_entries import PROGRAM, is_own
+from server.settings.section_model import Diagnostics, dotted
+from server.settings.settings_display import command_text, describe_entry, shown_difference, shown_value
+from server.settings.settings_files import home_folder, parse, read_settings_file, user_file
+from server.settings.upstream_entries import alias_of
+from server.settings.variable_expansion import variables_in
+from server.transports.credentials import VARIABLE as TOKEN_VARIABLE
+from server.upstreams.connections.connection import UpstreamState
+from server.upstreams.proxy import STATUS_URI
+from server.upstreams.wire.upstream_transports import INHERITED
+from tools.contract.display import visible_line
+from tools.text.file_names import sendable_name, shown_whole_path
+from tools.web.search_settings import SEARCH_VARIABLES
+
+NAME = "core"  # what our entry is called where the person names nothing else; no underscore, for Gemini CLI
+START_SECONDS = 30.0  # how long the entry may take to start and to list its tools (ours)
+Scope = Literal["user", "project"]
+
+
+@dataclass(frozen=True, slots=True)
+class InstallOptions:
+    """What a person asked for."""
+
+    client: str
+    name: str | None = None  # of the entry; `None` where the person gave none
+    scope: Scope = "user"
+    workspaces: tuple[str, ...] = ()
+    profile: Literal["none", "core", "full"] | None = None  # which built-in tools it offers
+    approval_mode: str | None = None
+    imports: bool = False
+    is_sure: bool = False
+    is_dry: bool = False  # only the difference is shown
+    prints: bool = False  # only the entry is shown
+
+
+def install(options: InstallOptions, environ: Mapping[str, str]) -> int:
+    """Put our entry into a client's file, start it as that client would, and say what is left to do."""
+    target = _target(options, environ)
+    client, name, path = target.client, target.name, visible_line(target.path)
+    if not re.fullmatch(client.names, name) or name.casefold() in client.reserved:
+        raise UsageError(
+            f"'{name}' cannot be the name of a server in {client.title}. Give --name: {client.names_said}."
+        )
+    moved = _servers_to_move(target, environ) if options.imports and not options.prints else {}
+    variables = needed_variables(environ, moved)
+    options = _with_choices(target, options)
+    entry = entry_for(client, options, lasting_command(environ), variables)
+    if options.prints:
+        whole: Tree = {name: entry}
+        for key in reversed(client.path):
+            whole = {key: whole}
+        as_json = json.dumps(whole, indent=2, ensure_ascii=False) + "\n"
+        sys.stdout.write(toml_table(target.place, entry) if client.dialect == "toml" else as_json)
+        return 0
+
+    def change_of(content: bytes | None) -> Change:
+        return install_change(target, content, entry, environ, moved)
+
+    change = change_of(read_file(target.path))
+    if change.after == change.before:
+        sys.stdout.write(f"{client.title} has this entry already, so nothing was changed: {path}\n")
+    else:
+        for each, server in moved.items():
+            words = shown_value(("args",), [server.get("command") or "", *(server.get("args") or [])])
+            shown = f"{visible_line(alias_of(each))}, {describe_entry({**server, 'args': words[1:]})}"
+            sys.stdout.write(f"  would move behind this server: {shown}\n")
+        agreed = _confirmed_change(target, change, change_of, options)
+        if agreed is None:
+            return 0
+        if options.scope == "project":  # others read that, so it has no private folder
+            with suppress(OSError):
+                os.makedirs(os.path.dirname(target.path), exist_ok=True)
+        write_install(agreed, moved, environ)
+        sys.stdout.write(f"Added to {path}: {name}\n")
+        if agreed.record.backup:
+            sys.stdout.write(f"The file as it was: {visible_line(backup_file(agreed.record, environ))}\n")
+    lost = [each for each in variables if not client.reaches_a_server(each)]
+    if lost and not client.reference and not client.names_variables:
+        said = f"{client.title} passes {', '.join(lost)} to no server, and its file cannot refer to a variable"
+        note(f"{said}. What you need can stand in the settings: {user_file(environ)}")
+    if options.scope == "project":
+        said = "This file is the project's, and the command in it is that of this machine"
+        sys.stdout.write(f"{said}; look at it before you share it.\n")
+    code = _try(client, change.entry, environ)
+    approval = client.approval.replace("NAME", name) if options.scope == "project" else ""
+    sys.stdout.writelines(f"{line}\n" for line in (client.afterwards, approval, client.unattended) if line)
+    return code
+
+
+def _with_choices(target: Target, options: InstallOptions) -> InstallOptions:
+    """The options, with what the entry says already; where there is none, a person is asked once for what."""
+    client, present = target.client, None
+    with suppress(SettingsError, Failure):  # what is wrong with the file is told when it is to be changed
+        present = target.servers(read_file(target.path)).get(target.name)
+    words: list[str] = []
+    for value in cast("Tree", present).values() if isinstance(present, dict) else ():
+        given = map(str, cast("list[Any]", value)) if isinstance(value, list) else ()
+        words += (part for word in given for part in (word.split("=", 1) if word.startswith("--") else [word]))
+    said: dict[str, Any] = dict(pairwise(words))
+    profile = options.profile or ("none" if "--no-builtin-tools" in words else said.get("--profile"))
+    is_quiet = options.is_sure or options.is_dry or options.prints or not sys.stdin.isatty()
+    if profile is None and present is None and client.has_tools and not is_quiet:
+        note(f"{client.title} has tools for files and commands of its own; both together are seldom of use")
+        is_only_proxy = anyio.run(says_yes, "Offer it only the servers behind this one (--profile none)?")
+        profile = "none" if is_only_proxy else None
+    return replace(options, profile=profile, approval_mode=options.approval_mode or said.get("--approval-mode"))
+
+
+def uninstall(options: InstallOptions, environ: Mapping[str, str]) -> int:
+    """Take our entry out of a client's file, which is then what it was before."""
+    target = _target(options, environ)
+
+    def change_of(content: bytes | None) -> Change:
+        return uninstall_change(target, content, environ)
+
+    agreed = _confirmed_change(target, change_of(read_file(target.path)), change_of, options)
+    if agreed is None:
+        return 0
+    write_uninstall(agreed, environ)
+    what = "Removed, as it was made for this entry:" if agreed.after is None else f"Taken out {target.name}:"
+    sys.stdout.write(f"{what} {visible_line(target.path)}\n")
+    if agreed.record.moved:
+        sys.stdout.write(f"Back in {target.client.title}: {visible_line(', '.join(agreed.record.moved))}\n")
+    return 0
+
+
+def _confirmed_change(
+    target: Target, change: Change, change_of: Callable[[bytes | None], Change], options: InstallOptions
+) -> Change | None:
+    """The change to be written, once it was shown and a person has agreed; `None` where it is only to be shown.
+
+    Some clients write their files all the time. Where that left the servers alone, the change is made anew.
+    """
+    documents = [
+        read_document(side, target.path, target.client.dialect) for side in (change.before, change.after) if side
+    ]
+    show(diff_text(shown_difference(target.path, change.before, change.after, documents)))
+    sys.stdout.flush()
+    if options.is_dry:
+        return None
+    if not options.is_sure:
+        ask(f"Change {visible_line(target.path)}?", "nothing was changed")
+    now = read_file(target.path)
+    if now == change.before:
+        return change
+    try:
+        is_alike = target.servers(now) == target.servers(change.before)
+    except SettingsError:
+        is_alike = False
+    if not is_alike:
+        said = f"{visible_line(target.path)} was changed in the meantime, so nothing was written"
+        raise Failure(f"{said}. Run this again, to see what it would become now.")
+    return change_of(now)
+
+
+def list_clients(environ: Mapping[str, str]) -> int:
+    """Tell which clients are on this machine, and whether we are in them."""
+    clients, ports, home = client_configs(environ), own_ports(environ), home_folder(environ)
+    width = max(map(len, clients))
+    for key, client in clients.items():
+        found: list[str] = []
+        project = [os.path.join(os.getcwd(), client.project_file)] if client.project_file else []
+        for path in dict.fromkeys([*client.files, *project]):
+            shown = visible_line(path)
+            try:
+                servers = Target(key, _as_in(path, client), path, NAME).servers(read_file(path))
+            except (SettingsError, Failure) as error:
+                found.append(visible_line(str(error)))
+                continue
+            ours = [
+                name for name, each in servers.items() if isinstance(each, dict) and is_own(cast("Tree", each), ports)
+            ]
+            found += [f"installed as {visible_line(name)} in {shown}" for name in ours]
+        # A folder of its own tells that it is here; one that others use too does not.
+        folders = [os.path.dirname(file) for file in client.files]
+        is_here = any(map(os.path.exists, client.files)) or any(
+            os.path.isdir(folder) and folder != home for folder in folders
+        )
+        search = environ.get("PATH", "")
+        is_here = is_here or any(shutil.which(program, path=search) for program in client.programs)
+        state = "; ".join(found) or (f"on this machine: coretools-mcp install {key}" if is_here else "not found")
+        sys.stdout.write(f"{key:<{width}}  {state}\n")
+    return 0
+
+
+def _target(options: InstallOptions, environ: Mapping[str, str]) -> Target:
+    """The entry and the file that are meant."""
+    clients = client_configs(environ)
+    client = clients.get(options.client)
+    if client is None:
+        hint = f" Did you mean {meant}?" if (meant := nearest(options.client, clients)) else ""
+        raise UsageError(f"'{options.client}' is not a known client.{hint} Known clients: {', '.join(clients)}.")
+    name = options.name if options.name is not None else NAME
+    for folder in (*options.workspaces, *[os.getcwd()] * (options.scope == "project")):
+        if sendable_name(folder) != folder:
+            raise UsageError(f"the files of clients cannot hold the name of this folder: {shown_whole_path(folder)}")
+    if options.scope == "project":
+        if not client.project_file:
+            raise UsageError(f"{client.title} has no project file. Leave out --scope project.")
+        if options.imports:
+            raise UsageError("--import moves servers of a person's own file only. Leave out --scope project.")
+        path = os.path.join(os.getcwd(), *client.project_file.split("/"))
+        return Target(options.client, client, path, name, is_named=options.name is not None)
+    existing = [file for file in client.files if os.path.lexists(file)]
+    if not client.files:
+        raise Failure(f"there is no home folder, so there is no configuration of {client.title}.")
+    if client.is_single and len(existing or client.files) > 1:
+        both = visible_line(" and ".join(existing or client.files))
+        raise Failure(f"{client.title} seems to be there more than once: {both}. Remove the one that you do not use.")
+    with_folder = [file for file in client.files if os.path.isdir(os.path.dirname(file))]
+    path = (existing or with_folder or list(client.files))[0]
+    client = _as_in(path, client)
+    return Target(options.client, client, path, name, is_named=options.name is not None)
+
+
+def _as_in(path: str, client: ClientConfig) -> ClientConfig:
+    """The client with the place that servers have in this file, where newer versions have another one."""
+    with suppress(SettingsError, Failure):
+        document = read_document(read_file(path) or b"", path, client.dialect)
+        if client.newer_path and isinstance(value_at(document, client.newer_path), dict):
+            return replace(client, path=client.newer_path)
+    return client
+
+
+def _servers_to_move(target: Target, environ: Mapping[str, str]) -> Tree:
+    """The client's other servers in our form, by their names there; those that cannot be moved are told, and stay."""
+    diagnostics, own, ports = Diagnostics(), user_file(environ), own_ports(environ)
+    if own is None:
+        raise Failure("there is no home folder, so there is no settings file to move them to.")
+    moved: Tree = {}
+    try:
+        if not target.servers(read_file(target.path)):
+            return {}
+        given = read_servers(target.path, target.client, diagnostics)
+        given = {name: entry for name, entry in given.items() if name != target.name and not is_own(entry, ports)}
+        usable = usable_servers(given, target.path, environ, diagnostics) if given else {}
+        present = own_servers(own)
+        for name, entry in given.items():
+            alias = alias_of(name)
+            if alias in usable and present.get(alias, entry) == entry:
+                moved[name] = entry
+            elif alias in usable:
+                said = f"{dotted((name,))} stays there, since your settings have another server {alias}."
+                diagnostics.warn(target.path, said)
+    except SettingsError as error:
+        raise Failure(f"nothing was moved: {visible_line(str(error))}") from None
+    finally:
+        for warning in diagnostics.warnings:
+            note(warning)
+    return moved
+
+
+# What the entry says.
+
+
+def lasting_command(
+    environ: Mapping[str, str], prefix: str = sys.prefix, interpreter: str = sys.executable
+) -> list[str]:
+    """The command line that starts this program tomorrow too, with an absolute path.
+
+    Args:
+        environ: The variables of who installs.
+        prefix: The environment in which this program is.
+        interpreter: The Python of that environment.
+
+    Raises:
+        Failure: This copy lies in a cache, which may be emptied at any time.
+    """
+    is_windows = sys.platform == "win32"
+    script = os.path.join(os.path.dirname(interpreter), f"{PROGRAM}.exe" if is_windows else PROGRAM)
+    caches = {environ.get(name) for name in ("UV_CACHE_DIR", "XDG_CACHE_HOME")} - {None, ""}
+    above = os.path.dirname(os.path.realpath(prefix))
+    is_cached = any(f"{above}{os.sep}".startswith(os.path.join(os.path.realpath(str(each)), "")) for each in caches)
+    if is_cached or {".cache", "caches", "cache"}.intersection(above.casefold().split(os.sep)):
+        uv = environ.get("UV", "")
+        if os.path.isabs(uv) and os.path.isfile(uv):
+            return [uv, "tool", "run", PROGRAM]
+        said = "this copy of coretools-mcp lies in a cache, which may be emptied at any time"
+        raise Failure(f"{said}. Install it first: uv tool install {PROGRAM}, or pipx install {PROGRAM}.")
+    folders = [environ.get(name, "") for name in ("UV_TOOL_BIN_DIR", "PIPX_BIN_DIR", "XDG_BIN_HOME")]
+    for folder in (*folders, os.path.join(home_folder(environ), ".local", "bin")):
+        link = os.path.join(folder, os.path.basename(script))
+        # The link outlives upgrades, what it leads to does not always.
+        if os.path.isabs(link) and os.path.isfile(script) and os.path.realpath(link) == os.path.realpath(script):
+            return [link]
+    return [script] if os.path.isfile(script) else [interpreter, "-P", str(LAUNCHER)]
+
+
+def needed_variables(environ: Mapping[str, str], moved: Tree) -> list[str]:
+    """The variables that are set now and that this program reads, or that the servers behind it are configured with."""
+    own = user_file(environ)
+    try:
+        content = read_settings_file(own, is_optional=True) if own is not None else None
+        settings = parse(content or b"", own or "")
+    except SettingsError:
+        settings = {}
+    names = [name for variables in SEARCH_VARIABLES.values() for name in variables.values()]
+    names += [TOKEN_VARIABLE, "XDG_CONFIG_HOME", *(name for name in INHERITED if name not in BASE)]
+    for path, value in leaves({**settings, "": moved}):
+        texts = cast("list[Any]", value) if isinstance(value, list) else [value]
+        for text in texts:
+            if isinstance(text, str) and path[-1] == "inheritEnv":
+                names.append(text)
+            elif isinstance(text, str):
+                names += variables_in(text)
+    return [name for name in dict.fromkeys(names) if environ.get(name)]
+
+
+def entry_for(client: ClientConfig, options: InstallOptions, command: Sequence[str], variables: Iterable[str]) -> Tree:
+    """Our entry as the client writes it: what starts us, for which folders, and the names of what it would drop."""
+    folders = list(options.workspaces)
+    if not folders and client.folder == "none":
+        if options.scope == "user":
+            said = f"{client.title} does not tell a server which folder is open"
+            raise UsageError(f"{said}. Say which one the tools may touch: --workspace DIR (repeatable).")
+        folders = [os.getcwd()]
+    for folder in folders:
+        if not os.path.isdir(folder):
+            raise UsageError(f"--workspace '{folder}' is not an existing folder. Name one that exists.")
+    args = [*command[1:], *(word for folder in folders for word in ("--workspace", os.path.abspath(folder)))]
+    if options.profile is not None:
+        args += ["--no-builtin-tools"] if options.profile == "none" else ["--profile", options.profile]
+    args += ["--approval-mode", options.approval_mode] if options.approval_mode is not None else []
+    first = {key: value for key, value in client.extra.items() if isinstance(value, str)}
+    program = {"command": [command[0], *args]} if client.is_one_list else {"command": command[0], "args": args}
+    entry: Tree = {**first, **program}
+    dropped = [name for name in variables if not client.reaches_a_server(name)]
+    if dropped and client.names_variables:
+        entry["env_vars"] = dropped
+    elif dropped and client.reference:
+        entry[client.env_key] = {name: client.reference.replace("NAME", name) for name in dropped}
+    return {**entry, **client.extra}
+
+
+def _try(client: ClientConfig, entry: Mapping[str, Any], environ: Mapping[str, str]) -> int:
+    """Start an entry as its client would, list its tools through the protocol, and tell how many there are."""
+    references: Any = entry.get(client.env_key) or {}
+    listed: Any = entry.get("env_vars") or []
+    environment = {name: value for name, value in environ.items() if client.reaches_a_server(name)}
+    for name, value in cast("Tree", references).items():
+        known = client.reference.replace("NAME", name) if client.reference else None
+        environment[name] = environ.get(name, "") if value == known else str(value)
+    environment |= {str(name): environ[name] for name in cast("list[Any]", listed) if name in environ}
+    program: Any = entry["command"] if client.is_one_list else [entry["command"], *(entry.get("args") or [])]
+    command, *args = [str(word) for word in cast("list[Any]", program)]
+    folder = home_folder(environ) if client.folder == "none" else os.getcwd()
+
+    async def count() -> tuple[int, list[str]]:
+        """The tools that come, and the servers behind us that were not connected when they had come."""
+        with anyio.fail_after(START_SECONDS), open(os.devnull, "w", encoding="utf-8") as unread:  # noqa: ASYNC230 - no disk
+            async with started([command, *args], folder, environment, unread) as server:
+                tools = len((await server.request("tools/list"))["tools"])
+                connecting: list[str] = []
+                with suppress(MCPError):  # it is not there where settings switch our own resources off
+                    (status,) = (await server.request("resources/read", {"uri": STATUS_URI}))["contents"]
+                    known: list[dict[str, Any]] = json.loads(status["text"])["upstreams"]
+                    under_way = (UpstreamState.WAITING, UpstreamState.CONNECTING)
+                    connecting = [each["alias"] for each in known if each["state"] in under_way]
+                return tools, connecting
+
+    sys.stdout.flush()
+    try:
+        number, connecting = anyio.run(count)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is the entry that does not work
+        is_late = isinstance(error, TimeoutError)
+        why = f"it listed no tools within {START_SECONDS:g} s" if is_late else "it did not start, or ended too early"
+        line = command_text([command, *args])
+        said = f"the entry does not work as {client.title} would start it: {why}. See what it says by hand: {line}"
+        note(said)
+        return EXIT_FAILED
+    sys.stdout.write(f"Started as {client.title} would start it, it has {number} tools.\n")
+    if connecting:
+        said = (
+            f"Without those of {visible_line(', '.join(connecting))}, which still connected: they come later. Where a"
+        )
+        said += (
+            " client looks only once (a headless run), let the list wait longer: proxy.firstListWait in the settings."
+        )
+        sys.stdout.write(f"{said}\n")
+    return 0

@@ -1,0 +1,205 @@
+"""`lock`: servers and their tools are approved as they are now, in `mcp.lock.json`; what differs from that is shown."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Literal
+
+import anyio
+
+from server.app import App
+from server.console import EXIT_FAILED, EXIT_USAGE, Failure, UsageError, nearest
+from server.console.terminal import Spinner, note, show
+from server.console.terminal_questions import agree
+from server.console.upstream_waits import quiet_log, show_failure, wait_for
+from server.console.user_files import replace_content
+from server.protocol.json_rpc import Json
+from server.run_server import until_signal
+from server.settings import SettingsReport
+from server.settings.load import LockContent
+from server.settings.settings_files import LOCK_NAME
+from server.upstreams.catalog.lock_file import (
+    COMMAND,
+    Difference,
+    Lock,
+    differences,
+    executable_hash,
+    lock_text,
+    read_lock,
+    server_entry,
+    tool_entry,
+    write_approved,
+)
+from server.upstreams.catalog.tool_checks import labels_of
+from server.upstreams.catalog.unapproved_tools import StoppedMCPTool
+from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
+from server.upstreams.connections.connection import Upstream
+from server.upstreams.session.list_reader import TOOLS
+from tools.contract.display import visible, visible_line, without_gaps
+from tools.contract.tool_errors import ToolError
+from tools.machine.threads import THREADS
+
+Wish = Literal["write", "diff", "check"]
+
+
+def lock(report: SettingsReport, wish: Wish, names: Sequence[str], *, as_json: bool, is_sure: bool) -> int:
+    """Connect to all servers, and show or write what differs from the lock file.
+
+    Args:
+        report: The settings.
+        wish: Whether the file is written, what differs only shown, or checked.
+        names: Tools and servers that are approved alone; where there are some, nothing else is written.
+        as_json: Print what differs as JSON.
+        is_sure: Write without a question.
+
+    Returns:
+        0; 1 where a server is missing, or, of a check, a tool is stopped; of a check 2 where file or server is missing.
+    """
+    if report.lock is None:
+        raise Failure(f"there is no home folder, so there is no place for {LOCK_NAME}. Give --config FILE.")
+    source, before = report.lock, read_lock(report.lock)
+    if wish != "write" or names:
+        problem = f"{visible_line(source.path)} " + (
+            "does not exist" if before is None else f"cannot be used: {before.problem}" if before.problem else ""
+        )
+        if before is None or before.problem:
+            note(f"{problem}. {COMMAND} writes it anew, with all tools as they are now.")
+            return EXIT_USAGE
+    elif source.problem:
+        raise Failure(f"{visible_line(source.path)}: {source.problem}, so it stays as it is. Remove it and try again.")
+    quiet_log("error")  # what would be told there is told here
+
+    async def compare() -> int:
+        app, spinner = App(report, "stdio"), Spinner()
+        async with app.running():
+            servers = [app.pool.by_alias[name] for name in names if name in app.pool.by_alias]
+            tools = [name for name in names if name not in app.pool.by_alias]
+            async with spinner.running():
+                app.start_upstreams()
+                await wait_for(app.pool.upstreams if tools or not names else servers, spinner)
+            code = 0
+            if servers or not names:
+                code = await compare_servers(
+                    app, source, before, servers or None, wish, as_json=as_json, is_sure=is_sure
+                )
+            return await approve_tools(app, source.path, tools, is_sure=is_sure) or code if tools else code
+
+    return anyio.run(until_signal, compare)
+
+
+async def compare_servers(
+    app: App,
+    source: LockContent,
+    before: Lock | None,
+    only: Sequence[Upstream] | None = None,
+    wish: Wish = "write",
+    *,
+    as_json: bool = False,
+    is_sure: bool = False,
+) -> int:
+    """Show what of these servers, or of all, differs from the lock, and write it as it is now once a person agrees."""
+    servers: dict[str, Json] = {}
+    missing: list[Upstream] = []
+    approved: Mapping[str, Json] = before.servers if before is not None else {}
+    upstreams = app.pool.upstreams if only is None else only
+    for upstream in upstreams:
+        if upstream.live_session is None:
+            missing.append(upstream)
+        else:
+            servers[upstream.alias] = await THREADS.run(lambda each=upstream: entry_of(app, each))
+    unknown = {*app.pool.left_out, *(upstream.alias for upstream in missing)}
+    # Nothing is known of these now, or nothing was asked, so nothing is changed.
+    servers |= {
+        alias: entry
+        for alias, entry in approved.items()
+        if alias in unknown or (only is not None and alias not in servers)
+    }
+    found = [
+        each
+        for alias in sorted({*servers, *approved})
+        for each in differences(alias, approved.get(alias), servers.get(alias))
+    ]
+    show_differences(
+        found, source.path, as_json=as_json, is_first=before is None, is_whole=not missing and only is None
+    )
+    listed = {upstream.alias: upstream.offer.of(TOOLS) for upstream in upstreams}
+    for (alias, name), labels in (await THREADS.run(lambda: labels_of(listed))).items():
+        for label in labels:
+            note(f"look at {visible_line(f'{alias}: tool {name}, which {label}')}")
+    for upstream in missing:
+        show_failure(f"upstream {upstream.alias}", upstream)
+    if wish == "check":
+        return EXIT_USAGE if missing else EXIT_FAILED if any(each.stops for each in found) else 0
+    try:
+        after = lock_text(servers)
+    except ValueError as error:
+        raise Failure(f"nothing was changed in {visible_line(source.path)}: {visible_line(str(error))}.") from None
+    if wish == "write" and after != source.content:
+        if before is not None and (before.problem or any(each.stops for each in found)) and not is_sure:
+            await agree(f"Approve all of this in {LOCK_NAME}?", "nothing was changed")
+        await THREADS.run(lambda: replace_content(source.path, source.content, after))
+        note(f"wrote {visible_line(source.path)}")
+    return EXIT_FAILED if missing else 0
+
+
+def entry_of(app: App, upstream: Upstream) -> Json:
+    """A server as it is now. Blocking."""
+    era = upstream.era
+    written = app.pool.written.get(upstream.alias, upstream.entry)
+    info, instructions = (era.server_info, era.instructions) if era is not None else ({}, "")
+    entry = server_entry(written, info, instructions, upstream.offer.lists)
+    executable = executable_hash(upstream.entry)
+    return {**entry, **({"executable": executable} if executable else {})}
+
+
+def show_differences(found: Sequence[Difference], path: str, *, as_json: bool, is_first: bool, is_whole: bool) -> None:
+    if as_json:
+        told = {"file": path, "differences": [asdict(each) for each in found]}
+        sys.stdout.write(f"{json.dumps(told, indent=2)}\n")
+        sys.stdout.flush()
+        return
+    alike: dict[Difference, list[str]] = {}  # one line stands for all tools of which the same is said
+    for each in found:
+        alike.setdefault(replace(each, tool=each.tool and "..."), []).append(each.tool)
+    for each, tools in alike.items():
+        said = str(replace(each, tool=tools[0]))
+        if len(tools) > 1:
+            field = f", {each.field}" if each.field else ""
+            said = f"{each.server}: {len(tools)} tools ({', '.join(tools)}){field}: {each.change}"
+        show(f"{visible_line(said)}{' (stops the tool)' if each.stops and not is_first else ''}")
+    if not found and not is_first:
+        show(f"{'All' if is_whole else 'All that could be looked at'} is as in {visible_line(path)}.")
+    sys.stdout.flush()
+
+
+async def approve_tools(app: App, path: str, names: Iterable[str], *, is_sure: bool) -> int:
+    """Show single tools as they are now, under the names that clients see, and approve them."""
+    tools = {name: app.registry.find(name) for name in names}
+    by_alias: dict[str, dict[str, Json]] = {}
+    for name, tool in tools.items():
+        upstream = app.pool.by_alias.get(tool.alias) if isinstance(tool, DiscoveredMCPTool) else None
+        if upstream is None or upstream.is_login_offered or not isinstance(tool, DiscoveredMCPTool):
+            there = [each.name for each in app.registry.get_all_tools() if isinstance(each, DiscoveredMCPTool)]
+            like = nearest(name, there)
+            told = f"Did you mean {like}?" if like else "coretools-mcp tools lists them."
+            raise UsageError(f"no server has a tool '{name}' now. {told}")
+        definition = next(each for each in upstream.offer.of(TOOLS) if each["name"] == tool.upstream_name)
+        by_alias.setdefault(tool.alias, {})[tool.upstream_name] = tool_entry(definition)
+        if isinstance(tool, StoppedMCPTool):
+            show(visible(without_gaps(tool.words)), "")
+    if not is_sure:
+        await agree("Approve this as it is now?", "nothing was changed")
+    for alias, entries in by_alias.items():
+        try:
+            await THREADS.run(lambda alias=alias, entries=entries: write_approved(path, alias, entries))
+        except ToolError as error:
+            raise Failure(error.message) from None
+    for name, tool in tools.items():
+        standing = (
+            app.pool.catalog.standing(tool.alias, tool.upstream_name) if isinstance(tool, DiscoveredMCPTool) else ""
+        )
+        show(visible_line(f"{name} is approved as it is now; it was {standing}."))
+    return 0

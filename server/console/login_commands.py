@@ -1,0 +1,311 @@
+"""`coretools-mcp login` and `logout`: a person logs in to a server behind us, and out again.
+
+Where replicas share logins, they are those of the replicas, so a terminal needs the same keys.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from urllib.parse import urlsplit, urlunsplit
+
+import anyio
+
+from server.app import App
+from server.console import EXIT_FAILED, Failure, UsageError, nearest
+from server.console.browser import open_in_browser
+from server.console.terminal import Spinner, note, show, show_table
+from server.console.upstream_waits import quiet_log, show_failure, wait_for
+from server.run_server import network_replica, until_signal
+from server.settings import SettingsReport
+from server.settings.models import OAuthSettings
+from server.settings.upstream_entries import UpstreamEntry
+from server.store.replica import Replica, lone_replica
+from server.upstreams.connections.connection import Upstream, UpstreamState
+from server.upstreams.login.login_storage import LoginStore, LoginsUnavailableError
+from server.upstreams.login.token_files import StoredLogin, TokenStoreError
+from server.upstreams.login.upstream_login import Login, LoginAttempt, LoginStoreUnavailableError, login_store
+from server.upstreams.wire.json_rpc_channel import LoginError
+from tools.contract.display import visible_line
+from tools.machine.threads import THREADS
+
+MOST_LOGINS = 2  # of one run: another where the authorization server turns out to have forgotten us
+
+
+def log_in(report: SettingsReport, alias: str, principal: str, *, opens_browser: bool) -> int:
+    """Log in to a server, and tell how many tools it has then."""
+    found = _entry(report, alias)
+    entry, alias = found.settings, found.alias
+    if entry.endpoint is None:
+        raise UsageError(
+            f"{alias} is a program on this machine, which is given its credentials by its environment: set them in "
+            f"mcpServers.{alias}.env. There is nothing to log in to."
+        )
+    is_shared = entry.oauth is not None and entry.oauth.shared
+    http, shown = report.settings.http, visible_line(principal)
+    is_known = principal in http.tokens or (http.oauth.is_given and http.oauth.issuer in principal)
+    if principal and (is_shared or not is_known):
+        why = f"its login is shared by all (mcpServers.{alias}.oauth.shared)"
+        why = why if is_shared else f"http.tokens names no '{shown}', nor is it somebody of http.oauth.issuer"
+        raise UsageError(f"--as has no use here, since {why}. Leave it out, or name one of http.tokens.")
+    quiet_log(report.settings.log.level)
+    only = replace(report, entries=tuple(each for each in report.entries if each.alias == alias))
+    replica = _replica(report)
+
+    async def run() -> int:
+        app, spinner = App(only, "stdio", replica=replica), Spinner()
+        async with app.running():
+            async with spinner.running():
+                app.start_upstreams()
+                await wait_for(app.pool.upstreams, spinner)
+            (upstream,) = app.pool.upstreams
+            login = upstream.login_of(principal)
+            if login is None:
+                raise Failure(
+                    f"{alias} is shown the Authorization header of mcpServers.{alias}.headers, or its logins are "
+                    "switched off (oauth.enabled), so there is no login to make."
+                )
+            if not login.needs_person:
+                return _tell(upstream, f"{alias} is logged in to with the client credentials of its entry")
+            is_refused = not principal and upstream.status.state is UpstreamState.NEEDS_AUTHENTICATION
+            if not is_refused and await login.is_complete():
+                if principal:  # the server was not asked with this login, but with that of the person of this machine
+                    sys.stdout.write(f"Already logged in to {alias} as {principal}\n")
+                    return 0
+                again = f"To log in as somebody else: coretools-mcp logout {alias}"
+                return _tell(upstream, f"Already logged in to {alias}", again)
+            if principal and upstream.login is not None:
+                login.challenge = upstream.login.challenge
+            for count in range(MOST_LOGINS):
+                attempt = await _begin(app, login)
+                if attempt is not None:
+                    await _finish(login, attempt, opens_browser=opens_browser)
+                    if attempt.is_forgotten and count + 1 < MOST_LOGINS:
+                        note("the authorization server did not know this program any more; once more, please")
+                        continue
+                    if attempt.problem:
+                        raise Failure(f"the login to {alias} has failed: {visible_line(attempt.problem)}.")
+                break
+            if principal:
+                sys.stdout.write(f"Logged in to {alias} as {principal}\n")
+                return 0
+            await upstream.come_back()
+            return _tell(upstream, f"Logged in to {alias}")
+
+    return anyio.run(until_signal, run)
+
+
+def _entry(report: SettingsReport, alias: str) -> UpstreamEntry:
+    found = next((each for each in report.entries if alias in (each.alias, each.name)), None)
+    if found is None:
+        like = nearest(alias, [each.alias for each in report.entries])
+        raise UsageError(
+            f"there is no server {visible_line(alias)} in the settings."
+            + (f" Did you mean {like}?" if like else " coretools-mcp config add adds one.")
+        )
+    if found.left_out is not None:
+        raise Failure(f"{alias} is not used: {found.left_out}")
+    return found
+
+
+async def _begin(app: App, login: Login) -> LoginAttempt | None:
+    spinner, told = Spinner(), set[str]()
+
+    def wait(text: str) -> None:
+        if text not in told:
+            told.add(text)
+            note(text)
+
+    async with spinner.running():
+        spinner.say(f"preparing a login to {login.alias}")
+        if app.pool.tasks is None:
+            raise AssertionError("the servers were started")
+        try:
+            attempt = await login.begin(app.pool.tasks, wait)
+        except LoginError as error:
+            raise Failure(
+                f"there is no login to {login.alias}: {visible_line(error.why)}. If it wants a token instead, put that "
+                f"into mcpServers.{login.alias}.headers."
+            ) from None
+    if login.is_unsaved:
+        raise Failure(
+            f"a login to {login.alias} could not be kept: the state folder cannot be written, or its disk is full."
+        )
+    return attempt
+
+
+async def _finish(login: Login, attempt: LoginAttempt, *, opens_browser: bool) -> None:
+    """Bring the person to the authorization server, and wait until they have come back."""
+    callback = attempt.request.redirect_uri
+    show(f"To log in to {login.alias}, open this address in a browser:", stream=sys.stderr)
+    address = attempt.current_address()
+    sys.stdout.write(f"{address}\n")
+    sys.stdout.flush()
+    folder: tempfile.TemporaryDirectory[str] | None = None
+    async with anyio.create_task_group() as pasting:
+        try:
+            is_opened = False
+            if opens_browser:
+                folder = tempfile.TemporaryDirectory(prefix="coretools-mcp-")
+                open_it = partial(open_in_browser, address, os.path.join(folder.name, "login.html"))
+                is_opened = await THREADS.run(open_it)
+                if not is_opened:
+                    note("no browser could be started here; open the address in one yourself")
+            if not is_opened:
+                port = urlsplit(callback).port
+                show(
+                    f"Where the browser is on another machine, paste here the address that it ends at, which begins "
+                    f"with {callback} (or forward the port before: ssh -L {port}:127.0.0.1:{port}).",
+                    stream=sys.stderr,
+                )
+                pasting.start_soon(_take_pasted, attempt)
+            await attempt.done.wait()
+            pasting.cancel_scope.cancel()
+        finally:
+            if folder is not None:
+                folder.cleanup()
+
+
+async def _take_pasted(attempt: LoginAttempt) -> None:
+    """Read addresses from standard input until one is that of the redirect."""
+    while line := await THREADS.run(sys.stdin.readline):
+        if not line.strip():
+            continue
+        try:
+            attempt.paste(line)
+        except ValueError:
+            note(f"that is not the address of this login, which begins with {attempt.request.redirect_uri}")
+        else:
+            return
+
+
+def _tell(upstream: Upstream, what: str, more: str = "") -> int:
+    if upstream.live_session is None:
+        show_failure(f"{what}, but it is not there", upstream)
+        return EXIT_FAILED
+    count = len(upstream.offer.lists.get("tools", ()))
+    sys.stdout.write(f"{what}: {count} {'tool' if count == 1 else 'tools'}\n")
+    if more:
+        show(more, stream=sys.stderr)
+    return 0
+
+
+def log_out(report: SettingsReport, alias: str, principal: str) -> int:
+    """Forget a login here, and have its tokens ended at the authorization server where that is possible."""
+    named = next((each for each in report.entries if alias in (each.alias, each.name)), None)
+    entry, alias = (None, alias) if named is None else (named.settings, named.alias)
+    whose = f" as {principal}" if principal else ""
+    url = entry.endpoint if entry is not None else None
+
+    async def end(store: LoginStore | None) -> int:
+        found = [
+            each.resource
+            for each in ([] if store is None else await store.all())
+            if isinstance(each, StoredLogin) and each.alias == alias and each.principal == principal
+        ]
+        if store is None or (not found and url is None):
+            sys.stdout.write(f"There is no login to {visible_line(alias)}{whose}.\n")
+            return 0
+        is_removed = False
+        for resource in found or [url or ""]:
+            oauth = entry.oauth if entry is not None and entry.oauth is not None else OAuthSettings()
+            how = report.settings.proxy
+            login = Login(store, alias, resource, oauth, principal, how.login_port, by_proxy=how.environment_proxies)
+            try:
+                is_removed |= await login.end()
+            except TokenStoreError as error:
+                raise Failure(str(error)) from None
+            except LoginStoreUnavailableError as error:
+                raise Failure(f"the login to {alias} was not ended: {error.why}.") from None
+            except LoginError as error:
+                is_removed = True
+                note(f"the tokens could not be ended at their authorization server: {visible_line(error.why)}")
+        told = f"Logged out of {alias}{whose}." if is_removed else f"There is no login to {alias}{whose}."
+        sys.stdout.write(f"{told}\n")
+        return 0
+
+    return _with_logins(report, end)
+
+
+def _replica(report: SettingsReport) -> Replica:
+    """That of a server on the network, where replicas share logins: a login at a terminal is theirs, too."""
+    settings = report.settings
+    is_shared = bool(settings.http.state_keys) and settings.store.url != "memory:"
+    return network_replica(settings) if is_shared else lone_replica()
+
+
+def _with_logins(report: SettingsReport, work: Callable[[LoginStore | None], Awaitable[int]]) -> int:
+    """Run a command that works with the logins that are kept; there is no place for them without a state folder."""
+    replica = _replica(report)
+
+    async def run() -> int:
+        try:
+            return await work(login_store(replica, report.state_folder, report.settings.proxy.token_storage))
+        except LoginsUnavailableError as error:
+            raise Failure(str(error)) from None
+        finally:
+            await replica.store.aclose()
+
+    return anyio.run(until_signal, run)
+
+
+def list_logins(report: SettingsReport, *, as_json: bool) -> int:
+    """Every login that is kept here; those that cannot be read are told of."""
+
+    async def show_all(store: LoginStore | None) -> int:
+        return _show([] if store is None else await store.all(), as_json=as_json)
+
+    return _with_logins(report, show_all)
+
+
+def _show(found: Sequence[StoredLogin | TokenStoreError], *, as_json: bool) -> int:
+    logins = [each for each in found if isinstance(each, StoredLogin)]
+    if as_json:
+        facts = [
+            {
+                "server": each.alias,
+                **({"principal": each.principal} if each.principal else {}),
+                "address": _address_of(each),
+                "issuer": each.issuer,
+                "scopes": (each.scopes or "").split(),
+                "state": _state_of(each),
+                **({"expiresAt": each.expires_at} if each.expires_at is not None else {}),
+            }
+            for each in logins
+        ]
+        sys.stdout.write(f"{json.dumps(facts, indent=2)}\n")
+    elif logins:
+        rows = [
+            (each.alias, each.principal or "you", urlsplit(each.issuer).netloc, _state_of(each), _address_of(each))
+            for each in logins
+        ]
+        show_table(
+            ("SERVER", "WHO", "LOGGED IN AT", "STATE", "ADDRESS"), [tuple(map(visible_line, row)) for row in rows]
+        )
+    else:
+        sys.stdout.write("There are no logins.\n")
+    for each in found:
+        if isinstance(each, TokenStoreError):
+            note(str(each))
+    return 0
+
+
+def _address_of(login: StoredLogin) -> str:
+    """The address of its server, without what may be a secret in it."""
+    parts = urlsplit(login.resource)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
+def _state_of(login: StoredLogin) -> str:
+    if login.token is None:
+        return "not logged in"
+    if login.expires_at is None or login.expires_at > time.time():
+        return "valid"
+    # Where the secrets are in the keyring, nothing is known of a refresh token.
+    return "expired" if "access_token" in login.token and "refresh_token" not in login.token else "renewed when used"

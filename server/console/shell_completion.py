@@ -1,0 +1,119 @@
+"""`completion`: a script for a shell, made from the parser of command lines, so that it always says what there is."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from server.console.known_clients import client_configs
+from tools.builtin.all_tools import builtin_tools
+
+NAME = "coretools-mcp"
+
+_BASH = """\
+_coretools_mcp() {{
+    local cur="${{COMP_WORDS[COMP_CWORD]}}" prev="${{COMP_WORDS[COMP_CWORD-1]}}" command="" word
+    COMPREPLY=()
+    for word in "${{COMP_WORDS[@]:1:COMP_CWORD-1}}"; do
+        case "${{command:+$command }}$word" in
+            {commands}) command="${{command:+$command }}$word" ;;
+        esac
+    done
+    if [[ -z "$command" && COMP_CWORD -gt 1 && "${{COMP_WORDS[1]}}" == -* ]]; then command=serve; fi
+    case "$command:$prev" in
+{values}
+    esac
+    case "$command" in
+{words}
+    esac
+}}
+complete -o default -F _coretools_mcp coretools-mcp
+"""
+
+_OWN_SERVERS = (
+    """$(coretools-mcp config show 2> /dev/null | sed -n 's/^mcpServers[.]\\([^. ]*\\)[.].*/\\1/p' | sort -u)"""
+)
+"""What a shell runs for the names of the servers in the settings as they are then."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Option:
+    names: tuple[str, ...]
+    about: str
+    values: tuple[str, ...]  # those that it takes, where they are known
+    takes: str  # what it takes, as the help calls it; empty for a flag
+
+
+def script(shell: str, commands: Mapping[str, argparse.ArgumentParser]) -> str:
+    """What completes the command lines of these commands, by their words, in bash, zsh or fish."""
+    top = {words.partition(" ")[0] for words in commands}
+    groups = {word: [words.split()[1] for words in commands if words.startswith(f"{word} ")] for word in top}
+    if shell == "fish":
+        return "".join(f"{line}\n" for line in _fish(commands, groups))
+    known = [f'"{words}"' for words in [*commands, *(word for word, below in groups.items() if below)]]
+    values: list[str] = []
+    words = [f'        "") COMPREPLY=($(compgen -W "{" ".join(sorted(top))} --help --version" -- "$cur")) ;;']
+    words += [
+        f'        "{word}") COMPREPLY=($(compgen -W "{" ".join(below)}" -- "$cur")) ;;'
+        for word, below in groups.items()
+        if below
+    ]
+    for command, parser in commands.items():
+        options = _options(parser)
+        for option in (each for each in options if each.takes):
+            how = f'-W "{" ".join(option.values)}"' if option.values else "-d" if option.takes == "DIR" else "-f"
+            where = "|".join(f'"{command}:{name}"' for name in option.names)
+            values.append(f'        {where}) COMPREPLY=($(compgen {how} -- "$cur")); return ;;')
+        offered = [name for option in options for name in option.names if name.startswith("--")] + _positionals(parser)
+        words.append(f'        "{command}") COMPREPLY=($(compgen -W "{" ".join(offered)}" -- "$cur")) ;;')
+    made = _BASH.format(commands="|".join(known), values="\n".join(values), words="\n".join(words))
+    return f"autoload -U +X bashcompinit && bashcompinit\n{made}" if shell == "zsh" else made
+
+
+def _fish(commands: Mapping[str, argparse.ArgumentParser], groups: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    def about(text: str) -> str:
+        return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+    for word in sorted(groups):
+        described = (commands[word].description or "").partition(".")[0] if word in commands else ""
+        yield f"complete -c {NAME} -n __fish_use_subcommand -a {word} -d {about(described)}"
+        if groups[word]:
+            yield f"complete -c {NAME} -f -n '__fish_seen_subcommand_from {word}' -a '{' '.join(groups[word])}'"
+    for command, parser in commands.items():
+        seen = " && ".join(f"__fish_seen_subcommand_from {word}" for word in command.split())
+        for option in _options(parser):
+            flags = " ".join(f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}" for name in option.names)
+            takes = f" -xa '{' '.join(option.values)}'" if option.values else " -r" if option.takes else ""
+            yield f"complete -c {NAME} -n '{seen}' {flags}{takes} -d {about(option.about)}"
+        if positionals := _positionals(parser):
+            yield f"complete -c {NAME} -n '{seen}' -a {about(' '.join(positionals).replace('$(', '('))}"
+
+
+def _options(parser: argparse.ArgumentParser) -> list[_Option]:
+    found: list[_Option] = []
+    for action in parser._actions:  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - it tells nobody else
+        if action.option_strings:
+            takes = "" if action.nargs == 0 else str(action.metavar or action.dest.upper())
+            values = tuple(str(choice) for choice in action.choices or ())
+            found.append(_Option(tuple(action.option_strings), str(action.help or ""), values, takes))
+    return found
+
+
+def _positionals(parser: argparse.ArgumentParser) -> list[str]:
+    """The words that may stand where options may not."""
+    found: list[str] = []
+    for action in parser._actions:  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - as above
+        if not action.option_strings:
+            found += map(str, action.choices or ())
+            found += client_configs({}) if action.metavar == "CLIENT" else ()
+            found += [tool.name for tool in builtin_tools()] if action.dest == "tool" else ()
+            is_server = action.dest == "name" and parser.prog.rpartition(" ")[2] in ("remove", "enable", "disable")
+            found += [_OWN_SERVERS] if is_server else ()
+    return found
+
+
+def print_script(shell: str, commands: Mapping[str, argparse.ArgumentParser]) -> int:
+    sys.stdout.write(script(shell, commands))
+    return 0

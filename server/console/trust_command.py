@@ -1,0 +1,197 @@
+"""`trust`: tells what settings files and skills of a folder would do, and remembers that a person has seen it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any, cast
+
+from server.console import Failure
+from server.console.terminal import note
+from server.console.terminal_questions import ask
+from server.console.user_files import not_written
+from server.settings.agent_cli import AGENT_CLIS, CliName
+from server.settings.canonical_form import canonicalise
+from server.settings.load import load_settings
+from server.settings.nested_values import Tree, leaves, table_at
+from server.settings.section_model import Diagnostics, SettingsError, dotted
+from server.settings.settings_display import as_text, command_text, describe_entry, is_remote
+from server.settings.workspace_trust import (
+    WorkspaceFile,
+    digest,
+    find_files,
+    read_trust,
+    sanitize,
+    trust_file,
+    trust_folder,
+)
+from tools.contract.display import visible_line, without_gaps
+from tools.contract.tool_errors import ToolError
+from tools.files.workspace import Workspace
+from tools.lsp.language_servers import IN_WORKSPACE, programs_in
+from tools.skills.skill_folders import MAIN_FILE, PLACES, skills_below
+from tools.text.file_names import sendable_name
+
+MAX_NOTES = 20  # notes on one file that are shown; the others are counted (ours)
+SCREEN_LINES = 20  # after more lines than these, what runs is shown once more, at most this many lines of it (ours)
+MAX_REPEATED_CHARS = 400  # characters of a line that is shown once more (ours)
+
+RULES: Mapping[tuple[str, ...], str] = {
+    ("permissions", "allow"): "allow without a question",
+    ("tools", "allowed"): "allow without a question",
+    ("permissions", "ask"): "ask about",
+    ("tools", "confirmationRequired"): "ask about",
+    ("permissions", "deny"): "refuse",
+    ("tools", "exclude"): "leave out",
+}
+
+ENTRIES: Mapping[str, str] = {"mcpServers": "server", "agents": "agent"}
+
+COMMANDS: Mapping[tuple[str, ...], str] = {
+    ("tools", "discoveryCommand"): "run, to find tools",
+    ("tools", "callCommand"): "run, for each call of such a tool",
+    ("mcp", "serverCommand"): "start the server mcp",
+}
+
+
+def list_trusted(environ: Mapping[str, str]) -> int:
+    diagnostics = Diagnostics()
+    folders = read_trust(trust_file(environ), diagnostics)
+    for warning in diagnostics.warnings:
+        note(warning)
+    for folder, files in sorted(folders.items()):
+        sys.stdout.write(f"{visible_line(folder)}: {visible_line(', '.join(files)) or 'no settings'}\n")
+    if not folders:
+        sys.stdout.write("No folder is trusted.\n")
+    return 0
+
+
+def remove(folder: str, environ: Mapping[str, str]) -> int:
+    real, store = os.path.realpath(folder), _store(environ)
+    try:
+        was_trusted = trust_folder(store, real, None)
+    except (ToolError, OSError) as error:
+        raise not_written(store, error) from None
+    sys.stdout.write(f"{visible_line(real)} {'is not trusted any more' if was_trusted else 'was not trusted'}.\n")
+    return 0
+
+
+def add(folder: str, environ: Mapping[str, str], *, is_sure: bool) -> int:
+    real, store = os.path.realpath(folder), _store(environ)
+    shown = visible_line(real)
+    if not os.path.isdir(real):
+        raise Failure(f"'{visible_line(folder)}' is not a folder. Name one that exists.")
+    found = find_files(real, AGENT_CLIS.values())
+    files = [file for file in found if file.content is not None]
+    unused: list[str] = []
+    skills = list(skills_below(Workspace([real]), real, unused))
+    programs = programs_in(real)
+    if not (files or skills or programs):
+        others = (
+            *(f"{place}/*/{MAIN_FILE}" for place in PLACES),
+            *(f"language servers in {place}" for place in IN_WORKSPACE),
+        )
+        looked = ", ".join((*(file.name for file in found), *others))
+        raise Failure(f"there are no settings in {shown}, so there is nothing to trust. Looked for {looked}.")
+    lines: list[str] = []
+    runs: list[str] = []
+    usable: list[WorkspaceFile] = []
+    problems: list[str] = []
+    for file in files:
+        try:
+            _describe(file, environ, lines, runs)
+        except SettingsError as error:
+            problems.append(visible_line(str(error)))
+        else:
+            usable.append(file)
+    if (files and not usable) or any(file.cli is None and file not in usable for file in files):
+        raise Failure(" ".join(problems))
+    for name, _, skill in skills:
+        lines += [visible_line(os.path.join(real, *name.split("/")))]
+        lines += [f"  would offer models the skill {visible_line(skill.name)}: {visible_line(skill.about)}"]
+    lines += [f"  note: {visible_line(why)}" for why in unused[:MAX_NOTES]]
+    starts = [f"start the language server {visible_line(program)}, for questions about code" for program in programs]
+    lines += [f"would {line}" for line in starts]
+    runs += starts
+    lines += [f"not trusted, and not read until it can be: {problem}" for problem in problems]
+    sys.stdout.writelines(f"{line}\n" for line in lines)
+    if len(lines) > SCREEN_LINES and runs:
+        sys.stdout.write("Once more, of all this, what runs and what is allowed:\n")
+        for line in runs[:SCREEN_LINES]:
+            cut = f"{line[:MAX_REPEATED_CHARS]} [...]" if len(line) > MAX_REPEATED_CHARS else line
+            sys.stdout.write(f"  would {cut}\n")
+        if len(runs) > SCREEN_LINES:
+            sys.stdout.write(f"  and {len(runs) - SCREEN_LINES:,} more, shown above\n")
+    if not is_sure:
+        ask(f"Trust {shown}?", "nothing was trusted")
+    try:
+        # The server has to start with these settings in each of its modes in which it does without them.
+        before = [_why_no_start(cli, real, environ) for cli in (None, *AGENT_CLIS)]
+        seen = {file.name: digest(file.content or b"") for file in usable}
+        trust_folder(
+            store, real, {**seen, **programs, **{sendable_name(name): digest(data) for name, data, _ in skills}}
+        )
+        for cli, known in zip((None, *AGENT_CLIS), before, strict=True):
+            if (why := _why_no_start(cli, real, environ)) and (cli is None or why != known):
+                trust_folder(store, real, None)
+                raise Failure(f"nothing was trusted, because the server would not start: {visible_line(why)}")
+    except (ToolError, OSError) as error:
+        raise not_written(store, error) from None
+    sys.stdout.write(f"{shown} is trusted, with its settings, skills and programs as they are now.\n")
+    return 0
+
+
+def _why_no_start(cli: CliName | None, folder: str, environ: Mapping[str, str]) -> str:
+    try:
+        load_settings([], {}, environ, cli=cli, folder=folder)
+    except SettingsError as error:
+        return str(error)
+    return ""
+
+
+def _store(environ: Mapping[str, str]) -> str:
+    store = trust_file(environ)
+    if store is None:
+        raise Failure("there is no home folder, so there is no place to remember it in.")
+    return store
+
+
+def _describe(file: WorkspaceFile, environ: Mapping[str, str], lines: list[str], runs: list[str]) -> None:
+    """Add what a file would do to the lines, and what of it starts, reaches or allows something to the runs."""
+    if file.problem:
+        raise SettingsError([f"{file.path}: {file.problem}."])
+    diagnostics = Diagnostics()
+    layer = file.layer(diagnostics)
+    canonicalise(layer, environ, diagnostics)
+    sanitize(layer, (), diagnostics)
+    if diagnostics.problems:
+        raise SettingsError(diagnostics.problems)
+    # All of it is shown complete, since it is the workspace's own text.
+    here: list[str] = []
+    others: list[str] = []
+    for table, what in ENTRIES.items():
+        for name, given in table_at(layer.data, table).items():
+            entry = cast("Tree", given) if isinstance(given, dict) else {}
+            verb = f"connect to the {what}" if is_remote(entry) else f"start the {what}"
+            here.append(f"{verb} {visible_line(name)}: {describe_entry(entry, hides=False)}")
+    for path, value in leaves(layer.data):
+        key = cast("tuple[str, ...]", path)
+        if key[0] in ENTRIES:
+            continue
+        if key in COMMANDS and value:
+            words = cast("list[Any]", value) if isinstance(value, list) else [value]
+            here.append(f"{COMMANDS[key]}: {command_text(words)}")
+        elif key not in RULES or not isinstance(value, list):
+            others.append(f"set {visible_line(dotted(path))} to {as_text(value)}")
+        elif value:
+            rules = visible_line(", ".join(str(rule) for rule in cast("list[Any]", value)))
+            (here if RULES[key].startswith("allow") else others).append(f"{RULES[key]}: {rules}")
+    here = [without_gaps(line) for line in here]
+    counts = "" if file.cli is None else f", where {file.cli.title}'s settings are read"
+    lines.append(f"{visible_line(file.path)}{counts}")
+    lines += [f"  would {line}" for line in (*here, *map(without_gaps, others)) or ["change nothing"]]
+    lines += [f"  note: {visible_line(warning)}" for warning in diagnostics.warnings[:MAX_NOTES]]
+    if len(diagnostics.warnings) > MAX_NOTES:
+        lines.append(f"  note: {len(diagnostics.warnings) - MAX_NOTES:,} more notes like these are not shown.")
+    runs += here

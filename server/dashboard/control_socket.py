@@ -1,0 +1,250 @@
+"""The control socket of a running server: by it the commands of the same person ask what it does.
+
+It lies in a folder that nobody else may enter, of which commands in the sandbox see nothing. A question is one line of
+JSON; the answer is lines of JSON until the end. It is there from the first request of a client on.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import secrets
+import socket
+import stat
+import sys
+import time
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from contextlib import aclosing, suppress
+from importlib import import_module
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import anyio
+from anyio.abc import SocketStream
+from anyio.streams.buffered import BufferedByteReceiveStream
+
+from server import VERSION
+from server.administration.log_history import HISTORY
+from server.administration.running_server import Oversight
+from server.protocol.json_rpc import Json
+from server.settings.installation import install_command
+from server.settings.settings_files import runtime_folders
+from tools.files.path_opener import is_ours
+from tools.machine.threads import THREADS
+
+if TYPE_CHECKING:
+    from server.dashboard.site import Dashboard
+
+if sys.platform == "win32":
+    raise ImportError("there is no control socket on Windows")
+
+logger = logging.getLogger(__name__)
+
+MOST_FOLLOWERS = 16  # of the log, at once; they leave room for other questions
+MOST_QUESTIONERS = MOST_FOLLOWERS + 16  # at once; others are turned away
+QUESTION_BYTES = 1 << 16
+QUESTION_SECONDS = 5.0  # how long a question may take to come
+ANSWER_SECONDS = 3.0  # how long a server may take to begin its answer, until it is told to be stuck
+OPENING_SECONDS = 60.0  # the same for opening the dashboard, for which much is read first
+PATH_BYTES = 100  # the longest path that a socket may have is 103 bytes on macOS, 107 on Linux
+LISTEN_AGAIN_SECONDS = 1.0
+LOOK_SECONDS = 0.2  # between two looks at the log for somebody who follows it
+NOT_OPENED = "the running server could not open the dashboard; coretools-mcp logs tells why"
+SUFFIX = ".sock"  # of a socket that is served, or was
+
+_NAME = re.compile(rf"[0-9a-f]{{16}}{re.escape(SUFFIX)}")
+Answer = Callable[[Json], AsyncGenerator[Json]]
+
+
+def _is_private(folder: str) -> bool:
+    """Whether it is a folder of ours that nobody else may enter."""
+    try:
+        about = os.lstat(folder)
+    except OSError:
+        return False
+    return stat.S_ISDIR(about.st_mode) and not stat.S_IMODE(about.st_mode) & 0o077 and is_ours(about)
+
+
+def _make_room(environ: Mapping[str, str]) -> str | None:
+    """A path for a new socket, if there is a folder for it; what servers that were killed have left there goes."""
+    for folder in runtime_folders(environ):
+        path = os.path.join(folder, f"{secrets.token_hex(8)}{SUFFIX}")
+        if len(os.fsencode(path)) > PATH_BYTES:
+            continue
+        with suppress(OSError):
+            os.mkdir(folder, 0o700)
+        if _is_private(folder):
+            for _ in _connections(folder):
+                pass
+            return path
+    return None
+
+
+def _connections(folder: str) -> Iterator[tuple[str, socket.socket]]:
+    """The socket of each server in a folder of ours, with a connection. Those that nobody serves are removed."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            # One that has vanished meanwhile hides no other.
+            with socket.socket(socket.AF_UNIX) as connection, suppress(OSError):
+                is_socket = stat.S_ISSOCK(entry.stat(follow_symlinks=False).st_mode)
+                if not is_socket or not _NAME.fullmatch(entry.name):
+                    continue
+                connection.settimeout(ANSWER_SECONDS)
+                try:
+                    connection.connect(entry.path)
+                except ConnectionRefusedError:
+                    os.unlink(entry.path)
+                    os.unlink(link_file(entry.path))
+                else:
+                    yield entry.path, connection
+
+
+async def serve_control(oversight: Oversight, transport: str) -> None:
+    """Answer questions until cancelled. Without a socket the server goes on."""
+    path = await THREADS.run(lambda: _make_room(os.environ))
+    if path is None:
+        logger.info("no control socket: there is no folder for it that is closed to others")
+        return
+    began = time.monotonic()
+
+    async def status(_: Json) -> AsyncGenerator[Json]:
+        about = {"pid": os.getpid(), "version": VERSION, "transport": transport}
+        yield {**about, "seconds": round(time.monotonic() - began, 1), **oversight.status()}
+
+    async def logs(question: Json) -> AsyncGenerator[Json]:
+        alias, follows = question.get("server"), question.get("follow") is True
+        nonlocal followers
+        if follows and followers >= MOST_FOLLOWERS:
+            yield {"error": f"{MOST_FOLLOWERS} follow its log already, which is the most"}
+            return
+        followers, last = followers + follows, 0
+        try:
+            while True:
+                last, lines = HISTORY.since(last, alias if isinstance(alias, str) else None)
+                yield {"lines": lines}
+                if not follows:
+                    return
+                await anyio.sleep(LOOK_SECONDS)
+        finally:
+            followers -= follows
+
+    pages: list[Dashboard] = []  # the one that is open
+
+    async def serve_page(page: Dashboard, opened: anyio.Event) -> None:
+        try:
+            await page.serve(opened)
+        except Exception:
+            logger.exception("the dashboard has ended because of an internal error")
+        finally:
+            pages.clear()
+            opened.set()
+
+    opening = anyio.Lock()
+
+    async def dashboard(_: Json) -> AsyncGenerator[Json]:
+        try:
+            # Few open it, and reading it takes a second that nobody should wait.
+            module = await THREADS.run(lambda: import_module("server.dashboard.site"))
+        except ModuleNotFoundError as error:
+            if error.name != "jinja2":
+                raise
+            lacking = "the server that is running lacks what the dashboard needs. Install coretools-mcp with the extra"
+            how = f"{lacking} dashboard: {install_command('dashboard')}, and restart it in its client."
+            yield {"error": how}
+            return
+        async with opening:
+            if not pages:
+                pages.append(module.Dashboard(oversight))
+                opened = anyio.Event()
+                tasks.start_soon(serve_page, pages[0], opened)
+                await opened.wait()
+            told = {"link": pages[0].link()} if pages else {"error": NOT_OPENED}
+        yield told
+
+    answers: dict[str, Answer] = {"status": status, "logs": logs, "dashboard": dashboard}
+    questioners = followers = 0
+
+    async def answer(stream: SocketStream) -> None:
+        nonlocal questioners
+        questioners += 1
+        try:
+            async with stream:
+                if questioners > MOST_QUESTIONERS:
+                    return
+                with anyio.fail_after(QUESTION_SECONDS):
+                    line = await BufferedByteReceiveStream(stream).receive_until(b"\n", QUESTION_BYTES)
+                try:
+                    question = json.loads(line)
+                    lines = answers[question["ask"]](question)
+                except (ValueError, LookupError, TypeError, RecursionError):
+                    logger.info("the control socket was asked what is not understood")
+                    return
+                async with aclosing(lines):
+                    async for said in lines:
+                        await stream.send(json.dumps(said).encode() + b"\n")
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream, anyio.IncompleteRead):
+            pass  # whoever asked has gone
+        except (anyio.DelimiterNotFound, TimeoutError):
+            logger.info("the control socket was asked nothing whole")
+        except Exception:
+            logger.exception("the control socket could not answer because of an internal error")
+        finally:
+            questioners -= 1
+
+    unheard = path.removesuffix(SUFFIX)  # the name that others look for appears when it is served
+    try:
+        async with (
+            await anyio.create_unix_listener(unheard, mode=0o600) as listener,
+            anyio.create_task_group() as tasks,
+        ):
+            os.rename(unheard, path)
+            while True:
+                # Where descriptors are used up nobody is let in for a while.
+                with suppress(OSError, anyio.BrokenResourceError):
+                    await listener.serve(answer, tasks)
+                await anyio.sleep(LISTEN_AGAIN_SECONDS)
+    except OSError as error:
+        logger.info("no control socket (%s)", error.errno)
+    finally:
+        for name in (unheard, path, link_file(path)):
+            with suppress(OSError):
+                os.unlink(name)
+
+
+def link_file(path: str) -> str:
+    """Where a browser is given the link to the server at this socket, which removes the file when it ends."""
+    return f"{path.removesuffix(SUFFIX)}.html"
+
+
+def ask_servers(question: Json, environ: Mapping[str, str]) -> Iterator[tuple[str, list[object]]]:
+    """The socket of each server of this person that runs, with the first line of its answer. Blocks.
+
+    There is none from one that is stuck.
+    """
+    for folder in filter(_is_private, runtime_folders(environ)):
+        for path, connection in _connections(folder):
+            yield path, [*islice(_lines(connection, question), 1)]
+
+
+def ask_server(path: str, question: Json) -> Iterator[object]:
+    """All lines of the answer of the server at this socket, until it ends. Blocks."""
+    with socket.socket(socket.AF_UNIX) as connection, suppress(OSError):
+        connection.settimeout(OPENING_SECONDS)
+        connection.connect(path)
+        yield from _lines(connection, question)
+
+
+def _lines(connection: socket.socket, question: Json) -> Iterator[object]:
+    """What is answered, line by line, `None` for what is no JSON; nothing where it does not begin in time."""
+    with suppress(OSError), connection.makefile("rwb") as stream:
+        stream.write(json.dumps(question).encode() + b"\n")
+        stream.flush()
+        for line in stream:
+            connection.settimeout(None)  # a server that has begun may pause for as long as its machine sleeps
+            try:
+                said = json.loads(line)
+            except (ValueError, RecursionError):
+                said = None
+            yield said

@@ -1,0 +1,67 @@
+"""One request to an authorization server: bounded, without redirects, and answered with JSON or not at all."""
+
+from __future__ import annotations
+
+import codecs
+import logging
+from urllib.parse import urlsplit
+
+import anyio
+import httpx2
+from pydantic_core import from_json
+
+from server.network.outbound import cause_of, is_local, open_transport, proxy_of
+from server.protocol.json_rpc import Json, as_mapping
+
+logger = logging.getLogger(__name__)
+
+REQUEST_SECONDS = 10.0  # how long one answer of an authorization server may take (ours)
+ANSWER_BYTES = 1 << 20  # a longer answer is not taken (ours)
+
+
+class LongAnswerError(Exception):
+    """The answer is longer than any that is taken."""
+
+
+class NoAnswerError(Exception):
+    """There is no answer, or one that says that the server is down; the text ends a sentence that begins with it."""
+
+
+async def fetch_json(request: httpx2.Request, *, by_proxy: bool = True) -> tuple[int, Json]:
+    """The status of an answer, and the object in it, which is empty where it holds something else."""
+    try:
+        with anyio.fail_after(REQUEST_SECONDS):
+            transport = await open_transport(str(request.url), by_proxy=by_proxy)
+            async with httpx2.AsyncClient(transport=transport, timeout=REQUEST_SECONDS, follow_redirects=False) as http:
+                response = await http.send(request, stream=True)
+                content = b""
+                async for chunk in response.aiter_bytes():
+                    content += chunk
+                    if len(content) > ANSWER_BYTES:
+                        raise LongAnswerError
+                await response.aclose()
+    except (TimeoutError, httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:
+        logger.info("an authorization server could not be asked (%s)", type(error).__name__)
+        why = cause_of(error, is_proxied=by_proxy and proxy_of(str(request.url)) is not None)
+        raise NoAnswerError(f"could not be reached: {why}") from None
+    if response.status_code >= 500 or response.status_code == 429:
+        raise NoAnswerError(f"answered with HTTP status {response.status_code}")
+    try:
+        # Unlike that of the standard library it refuses halves of characters, which nothing can be sent with.
+        return response.status_code, as_mapping(from_json(content.removeprefix(codecs.BOM_UTF8)))
+    except ValueError:
+        return response.status_code, {}
+
+
+def is_safe(address: str, *, may_be_local: bool) -> bool:
+    """Whether something secret may go to an address: it has TLS, or is on this machine where that is meant.
+
+    One that could pass for that of another host is not, nor one with a fragment (RFC 6749, 3.1).
+    """
+    try:
+        httpx2.URL(address)
+        parts = urlsplit(address)
+        is_meant = parts.scheme == "https" or (parts.scheme == "http" and may_be_local and is_local(address))
+        return is_meant and bool(parts.hostname) and "@" not in parts.netloc and not parts.fragment
+    except (ValueError, httpx2.InvalidURL):
+        return False

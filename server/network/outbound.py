@@ -1,0 +1,179 @@
+"""The way out to other servers: by which proxy an address is reached, and why it was not reached, in words."""
+
+from __future__ import annotations
+
+import errno
+import re
+import socket
+import ssl
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import cache
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from typing import cast
+from urllib.parse import urlsplit
+from urllib.request import getproxies_environment
+
+import httpx2
+
+from server.network.quotation import quoted
+from tools.machine.threads import THREADS, lend_threads
+
+_FROM_NOBODY = (
+    "comes from an issuer that is not known here: name the file with that issuer's in SSL_CERT_FILE to trust it"
+)
+SECRETS = "coretools-mcp.secrets"  # where an answer carries the secrets of its connection
+_CERTIFICATE = {
+    **dict.fromkeys((2, 19, 20, 21), _FROM_NOBODY),
+    9: "is not valid yet",
+    10: "has expired",
+    18: "is self-signed: name the file with it in SSL_CERT_FILE to trust it",
+    62: "is for another host name",
+    64: "is for another address",
+}
+"""What is wrong with a certificate, by the number of OpenSSL (`X509_V_ERR_...`)."""
+
+_SYSTEM = {
+    errno.ECONNREFUSED: "nobody listens at its address: the connection was refused",
+    errno.EHOSTUNREACH: "there is no way to its host",
+    errno.ENETUNREACH: "there is no way to its network",
+    errno.ETIMEDOUT: "its host did not answer in time",
+}
+_ANOTHER_SCHEME = "its address says http, and what answers there speaks https"
+NOT_HTTP = "what it sent is not HTTP"
+_BROKE_OFF = "it ended the connection without an answer; so does a server of https whose address says http"
+
+
+class UnusableProxyError(httpx2.TransportError):
+    """The proxy that the environment names cannot be used; the message says why."""
+
+
+def is_local(address: str) -> bool:
+    """Whether an address is on this machine, however that is written."""
+    host = _host_of(address)
+    ip = _ip_of(host)
+    if ip is not None:
+        return ip.is_loopback or ip.is_unspecified
+    return f".{host}".endswith((".localhost", ".localhost.localdomain")) or host == socket.gethostname().lower()
+
+
+def _host_of(address: str) -> str:
+    with suppress(ValueError):
+        return (urlsplit(address).hostname or "").rstrip(".")
+    return ""
+
+
+def _ip_of(host: str) -> IPv4Address | IPv6Address | None:
+    """The address that a host is, in whatever spelling the system takes, such as `127.1` or `0x7f000001`."""
+    with suppress(ValueError):
+        ip = ip_address(host)
+        return getattr(ip, "ipv4_mapped", None) or ip
+    with suppress(OSError, UnicodeEncodeError):
+        return ip_address(socket.inet_aton(host))
+    return None
+
+
+def proxy_of(address: str) -> str | None:
+    """The proxy that the environment names for an address, as curl reads it; `None` for none."""
+    proxies, parts = getproxies_environment(), urlsplit(address)
+    proxy = proxies.get(parts.scheme) or proxies.get("all")
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    if not proxy or is_local(address) or _is_exempt(_host_of(address), port, proxies.get("no", "")):
+        return None
+    return proxy if "://" in proxy else f"http://{proxy}"
+
+
+def _is_exempt(host: str, port: int, exempt: str) -> bool:
+    """Whether NO_PROXY names a host: by `*`, an address, a network, or a name that it is or is below."""
+    ip = _ip_of(host)
+    for each in re.split(r"[\s,]+", exempt.lower()):
+        with suppress(ValueError):
+            if ip is not None and ip in ip_network(each.strip("[]"), strict=False):
+                return True
+        with suppress(ValueError):
+            place = urlsplit(each if "://" in each else f"//{each}")
+            name = (place.hostname or "").removeprefix("*").strip(".")
+            is_meant = bool(name) and place.port in (None, port) and (host == name or host.endswith(f".{name}"))
+            if is_meant or each == "*":
+                return True
+    return False
+
+
+async def open_transport(address: str, *, by_proxy: bool) -> httpx2.AsyncHTTPTransport:
+    """What carries requests to the host of an address.
+
+    Raises:
+        UnusableProxyError: It would go by a proxy that cannot be used.
+    """
+    lend_threads()
+    context = await THREADS.run(_tls_context)
+    proxy = proxy_of(address) if by_proxy else None
+    try:
+        # Whoever has much to ask at once limits that: here a request would wait for others, which may take for ever.
+        return httpx2.AsyncHTTPTransport(verify=context, proxy=proxy, trust_env=False, limits=httpx2.Limits())
+    except (ImportError, ValueError, httpx2.InvalidURL):
+        raise UnusableProxyError(
+            "the proxy that the environment names for it cannot be used: it has to begin with http:// or https://; "
+            "proxy.environmentProxies: false goes without"
+        ) from None
+
+
+@cache
+def _tls_context() -> ssl.SSLContext:
+    """The certificates that are trusted. Reading them takes a twentieth of a second, so once, and in a thread."""
+    return httpx2.create_ssl_context()
+
+
+def cause_of(error: BaseException, *, is_proxied: bool = False) -> str:
+    """Why an exchange with a server failed, as a clause. Texts of exceptions may hold addresses and secrets."""
+    is_meant = is_proxied and not isinstance(error, UnusableProxyError)
+    return f"{'by the proxy that the environment names, ' if is_meant else ''}{_cause(error)}"
+
+
+def _cause(error: BaseException) -> str:
+    for cause in _causes(error):
+        match cause:
+            case UnusableProxyError():
+                return str(cause)
+            case httpx2.ProxyError():
+                status = re.match(r"\d{3}\b", str(cause))
+                return f"which refused{f' (HTTP status {status[0]})' if status else ''}"
+            case ssl.SSLCertVerificationError():
+                return f"its certificate {_CERTIFICATE.get(cause.verify_code, 'could not be verified')}"
+            case ssl.SSLError() if cause.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL"):
+                return "its address says https, and what answers there does not speak it; it may speak http"
+            case ssl.SSLError():
+                return "no agreement on encryption (TLS) was reached with it"
+            case socket.gaierror():
+                return "the name of its host was not found (DNS)"
+            case OSError() if cause.errno in _SYSTEM:
+                return _SYSTEM[cause.errno]
+            case httpx2.TimeoutException() | TimeoutError():
+                return "it did not answer in time"
+            case _:
+                continue
+    if isinstance(error, httpx2.RemoteProtocolError | httpx2.ReadError | httpx2.WriteError):
+        is_alert = "\\x15\\x03" in str(error)
+        is_gone = not isinstance(error, httpx2.RemoteProtocolError) or "disconnected" in str(error)
+        return _ANOTHER_SCHEME if is_alert else _BROKE_OFF if is_gone else NOT_HTTP
+    return "the connection failed"
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """An exception, and those that it comes from, each after those that it comes from."""
+    several = (
+        cast("BaseExceptionGroup[BaseException]", error).exceptions if isinstance(error, BaseExceptionGroup) else ()
+    )
+    for each in (*several, error.__cause__ or error.__context__):
+        if each is not None:
+            yield from _causes(each)
+    yield error
+
+
+def told_of_status(response: httpx2.Response, said: bytes = b"", beginning: str = "it answered with") -> str:
+    """What an answer with a status that means an error says, as a clause; `said` is its body."""
+    secrets = response.extensions.get(SECRETS)
+    told = f"{beginning} HTTP status {response.status_code}"
+    if later := response.headers.get("retry-after"):
+        told += f", Retry-After: {quoted(later, secrets)}"
+    return f'{told}, and said: "{shown}"' if (shown := quoted(said.decode("utf-8", "replace"), secrets)) else told

@@ -1,0 +1,94 @@
+"""What is secret in what goes to a server: it is hidden where the server says it back, in every usual form."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from itertools import chain
+from typing import Any, cast
+from urllib.parse import quote, quote_plus, unquote
+
+import httpx2
+
+from tools.text.secrets import HIDDEN, is_secret_name
+
+_LEAST_SECRET = 6  # characters of a value that is hidden
+_LIKE_A_TOKEN = 16  # characters of a part of an address that is
+_MOST = 64  # headers and addresses whose secrets are known: a login has one token after another
+# How the names of headers begin whose values everybody knows, or are those of a call
+_OPEN = re.compile(r"accept|content-|user-agent|host$|connection$|mcp-|last-event-id|trace", re.IGNORECASE)
+
+
+class SentSecrets:
+    """The secrets of one connection."""
+
+    def __init__(self) -> None:
+        self._forms: dict[tuple[str, str], frozenset[str]] = {}  # of a header, or of an address, which has no name
+
+    def learn(self, headers: Iterable[tuple[str, str]], *addresses: str) -> None:
+        """Know what goes to a server now. Every header may hold a secret; some addresses have a token in them."""
+        for name, value in chain(headers, (("", address) for address in addresses)):
+            if is_secret_name(name) or not _OPEN.match(name):
+                forms = self._forms.pop((name, value), None)
+                if forms is None:
+                    words = _words_of(name, value) if name else _parts_of(value)
+                    forms = frozenset(chain.from_iterable(map(_forms_of, words)))
+                self._forms[name, value] = forms
+        while len(self._forms) > _MOST:
+            del self._forms[next(iter(self._forms))]
+
+    def found_in(self, text: str) -> set[str]:
+        """What a text says of them."""
+        folded = text.lower()
+        return {form for form in chain(*self._forms.values()) if form in folded}
+
+    def hide(self, text: str) -> str:
+        """A text without them."""
+        if not (found := self.found_in(text)):
+            return text
+        pattern = "|".join(map(re.escape, sorted(found, key=len, reverse=True)))
+        return re.sub(pattern, HIDDEN, text, flags=re.IGNORECASE)
+
+    def hide_within(self, value: Any) -> Any:
+        """Something of JSON without them in its texts."""
+        if isinstance(value, dict):
+            return {self.hide(name): self.hide_within(each) for name, each in cast("dict[str, Any]", value).items()}
+        if isinstance(value, list):
+            return [self.hide_within(each) for each in cast("list[Any]", value)]
+        return self.hide(value) if isinstance(value, str) else value
+
+
+def _words_of(name: str, value: str) -> Iterator[str]:
+    """What is secret in a header: its value, the token in it, and what `Basic` packs."""
+    words = re.split(r"[\s;,]+", value) if is_secret_name(name) else [value.rpartition(" ")[2]]
+    yield value
+    for word in words:
+        yield from (word, word.partition("=")[2].strip('"'))
+        with suppress(ValueError):
+            user, _, password = base64.b64decode(word, validate=True).decode().partition(":")
+            yield from (f"{user}:{password}", user, password) if password else ()
+
+
+def _parts_of(address: str) -> Iterator[str]:
+    """What is secret in an address: its user and password, its query, and the parts of its path that look so."""
+    with suppress(httpx2.InvalidURL):
+        url = httpx2.URL(address)
+        yield from (url.userinfo.decode(), f"{url.username}:{url.password}", url.username, url.password)
+        yield from chain.from_iterable(url.params.multi_items())
+        yield from (part for part in url.path.split("/") if len(part) >= _LIKE_A_TOKEN)
+
+
+def _forms_of(word: str) -> Iterable[str]:
+    """A secret as servers write it: plain, for addresses, for JSON, for HTML, and packed."""
+    if len(word) < _LEAST_SECRET:
+        return ()
+    raw, written = word.encode("utf-8", "replace"), json.dumps(word)[1:-1]
+    packed = base64.b64encode(raw).decode().rstrip("=")
+    careful = re.sub(r"[+&<>'=]", lambda sign: f"\\u{ord(sign[0]):04x}", written)  # as .NET and Go write JSON
+    forms = {word, unquote(word), quote(raw), quote(raw, safe=""), quote_plus(raw), html.escape(word)}
+    forms |= {written, written.replace("/", "\\/"), careful, packed, packed.translate(str.maketrans("+/", "-_"))}
+    return map(str.lower, forms)

@@ -1,0 +1,122 @@
+"""Whether the parameters of a request fit the schema of the protocol.
+
+Nearly all are of a few plain forms, which are told here. What is of another form is held against the models of
+`mcp_types`, which take longer to import than everything that a first list of tools needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from server.protocol.json_rpc import Json, as_mapping
+from server.protocol.protocol_errors import invalid_params
+from server.protocol.revisions import (
+    CLIENT_CAPABILITIES_META_KEY,
+    CLIENT_INFO_META_KEY,
+    LOG_LEVEL_META_KEY,
+    PROTOCOL_VERSION_META_KEY,
+)
+
+LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+_LISTED: Mapping[str, type] = {"cursor": str}
+_REQUIRED: Mapping[str, Mapping[str, type]] = {
+    "tools/call": {"name": str},
+    "prompts/get": {"name": str},
+    "resources/read": {"uri": str},
+}
+_OPTIONAL: Mapping[str, Mapping[str, type]] = {
+    "ping": {},
+    "server/discover": {},
+    "tools/list": _LISTED,
+    "prompts/list": _LISTED,
+    "resources/list": _LISTED,
+    "resources/templates/list": _LISTED,
+    "tools/call": {"arguments": dict},
+    "prompts/get": {},
+    "resources/read": {},
+}
+_KNOWN_CAPABILITIES = frozenset({"elicitation", "sampling", "roots", "experimental", "extensions"})
+_FLAGS = frozenset({"listChanged"})  # what of a capability is true or false; all else there are objects
+
+
+def check_params(method: str, version: str, params: Json | None) -> None:
+    """Raise `MCPError` where the parameters of a request of this revision do not fit its schema."""
+    if _are_plain(method, params or {}):
+        return
+    from mcp_types.methods import validate_client_request  # noqa: PLC0415 - what is plain needs none of it
+
+    try:
+        validate_client_request(method, version, params)
+    except (ValueError, KeyError):
+        raise invalid_params() from None
+
+
+def capabilities_of(announced: Any) -> Json | None:
+    """What a client announces that it can do, as far as the protocol knows it; `None` where it is malformed."""
+    if not _are_plain_capabilities(announced):
+        from mcp_types import ClientCapabilities  # noqa: PLC0415 - as above
+
+        try:
+            model = ClientCapabilities.model_validate(announced, by_name=False)
+        except ValueError:
+            return None
+        announced = model.model_dump(by_alias=True, mode="json", exclude_none=True)
+    # Tasks of the 2025-11-25 revision do not pass: what is asked about them reaches neither side.
+    return {name: value for name, value in announced.items() if name in _KNOWN_CAPABILITIES}
+
+
+def _are_plain(method: str, params: Json) -> bool:
+    if method == "initialize":
+        about = as_mapping(params.get("clientInfo"))
+        return (
+            params.keys() <= {"protocolVersion", "capabilities", "clientInfo", "_meta"}
+            and isinstance(params.get("protocolVersion"), str)
+            and _is_plain_name(about)
+            and _are_plain_capabilities(params.get("capabilities"))
+            and _is_plain_meta(params.get("_meta", {}))
+        )
+    optional = _OPTIONAL.get(method)
+    if optional is None:
+        return False
+    required = _REQUIRED.get(method, {})
+    for name, value in params.items():
+        kind = required.get(name) or optional.get(name)
+        # The exact type: a subclass would be a boolean in place of a number.
+        if type(value) is not kind and not (name == "_meta" and _is_plain_meta(value)):
+            return False
+    return params.keys() >= required.keys()
+
+
+def _is_plain_meta(meta: Any) -> bool:
+    if type(meta) is not dict:
+        return False
+    fields = cast("Json", meta)
+    return (
+        type(fields.get("progressToken", "")) in (str, int)
+        and isinstance(fields.get(PROTOCOL_VERSION_META_KEY, ""), str)
+        and (CLIENT_INFO_META_KEY not in fields or _is_plain_name(fields[CLIENT_INFO_META_KEY]))
+        and _are_plain_capabilities(fields.get(CLIENT_CAPABILITIES_META_KEY, {}))
+        and fields.get(LOG_LEVEL_META_KEY, LEVELS[0]) in LEVELS
+    )
+
+
+def _is_plain_name(about: Any) -> bool:
+    """Whether a program says its name and version, and perhaps a title, and no more."""
+    if type(about) is not dict:
+        return False
+    fields = cast("Json", about)
+    return {"name", "version"} <= fields.keys() <= {"name", "version", "title"} and all(
+        isinstance(value, str) for value in fields.values()
+    )
+
+
+def _are_plain_capabilities(announced: Any) -> bool:
+    if type(announced) is not dict:
+        return False
+    fields = cast("Json", announced)
+    return fields.keys() <= _KNOWN_CAPABILITIES and all(
+        type(value) is dict
+        and all(type(part) is (bool if name in _FLAGS else dict) for name, part in cast("Json", value).items())
+        for value in fields.values()
+    )

@@ -1,0 +1,290 @@
+"""Requests and notifications of clients, and the one table of who answers them. It knows no transport."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+from server.protocol.json_rpc import Json, Request, RequestId, as_mapping
+from server.protocol.protocol_errors import (
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    UNSUPPORTED_PROTOCOL_VERSION,
+    MCPError,
+    internal_error,
+    invalid_params,
+)
+from server.protocol.request_parameters import capabilities_of, check_params
+from server.protocol.result_shapes import OUR_TITLE, our_name, result_for_client
+from server.protocol.revisions import (
+    CLIENT_CAPABILITIES_META_KEY,
+    CLIENT_INFO_META_KEY,
+    HANDSHAKE_PROTOCOL_VERSIONS,
+    LATEST_HANDSHAKE_VERSION,
+    MODERN_PROTOCOL_VERSIONS,
+    PROTOCOL_VERSION_META_KEY,
+)
+from tools.contract.display import visible_line
+
+if TYPE_CHECKING:
+    from starlette.requests import Request as HttpRequest
+
+logger = logging.getLogger(__name__)
+
+MAX_NAME_CHARS = 100  # of the name that a client gives itself, and its version
+HANDSHAKE, MODERN = frozenset(HANDSHAKE_PROTOCOL_VERSIONS), frozenset(MODERN_PROTOCOL_VERSIONS)
+BEFORE_HANDSHAKE = frozenset({"initialize", "ping"})  # what is answered to a client that has not introduced itself
+
+
+class Outbound(Protocol):
+    """The way to a client: in a request of it, for as long as that is open, or outside of its requests."""
+
+    async def request(self, method: str, params: Json | None) -> Json:
+        """Ask the client, and wait; `MCPError` where it answers with an error, or cannot be asked in this way."""
+        ...
+
+    async def notify(self, method: str, params: Json | None) -> None:
+        """Tell the client something, which is dropped where it is gone."""
+        ...
+
+
+class RequestOutbound(Outbound, Protocol):
+    """The way to a client in a request of it."""
+
+    def person_is_asked(self) -> AbstractContextManager[None]:
+        """For as long as a person is asked in another way than through the client."""
+        ...
+
+
+class _NoWay:
+    """No way to a client outside of its requests."""
+
+    async def request(self, method: str, params: Json | None) -> Json:
+        del params
+        raise MCPError(INVALID_REQUEST, f"The client cannot be asked '{method}' here.")
+
+    async def notify(self, method: str, params: Json | None) -> None:
+        """Nobody hears it."""
+
+
+NO_WAY = _NoWay()
+
+
+@dataclass(eq=False, slots=True)
+class Connection:
+    """What is known of a client for as long as its connection lasts; in 2026-07-28, as long as the request."""
+
+    outbound: Outbound  # outside of requests
+    protocol_version: str = LATEST_HANDSHAKE_VERSION
+    is_open: bool = False  # whether the client has introduced itself
+    client_info: Json = field(default_factory=dict[str, Any])  # its name and version, as it says
+    capabilities: Json | None = None  # what it announced that it can do
+    state: Json = field(default_factory=dict[str, Any])  # what is kept for it until its end
+    _at_end: list[Callable[[], object]] = field(default_factory=list[Callable[[], object]])
+
+    def at_end(self, callback: Callable[[], object]) -> None:
+        """Have something called when the connection ends, the latest first."""
+        self._at_end.append(callback)
+
+    def close(self) -> None:
+        while self._at_end:
+            try:
+                self._at_end.pop()()
+            except Exception:
+                logger.exception("what is done at the end of a connection failed")
+
+    @property
+    def client_name(self) -> str:
+        """How the client calls itself, with its version; empty where it does not."""
+        name, version = self.client_info.get("name"), self.client_info.get("version")
+        # In 2026-07-28 it is asked for before the parameters were checked.
+        if not isinstance(name, str) or not isinstance(version, str):
+            return ""
+        return visible_line(f"{name} {version}"[:MAX_NAME_CHARS])
+
+
+@dataclass(frozen=True, slots=True)
+class RequestContext:
+    """One request or notification of a client, and the way back."""
+
+    method: str
+    params: Json | None
+    request_id: RequestId | None  # `None` for a notification
+    connection: Connection
+    outbound: RequestOutbound  # as long as the request is open
+    http_request: HttpRequest | None = None  # that it came with
+
+    @property
+    def protocol_version(self) -> str:
+        return self.connection.protocol_version
+
+    @property
+    def is_modern(self) -> bool:
+        return self.connection.protocol_version in MODERN
+
+    @property
+    def is_open(self) -> bool:
+        """Whether this is a request of a client that has introduced itself; others are refused."""
+        return self.request_id is not None and self.connection.is_open
+
+    @property
+    def progress_token(self) -> str | int | None:
+        token = as_mapping(as_mapping(self.params).get("_meta")).get("progressToken")
+        return token if type(token) in (str, int) else None
+
+    async def report_progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        """Tell the client how far the request is, where it wants to know."""
+        if (token := self.progress_token) is None:
+            return
+        told = {"progress": progress, "total": total, "message": message}
+        params = {"progressToken": token, **{name: value for name, value in told.items() if value is not None}}
+        await self.outbound.notify("notifications/progress", params)
+
+
+Handler = Callable[[RequestContext], Awaitable[Mapping[str, Any]]]
+NotificationHandler = Callable[[RequestContext], Awaitable[None]]
+CallNext = Callable[[RequestContext], Awaitable[Any]]
+Middleware = Callable[[RequestContext, CallNext], Awaitable[Any]]
+
+
+class RequestTable:
+    """Who answers which request, in which revisions. A middleware sees each request before, the first one first.
+
+    Args:
+        capabilities: What this server can do, as clients are told it; by default what the table has handlers for.
+    """
+
+    def __init__(self, capabilities: Callable[[], Json] | None = None) -> None:
+        self.instructions: str | None = None  # what clients are told that begin from now on
+        self.middleware: list[Middleware] = []
+        self._capabilities = capabilities or self.own_capabilities
+        self._notifications: dict[str, NotificationHandler] = {}
+        self._requests: dict[str, tuple[frozenset[str], Handler]] = {}
+        self.add("initialize", self._initialize, HANDSHAKE)
+        self.add("ping", self._ping, HANDSHAKE)
+        self.add("server/discover", self._discover, MODERN)
+
+    def add(self, method: str, handler: Handler, versions: frozenset[str] = HANDSHAKE | MODERN) -> None:
+        self._requests[method] = versions, handler
+
+    def add_notification(self, method: str, handler: NotificationHandler) -> None:
+        self._notifications[method] = handler
+
+    def own_capabilities(self) -> Json:
+        """What a server announces whose lists, but for that of tools, stay as they are."""
+        offered: Json = {
+            "tools/list": ("tools", {"listChanged": True}),
+            "prompts/list": ("prompts", {"listChanged": False}),
+            "resources/list": ("resources", {"subscribe": False, "listChanged": False}),
+            "completion/complete": ("completions", {}),
+        }
+        return dict(offered[method] for method in offered if method in self._requests)
+
+    async def answer(self, ctx: RequestContext) -> Json:
+        """The result of a request; `MCPError` for what is answered with an error."""
+        call: CallNext = self._handle
+        for middleware in reversed(self.middleware):
+            call = partial(_pass, middleware, call)
+        result = await call(ctx)
+        if ctx.method == "initialize":
+            params = ctx.params or {}
+            ctx.connection.protocol_version = _negotiated(params)
+            ctx.connection.client_info = as_mapping(params.get("clientInfo"))
+            ctx.connection.capabilities = capabilities_of(params.get("capabilities"))
+            ctx.connection.is_open = True
+        return result_for_client(ctx.method, dict(result), ctx.protocol_version)
+
+    async def take_notification(self, ctx: RequestContext) -> None:
+        """Do what a notification wants; one that is malformed, unknown or too early is dropped."""
+        is_malformed = not isinstance(as_mapping(ctx.params).get("_meta", {}), dict)
+        if is_malformed or ctx.is_modern:
+            logger.debug("a notification was dropped")
+            return
+        if ctx.method == "notifications/initialized":
+            ctx.connection.is_open = True
+        if ctx.connection.is_open and (handler := self._notifications.get(ctx.method)) is not None:
+            await handler(ctx)
+
+    async def _handle(self, ctx: RequestContext) -> Mapping[str, Any]:
+        versions, handler = self._requests.get(ctx.method, (frozenset[str](), None))
+        if handler is None or ctx.protocol_version not in versions:
+            raise MCPError(METHOD_NOT_FOUND, "Method not found", ctx.method)
+        check_params(ctx.method, ctx.protocol_version, ctx.params)
+        if not ctx.connection.is_open and ctx.method not in BEFORE_HANDSHAKE:
+            raise invalid_params()
+        return await handler(ctx)
+
+    async def _initialize(self, ctx: RequestContext) -> Json:
+        return {
+            "protocolVersion": _negotiated(ctx.params or {}),
+            "capabilities": self._capabilities(),
+            "serverInfo": {**our_name(), "title": OUR_TITLE},
+            **({"instructions": self.instructions} if self.instructions is not None else {}),
+        }
+
+    async def _ping(self, _: RequestContext) -> Json:
+        return {}
+
+    async def _discover(self, _: RequestContext) -> Json:
+        return {
+            "supportedVersions": list(MODERN_PROTOCOL_VERSIONS),
+            "capabilities": self._capabilities(),
+            **({"instructions": self.instructions} if self.instructions is not None else {}),
+        }
+
+
+async def answer_to(request: Request, work: Awaitable[Json]) -> Json:
+    """The answer to a request: what came of the work on it, or the error that this ended with."""
+    answer: Json = {"jsonrpc": "2.0", "id": request.id}
+    try:
+        answer["result"] = await work
+    except MCPError as error:
+        answer["error"] = error.to_json()
+    except Exception as error:
+        # Texts of our exceptions stay here.
+        logger.exception("a handler of %r raised %s", request.method, type(error).__name__)
+        answer["error"] = internal_error().to_json()
+    return answer
+
+
+def _pass(middleware: Middleware, call_next: CallNext, ctx: RequestContext) -> Awaitable[Any]:
+    return middleware(ctx, call_next)
+
+
+def _negotiated(params: Json) -> str:
+    asked = params.get("protocolVersion")
+    return asked if asked in HANDSHAKE else LATEST_HANDSHAKE_VERSION
+
+
+def has_envelope(params: Mapping[str, Any] | None) -> bool:
+    """Whether a request says of itself that it is of the revision without a handshake."""
+    meta = None if params is None else params.get("_meta")
+    return isinstance(meta, Mapping) and PROTOCOL_VERSION_META_KEY in meta
+
+
+def unsupported(version: str) -> MCPError:
+    data = {"supported": list(MODERN_PROTOCOL_VERSIONS), "requested": version}
+    return MCPError(UNSUPPORTED_PROTOCOL_VERSION, "Unsupported protocol version", data)
+
+
+def opened_by(params: Json | None, outbound: Outbound) -> Connection:
+    """The connection of a request of 2026-07-28, which says itself who it is from; else `MCPError`."""
+    fields, keys = (
+        as_mapping(as_mapping(params).get("_meta")),
+        (PROTOCOL_VERSION_META_KEY, CLIENT_CAPABILITIES_META_KEY),
+    )
+    if missing := [key for key in keys if key not in fields]:
+        raise MCPError(INVALID_PARAMS, f"params._meta has to be an object with {' and '.join(missing)}.")
+    version = fields[PROTOCOL_VERSION_META_KEY]
+    if not isinstance(version, str):
+        raise MCPError(INVALID_PARAMS, f"{PROTOCOL_VERSION_META_KEY} has to be a string.")
+    if version not in MODERN:
+        raise unsupported(version)
+    info = as_mapping(fields.get(CLIENT_INFO_META_KEY))
+    capabilities = capabilities_of(fields[CLIENT_CAPABILITIES_META_KEY])
+    return Connection(outbound, version, True, info, capabilities)

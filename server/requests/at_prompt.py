@@ -1,0 +1,92 @@
+"""The prompt `at`: files in the conversation of any client, as after an `@` in Qwen Code and Gemini CLI."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from server.protocol.protocol_errors import INVALID_PARAMS, MCPError
+from server.requests.protocol_mapping import encodable
+from tools.call.tool_context import ToolContext
+from tools.call.tool_runner import package
+from tools.contract.confirmation import Question
+from tools.contract.tool_errors import ToolError
+from tools.contract.tool_results import FunctionCall, TextPart, ToolResult
+from tools.machine.threads import run_blocking
+
+AT = "at"
+PATHS = "paths"
+READER = "read_many_files"  # the tool that reads what the prompt names
+MAX_ERROR_CHARS = 2_000  # characters of an error; clients show it in a line or a box
+MAX_LINE_CHARS = 16_384  # characters of the argument, as of a line that is completed; four times the longest path
+
+AT_PROMPT: dict[str, Any] = {
+    "name": AT,
+    "title": "Files (@)",
+    "description": "Put the content of files into the conversation, as @ does in Qwen Code and Gemini CLI.",
+    "arguments": [
+        {
+            "name": PATHS,
+            "title": "Paths",
+            "description": "Files, folders or globs, separated by blanks or commas: README.md src/**/*.py. "
+            'A path with blanks in quotes: "my notes.txt". An @ before a path is allowed.',
+            "required": True,
+        }
+    ],
+}
+
+Runner = Callable[[FunctionCall], Awaitable[ToolResult | Question]]  # through the flow, for the client at hand
+
+
+async def read_at(arguments: dict[str, str] | None, context: ToolContext, run: Runner) -> ToolResult | Question:
+    """Read what the argument names. All but a file that was read and a question is an error, to be seen by a person."""
+    from server.protocol.file_uris import UriRefusedError, path_of_uri  # noqa: PLC0415 - starting up does not need them
+    from tools.files.find.path_completion import typed_paths  # noqa: PLC0415
+
+    line = (arguments or {}).get(PATHS, "")
+    if len(line) > MAX_LINE_CHARS:
+        raise _refusal(
+            f"'{PATHS}' has {len(line):,} characters; {MAX_LINE_CHARS:,} are accepted. Name folders or globs."
+        )
+    items = typed_paths(line)
+    if not items:
+        raise _refusal(f"'{PATHS}' is required: files, folders or globs, separated by blanks or commas.")
+    if items[-1].is_open:
+        raise _refusal(f"The quote before '{items[-1].path[:80]}' is not closed; close it.")
+    paths: list[str] = []
+    of_uris: list[str] = []
+    for item in items:
+        path = item.path
+        if path.lower().startswith("file://"):
+            try:
+                path = path_of_uri(path)
+            except UriRefusedError as error:
+                raise _refusal(str(error)) from None
+            of_uris.append(path)
+        paths.append(path)
+    if of_uris:
+        # Read as a name that a person typed, one that leads nowhere could still mean other files.
+        workspace = context.workspace
+        try:
+            await run_blocking(context.signal, lambda: [workspace.locate_exactly(path) for path in of_uris])
+        except ToolError as error:
+            raise _refusal(error.message, error.code.value) from None
+    outcome = await run(FunctionCall(READER, {"paths": paths}))
+    if len(paths) > 1 and isinstance(outcome, ToolResult) and not outcome.facts.get("files"):
+        # Some clients take the quotes off before they send the argument: then the blanks belong to one path.
+        whole = await run(FunctionCall(READER, {"paths": [line.strip().removeprefix("@")]}))
+        outcome = whole if isinstance(whole, ToolResult) and whole.facts.get("files") else outcome
+    if isinstance(outcome, Question):
+        return outcome
+    # Where no file was read, what the model would have been told is told to the client.
+    if outcome.error is not None:
+        raise _refusal(outcome.error.message, outcome.error.code.value)
+    if not outcome.facts.get("files"):
+        said = "\n".join(part.text for part in package(READER, outcome).parts if isinstance(part, TextPart))
+        raise _refusal(said, "nothing_read")
+    return outcome
+
+
+def _refusal(message: str, kind: str | None = None) -> MCPError:
+    data = {"type": kind} if kind is not None else None
+    return MCPError(INVALID_PARAMS, encodable(message[:MAX_ERROR_CHARS]), data=data)

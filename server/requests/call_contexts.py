@@ -1,0 +1,254 @@
+"""Who is calling, and what their requests act in.
+
+Over stdio the process has one client. Over HTTP a client is the principal of the token it shows, in however many
+sessions, else its session, and is forgotten with that. An anonymous client of the 2026-07-28 revision cannot be told
+from another, so it gets a fresh state for every request and nothing of it is kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from uuid import UUID
+
+from server.clients.client_request import TOKEN_KEY, Exchange, exchange_of, rights_of
+from server.clients.client_workspaces import (
+    PLACE_WAIT_SECONDS,
+    ClientRoots,
+    RootsState,
+    WorkspacePolicy,
+    ask_roots,
+)
+from server.clients.principals import principal_of
+from server.protocol.request_table import Connection, RequestContext
+from server.upstreams.relay.request_relay import CallContext
+from tools.call.tool_context import ClientState, Services, ToolContext
+from tools.contract.limits import ApprovalMode, Limits, MediaHandling
+from tools.contract.tool_errors import ToolError, ToolErrorType
+from tools.files.read_ledger import ReadLedger
+from tools.files.workspace import Scratch
+from tools.permissions.client_rights import ALL_RIGHTS, Rights
+from tools.shell.job_table import JobTable
+
+logger = logging.getLogger(__name__)
+
+MAX_CLIENTS = 10_000  # client states kept, more than there are sessions and tokens at once; the most silent goes first
+MOST_CALLS = 256  # of one client over the network at once; each holds its result until that is read
+MOST_PROGRAMS = 16  # with one token whose reads are told apart, where they have no sessions
+LOOK_SECONDS = 0.5  # silent clients are forgotten so long after their time, so that many go together
+STDIO_KEY = "stdio"
+SESSION_KEYS = ("http:", "sse:")  # what the keys of clients begin with that show no token
+
+
+class TooManyCallsError(ToolError):
+    def __init__(self) -> None:
+        said = f"This was not done: {MOST_CALLS} of your calls are already running."
+        super().__init__(ToolErrorType.TOO_MANY_CALLS, f"{said} Wait for their answers, and call again.")
+
+
+@dataclass(slots=True)
+class Client:
+    """One client between its requests."""
+
+    state: ClientState
+    name: str = ""  # and version, as it says; empty where it does not
+    version: str = ""  # of the protocol, in its first request
+    readable: tuple[str, ...] = ()  # folders whose files it may read beside its workspace
+    scratch: tuple[Scratch | str, Scratch | str] = ("", "")  # its `/tmp`, and that of plan mode; or why it has none
+    folders: RootsState = field(default_factory=RootsState)  # that it works in
+    connections: dict[Connection, None] = field(default_factory=dict[Connection, None])
+    """By which it is notified outside of its requests, in revisions that have connections."""
+    last_seen: float = field(default_factory=time.monotonic)  # of its latest request
+    calls: int = 0
+    rights: Rights = ALL_RIGHTS  # what the token of its latest request gives, for who looks on
+    # What programs have read that have no sessions, by their names
+    reads: OrderedDict[str, ReadLedger] = field(default_factory=OrderedDict[str, ReadLedger])
+
+    def __enter__(self) -> None:
+        """A call of it is at work until `__exit__`; a client of the network with too many of them is refused."""
+        # Not by a generator, which takes three times as long: each call has one.
+        if self.calls >= MOST_CALLS and self.state.key != STDIO_KEY:
+            raise TooManyCallsError
+        self.calls += 1
+
+    def __exit__(self, *_: object) -> None:
+        self.calls -= 1
+        self.last_seen = time.monotonic()
+
+
+@dataclass(slots=True)
+class ClientTable:
+    """Finds the client of a request, and forgets clients that are silent too long."""
+
+    approval_mode: ApprovalMode
+    idle_seconds: float
+    readable: Callable[[str], tuple[str, ...]]  # folders whose files a client may read besides, by its key
+    scratch: Callable[[str], tuple[Scratch | str, Scratch | str]]  # its `/tmp`, and that of plan mode, by its key
+    on_new: Callable[[RequestContext], None]  # called with the first request of a client
+    on_forget: Callable[[ClientState], None]
+    replica: str = ""  # the name of this process, where others serve the same clients
+    _clients: OrderedDict[str, Client] = field(default_factory=OrderedDict[str, Client], init=False)
+    _next_look: asyncio.TimerHandle | None = field(default=None, init=False)
+
+    def of(self, ctx: RequestContext) -> Client:
+        key = client_key(ctx)
+        client = None if key is None else self._clients.get(key)
+        if client is None:
+            self.on_new(ctx)
+        if key is None:
+            return Client(ClientState("", self.approval_mode), scratch=self.scratch(""))
+        if client is None:
+            self._forget_silent()
+            if key != STDIO_KEY:
+                self._look_later(self.idle_seconds)
+            principal = principal_of(ctx.http_request)
+            owner = principal.readable_name or principal.display_name if principal is not None else ""
+            state = ClientState(key, self.approval_mode, jobs=JobTable(self.replica), owner=owner)
+            client = Client(
+                state, ctx.connection.client_name, ctx.protocol_version, self.readable(key), self.scratch(key)
+            )
+            self._clients[key] = client
+            if key.startswith(SESSION_KEYS):
+                # From its first request on: it may never say that it is initialized.
+                ctx.connection.at_end(partial(self._forget, client))
+        client.last_seen, client.rights = time.monotonic(), rights_of(ctx)
+        self._clients.move_to_end(key)
+        return client
+
+    def follow(self, ctx: RequestContext) -> bool:
+        """Remember a way to notify the client of a request until its connection ends; whether there was none yet."""
+        connections = self.of(ctx).connections
+        if ctx.connection in connections:
+            return False
+        connections[ctx.connection] = None
+        ctx.connection.at_end(partial(connections.pop, ctx.connection, None))
+        return True
+
+    def _forget(self, client: Client) -> None:
+        if self._clients.get(client.state.key) is client:
+            del self._clients[client.state.key]
+            self.on_forget(client.state)
+
+    def known(self, key: str) -> Client | None:
+        return self._clients.get(key)
+
+    def all(self) -> Sequence[Client]:
+        return tuple(self._clients.values())
+
+    def connections(self) -> Iterator[Connection]:
+        for client in self.all():
+            yield from tuple(client.connections)
+
+    def job_tables(self) -> list[JobTable]:
+        return [client.state.jobs for client in self._clients.values() if client.state.jobs is not None]
+
+    def _look_later(self, seconds: float) -> None:
+        """Forget who is silent even if nobody new comes: what they left running is not needed by anybody."""
+        if self._next_look is None:
+            self._next_look = asyncio.get_running_loop().call_later(seconds, self._look)
+
+    def _look(self) -> None:
+        self._next_look = None
+        self._forget_silent()
+        if self._clients:
+            oldest = next(iter(self._clients.values()))
+            self._look_later(oldest.last_seen + self.idle_seconds - time.monotonic() + LOOK_SECONDS)
+
+    def _forget_silent(self) -> None:
+        now = time.monotonic()
+        for _ in range(len(self._clients)):
+            key, oldest = next(iter(self._clients.items()))
+            if key == STDIO_KEY or (oldest.last_seen >= now - self.idle_seconds and len(self._clients) < MAX_CLIENTS):
+                return
+            if oldest.calls:
+                # It waits for us.
+                oldest.last_seen = now
+                self._clients.move_to_end(key)
+                continue
+            self._forget(oldest)
+
+
+def client_key(ctx: RequestContext) -> str | None:
+    """Whose state a request may use; `None` for a client that cannot be told from others."""
+    request = ctx.http_request
+    if request is None:
+        return STDIO_KEY
+    if (principal := principal_of(request)) is not None:
+        return f"{TOKEN_KEY}{principal.display_name}"
+    if ctx.is_modern:
+        return None
+    # Not of `request.url`, which is built anew for each request.
+    if request.scope["path"].startswith("/messages"):
+        return f"{SESSION_KEYS[1]}{UUID(hex=request.query_params.get('session_id') or '').hex}"
+    session = request.headers.get("mcp-session-id")
+    return f"{SESSION_KEYS[0]}{session}" if session else None
+
+
+@dataclass(frozen=True, slots=True)
+class Contexts:
+    """Finds what requests act in."""
+
+    workspaces: WorkspacePolicy
+    limits: Limits
+    services: Services
+    media: MediaHandling
+
+    async def of(self, client: Client, ctx: RequestContext) -> ToolContext:
+        """What a request of a client for files acts in; where its roots count, and are not known, it is asked first."""
+        folders, rights = client.folders, rights_of(ctx)
+        changes = folders.changes
+        roots = await self._roots_of(client, exchange_of(ctx, client.state.key))
+        plans = client.state.approval_mode is ApprovalMode.PLAN
+        readable = (*client.readable, *client.state.skill_folders)
+        reads: ReadLedger | None = None
+        if client.state.reads is not None and not ctx.is_modern:
+            reads = ctx.connection.state.setdefault("reads", ReadLedger())
+        elif client.state.key.startswith(TOKEN_KEY):
+            # Without sessions, programs with one token are told apart by how they call themselves.
+            reads = client.reads.setdefault(ctx.connection.client_name, ReadLedger(is_shared=True))
+            if len(client.reads) > MOST_PROGRAMS:
+                client.reads.popitem(last=False)
+        return ToolContext(
+            workspace=self.workspaces.workspace(roots, readable, rights, client.scratch[plans]),
+            limits=self.limits,
+            client=client.state,
+            services=self.services,
+            media=self.media,
+            progress=ctx.report_progress,
+            rights=rights,
+            reads_of_session=reads,
+            keeps_folders=lambda: (
+                not self.workspaces.asks_for_roots or folders.changes == changes or folders.roots == roots
+            ),
+        )
+
+    async def _roots_of(self, client: Client, exchange: Exchange, seconds: float | None = None) -> ClientRoots | None:
+        roots = client.folders.roots
+        if roots is None and self.workspaces.asks_for_roots:
+            return await ask_roots(client.folders, exchange, seconds)
+        return roots
+
+    async def folders(self, client: Client | None, exchange: Exchange | None) -> tuple[str, ...]:
+        """The folders of a client's workspace, for the programs behind us, which start in the first of them."""
+        if client is None or exchange is None:
+            return tuple(self.workspaces.folders(ClientRoots(), ALL_RIGHTS)[0])
+        roots = await self._roots_of(client, exchange, PLACE_WAIT_SECONDS)
+        return tuple(self.workspaces.folders(roots or ClientRoots(), exchange.rights)[0])
+
+    def of_relayed(self, client: Client, exchange: Exchange) -> CallContext:
+        """What a call of an upstream's tool acts in; it touches no files of ours, so no roots are waited for."""
+        return CallContext(
+            workspace=self.workspaces.workspace(client.folders.roots, client.readable, exchange.rights),
+            limits=self.limits,
+            client=client.state,
+            services=self.services,
+            media=self.media,
+            exchange=exchange,
+            client_name=client.name,
+            rights=exchange.rights,
+        )

@@ -1,0 +1,97 @@
+"""How much one client may ask for: calls in a minute, and at once. A middleware, where the operator sets a limit.
+
+A client is the token that it shows, else its session. All that can be told apart by neither share one limit. Replicas
+count calls in a minute together, in the store that they share, and each for itself while that is away.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import OrderedDict
+from hashlib import sha256
+from itertools import islice
+from typing import Any
+
+from server.clients.rate import Rate
+from server.protocol.protocol_errors import INTERNAL_ERROR, MCPError
+from server.protocol.request_table import CallNext, RequestContext
+from server.requests.call_contexts import MAX_CLIENTS, SESSION_KEYS, client_key
+from server.requests.protocol_mapping import result_to_wire
+from server.settings.tool_models import LimitSettings
+from server.store.shared_store import Store, StoreUnavailableError
+from tools.contract.tool_errors import ToolError, ToolErrorType
+from tools.contract.tool_results import ToolResult
+
+LIMITED = frozenset(
+    {"tools/call", "prompts/get", "resources/read", "resources/directory/read", "skills/get", "completion/complete"}
+)
+RETRY_SECONDS = 10.0  # until a store that was away is asked again: each call would wait for it (ours)
+
+
+class _Usage:
+    __slots__ = ("at_work", "rate")
+
+    def __init__(self, rate: Rate | None) -> None:
+        self.rate = rate
+        self.at_work = 0
+
+
+class CallLimits:
+    def __init__(self, limits: LimitSettings, store: Store) -> None:
+        self._per_minute, self._at_once = limits.calls_per_minute, limits.calls_at_once
+        self._store = store if store.is_shared else None
+        self._away_until = -math.inf
+        self._clients: OrderedDict[str, _Usage] = OrderedDict()
+
+    async def __call__(self, ctx: RequestContext, call_next: CallNext) -> Any:
+        if ctx.method not in LIMITED or ctx.request_id is None:
+            return await call_next(ctx)
+        key = client_key(ctx) or ""
+        usage = self._clients.get(key)
+        if usage is None:
+            self._forget()
+            usage = self._clients[key] = _Usage(None if self._per_minute is None else Rate(self._per_minute))
+        self._clients.move_to_end(key)
+        if self._at_once is not None and usage.at_work >= self._at_once:
+            others = "This client has" if key else "Clients without a token have"
+            told = f"{others} {usage.at_work} calls at work, which is the most at once (limits.callsAtOnce)"
+            return self._refused(ctx, f"{told}. This one was not done: wait for their answers, and call again.")
+        usage.at_work += 1
+        try:
+            wait = 0.0 if usage.rate is None else usage.rate.take(time.monotonic()) or await self._wait_for_all(key)
+            if wait:
+                told = f"more than {self._per_minute} calls in a minute (limits.callsPerMinute)"
+                return self._refused(ctx, f"This was not done: {told}. Call again in {math.ceil(wait)} s.", wait)
+            return await call_next(ctx)
+        finally:
+            usage.at_work -= 1
+
+    async def _wait_for_all(self, key: str) -> float:
+        """In how many seconds a client may call again that has taken from all replicas what there is; else 0."""
+        if self._store is None or self._per_minute is None or key.startswith(SESSION_KEYS):  # a session is at one
+            return 0.0
+        if time.monotonic() < self._away_until:
+            return 0.0
+        minute, passed = divmod(time.time(), 60)
+        client = sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
+        try:
+            count = await self._store.add(f"calls:{client}:{minute:.0f}", 1, 120)
+        except StoreUnavailableError:
+            self._away_until = time.monotonic() + RETRY_SECONDS
+            return 0.0
+        return 60 - passed if count > self._per_minute else 0.0
+
+    def _refused(self, ctx: RequestContext, told: str, wait: float | None = None) -> Any:
+        if ctx.method != "tools/call":
+            when = {} if wait is None else {"retryAfterSeconds": math.ceil(wait)}
+            raise MCPError(INTERNAL_ERROR, told, {"type": ToolErrorType.TOO_MANY_CALLS.value, **when})
+        failed = ToolResult.failed(ToolError(ToolErrorType.TOO_MANY_CALLS, told))
+        return result_to_wire("", failed, "block", ctx.protocol_version)
+
+    def _forget(self) -> None:
+        """Make room for one more: the most silent ones go, but for those with calls at work."""
+        surplus = max(len(self._clients) - MAX_CLIENTS + 1, 0)
+        for key, usage in tuple(islice(self._clients.items(), surplus)):
+            if not usage.at_work:
+                del self._clients[key]

@@ -1,0 +1,122 @@
+"""Completion of paths: the last one of the prompt's line, and the template's `path`.
+
+One folder is listed for each key: the one whose entries are being typed. Text without a folder is also looked for in
+the names of files below, for a moment.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from server.protocol.file_uris import ON_WINDOWS, template_value, typed_path
+from server.requests.at_prompt import MAX_LINE_CHARS, Runner
+from tools.builtin.file_requests import MAX_VALUES
+from tools.contract.confirmation import Question
+from tools.contract.tool_results import FunctionCall
+from tools.files.find.path_completion import last_typed, quoted_path
+
+LISTER = "list_directory"  # the tool whose rules hold for completing a path
+MIN_BELOW = 2  # characters from which on names in folders below are looked at; one character fits too many
+MAX_TYPED_CHARS = MAX_LINE_CHARS  # a longer line is not completed; it is longer than any path
+_FOLDER_END = re.compile(r"[/\\]" if ON_WINDOWS else "/")
+
+
+@dataclass(slots=True)
+class Completion:
+    """One completion: what was found so far, each value once."""
+
+    run: Runner
+    value: Callable[[str], str | None]  # turns a path into a value, `None` where it cannot be one
+    values: list[str] = field(default_factory=list[str])  # at most `MAX_VALUES`
+    total: int = 0  # how many there are, as far as was looked
+    partial: bool = False  # whether there may be more
+
+    @property
+    def has_more(self) -> bool:
+        """Whether not all values are here."""
+        return self.partial or self.total > len(self.values)
+
+    async def absolute(self, typed: str, roots: Sequence[str]) -> None:
+        """Find the roots that begin with an absolute path, and what the path may become inside them."""
+        above = [root for root in map(_as_folder, roots) if root.startswith(typed) and root != typed]
+        self._add(above, len(above))
+        folder, start = _split(typed)
+        await self._look(folder, folder, start)
+
+    async def relative(self, typed: str, roots: Sequence[str], *, absolute_values: bool) -> None:
+        """Find what a relative path may become in each root."""
+        folder, start = _split(typed)
+        for root in roots:
+            shown = os.path.join(root, folder) if absolute_values else folder
+            await self._look(os.path.join(root, folder), shown, start)
+        if folder or len(start) < MIN_BELOW:
+            return
+        for root in roots:
+            if len(self.values) < MAX_VALUES:
+                await self._look(root, _as_folder(root) if absolute_values else "", start, below=True)
+
+    async def _look(self, folder: str, shown: str, start: str, *, below: bool = False) -> None:
+        outcome = await self.run(FunctionCall(LISTER, {"path": folder, "start": start, "below": below}))
+        if isinstance(outcome, Question) or outcome.error is not None:
+            # Outside the workspace, not a folder, or not to be listed without consent: nothing is proposed.
+            return
+        facts = outcome.facts
+        self._add([shown + name for name in facts["names"]], facts["total"])
+        self.partial = self.partial or facts["partial"]
+
+    def _add(self, paths: Sequence[str], total: int) -> None:
+        values = [value for path in paths if (value := self.value(path)) is not None]
+        fresh = [value for value in dict.fromkeys(values) if value not in self.values]
+        self.total += total - (len(paths) - len(fresh))
+        self.values += fresh[: MAX_VALUES - len(self.values)]
+
+
+async def complete_line(line: str, roots: Sequence[str], run: Runner) -> Completion:
+    """Complete the last path of the prompt's line; each value is the whole line."""
+    if len(line) > MAX_TYPED_CHARS:
+        return Completion(run, lambda _path: None)
+    item = last_typed(line)
+    head = line[: item.start] + ("@" if item.has_at else "")
+
+    def value(path: str) -> str | None:
+        try:
+            path.encode()
+        except UnicodeEncodeError:
+            return None  # a name that is not text cannot stand there
+        # The line's own @ is the one that is taken off again.
+        return head + (quoted_path(path).removeprefix("@") if item.has_at else quoted_path(path))
+
+    found = Completion(run, value)
+    if os.path.isabs(item.path):
+        await found.absolute(item.path, roots)
+    else:
+        await found.relative(item.path, roots, absolute_values=False)
+    return found
+
+
+async def complete_template(value: str, roots: Sequence[str], run: Runner) -> Completion:
+    """Complete the template's `path`: an absolute path, or one relative to a root, which becomes absolute."""
+    found = Completion(run, template_value)
+    if len(value) > MAX_TYPED_CHARS:
+        return found
+    typed = typed_path(value)
+    if ".." in _FOLDER_END.split(typed):
+        # A URI that goes up is not read, so none is proposed.
+        return found
+    await found.absolute(typed, roots)
+    if not value.startswith("/"):
+        await found.relative(typed if ON_WINDOWS else typed[1:], roots, absolute_values=True)
+    return found
+
+
+def _split(typed: str) -> tuple[str, str]:
+    """The folder with its slash, and the beginning of a name in it."""
+    end = max((found.end() for found in _FOLDER_END.finditer(typed)), default=0)
+    return typed[:end], typed[end:]
+
+
+def _as_folder(root: str) -> str:
+    return root if root.endswith(os.sep) else root + os.sep

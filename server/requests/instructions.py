@@ -1,0 +1,108 @@
+"""What the server says of itself to clients and their models, once: what its tools are for and what holds for all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from server.settings import SettingsReport
+from server.settings.models import WorkspaceSettings
+from server.settings.tool_models import ShellSettings
+from tools.contract.limits import ApprovalMode
+from tools.permissions.client_rights import ALL_RIGHTS, READ, RUN, WRITE, Rights
+from tools.text.file_names import shown_path
+
+MAX_SHOWN_ROOTS = 5  # folders of the operator that are named; others are counted
+
+_FOR_FILES: Mapping[str, Sequence[str]] = {
+    "find": ("list_directory", "glob", "grep_search"),
+    "read": ("read_file", "read_many_files"),
+    "change": ("edit", "write_file"),
+}
+_COMMANDS = "run_shell_command"
+_RESULTS = "Large results are cut, and say how to get the rest."
+_ASKED: Mapping[ApprovalMode, str] = {
+    ApprovalMode.PLAN: "only reading and searching are possible",
+    ApprovalMode.DEFAULT: "what changes something or leaves this machine may be shown to the user for consent first",
+    ApprovalMode.AUTO_EDIT: "commands may be shown to the user for consent first, edits and the web are not",
+    ApprovalMode.YOLO: "the user is asked for next to nothing",
+}
+_REFUSED = "A refused call had no effect and should not be repeated unchanged."
+_CONFINED = (
+    "change nothing outside the workspace but /tmp (this session's own, also for file tools), see no secrets, and have "
+    "no network unless the user gives it: what reads runs unasked, and needs asks for more."
+)
+
+
+def instructions(report: SettingsReport, offered: Collection[str], rights: Rights = ALL_RIGHTS) -> str | None:
+    """Our own text, and for each server behind us what the operator says it is for; `None` if there is neither.
+
+    Args:
+        report: The settings.
+        offered: The names of the tools that clients see; no other one is spoken of.
+        rights: What the client may do that is told this.
+    """
+    settings, texts = report.settings, list[str]()
+    # Who has servers behind us alone has no workspace.
+    if settings.tools.built_in and (rights.scopes is None or rights.scopes & {READ, WRITE, RUN}):
+        mode = settings.approval_mode
+        sentences = [
+            *_purposes(offered),
+            _workspace(settings.workspace, rights.roots or settings.workspace.roots),
+            _RESULTS,
+            f"Approval mode {mode}: {_ASKED[mode]}. {_REFUSED}",
+            _confinement(settings.shell) if _COMMANDS in offered else "",
+        ]
+        texts.append(" ".join(filter(None, sentences)))
+    about = [
+        f"{alias}__*: {entry.description}" if entry.prefix == "alias" else f"{alias}: {entry.description}"
+        for alias, entry in report.upstreams.items()
+        if entry.description and not rights.missing_for_server(alias)
+    ]
+    if about:
+        texts += ["Tools of other servers:", *about]
+    return "\n".join(texts) or None
+
+
+def _purposes(offered: Collection[str]) -> Iterator[str]:
+    """What the tools are for, a sentence for each kind."""
+    names = {verb: [name for name in named if name in offered] for verb, named in _FOR_FILES.items()}
+    parts = [f"{_listed(found)} {verb if len(found) > 1 else f'{verb}s'}" for verb, found in names.items() if found]
+    if parts:
+        yield f"Tools for the files of the workspace: {', '.join(parts)}."
+    if _COMMANDS in offered:
+        yield f"{_COMMANDS} runs commands, in the background too."
+    web = [name for name in ("web_search", "web_fetch") if name in offered]
+    if web:
+        yield f"{_listed(web)} {'reach' if len(web) > 1 else 'reaches'} the web."
+    kept = {"save_memory": "facts for later conversations", "todo_write": "the plan of this one"}
+    keeps = [f"{name} keeps {what}" for name, what in kept.items() if name in offered]
+    if keeps:
+        yield f"{', '.join(keeps)}."
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+
+
+def _workspace(settings: WorkspaceSettings, folders: Sequence[str]) -> str:
+    roots = [shown_path(root) for root in folders[:MAX_SHOWN_ROOTS]]
+    if not roots:
+        which = "the folders that the client opens (its roots), else the one that the server was started in"
+    else:
+        more = len(folders) - len(roots)
+        which = ", ".join(roots) + (f" and {more} more" if more else "")
+        if settings.client_roots == "intersect":
+            which += ", as far as the client opens them"
+    return f"The workspace: {which}. Paths are absolute or relative to its first folder."
+
+
+def _confinement(shell: ShellSettings) -> str:
+    """Whether commands run confined. The sandbox is tried out with the first one, so where it may be it is a may."""
+    if shell.sandbox == "required":
+        return f"Commands run confined: they {_CONFINED}"
+    # Where bubblewrap is looked for; that no workspace holds it is seen to before it is run.
+    path = f"/usr/bin{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    is_likely = shell.sandbox == "auto" and shutil.which("bwrap", path=path) is not None
+    return f"Commands may run confined: then they {_CONFINED}" if is_likely else ""

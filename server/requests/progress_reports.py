@@ -1,0 +1,104 @@
+"""Progress for clients that asked for it, so that none gives up on a request that is silent for long.
+
+Clients give up requests that say nothing for a minute or less, also while a person thinks about a question.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import anyio
+
+from server.protocol.json_rpc import Json, as_mapping
+from server.protocol.request_table import CallNext, RequestContext, RequestOutbound
+from server.requests.tool_search import CALL
+from tools.contract.display import visible_line
+
+STEP = 1e-6  # between two values where no tool has told one: too little to be seen beside those of a tool
+MAX_SHOWN_NAME = 100
+_ASKED = {
+    "elicitation/create": "Waiting for the user to answer a question",
+    "sampling/createMessage": "Waiting for an answer of the client's model",
+}
+
+
+class PatientWay:
+    """The way to a client in a request with a progress token, on which the values of progress always increase."""
+
+    pulse_seconds: ClassVar[float] = 10.0  # after so long without progress some is told
+
+    def __init__(self, ctx: RequestContext, token: str | int) -> None:
+        self._way: RequestOutbound = ctx.outbound
+        self._token = token
+        params = as_mapping(ctx.params)
+        name = as_mapping(params.get("arguments") if params.get("name") == CALL else params).get("name")
+        self._at_work = f"{visible_line(name[:MAX_SHOWN_NAME]) if isinstance(name, str) else ctx.method} is at work"
+        self._waits_for: list[str] = []  # what is waited for besides, the latest last
+        self._latest: Json = {}  # how far it was said to be
+        self._loop = asyncio.get_running_loop()
+        self._spoke = self._loop.time()
+        self._timer = self._loop.call_later(self.pulse_seconds, self._look)
+        self._pulse: asyncio.Task[None] | None = None
+
+    async def request(self, method: str, params: Json | None) -> Json:
+        with self._waiting(_ASKED.get(method)):
+            return await self._way.request(method, params)
+
+    async def notify(self, method: str, params: Json | None) -> None:
+        if method == "notifications/progress" and params is not None:
+            before, now = self._latest.get("progress", -math.inf), params["progress"]
+            if now <= before:
+                params = {**params, "progress": max(before + STEP, math.nextafter(before, math.inf))}
+            self._latest, self._spoke = params, self._loop.time()
+        await self._way.notify(method, params)
+
+    @contextmanager
+    def person_is_asked(self) -> Generator[None]:
+        with self._way.person_is_asked(), self._waiting("Waiting for the user to answer a question at the dashboard"):
+            yield
+
+    def close(self) -> None:
+        """The request is over."""
+        self._timer.cancel()
+        if self._pulse is not None:
+            self._pulse.cancel()
+
+    @contextmanager
+    def _waiting(self, what: str | None) -> Generator[None]:
+        if what is not None:
+            self._waits_for.append(what)
+        try:
+            yield
+        finally:
+            if what is not None:
+                self._waits_for.remove(what)
+
+    def _look(self) -> None:
+        left = self._spoke + self.pulse_seconds - self._loop.time()
+        if left > 0:
+            self._timer = self._loop.call_later(left, self._look)
+        else:
+            self._pulse = self._loop.create_task(self._speak())
+
+    async def _speak(self) -> None:
+        said = self._waits_for[-1] if self._waits_for else self._at_work
+        known = {"progress": 0, **self._latest}
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            await self.notify("notifications/progress", {**known, "progressToken": self._token, "message": said})
+            self._look()
+
+
+async def keep_patient(ctx: RequestContext, call_next: CallNext) -> Any:
+    """A middleware: a client that wants progress hears some as long as its request is at work."""
+    if (token := ctx.progress_token) is None or ctx.method == "subscriptions/listen":
+        return await call_next(ctx)
+    way = PatientWay(ctx, token)
+    try:
+        return await call_next(replace(ctx, outbound=way))
+    finally:
+        way.close()

@@ -1,0 +1,171 @@
+"""The one place where our types become the protocol's: tools, results, annotations.
+
+Results are built as wire mappings; `protocol.results` shapes them for each revision.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from typing import Any, Literal, cast
+
+from pydantic_core import PydanticSerializationError, to_json
+
+from server.protocol.result_shapes import LINKS_SINCE
+from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
+from server.upstreams.wire.own_meta import FACTS_KEY
+from tools.call.base_tool import BaseTool
+from tools.call.tool_runner import package
+from tools.contract.display import display_block, display_object
+from tools.contract.tool_results import FileDataPart, InlineDataPart, Part, TextPart, ToolResult
+
+DISPLAY_KEY = "coretools-mcp/display"
+ERROR_KEY = "coretools-mcp/error"
+AUDIO_SINCE = "2025-03-26"  # older clients get the nearest thing that they know
+DisplayPlace = Literal["block", "meta"]
+
+
+def tool_to_wire(tool: BaseTool[Any]) -> dict[str, Any]:
+    if isinstance(tool, DiscoveredMCPTool):
+        return tool.published()
+    behaviour = tool.behaviour
+    # Clients take a missing hint for different things, so those that they decide by are always there.
+    hints = {"readOnlyHint": behaviour.read_only, "openWorldHint": behaviour.open_world}
+    if not behaviour.read_only:  # the others mean nothing then
+        hints["destructiveHint"] = behaviour.destructive
+        if behaviour.idempotent:
+            hints["idempotentHint"] = True
+    return {
+        "name": tool.name,
+        "title": tool.title or tool.display_name,
+        "description": tool.description,
+        "inputSchema": dict(tool.parameter_schema),
+        "annotations": hints,
+    }
+
+
+def result_to_wire(name: str, result: ToolResult, display: DisplayPlace, protocol_version: str) -> dict[str, Any]:
+    """A result as `tools/call` returns it: content for the model, display for people, facts for programs."""
+    if result.verbatim is not None:
+        verbatim = result.verbatim
+        if result.note:
+            # A line of ours after its content.
+            note = {"type": "text", "text": encodable(result.note)}
+            verbatim = {**verbatim, "content": [*verbatim.get("content", ()), note]}
+        return dict(verbatim)
+    response = package(name, result)
+    content = [_block(part, protocol_version) for part in response.parts]
+    wire: dict[str, Any] = {"content": content}
+    meta: dict[str, Any] = {}
+    if response.error is not None:
+        wire["isError"] = True
+        meta[ERROR_KEY] = {"type": response.error.code.value, "message": encodable(response.error.message)}
+        wire["_meta"] = meta
+        return wire
+    if result.structured is not None:
+        wire["structuredContent"] = _encodable_tree(result.structured)
+    if result.facts:
+        meta[FACTS_KEY] = _encodable_tree(result.facts)
+    if result.return_display:
+        meta[DISPLAY_KEY] = _encodable_tree(display_object(result.return_display))
+        if display == "block" and (block := display_block(result.return_display)) is not None:
+            content.append({"type": "text", "text": encodable(block), "annotations": {"audience": ["user"]}})
+    if meta:
+        wire["_meta"] = meta
+    return wire
+
+
+def prompt_to_wire(description: str, name: str, result: ToolResult, protocol_version: str) -> dict[str, Any]:
+    """What a tool read as `prompts/get` returns it.
+
+    A message holds one block, and Qwen Code and Gemini CLI take only the first message, and that as text. So all text
+    stands there, with a line in it where a picture or a sound belongs; these follow in messages of their own.
+    """
+    texts: list[str] = []
+    blocks: list[dict[str, Any]] = []
+    for part in package(name, result).parts:
+        if isinstance(part, TextPart):
+            texts.append(part.text)
+            continue
+        if isinstance(part, InlineDataPart):
+            texts.append(f"[{part.uri} ({part.mime_type}) is attached to this text.]\n\n")
+        blocks.append(_block(part, protocol_version))
+    blocks.insert(0, {"type": "text", "text": encodable("".join(texts))})
+    wire: dict[str, Any] = {
+        "description": description,
+        "messages": [{"role": "user", "content": block} for block in blocks],
+    }
+    if result.facts:
+        wire["_meta"] = {FACTS_KEY: _encodable_tree(result.facts)}
+    return wire
+
+
+def contents_to_wire(uri: str, result: ToolResult) -> dict[str, Any]:
+    """What was read of one file as `resources/read` returns it: one part, text or bytes."""
+    facts = dict(result.facts)
+    text_type = facts.pop("mime_type", "text/plain")
+    contents: dict[str, Any] = {"uri": uri, "_meta": {FACTS_KEY: _encodable_tree(facts)}}
+    parts = package("", result).parts
+    data = next((part for part in parts if isinstance(part, InlineDataPart)), None)
+    if data is not None:
+        contents["mimeType"] = data.mime_type
+        contents["blob"] = base64.b64encode(data.data).decode("ascii")
+    else:
+        contents["mimeType"] = text_type
+        contents["text"] = encodable("".join(part.text for part in parts if isinstance(part, TextPart)))
+    # The file may change at any time.
+    return {"contents": [contents], "ttlMs": 0, "cacheScope": "private"}
+
+
+def _block(part: Part, protocol_version: str) -> dict[str, Any]:
+    match part:
+        case TextPart():
+            return {"type": "text", "text": encodable(part.text)}
+        case InlineDataPart():
+            encoded = base64.b64encode(part.data).decode("ascii")
+            family = part.mime_type.partition("/")[0]
+            if family == "image" or (family == "audio" and protocol_version >= AUDIO_SINCE):
+                return {"type": family, "data": encoded, "mimeType": part.mime_type}
+            resource = {"uri": part.uri, "mimeType": part.mime_type, "blob": encoded}
+            return {"type": "resource", "resource": resource}
+        case FileDataPart():
+            if protocol_version < LINKS_SINCE:
+                return {"type": "text", "text": f"{part.name}: {part.uri}"}
+            link: dict[str, Any] = {"type": "resource_link", "uri": part.uri, "name": encodable(part.name)}
+            if part.mime_type is not None:
+                link["mimeType"] = part.mime_type
+            if part.size is not None:
+                link["size"] = part.size
+            return link
+
+
+def encodable(text: str) -> str:
+    """The text with lone surrogates (bytes of a file name that are not UTF-8) replaced, so that it can be sent."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        is_escaped = all(0xDC80 <= ord(char) <= 0xDCFF for char in text if 0xD800 <= ord(char) <= 0xDFFF)
+        return text.encode("utf-8", "surrogateescape" if is_escaped else "replace").decode("utf-8", "replace")
+    return text
+
+
+def _encodable_tree(value: Any) -> Any:
+    """What is sent as JSON, with all texts encodable. Nearly all are, which the serializer sees much sooner than we."""
+    try:
+        to_json(value)
+    except PydanticSerializationError:
+        return _encoded_tree(value)
+    return value
+
+
+def _encoded_tree(value: Any) -> Any:
+    if isinstance(value, str):
+        return encodable(value)
+    if isinstance(value, Mapping):
+        items = cast("Mapping[str, Any]", value).items()
+        return {encodable(key): _encoded_tree(item) for key, item in items}
+    if isinstance(value, list | tuple):
+        return [_encoded_tree(item) for item in cast("list[Any]", value)]
+    return value

@@ -1,0 +1,108 @@
+"""The latest calls of clients, for a person who looks on. What is costly is done once somebody does."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import cache, partial
+from itertools import takewhile
+from typing import Any, cast
+
+from server.protocol.json_rpc import as_mapping
+from server.protocol.request_table import CallNext, RequestContext
+from server.requests.protocol_mapping import ERROR_KEY
+from tools.call.audit_entries import without_secrets
+from tools.contract.tool_errors import ToolErrorType
+
+MAX_CALLS = 200  # the latest ones are remembered
+MAX_SUMMARY_CHARS = 200  # of the arguments of one call
+MAX_LOOKED_AT = 4 * MAX_SUMMARY_CHARS  # of these, for secrets
+
+
+@dataclass(slots=True, eq=False)
+class RecordedCall:
+    """One call of a client."""
+
+    client: str  # its name, as it says
+    tool: str = ""
+    arguments: Callable[[], str] = str  # gives them as JSON, cut, without secrets; the first time it takes a while
+    began: float = field(default_factory=time.time)  # seconds since the epoch
+    seconds: float | None = None  # how long it took; `None` while it runs
+    outcome: str = "running"
+    size: int = 0  # characters of its result
+
+
+_SHOW: ContextVar[Callable[[Mapping[str, Any]], None] | None] = ContextVar("how the call is shown", default=None)
+
+
+def show_as(params: Mapping[str, Any]) -> None:
+    """Show the call that is at work as one with these parameters, where somebody looks on."""
+    if (show := _SHOW.get()) is not None:
+        show(params)
+
+
+class Activity:
+    """The latest calls, the newest last. A middleware of the server."""
+
+    def __init__(self) -> None:
+        self.calls: deque[RecordedCall] = deque(maxlen=MAX_CALLS)
+        self.on_change: Callable[[], None] = lambda: None
+
+    async def __call__(self, ctx: RequestContext, call_next: CallNext) -> Any:
+        if ctx.method != "tools/call":
+            return await call_next(ctx)
+        call = RecordedCall(ctx.connection.client_name)
+        self.calls.append(call)
+        self._show(call, as_mapping(ctx.params))
+        _SHOW.set(partial(self._show, call))
+        began, outcome = time.perf_counter(), "ended without a result"
+        try:
+            result = await call_next(ctx)
+            told = as_mapping(result)
+            code = as_mapping(as_mapping(told.get("_meta")).get(ERROR_KEY)).get("type")
+            failed = "denied" if code == ToolErrorType.EXECUTION_DENIED else "failed"
+            outcome = failed if told.get("isError") else "done"
+            if told.get("resultType") == "input_required":
+                outcome = "asks"
+            call.size = sum(map(len, _texts(told.get("content"))))
+            return result
+        finally:
+            call.seconds, call.outcome = time.perf_counter() - began, outcome
+            self.on_change()
+
+    def _show(self, call: RecordedCall, params: Mapping[str, Any]) -> None:
+        call.tool = str(params.get("name"))[:MAX_SUMMARY_CHARS]
+        # More than is looked at, so that what is cut here is not shown.
+        call.arguments = cache(partial(_summary, _beginning(params.get("arguments"), [2 * MAX_LOOKED_AT])))
+        self.on_change()
+
+
+def _summary(arguments: Any) -> str:
+    shown = without_secrets(arguments, max_chars=MAX_LOOKED_AT)
+    return json.dumps(shown, default=str, ensure_ascii=False)[:MAX_SUMMARY_CHARS]
+
+
+def _beginning(value: Any, room: list[int]) -> Any:
+    """A value of JSON up to so many characters: what nobody may ever look at is not kept whole."""
+    room[0] -= 1
+    if isinstance(value, str):
+        kept = value[: max(room[0], 0)]
+        room[0] -= len(kept)
+        return kept
+    if isinstance(value, Mapping):
+        fields = takewhile(lambda _: room[0] > 0, cast("Mapping[str, Any]", value).items())
+        return {_beginning(key, room): _beginning(item, room) for key, item in fields}
+    if isinstance(value, list):
+        return [_beginning(item, room) for item in takewhile(lambda _: room[0] > 0, cast("list[Any]", value))]
+    return value
+
+
+def _texts(content: Any) -> Generator[str]:
+    for item in cast("list[Any]", content) if isinstance(content, list) else ():
+        for key in ("text", "data"):
+            if isinstance(text := as_mapping(item).get(key), str):
+                yield text

@@ -1,0 +1,93 @@
+"""The skills that a client is told of and may load, those of the servers behind this one among them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+from server.clients.client_request import exchange_of, rights_of
+from server.clients.client_workspaces import ask_roots
+from server.protocol.json_rpc import Json, as_mapping
+from server.protocol.protocol_errors import METHOD_NOT_FOUND, MCPError
+from server.protocol.request_table import RequestContext
+from server.requests.call_contexts import Client, Contexts
+from server.upstreams.proxy import Proxy
+from tools.builtin.skill import SkillTool
+from tools.call.tool_registry import ToolRegistry
+from tools.contract.limits import AbortSignal
+from tools.contract.tool_errors import ToolError, ToolErrorType
+from tools.permissions.permission_policy import PermissionPolicy
+from tools.skills.skill_folders import MAX_ABOUT_CHARS, MAX_NAME_CHARS, RelayedSkill, Skills
+from tools.text.file_names import shortened_line
+
+logger = logging.getLogger(__name__)
+SKILL = SkillTool.name
+
+
+@dataclass(frozen=True, slots=True)
+class SkillRequests:
+    registry: ToolRegistry
+    policy: PermissionPolicy
+    contexts: Contexts
+    proxy: Proxy
+    told: set[str] = field(default_factory=set[str])  # why skills are not used, as the log has it
+
+    async def known(self, client: Client, ctx: RequestContext) -> Skills:
+        """The skills for a client, without asking it or a server for what is known already."""
+        tool = self.registry.find(SKILL)
+        folders, rights = client.folders, rights_of(ctx)
+        if not isinstance(tool, SkillTool) or self.policy.why_not_offered(tool.traits, rights) is not None:
+            return Skills()
+        exchange = exchange_of(ctx, client.state.key)
+        if folders.roots is None and (exchange.is_modern or exchange.capabilities.get("roots") is None):
+            await ask_roots(folders, exchange)  # it has none, so nobody is waited for
+        workspace = self.contexts.workspaces.workspace(folders.roots, rights=rights)
+        try:
+            skills = await tool.known(workspace, rights, await self.relayed(ctx, is_fresh=False), AbortSignal())
+        except ToolError:  # what the machine does not give now costs nobody the list of tools
+            return Skills()
+        for why in skills.unused:
+            if why not in self.told:
+                self.told.add(why)
+                logger.warning("skills: %s", why)
+        return skills
+
+    async def relayed(self, ctx: RequestContext, *, is_fresh: bool = True) -> list[RelayedSkill]:
+        """The skills of the servers behind this one."""
+        if not self.proxy.pool.upstreams:
+            return []
+        return [self._relayed(ctx, skill) for skill in await self.proxy.skills(ctx, is_fresh=is_fresh)]
+
+    def _relayed(self, ctx: RequestContext, skill: Json) -> RelayedSkill:
+        uri, said = str(skill.get("uri")), as_mapping(skill.get("frontmatter"))
+        files: Any = skill.get("resources")
+        uris = [as_mapping(file).get("uri") for file in (cast("list[Any]", files) if isinstance(files, list) else [])]
+
+        async def read() -> str:
+            asked = replace(ctx, method="resources/read", params={"uri": uri})
+            try:
+                contents: Any = as_mapping(await self.proxy(asked, _nobody)).get("contents")
+            except MCPError as error:
+                raise ToolError(ToolErrorType.UPSTREAM_UNAVAILABLE, f"The skill was not read: {error}") from None
+            parts = cast("list[Any]", contents) if isinstance(contents, list) else []
+            texts = [text for text in (as_mapping(part).get("text") for part in parts) if isinstance(text, str)]
+            if not texts:
+                raise ToolError(
+                    ToolErrorType.UPSTREAM_UNAVAILABLE,
+                    f"The server of the skill gave no text for {uri}. Read that resource by itself, or go on without.",
+                )
+            return "\n".join(texts)
+
+        return RelayedSkill(
+            shortened_line(str(said.get("name") or uri.split("/")[-2:][0]), MAX_NAME_CHARS),
+            shortened_line(" ".join(str(said.get("description") or "").split()), MAX_ABOUT_CHARS),
+            uri,
+            [each for each in uris if isinstance(each, str) and each != uri],
+            read,
+        )
+
+
+async def _nobody(_ctx: RequestContext) -> Mapping[str, Any]:
+    raise MCPError(METHOD_NOT_FOUND, "No server has this resource.")

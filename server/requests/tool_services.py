@@ -1,0 +1,388 @@
+"""What tools stand on, put together from the settings: policy, pages, commands and programs, custom tools."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import cache, cached_property, partial
+from typing import TYPE_CHECKING
+
+import anyio
+from anyio.abc import TaskGroup
+
+from server.requests.call_contexts import SESSION_KEYS
+from server.settings import Settings, SettingsReport
+from server.settings.layers import FileState
+from server.settings.load import COMMAND_LINE, working_folder
+from server.settings.rule_names import rule_lists, rules_of_principals, unknown_names
+from server.settings.section_model import dotted
+from server.settings.settings_files import home_folder, real_path, runtime_folders
+from server.settings.tool_models import WebSettings
+from server.settings.workspace_trust import trust_file, trusted_files
+from tools.call.tool_registry import ToolRegistry
+from tools.files.workspace import SCRATCH_NAME, Scratch
+from tools.memory.memory_files import is_memory_name
+from tools.permissions.guarded_paths import GuardedPaths
+from tools.permissions.permission_policy import PermissionPolicy
+from tools.permissions.permission_rules import read_rules
+from tools.permissions.tool_names import GROUPS
+from tools.shell.job_table import JobTable
+from tools.shell.private_folders import WORK, PrivateFolders
+from tools.skills.skill_folders import SkillFolders
+
+if TYPE_CHECKING:
+    from tools.builtin.discovered_tools import Discovery
+    from tools.files.change.journal import Journal
+    from tools.lsp.code_intelligence import CodeIntelligence
+    from tools.lsp.language_servers import ServerPrograms
+    from tools.shell.brokered_starter import BrokeredStarter
+    from tools.shell.command_runner import CommandRunner, ProgramRunner, StartQueue
+    from tools.shell.loopback import SessionLoopbacks
+    from tools.shell.sandbox.bubblewrap import BubblewrapConfinement
+    from tools.web.page_fetcher import PageFetcher
+
+logger = logging.getLogger(__name__)
+
+FLAGS = {"tools.include": "--include-tools", "tools.exclude": "--exclude-tools"}  # options that replace lists of rules
+_NO_SESSION = "This client has no session, so each of its commands has a /tmp of its own, and tools have none."
+CLOSE_SECONDS = 5.0  # how long the end of the server waits for commands to end; the broker ends what is left
+
+
+def page_fetcher(settings: WebSettings) -> Callable[[], PageFetcher]:
+    """What gives the one fetcher of pages, which is made when it is first asked for."""
+
+    @cache
+    def fetcher() -> PageFetcher:
+        from tools.web.page_fetcher import PageFetcher  # noqa: PLC0415
+        from tools.web.url_opener import UrlOpener  # noqa: PLC0415 - with the first page
+
+        return PageFetcher(UrlOpener(settings.for_tools()))
+
+    return fetcher
+
+
+class LazyJournal:
+    """The one journal of changes, loaded with the first of them. `open` is `None` where there is to be none."""
+
+    def __init__(self, report: SettingsReport) -> None:
+        self._undo, self._folder = report.settings.undo, report.state_folder
+        self._journal: Journal | None = None
+        self._turn = threading.Lock()
+        self.open = self._open if self._undo.enabled and self._folder is not None else None
+
+    def _open(self) -> Journal:
+        from tools.files.change.journal import Journal  # noqa: PLC0415 - with the first change
+
+        with self._turn:
+            if self._journal is None:
+                undo = self._undo
+                self._journal = Journal(self._folder or "", undo.max_bytes, undo.max_days, undo.max_file_bytes)
+            return self._journal
+
+    def close(self) -> None:
+        """Let go of its file. Blocking."""
+        if self._journal is not None:
+            self._journal.close()
+
+
+def audit_file(report: SettingsReport) -> str | None:
+    audit = report.settings.log.audit
+    return os.path.abspath(os.path.expanduser(audit)) if audit is not None else None
+
+
+def skill_folders(report: SettingsReport) -> SkillFolders:
+    """Where skills are looked for: in the home of the user, and in what of workspaces is trusted."""
+    if report.inputs is None:
+        return SkillFolders()
+    environ = report.inputs.environ
+    return SkillFolders(home_folder(environ), partial(trusted_files, environ))
+
+
+def guarded_paths(report: SettingsReport) -> GuardedPaths:
+    """What nobody may write without a person's consent. Blocking: links are followed.
+
+    These are the files that say what the server does, or are read as soon as they exist; what is trusted; the audit;
+    the journal of changes; and the user's own folder as a whole, but for the memory that tools are to write there.
+    """
+    # Those of workspaces say nothing until a person has trusted them.
+    files = [file.path for file in report.candidates if not file.is_in_workspace or file.state is FileState.READ]
+    if report.inputs is not None:
+        trusted = trust_file(report.inputs.environ)
+        files += [trusted] if trusted is not None else []
+        files += [report.lock.path] if report.lock is not None else []
+        files += [*report.inputs.config_files, *report.inputs.links.values()]
+    audit = audit_file(report)
+    files += [audit] if audit is not None else []
+    free: list[str] = []
+    memory, own = report.settings.memory, report.own_folder
+    folder = memory.global_folder or own
+    if folder is not None:
+        path = os.path.join(folder, memory.file_name[0])
+        # A link that cannot be followed leads to no memory.
+        with suppress(OSError, ValueError):
+            # No other file becomes free by its name, or by a link of its name.
+            if is_memory_name(path) and is_memory_name(os.path.realpath(path)):
+                free.append(path)
+    return GuardedPaths(files, [path for path in (own, report.state_folder) if path is not None], free)
+
+
+def permission_policy(report: SettingsReport, registry: ToolRegistry) -> PermissionPolicy:
+    """The policy that the settings describe. What is wrong in a rule is told in the log."""
+    on_command_line = {dotted(given.path) for given in report.given if given.source == COMMAND_LINE}
+    flags = {key: flag for key, flag in FLAGS.items() if key in on_command_line}
+    rules, warnings = read_rules(rule_lists(report.settings), registry.canonical, report.home, flags)
+    rules = replace(rules, profile=report.settings.tools.profile)
+    is_sandboxed = report.settings.permissions.sandboxed_commands == "allow"
+    policy = PermissionPolicy(rules, registry.canonical, report.home, guarded_paths(report), is_sandboxed)
+    for rights in rules_of_principals(report.settings):
+        warnings += policy.read_rules_of(rights)[1]
+    warnings += unknown_names(report)
+    for warning in warnings:
+        logger.warning(warning)
+    return policy
+
+
+class Commands:
+    """The runners of commands and of programs with all that they stand on. Nothing is started before the first."""
+
+    def __init__(self, report: SettingsReport) -> None:
+        self._report = report
+        self._shell = report.settings.shell
+        caches = os.path.join(report.state_folder, "caches") if report.state_folder is not None else None
+        # Nothing of them is made before the first command.
+        self.folders = PrivateFolders(
+            caches=caches, comes_back=lambda key: bool(key) and not key.startswith(SESSION_KEYS)
+        )
+        self._confinement: BubblewrapConfinement | None = None
+        self._runner: CommandRunner | None = None
+        self._programs: ProgramRunner | None = None
+        self.code_asked: CodeIntelligence | None = None
+        self.consented: dict[str, str] = {}
+        """Real paths of files that tools have written with a person's consent, with the SHA-256 of the content."""
+
+    def change(self, settings: Settings) -> None:
+        """Give commands the `shell.env` of changed settings from the next one on. Those that run go on as they are."""
+        if settings.shell.env != self._shell.env:
+            self._shell = self._shell.model_copy(update={"env": settings.shell.env})
+            self._runner = None  # the next command has another one made
+
+    @cached_property
+    def _starter(self) -> BrokeredStarter:
+        from tools.shell.brokered_starter import BrokeredStarter  # noqa: PLC0415 - with the first process
+
+        return BrokeredStarter()
+
+    @cached_property
+    def _loopbacks(self) -> SessionLoopbacks:
+        from tools.shell.loopback import SessionLoopbacks  # noqa: PLC0415 - with the first command
+
+        return SessionLoopbacks(self._starter)
+
+    @cached_property
+    def _queue(self) -> StartQueue:
+        from tools.shell.command_runner import StartQueue  # noqa: PLC0415 - with the first program
+
+        return StartQueue()
+
+    def confinement(self) -> BubblewrapConfinement:
+        """The sandbox that commands get, as the settings were at the start."""
+        if self._confinement is not None:
+            return self._confinement
+        from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxMode  # noqa: PLC0415 - for commands
+        from tools.shell.sandbox.landlock import LandlockConfinement  # noqa: PLC0415
+        from tools.shell.sandbox.visible_file_system import Site  # noqa: PLC0415
+
+        report, shell = self._report, self._report.settings.shell
+        if report.state_folder is not None:
+            with suppress(OSError):  # only what is there can be hidden from a command
+                os.makedirs(report.state_folder, 0o700, exist_ok=True)
+        own_files = (*report.files, *([report.lock.path] if report.lock else ()))
+        own_files += tuple(report.inputs.links.values()) if report.inputs is not None else ()
+        site = Site(
+            report.home,
+            hidden=(
+                *filter(None, (report.own_folder, report.state_folder)),
+                *runtime_folders(os.environ),
+                self.folders.path,
+            ),
+            read_only=tuple(map(os.path.abspath, own_files)),
+            readable=shell.readable,
+            writable=shell.writable,
+        )
+        path = os.environ.get("PATH", os.defpath)
+        self._confinement = BubblewrapConfinement(
+            SandboxMode(shell.sandbox),
+            site,
+            self._starter,
+            self.folders,
+            path,
+            consented=self.consented,
+            loopbacks=self._loopbacks,
+            landlock=LandlockConfinement(self._starter, self.folders),
+        )
+        return self._confinement
+
+    async def are_confined(self, roots: Sequence[str]) -> bool:
+        """Whether commands run in the sandbox for sure."""
+        return self._shell.sandbox != "off" and (await self.confinement().status(roots)).failure is None
+
+    def runner(self) -> CommandRunner:
+        """What runs commands. Made for the first one, since many servers never run any."""
+        if self._runner is not None:
+            return self._runner
+        from tools.shell.command_runner import CommandRunner, ShellOptions  # noqa: PLC0415
+        from tools.shell.process_spec import command_environment  # noqa: PLC0415 - with the first command
+
+        shell = self._shell
+        options = ShellOptions(
+            environment=command_environment(shell.env, os.environ),
+            timeout_seconds=shell.timeout / 1000,
+            silence_seconds=shell.silence_timeout / 1000,
+            max_concurrent=shell.max_concurrent,
+            has_network=shell.network == "host",
+        )
+        self._runner = CommandRunner(self._starter, self.confinement(), options, self.folders, self._queue)
+        return self._runner
+
+    def programs(self) -> ProgramRunner:
+        from tools.shell.command_runner import ProgramRunner  # noqa: PLC0415 - with the first program
+
+        self._programs = self._programs or ProgramRunner(self._starter, self.folders, queue=self._queue)
+        return self._programs
+
+    def language_servers(self) -> ServerPrograms:
+        """Where language servers are found: those of the operator, and of workspaces that a person has trusted."""
+        from tools.lsp.language_servers import ServerPrograms  # noqa: PLC0415 - with the first list
+
+        configured = self._report.settings.lsp.for_tools()
+        return ServerPrograms(os.environ.get("PATH", os.defpath), configured, partial(trusted_files, os.environ))
+
+    @cached_property
+    def has_language_servers(self) -> bool:
+        """Whether there is one for anything; looked at once."""
+        roots = self._report.settings.workspace.roots or (working_folder() or os.sep,)
+        return sys.platform != "win32" and self.language_servers().are_any([*map(real_path, roots)])
+
+    def code(self, policy: PermissionPolicy) -> CodeIntelligence:
+        """What asks language servers. Made for the first question."""
+        if self.code_asked is None:
+            from tools.lsp.code_intelligence import CodeIntelligence  # noqa: PLC0415 - with the first question
+            from tools.shell.process_spec import command_environment  # noqa: PLC0415
+
+            self.code_asked = CodeIntelligence(
+                self.language_servers(),
+                self._starter,
+                self.confinement(),
+                self.folders,
+                lambda: command_environment(self._shell.env, os.environ),
+                self._report.home,
+                policy.kept_from_readers,
+                after_edit=self._report.settings.lsp.after_edit,
+            )
+        return self.code_asked
+
+    def output_folder(self, client_key: str) -> tuple[str, ...]:
+        folder = self.folders.path_of(client_key)
+        return (folder,) if folder is not None else ()
+
+    def scratch(self, client_key: str) -> tuple[Scratch | str, Scratch | str]:
+        """The folder that is `/tmp` to a client's commands, so to its tools, and that of plan mode; or why not."""
+
+        def of(path: str | None) -> Scratch | str:
+            if path is None:
+                return _NO_SESSION
+            work = os.path.join(os.path.dirname(path), WORK)
+            return Scratch(path, partial(self.folders.make_scratch, path), work)
+
+        if sys.platform != "linux" or self._shell.sandbox == "off" or os.path.realpath(SCRATCH_NAME) != SCRATCH_NAME:
+            return "", ""  # commands see that of the machine
+        own, plans = (self.folders.scratch_of(client_key, is_plan=is_plan) for is_plan in (False, True))
+        return of(own), of(plans)
+
+    async def forget(self, client_key: str, jobs: JobTable | None) -> None:
+        if jobs is not None:
+            await jobs.aclose()
+        if "_loopbacks" in self.__dict__:
+            self._loopbacks.forget(client_key)
+        self.folders.forget(client_key)
+
+    async def aclose(self, tables: Iterable[JobTable]) -> None:
+        """End everything, in order and within a limit."""
+        with anyio.CancelScope(shield=True):
+            with anyio.move_on_after(CLOSE_SECONDS):
+                async with anyio.create_task_group() as group:
+                    for jobs in tables:
+                        group.start_soon(jobs.aclose)
+                    if self.code_asked is not None:
+                        group.start_soon(self.code_asked.aclose)
+            if "_loopbacks" in self.__dict__:
+                self._loopbacks.close()
+            if "_starter" in self.__dict__:
+                await self._starter.aclose()
+            with anyio.move_on_after(CLOSE_SECONDS):
+                await self.folders.aclose()
+            if self._confinement is not None:
+                self._confinement.close()
+
+
+class CustomTools:
+    """Keeps the tools of the discovery command in the registry, which holds the built-in tools already.
+
+    Nothing of it is loaded where there is no such command.
+    """
+
+    def __init__(
+        self, settings: Settings, commands: Commands, registry: ToolRegistry, reserved: Iterable[str] = ()
+    ) -> None:
+        self._settings = settings
+        self._commands = commands
+        self._registry = registry
+        self._reserved = frozenset((*registry.names(), *reserved, *GROUPS))
+        self._folder = working_folder() or os.sep
+        self._environment: dict[str, str] = {}
+        self.discovery = self._made(settings) if settings.tools.discovery_command is not None else None
+
+    def start(self, tasks: TaskGroup) -> None:
+        """Begin the first discovery, once: when a client is really there."""
+        if self.discovery is not None:
+            self.discovery.start(tasks)
+
+    def change(self, settings: Settings, tasks: TaskGroup) -> None:
+        if self.discovery is not None:
+            self._set_environment(settings.shell.env)
+            self.discovery.change(settings.tools.for_tools(), tasks)
+        elif settings.tools.discovery_command is not None:
+            self.discovery = self._made(settings)
+            self.discovery.start(tasks)
+
+    def _set_environment(self, given: Mapping[str, str]) -> None:
+        """Let what is started from now on have these variables: the dictionary stays, what is in it does not."""
+        from tools.shell.process_spec import command_environment  # noqa: PLC0415 - only with a discovery command
+
+        fresh = command_environment(given, os.environ)
+        for name in self._environment.keys() - fresh.keys():
+            del self._environment[name]
+        self._environment.update(fresh)
+
+    async def wait_for_first_list(self) -> None:
+        """Give the discovery a moment after the start, so that the first list is whole where it can be."""
+        if self.discovery is not None:
+            await self.discovery.wait_for_first_list()
+
+    def _made(self, settings: Settings) -> Discovery:
+        from tools.builtin.discovered_tools import GROUP, Discovery  # noqa: PLC0415 - as above
+        from tools.builtin.task import TaskTool  # noqa: PLC0415 - as above
+        from tools.discovery.discovery_commands import ProgramSite  # noqa: PLC0415 - only with a discovery command
+
+        roots = tuple(real_path(root) for root in self._settings.workspace.roots)
+        self._set_environment(settings.shell.env)
+        site = ProgramSite(self._commands.programs, self._environment, roots[0] if roots else self._folder, roots)
+        wait_seconds = self._settings.proxy.first_list_wait / 1000
+        # Without agents the tool is not there; a rule for it is for no other one all the same.
+        reserved = self._reserved | {GROUP, TaskTool.name, *TaskTool.aliases}
+        return Discovery(settings.tools.for_tools(), self._registry, site, reserved, wait_seconds)

@@ -1,0 +1,307 @@
+"""Prompts, resources and completion over the files of the workspace, and what is remembered as resources.
+
+Everything that is read or listed goes through the flow: under the name of the tool whose rules hold for it, with the
+same workspace, limits and consent. What is not built in, because the tools are switched off, is not announced either.
+Loading memories into a conversation is the client's part; as resources it gets them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, suppress
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property, partial
+from typing import Any
+
+from server.clients.client_request import rights_of
+from server.consent.confirmers import ClientConfirmer, Confirmers
+from server.protocol.file_uris import FILE_TEMPLATE, MAX_URI_CHARS, UriRefusedError, path_of_uri
+from server.protocol.json_rpc import as_mapping
+from server.protocol.protocol_errors import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, MCPError
+from server.protocol.request_table import Handler, RequestContext, RequestTable
+from server.protocol.result_shapes import NEVER_CACHED
+from server.requests.at_prompt import AT, AT_PROMPT, PATHS, read_at
+from server.requests.at_prompt import READER as MANY_READER
+from server.requests.call_contexts import TooManyCallsError
+from server.requests.protocol_mapping import contents_to_wire, encodable, prompt_to_wire
+from tools.call.consent import refuse
+from tools.call.tool_context import ToolContext
+from tools.call.tool_registry import ToolRegistry
+from tools.call.tool_runner import Flow
+from tools.contract.confirmation import Question, Unavailable
+from tools.contract.tool_errors import ExecutionDeniedError, ToolError, ToolErrorType
+from tools.contract.tool_results import FunctionCall, ToolResult
+from tools.machine.threads import run_blocking
+from tools.memory.memory_files import SCOPES, MemoryFile, MemoryFiles, MemoryScope
+from tools.permissions.verdict import Permission
+from tools.planning.todo_lists import TodoLists
+
+RunIn = Callable[[FunctionCall, ToolContext], Awaitable[ToolResult | Question]]
+"""Runs one call that no client can name, under the rules that hold for it."""
+Wire = dict[str, Any]
+READER = "read_file"  # the tool whose rules hold for reading a resource
+
+TEMPLATE: Wire = {
+    "uriTemplate": FILE_TEMPLATE,
+    "name": "workspace-file",
+    "title": "File of the workspace",
+    "description": "A file by its absolute path. Texts come within the limits of read_file, other files as bytes.",
+}
+
+RESOURCE_NOT_FOUND = -32002  # in the handshake revisions; 2026-07-28 says invalid params
+
+_NOT_OF_THE_CLIENT = frozenset(
+    {ToolErrorType.EXECUTION_FAILED, ToolErrorType.CANCELLED, ToolErrorType.STORE_UNAVAILABLE}
+)
+
+_NOT_FOUND = frozenset(
+    {
+        ToolErrorType.FILE_NOT_FOUND,
+        ToolErrorType.PATH_NOT_IN_WORKSPACE,
+        ToolErrorType.PATH_IGNORED,
+        ToolErrorType.TARGET_IS_DIRECTORY,
+        ToolErrorType.READ_CONTENT_FAILURE,
+    }
+)
+"""For this server there is no such resource, whatever is at the path."""
+
+TODO_LIST = "todo://list"
+MARKDOWN = "text/markdown"
+JSON = "application/json"
+_MEMORY_URIS: Mapping[str, MemoryScope] = {f"memory://{scope}": scope for scope in SCOPES}
+
+_DESCRIPTIONS: Mapping[MemoryScope, str] = {
+    "global": "What is remembered for all projects of the user.",
+    "project": "What is remembered for this project, with whatever else its file says.",
+}
+
+
+@dataclass(frozen=True)
+class FileRequests:
+    """Answers requests for prompts, resources and completion."""
+
+    flow: Flow
+    context_of: Callable[[RequestContext], Awaitable[ToolContext]]
+    at_work: Callable[[RequestContext], AbstractContextManager[Any]]
+    confirmers: Confirmers
+    remembered: MemoryResources
+
+    def register(self, table: RequestTable) -> None:
+        """Add the handlers for what the tools that are there make possible."""
+        names = {tool.name for tool in self.flow.registry.get_all_tools()}
+        has_prompt, has_files = MANY_READER in names, READER in names
+        handlers: dict[str, Handler] = {}
+        if has_prompt:
+            handlers |= {"prompts/list": self._list_prompts, "prompts/get": self._get_prompt}
+        if has_files:
+            handlers["resources/list"] = self._list_resources
+            handlers["resources/templates/list"] = self._list_templates
+            handlers["resources/read"] = self._read_resource
+        if "list_directory" in names and (has_prompt or has_files):
+            handlers["completion/complete"] = self._complete
+        for method, handler in handlers.items():
+            table.add(method, partial(self._at_work, handler))
+
+    async def _at_work(self, handler: Handler, ctx: RequestContext) -> Mapping[str, Any]:
+        try:
+            with self.at_work(ctx):
+                return await handler(ctx)
+        except TooManyCallsError as error:
+            raise MCPError(INVALID_REQUEST, error.message) from None
+
+    def _why_not_offered(self, tool: str, ctx: RequestContext) -> Permission | None:
+        """The verdict on what the rules of a tool hold for, where that is not there at all for a client."""
+        found = self.flow.registry.find(tool)
+        return None if found is None else self.flow.policy.why_not_offered(found.traits, rights_of(ctx))
+
+    async def _list_prompts(self, ctx: RequestContext) -> Wire:
+        return {"prompts": [] if self._why_not_offered(MANY_READER, ctx) else [AT_PROMPT], **NEVER_CACHED}
+
+    async def _get_prompt(self, ctx: RequestContext) -> Wire:
+        params = ctx.params or {}
+        if params["name"] != AT:
+            raise MCPError(INVALID_PARAMS, "Unknown prompt. Use the exact names listed.")
+        context = await self.context_of(ctx)
+        confirmer = ClientConfirmer(self.confirmers, ctx, context.client.key)
+        outcome = await read_at(params.get("arguments"), context, lambda call: self.flow.run(call, context, confirmer))
+        if isinstance(outcome, Question):
+            return self.confirmers.input_required(outcome, context.client.key, ctx.protocol_version)
+        read = len(outcome.facts["files"])
+        description = f"Content of {read} {'file' if read == 1 else 'files'}"
+        return prompt_to_wire(description, MANY_READER, outcome, ctx.protocol_version)
+
+    async def _list_resources(self, ctx: RequestContext) -> Wire:
+        """What is remembered. A workspace may hold a hundred thousand files; the template reaches each of them."""
+        is_open = self._why_not_offered(READER, ctx) is None
+        resources = await self.remembered.listed(await self.context_of(ctx)) if is_open else []
+        return {"resources": resources, **NEVER_CACHED}
+
+    async def _list_templates(self, ctx: RequestContext) -> Wire:
+        return {"resourceTemplates": [] if self._why_not_offered(READER, ctx) else [TEMPLATE], **NEVER_CACHED}
+
+    async def _read_resource(self, ctx: RequestContext) -> Wire:
+        uri, call = str((ctx.params or {})["uri"]), None
+        about = {"uri": encodable(uri[:MAX_URI_CHARS])}
+        if not self.remembered.knows(uri):
+            try:
+                call = FunctionCall(READER, {"absolute_path": path_of_uri(uri)})
+            except UriRefusedError as error:
+                raise MCPError(INVALID_PARAMS, str(error), data=about) from None
+        context = await self.context_of(ctx)
+        confirmer = ClientConfirmer(self.confirmers, ctx, context.client.key)
+
+        async def run(call: FunctionCall, context: ToolContext) -> ToolResult | Question:
+            return await self._unpublished.run(call, context, confirmer)
+
+        try:
+            if call is None and (gone := self._why_not_offered(READER, ctx)) is not None:
+                refuse(gone)
+            outcome = await (self.remembered.read(uri, context, run) if call is None else run(call, context))
+        except ExecutionDeniedError as error:
+            outcome = ToolResult.failed(error)
+        if isinstance(outcome, Question):
+            return self.confirmers.input_required(outcome, context.client.key, ctx.protocol_version)
+        if (failure := outcome.error) is not None:
+            # A resource has no result that tells of a failure.
+            code = INVALID_PARAMS
+            if failure.code in _NOT_OF_THE_CLIENT:
+                code = INTERNAL_ERROR
+            elif failure.code in _NOT_FOUND and not ctx.is_modern:
+                code = RESOURCE_NOT_FOUND
+            data = {**about, "type": failure.code.value}
+            raise MCPError(code, encodable(failure.message), data=data)
+        return contents_to_wire(uri, outcome)
+
+    async def _complete(self, ctx: RequestContext) -> Wire:
+        from server.requests.completion_requests import complete_line, complete_template  # noqa: PLC0415 - starting up does not need it
+
+        ref, argument = as_mapping((ctx.params or {})["ref"]), as_mapping((ctx.params or {})["argument"])
+        name, value = str(argument["name"]), str(argument["value"])
+        if ref["type"] == "ref/prompt":
+            is_known, completer = (ref["name"], name) == (AT, PATHS), complete_line
+        else:
+            # Some clients take the operator of the expression for a part of the variable's name.
+            is_known = ref["uri"] == FILE_TEMPLATE and name.removeprefix("+") == "path"
+            completer = complete_template
+        if not is_known:
+            message = f"Nothing to complete: known are '{PATHS}' of the prompt {AT} and 'path' of {FILE_TEMPLATE}."
+            raise MCPError(INVALID_PARAMS, message)
+        context = await self.context_of(ctx)
+        try:
+            _ = context.workspace.first_root
+        except ToolError as error:
+            data = {"type": error.code.value}
+            raise MCPError(INVALID_PARAMS, error.message, data) from None
+        nobody = _NobodyIsAsked()
+        found = await completer(
+            value, context.workspace.roots, lambda call: self._unpublished.run(call, context, nobody)
+        )
+        completion: Wire = {"values": [encodable(value) for value in found.values], "hasMore": found.has_more}
+        return {"completion": completion if found.partial else {**completion, "total": found.total}}
+
+    @cached_property
+    def _unpublished(self) -> Flow:
+        """The flow for calls that no client can name: the tools in it carry the names whose rules they keep."""
+        from tools.builtin.file_requests import (  # noqa: PLC0415 - starting up does not need them
+            CompletePathTool,
+            FileResourceTool,
+        )
+
+        registry = ToolRegistry()
+        for tool in (CompletePathTool(), FileResourceTool()):
+            registry.register_tool(tool)
+        return Flow(registry, self.flow.policy)
+
+
+class _NobodyIsAsked:
+    """Nobody wants a question with every key: what would have to be asked for is not proposed."""
+
+    async def ask(self, question: Question) -> Unavailable:
+        del question
+        return Unavailable(client_decides=False, way_out="")
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryResources:
+    """Lists and reads what is remembered."""
+
+    files: MemoryFiles
+    todos: TodoLists
+
+    def knows(self, uri: str) -> bool:
+        """Whether a URI is one of these, whether or not it leads to something now."""
+        return uri in _MEMORY_URIS or uri == TODO_LIST
+
+    async def listed(self, context: ToolContext) -> list[dict[str, Any]]:
+        """What there is for this client now, in wire shape."""
+        files = await run_blocking(context.signal, lambda: self._present(context))
+        resources = [
+            {
+                "uri": f"memory://{file.scope}",
+                "name": f"{file.scope}-memory",
+                "title": f"{file.scope.capitalize()} memory",
+                "description": _DESCRIPTIONS[file.scope],
+                "mimeType": MARKDOWN,
+            }
+            for file in files
+        ]
+        if self.todos.of(context.client.key, context.workspace):
+            about = {
+                "title": "Todo list",
+                "description": "The todo list that this client has written for its workspace.",
+            }
+            resources.append({"uri": TODO_LIST, "name": "todo-list", **about, "mimeType": JSON})
+        return resources
+
+    async def read(self, uri: str, context: ToolContext, run: RunIn) -> ToolResult | Question:
+        """The content of one of these for `contents_to_wire`, a failed result, or a question that comes first."""
+        if uri == TODO_LIST:
+            todos = [asdict(todo) for todo in self.todos.of(context.client.key, context.workspace)]
+            if not todos:
+                missing = "There is no todo list now; todo_write makes one."
+                return ToolResult.failed(ToolError(ToolErrorType.FILE_NOT_FOUND, missing))
+            text = json.dumps({"todos": todos}, ensure_ascii=False, indent=2)
+            return ToolResult(llm_content=text, facts={"mime_type": JSON})
+        try:
+            file = await run_blocking(context.signal, lambda: self.files.file(_MEMORY_URIS[uri], context.workspace))
+        except ToolError as error:
+            return ToolResult.failed(error)
+        call = FunctionCall(READER, {"absolute_path": file.location.path})
+        outcome = await run(call, replace(context, workspace=file.workspace))
+        if isinstance(outcome, Question) or "mime_type" not in outcome.facts:
+            return outcome
+        return replace(outcome, facts={**outcome.facts, "mime_type": MARKDOWN})
+
+    async def shown(self, context: ToolContext) -> list[tuple[str, str]]:
+        """Titles and texts of what is remembered, for a person who looks on: nothing counts as read by the client."""
+
+        def read() -> list[tuple[str, str]]:
+            found: list[tuple[str, str]] = []
+            for file in self._present(context):
+                with suppress(ToolError), file.workspace.open_file(file.location) as opened:
+                    text = opened.whole(context.signal).decode("utf-8", "replace")
+                    found.append((f"{file.scope.capitalize()} memory", text))
+            return found
+
+        found = await run_blocking(context.signal, read)
+        todos = self.todos.of(context.client.key, context.workspace)
+        if todos:
+            found.append(("Todo list", "\n".join(f"[{todo.status}] {todo.content}" for todo in todos)))
+        return found
+
+    def _present(self, context: ToolContext) -> list[MemoryFile]:
+        from tools.files.ignore_files import is_hidden_target  # noqa: PLC0415 - starting up does not need it
+        from tools.files.path_opener import PathKind  # noqa: PLC0415
+
+        found: list[MemoryFile] = []
+        for scope in SCOPES:
+            try:
+                file = self.files.file(scope, context.workspace)
+            except ToolError:
+                continue
+            if file.workspace.kind_of(file.location) is not PathKind.FILE:
+                continue
+            if not is_hidden_target(file.workspace, file.location, agent=True):
+                found.append(file)
+        return found

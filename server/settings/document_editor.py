@@ -1,0 +1,449 @@
+"""Changes to the text of a JSON or TOML file: what is added looks like what is there, and every other byte stays.
+
+Each change is checked: what the file holds after it has to be what it held before, with the change.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import tomllib
+from codecs import BOM_UTF8
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any, cast
+
+from server.settings.nested_values import Tree, parent_at, value_at
+from server.settings.section_model import SettingsError, dotted
+from server.settings.settings_files import MAX_FILE_BYTES, parse, without_comments, without_trailing_commas
+
+INDENT = "  "  # where a file has no indentation that could be followed
+_LAST = 4  # texts that are remembered as read, for the next step of a change: a client's file may be large (ours)
+_SOURCE = "settings"  # how errors call a file whose path is not known
+MemberPath = tuple[str, ...]
+
+
+def with_added(content: bytes, section: str, key: str, texts: Sequence[str]) -> bytes:
+    """The content of a settings file with texts added to the list `section.key`; none is added twice.
+
+    Raises:
+        SettingsError: It is not a JSON object, or something else than a list stands there.
+    """
+    document = JsonDocument.of(content, _SOURCE, MAX_FILE_BYTES)
+    inner: Any = document.tree.get(section, {})
+    present: Any = cast("Tree", inner).get(key, []) if isinstance(inner, dict) else None
+    if not isinstance(present, list):
+        raise SettingsError([f"{_SOURCE}: {section}.{key} is not a list; make it one, such as []."])
+    added = [item for item in dict.fromkeys(texts) if item not in present]
+    if not added:
+        return content
+    if key not in inner:
+        return with_member(content, (section, key), added)
+    at = document.containers((section,))[-1].members[key]
+    items = [json.dumps(item, ensure_ascii=False) for item in added]
+    candidates = document.insertions(_Container.at(document.strict, at), lambda _indent: items)
+    return document.choose(candidates, _tree_with(document.tree, (section, key), [*present, *added]))
+
+
+def with_entries(content: bytes, section: str, entries: Mapping[str, Any]) -> bytes:
+    """The content of a settings file with entries in the object `section`; one that is there is replaced.
+
+    Raises:
+        SettingsError: It is not a JSON object, or something else than an object stands there.
+    """
+    for name, entry in entries.items():
+        content = with_member(content, (section, name), entry)
+    return content
+
+
+def with_member(
+    content: bytes, path: MemberPath, value: Any, source: str = _SOURCE, max_bytes: int = MAX_FILE_BYTES
+) -> bytes:
+    """The content of a JSON file with the value at `path` set; the objects above it are made where they are missing.
+
+    Raises:
+        SettingsError: It is not a JSON object, or something else than an object stands on the way.
+    """
+    document = JsonDocument.of(content, source, max_bytes)
+    containers = document.containers(path[:-1])
+    above, key = containers[-1], path[len(containers) - 1]
+    expected = _tree_with(document.tree, path, value)
+    if len(containers) == len(path) and key in above.keys:
+        at = len(above.keys) - 1 - above.keys[::-1].index(key)  # of a repeated key the last, which counts
+        _, first, last = above.items[at]
+        new = document.value_text(value, None if document.is_inline(above) else document.indent_in(above))
+        return document.choose([document.text[:first] + new + document.text[last:]], expected)
+    for step in reversed(path[len(containers) :]):
+        value = {step: value}
+    colon = document.colon
+
+    def member(indent: str | None) -> Sequence[str]:
+        return [f"{json.dumps(key, ensure_ascii=False)}{colon}{document.value_text(value, indent)}"]
+
+    return document.choose(document.insertions(above, member), expected)
+
+
+def without_member(content: bytes, path: MemberPath, source: str = _SOURCE, max_bytes: int = MAX_FILE_BYTES) -> bytes:
+    """The content of a JSON file without what stands at `path`, its comma and the blanks around it.
+
+    Raises:
+        SettingsError: It is not a JSON object, or is written in a way that cannot be changed safely.
+    """
+    document = JsonDocument.of(content, source, max_bytes)
+    containers = document.containers(path[:-1])
+    if len(containers) < len(path) or path[-1] not in containers[-1].keys:
+        return content
+    members = cast("Tree", parent_at(document.tree, path))
+    expected = _tree_with(document.tree, path[:-1], {key: item for key, item in members.items() if key != path[-1]})
+    above = containers[-1]
+    return document.choose([document.without_item(above, above.keys.index(path[-1]))], expected)
+
+
+def doubtful_key(content: bytes, path: MemberPath, source: str, max_bytes: int = MAX_FILE_BYTES) -> str | None:
+    """The first key on the way to `path` that the file has twice, or in two spellings; `None` where all are clear.
+
+    Raises:
+        SettingsError: It is not a JSON object, or something else than an object stands on the way.
+    """
+    document = JsonDocument.of(content, source, max_bytes)
+    for depth, container in enumerate(document.containers(path[:-1])):
+        here = dotted(path[: depth + 1])
+        if container.keys.count(path[depth]) > 1:
+            return f"{here} is there more than once"
+        spelled = re.sub(r"[_-]", "", path[depth]).casefold()
+        others = [key for key in container.keys if re.sub(r"[_-]", "", key).casefold() == spelled != key]
+        if depth < len(path) - 1 and set(others) - {path[depth]}:
+            return f"{here} is there in another spelling too, {json.dumps(others[0])}"
+    return None
+
+
+def _tree_with(tree: Tree, path: MemberPath, value: Any) -> Tree:
+    """A tree with another value at a path; it shares what is beside that."""
+    return {**tree, path[0]: _tree_with(tree.get(path[0], {}), path[1:], value)} if path else value
+
+
+@dataclass(frozen=True, slots=True)
+class _Container:
+    """An object or an array in a JSON text: its brackets, its items, and an object's keys.
+
+    An item is where it begins, with its key if it has one, where its value begins, and where it ends.
+    """
+
+    start: int
+    end: int
+    items: tuple[tuple[int, int, int], ...]
+    keys: tuple[str, ...]
+
+    @property
+    def members(self) -> dict[str, int]:
+        """Where the value of each key begins; of a repeated key the last, which counts."""
+        return {key: start for key, (_, start, _) in zip(self.keys, self.items, strict=True)}
+
+    @classmethod
+    @lru_cache(maxsize=_LAST)
+    def at(cls, text: str, start: int) -> _Container:
+        """Read the container that begins here; the text is valid JSON, without comments and trailing commas."""
+        decoder, position = json.JSONDecoder(), start + 1
+        items: list[tuple[int, int, int]] = []
+        keys: list[str] = []
+        while text[position := _skip(text, position)] not in "]}":
+            begin = position
+            if text[start] == "{":
+                key, position = decoder.raw_decode(text, position)
+                keys.append(str(key))
+                position = _skip(text, text.index(":", position) + 1)
+            _, after = decoder.raw_decode(text, position)
+            items.append((begin, position, after))
+            position = _skip(text, after)
+            position += text[position] == ","
+        return cls(start, position, tuple(items), tuple(keys))
+
+
+@dataclass(frozen=True, slots=True)
+class JsonDocument:
+    """A JSON file: its text, the same with what JSON does not have blanked out, and what it holds."""
+
+    source: str
+    max_bytes: int
+    mark: bytes  # the byte order mark, if there is one
+    text: str
+    plain: str  # without comments
+    strict: str  # without trailing commas too
+    tree: Tree
+
+    @classmethod
+    @lru_cache(maxsize=_LAST)
+    def of(cls, content: bytes, source: str, max_bytes: int) -> JsonDocument:
+        body = content.removeprefix(BOM_UTF8)
+        try:
+            text = body.decode() if body.strip() else "{}\n"
+        except UnicodeDecodeError:
+            raise SettingsError([f"{source}: this file is not UTF-8."]) from None
+        plain = without_comments(text, source)
+        strict = without_trailing_commas(plain)
+        # Comments alone are refused: there is no object to put anything into.
+        tree = parse((strict if strict.strip() else text).encode(), source, max_bytes=max_bytes)
+        return cls(source, max_bytes, content[: len(content) - len(body)], text, plain, strict, tree)
+
+    def choose(self, candidates: Iterator[str] | Sequence[str], expected: Tree) -> bytes:
+        """The first of these texts that holds what is expected.
+
+        Raises:
+            SettingsError: None of them does.
+        """
+        for text in candidates:
+            content = self.mark + text.encode()
+            try:
+                if JsonDocument.of(content, self.source, self.max_bytes).tree == expected:
+                    return content
+            except SettingsError:
+                continue
+        raise SettingsError([f"{self.source}: this file is written in a way that cannot be changed safely."])
+
+    def containers(self, path: MemberPath) -> list[_Container]:
+        """The objects from the top down along a path, as far as they are there."""
+        found = [_Container.at(self.strict, self.strict.index("{"))]
+        for depth, step in enumerate(path, start=1):
+            if step not in found[-1].keys:
+                break
+            if not isinstance(value_at(self.tree, path[:depth]), dict):
+                said = f"{dotted(path[:depth])} is not an object; make it one, such as {{}}."
+                raise SettingsError([f"{self.source}: {said}"])
+            found.append(_Container.at(self.strict, found[-1].members[step]))
+        return found
+
+    @property
+    def newline(self) -> str:
+        return "\r\n" if "\r\n" in self.text else "\n"
+
+    @property
+    def unit(self) -> str:
+        """How much deeper each level is, as the outermost object shows it."""
+        top = _Container.at(self.strict, self.strict.index("{"))
+        first = top.items[0][0] if top.items else 0
+        indent = _indent_of(self.text, first) if "\n" in self.text[:first] else ""
+        return indent.removeprefix(_indent_of(self.text, top.start)) or INDENT
+
+    @property
+    def colon(self) -> str:
+        return ":" if re.match(r'\s*\{\s*"(?:[^"\\]|\\.)*":\S', self.text) else ": "
+
+    def is_inline(self, container: _Container) -> bool:
+        """Whether what comes into a container stands on one line, as what is in it does, or else the whole file."""
+        if container.items:
+            return "\n" not in self.text[container.start : container.items[0][0]]
+        top = _Container.at(self.strict, self.strict.index("{"))
+        return bool(top.items) and "\n" not in self.text[top.start : top.end]
+
+    def indent_in(self, container: _Container) -> str:
+        if container.items:
+            return _indent_of(self.text, container.items[0][0])
+        return _indent_of(self.text, container.start) + self.unit
+
+    def value_text(self, value: Any, indent: str | None) -> str:
+        """A value as this file would have it, on lines that begin with `indent`; on one line for `None`."""
+        colon = self.colon
+        if indent is None:
+            return json.dumps(value, ensure_ascii=False, separators=(colon.replace(":", ","), colon))
+        block = json.dumps(value, ensure_ascii=False, indent=self.unit, separators=(",", colon))
+        return block.replace("\n", f"{self.newline}{indent}")
+
+    def insertions(self, container: _Container, items_at: Callable[[str | None], Sequence[str]]) -> Iterator[str]:
+        """The text with more items at the end of a container, the nicest first; some may not be JSON any more."""
+        text, newline = self.text, self.newline
+        indent = self.indent_in(container)
+        inline = self.is_inline(container)
+        items = items_at(None if inline else indent)
+        comma = self.colon.replace(":", ",") if inline else f",{newline}{indent}"
+        if not container.items:
+            if inline:
+                yield text[: container.start + 1] + comma.join(items) + text[container.start + 1 :]
+            inside = text[container.start + 1 : container.end]
+            # A comment may stand where there are no items; blanks on one line can go.
+            rest = inside if inside.strip() or "\n" in inside else f"{newline}{_indent_of(text, container.start)}"
+            yield f"{text[: container.start + 1]}{newline}{indent}{comma.join(items)}{rest}{text[container.end :]}"
+            return
+        last = container.items[-1][2]
+        has_comma = "," in self.plain[last : container.end]
+        stop = self._line_end(last)
+        behind = self.plain[last:stop].strip()
+        if not inline and stop < container.end and behind == ("," if has_comma else ""):
+            # Behind the comment that may stand behind the last item.
+            lines = f"{newline}{indent}{comma.join(items)}"
+            yield text[:last] + "," * (not has_comma) + text[last:stop] + lines + "," * has_comma + text[stop:]
+        yield text[:last] + "".join(f"{comma}{item}" for item in items) + text[last:]
+
+    def without_item(self, container: _Container, index: int) -> str:
+        text = self.text
+        start, _, end = container.items[index]
+        before = container.items[index - 1][2] if index else container.start + 1
+        is_last = index + 1 == len(container.items)
+        after = container.end if is_last else container.items[index + 1][0]
+        comma, comma_before = self.plain.find(",", end, after), self.plain.find(",", before, start)
+        line = text.rfind("\n", 0, start)
+        has_own_line = line >= before and not text[line + 1 : start].strip()
+        cuts: list[tuple[int, int]] = []
+        if comma < 0 or (is_last and index and not has_own_line):
+            # The comma before it goes; one behind it belongs to the item before it from now on.
+            if index:
+                cuts.append((comma_before, comma_before + 1))
+                start = start if has_own_line or text[comma_before + 1 : start].strip() else comma_before + 1
+        elif text[end:comma].strip():
+            cuts.append((comma, comma + 1))
+        else:
+            end = comma + 1
+        stop = self._line_end(end)
+        if has_own_line and not self.plain[end:stop].strip():
+            start = line - (text[line - 1 : line] == "\r")
+            end = stop if not text[end:stop].strip() else end
+        elif comma >= 0 and not (is_last and index):
+            end = min(_skip(text, end), after)
+        for first, last in sorted([(start, end), *cuts], reverse=True):
+            text = text[:first] + text[last:]
+        left = container.end - sum(last - first for first, last in [(start, end), *cuts])
+        if len(container.items) == 1 and not text[container.start + 1 : left].strip():
+            text = text[: container.start + 1] + text[left:]
+        return text
+
+    def _line_end(self, position: int) -> int:
+        end = self.text.find("\n", position)
+        if end < 0:
+            return len(self.text)
+        return end - (end > position and self.text[end - 1] == "\r")
+
+
+def _skip(text: str, position: int) -> int:
+    while position < len(text) and text[position] in " \t\r\n":
+        position += 1
+    return position
+
+
+def _indent_of(text: str, position: int) -> str:
+    line = text[text.rfind("\n", 0, position) + 1 : position]
+    return line[: len(line) - len(line.lstrip())]
+
+
+# TOML: a table is appended and cut out as a whole, and the standard library's reader says whether that was right.
+
+_HEADER = re.compile(r"^[ \t]*\[.*$", re.MULTILINE)
+_COMMENTS_AT_END = re.compile(r"(?:^[ \t]*#.*\n(?:[ \t]*(?:#.*)?\r?\n)*)?\Z", re.MULTILINE)
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+
+
+@lru_cache(maxsize=_LAST)
+def toml_tree(content: bytes, source: str) -> Tree:
+    """What a TOML file holds, for nobody to change.
+
+    Raises:
+        SettingsError: It is not valid, as TOML or as UTF-8.
+    """
+    try:
+        # Not a number is the same one each time, so that what was read twice is equal.
+        text = content.removeprefix(BOM_UTF8).decode()
+        return tomllib.loads(text, parse_float=lambda digits: math.nan if "nan" in digits else float(digits))
+    except UnicodeDecodeError:
+        raise SettingsError([f"{source}: this file is not UTF-8."]) from None
+    except (ValueError, RecursionError) as error:  # of a number with thousands of digits, too
+        place = re.search(r"at line \d+, column \d+", str(error))
+        where = f" {place[0]}" if place else ""
+        raise SettingsError([f"{source}: this file is not valid TOML{where}."]) from None
+
+
+def toml_table(path: MemberPath, table: Mapping[str, Any]) -> str:
+    """A table of texts, numbers, lists of texts and objects of texts, as TOML writes it."""
+    lines = [f"{_toml_key(key)} = {_toml_value(value)}" for key, value in table.items()]
+    return "\n".join([f"[{'.'.join(map(_toml_key, path))}]", *lines]) + "\n"
+
+
+def _toml_key(key: str) -> str:
+    return key if _BARE.fullmatch(key) else json.dumps(key, ensure_ascii=False)
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, dict):
+        pairs = [f"{_toml_key(key)} = {_toml_value(item)}" for key, item in cast("Tree", value).items()]
+        return f"{{ {', '.join(pairs)} }}" if pairs else "{}"
+    if isinstance(value, list):
+        return f"[{', '.join(_toml_value(item) for item in cast('list[Any]', value))}]"
+    return json.dumps(value, ensure_ascii=False, default=str).replace("\x7f", "\\u007f")  # a date is refused later
+
+
+def with_table(content: bytes, path: MemberPath, table: Mapping[str, Any], source: str) -> bytes:
+    """The content of a TOML file with a table at its end, in place of one that has this path.
+
+    Raises:
+        SettingsError: It is not valid, or no table can be added to what stands above.
+    """
+    before = toml_tree(content, source)
+    if value_at(before, path) is not None:
+        content = without_table(content, path, source)
+    text = content.decode()
+    lines = toml_table(path, table)
+    gap = "" if not text.strip("\ufeff \t\r\n") else "\n" if text.endswith("\n") else "\n\n"
+    newline = "\r\n" if "\r\n" in text else "\n"
+    after = (text + (gap + lines).replace("\n", newline)).encode()
+    try:
+        if toml_tree(after, source) == _tree_with(before, path, dict(table)):
+            return after
+    except SettingsError:
+        pass
+    above, member = dotted(path[:-1]), f"{_toml_key(path[-1])} = {_toml_value(dict(table))}"
+    said = f"{above} is written as {above} = {{...}}, to which no table can be added"
+    raise SettingsError([f"{source}: {said}. Add this by hand, within its braces: {member}"])
+
+
+def without_table(content: bytes, path: MemberPath, source: str) -> bytes:
+    """The content of a TOML file without a table and the tables below it.
+
+    Raises:
+        SettingsError: It is not valid, or is written in a way from which nothing can be taken out safely.
+    """
+    before = toml_tree(content, source)
+    if value_at(before, path) is None:
+        return content
+    expected = deepcopy(before)
+    above = cast("Tree", parent_at(expected, path))
+    del above[path[-1]]
+    body = content.removeprefix(BOM_UTF8)
+    text, left = body.decode(), ""
+    for first, last in pairwise([0, *(match.start() for match in _HEADER.finditer(text)), len(text)]):
+        piece = text[first:last]
+        if _is_below(piece, path) and _is_toml(text[:first]):  # else it stands in a text of several lines
+            # Comments before the next header belong to that; blank lines before ours came with it.
+            piece = piece.removeprefix(_COMMENTS_AT_END.sub("", piece))
+            left = re.sub(r"(?<=\n)\r?\n\Z", "", left) if last == len(text) else left
+        left += piece
+    shorter = content[: len(content) - len(body)] + left.encode()
+    after = toml_tree(shorter, source)
+    if not above and len(path) > 1:
+        # The table above it may be gone with it, or be there still.
+        parent = cast("Tree", parent_at(expected, path[:-1]))
+        if value_at(after, path[:-1]) is None:
+            del parent[path[-2]]
+    if after != expected:
+        said = f"{dotted(path)} is written in a way that cannot be taken out safely. Remove it by hand."
+        raise SettingsError([f"{source}: {said}"])
+    return shorter
+
+
+def _is_below(section: str, path: MemberPath) -> bool:
+    """Whether a piece of TOML that begins with a header is this table, or one below it."""
+    head = section.partition("\n")[0].rstrip("\r")
+    tree: Any = tomllib.loads(head) if _is_toml(head) else None
+    for step in path:
+        if not isinstance(tree, dict) or step not in tree:
+            return False
+        tree = cast("Tree", tree)[step]
+    return True
+
+
+def _is_toml(text: str) -> bool:
+    try:
+        tomllib.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True

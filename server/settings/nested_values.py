@@ -1,0 +1,61 @@
+"""A tree of settings, as it came from JSON: what stands at a path, and how that is set and taken out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+from server.settings.section_model import KeyPath
+
+Tree = dict[str, Any]  # an object as it came from JSON
+
+
+def parent_at(tree: Tree, path: KeyPath, *, create: bool = False) -> Tree | None:
+    """The object that holds the last key of a path; `None` if there is none, and none can be made."""
+    parent: Any = tree
+    for step in path[:-1]:
+        if create:
+            cast("Tree", parent).setdefault(str(step), {})
+        parent = cast("Tree", parent).get(str(step))
+        if not isinstance(parent, dict):
+            return None
+    return cast("Tree", parent)
+
+
+def value_at(tree: Tree, path: KeyPath) -> Any:
+    """What stands at a path; `None` where nothing does."""
+    parent = parent_at(tree, path)
+    return parent.get(str(path[-1])) if parent is not None else None
+
+
+def table_at(tree: Tree, key: str) -> Tree:
+    """The object below a key, such as that of all servers; an empty one, which is not put there, for anything else."""
+    table = tree.get(key)
+    return cast("Tree", table) if isinstance(table, dict) else {}
+
+
+def set_default(tree: Tree, path: KeyPath, value: Any) -> None:
+    """Put a value at a path where nothing stands, with the objects above it; not below what is no object."""
+    parent = parent_at(tree, path, create=True)
+    if parent is not None:
+        parent.setdefault(str(path[-1]), value)
+
+
+def pop_value(tree: Tree, path: KeyPath) -> Any:
+    """Remove a key, with the sections that are empty then; its value, or `None` where it was not there."""
+    parent = parent_at(tree, path)
+    if parent is None or path[-1] not in parent:
+        return None
+    value = parent.pop(str(path[-1]))
+    if not parent and len(path) > 1:
+        pop_value(tree, path[:-1])
+    return value
+
+
+def leaves(value: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
+    """Each value in a tree that is not an object with keys, with its path."""
+    if isinstance(value, dict) and value:
+        for key, item in cast("Tree", value).items():
+            yield from leaves(item, (*path, key))
+    elif path:
+        yield path, value

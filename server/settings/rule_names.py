@@ -1,0 +1,104 @@
+"""The rules of the settings, and names of tools in them that nothing here can have: a slip of the pen, usually."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from server.settings import Settings, SettingsReport
+from tools.builtin.all_tools import builtin_tools
+from tools.call.tool_registry import MEANT, ToolRegistry
+from tools.contract.display import visible_line
+from tools.permissions.client_rights import Rights
+from tools.permissions.permission_policy import PermissionPolicy
+from tools.permissions.permission_rules import fits_wildcards, read_rules
+from tools.permissions.tool_names import BETWEEN, DELEGATING, GROUPS, names_of_any_tool
+
+
+def rule_lists(settings: Settings) -> Mapping[str, Sequence[str]]:
+    """The rules of the settings, by their keys."""
+    permissions, tools = settings.permissions, settings.tools
+    return {
+        "permissions.allow": permissions.allow,
+        "permissions.ask": permissions.ask,
+        "permissions.deny": permissions.deny,
+        "tools.include": tools.include,
+        "tools.core": tools.core,
+        "tools.allowed": tools.allowed,
+        "tools.exclude": tools.exclude,
+        "tools.confirmationRequired": tools.confirmation_required,
+    }
+
+
+def rules_of_principals(settings: Settings) -> Iterator[Rights]:
+    """The rules of each token and person of the settings that has some."""
+    tokens = ((f"http.tokens.{name}", own.rules) for name, own in settings.http.tokens.items())
+    people = ((f"http.oauth.principals.{name}", own.rules) for name, own in settings.http.oauth.principals.items())
+    for place, rules in (*tokens, *people):
+        if rules.allow or rules.ask or rules.deny:
+            yield Rights(place, allow=rules.allow, ask=rules.ask, deny=rules.deny)
+
+
+def rule_problems(report: SettingsReport) -> Iterator[str]:
+    """What is wrong with the rules of the settings, a sentence each: brackets, patterns, names of no tool."""
+    registry = ToolRegistry()
+    for tool in builtin_tools():
+        registry.register_tool(tool)
+    yield from read_rules(rule_lists(report.settings), registry.canonical, report.home)[1]
+    policy = PermissionPolicy(canonical=registry.canonical, home=report.home)
+    for own in rules_of_principals(report.settings):
+        yield from policy.read_rules_of(own)[1]
+    yield from unknown_names(report)
+
+
+def unknown_names(report: SettingsReport) -> Iterator[str]:
+    """A sentence for each name of no tool in the rules of the settings."""
+    lists = dict(rule_lists(report.settings))
+    for own in rules_of_principals(report.settings):
+        place = f"{own.source}.rules"
+        lists |= {f"{place}.allow": own.allow, f"{place}.ask": own.ask, f"{place}.deny": own.deny}
+    for key, rules in lists.items():
+        yield from (f"{key}: {problem}" for problem in unknown_tools(rules, report))
+
+
+def check_included(names: Iterable[str], report: SettingsReport) -> list[str]:
+    """What is wrong with the names of `--include-tools`: nothing would be offered for them."""
+    return [f"--include-tools: {problem}" for problem in unknown_tools(names, report)]
+
+
+def unknown_tools(rules: Iterable[str], report: SettingsReport) -> Iterator[str]:
+    """A sentence for each rule whose tool cannot be there, with the nearest one that can.
+
+    What custom tools and servers without a prefix are called is known only once they run, so nothing is said then of
+    names that could be theirs.
+    """
+    rules = list(rules)
+    if not rules:
+        return
+    own = {name for tool in builtin_tools() for name in (tool.name, *tool.aliases)} | GROUPS.keys() | {DELEGATING}
+    prefixes = {entry.alias: names_of_any_tool(entry.alias) for entry in report.entries}
+    is_open = bool(report.settings.tools.discovery_command) or any(
+        entry.settings.prefix == "none" for entry in report.entries
+    )
+    for rule in rules:
+        name = rule.partition("(")[0].strip()
+        if not name or any(map(str.isspace, name)) or any(fits_wildcards(name, known) for known in own):
+            continue
+        beginnings = [each.partition("\0")[0] for names in prefixes.values() for each in names]
+        if any(name.startswith(each) or each.startswith(name.partition("*")[0]) for each in beginnings if each):
+            continue
+        alias, between, rest = name.removeprefix("mcp__").partition(BETWEEN)
+        if between or name.startswith("mcp_"):
+            like = _nearest(alias, prefixes)
+            told = f" Did you mean {like}{BETWEEN}{rest}?" if like else ""
+            yield f"there is no server '{visible_line(alias)}', which '{visible_line(rule)}' names.{told}"
+        elif not is_open:
+            by_folded = {known.casefold(): known for known in sorted(own)}
+            like = MEANT.get(name.casefold()) or by_folded.get(_nearest(name.casefold(), by_folded))
+            told = f" Did you mean {like}?" if like else ""
+            yield f"there is no tool '{visible_line(name)}'.{told}"
+
+
+def _nearest(word: str, known: Iterable[str]) -> str:
+    import difflib  # noqa: PLC0415 - needed only where something is misspelled
+
+    return next(iter(difflib.get_close_matches(word, list(known), n=1)), "")

@@ -1,0 +1,214 @@
+"""Settings as a person is shown them: all but the secrets, nothing that a terminal obeys, and of a server what runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
+
+from server.settings.models import UpstreamSettings
+from server.settings.section_model import KeyPath
+from tools.contract.display import visible_line
+from tools.files.change.diff import unified_diff
+from tools.text.secrets import HIDDEN, RANDOM, is_secret_name, redact
+
+_ONLY_A_VARIABLE = re.compile(r"(?:(?:Bearer|Basic|token) )?\$(?:[A-Za-z_]\w*|\{[A-Za-z_]\w*\})", re.IGNORECASE)
+"""A text that names where a secret is, and is none itself."""
+MIN_HIDDEN = 4  # characters of the shortest text that is hidden wherever it stands (ours)
+_REFERENCE = re.compile(r"\$(?:\{(?:env:)?\w+\}|\w+)")
+_ENDS_OF_NAMES = re.compile(r'(\{|"\$(?:\{(?:env:)?\w+\}|\w+)")')  # what is no secret, whatever its name is
+_OPTION = re.compile(r"--[a-z][a-z0-9-]*(?:=.*)?|-[A-Za-z]", re.DOTALL)  # even behind one that takes a value
+_ENDS_OF_WORDS = re.compile(r"[\"'\r\n]")  # what would end a quoted word of a command line
+_HEADER_OPTIONS = frozenset({"-H", "--header", "--headers", "--http-header"})  # their value is hidden as in `headers`
+_USER_AT_HOST = re.compile(r"\A(?P<user>[^\s:/@]+):[^\s/@]+@(?=[^\s@]+\Z)")  # `name:password@host`, without a scheme
+_URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]{0,30}://)(?P<rest>[^\s\"'<>]+)")
+_PARAMETER = re.compile(r"(?<![^&;#?])(?P<name>[^=&;#?]+)=(?P<value>[^&;#]*)")
+_SIGNATURES = frozenset({"sig", "signature", "code", "sas", "hmac", "pwd"})  # names of parameters that let one in
+_PART_OF_A_PATH = re.compile(r"(?<=/)[^/]+")
+
+
+def shown_value(path: KeyPath, value: Any) -> Any:
+    """A value without its secrets; the names in its path say whether it is one."""
+    if isinstance(value, dict):
+        return {key: shown_value((*path, key), item) for key, item in cast("dict[str, Any]", value).items()}
+    if isinstance(value, list):
+        # Each item is seen behind the one before it: an option says what follows it.
+        items = cast("list[Any]", value)
+        first = items[0] if items else ""
+        program = _shown_text(first) if isinstance(first, str) and not first.startswith("-") else ""
+        shown: list[Any] = []
+        before = ""
+        for item in items:
+            if not isinstance(item, str):
+                shown.append(shown_value((*path[:-1], ""), item))
+                before = ""
+                continue
+            option, equals, argument = item.partition("=") if item.startswith("-") else ("", "", item)
+            word = f"{option}={_shown_argument(program, option, argument)}" if equals else _shown_text(item)
+            if before.startswith("-") and "=" not in before and not _OPTION.fullmatch(item):
+                word = _shown_argument(program, before, word)
+            shown.append(word)
+            before = item
+        return shown
+    if not isinstance(value, str) or _ONLY_A_VARIABLE.fullmatch(value):
+        return value
+    name = str(path[-1])
+    if is_secret_name(name) or name.lower() == "key" or "headers" in path[:-1]:
+        return HIDDEN
+    return _shown_text(value)
+
+
+def _shown_argument(program: str, option: str, value: str) -> str:
+    """What an option takes, judged by how the two look together."""
+    if not value or _ONLY_A_VARIABLE.fullmatch(value):
+        return value
+    name = option.lstrip("-")
+    if is_secret_name(name) or name.lower() in {*_SIGNATURES, "key"}:
+        return HIDDEN
+    if option in _HEADER_OPTIONS:
+        header, colon, content = value.partition(":")
+        return value if not colon or _ONLY_A_VARIABLE.fullmatch(content.strip()) else f"{header}: {HIDDEN}"
+    shown = _shown_text(value)
+    start = f"{program} {option} '"
+    plain = _ENDS_OF_WORDS.sub("_", shown)
+    line = f"{start}{plain}'"
+    found = redact(line)
+    if found == line:
+        return shown
+    is_inside = plain == shown and found.startswith(start) and found.endswith("'")
+    return found[len(start) : -1] if is_inside else HIDDEN
+
+
+def _shown_text(text: str) -> str:
+    if _ONLY_A_VARIABLE.fullmatch(text):
+        return text
+    return redact(_URL.sub(_shown_url, _USER_AT_HOST.sub(rf"\g<user>:{HIDDEN}@", text)))
+
+
+def _shown_url(url: re.Match[str]) -> str:
+    """A URL with what looks like a secret hidden in it: user and password, parameters, and parts of its path."""
+
+    def shown_parameter(found: re.Match[str]) -> str:
+        name, value = found["name"], found["value"]
+        is_secret = is_secret_name(name) or name.lower() in _SIGNATURES or RANDOM.search(value)
+        return f"{name}={HIDDEN}" if is_secret and value and not _ONLY_A_VARIABLE.fullmatch(value) else found[0]
+
+    rest = re.sub(r"\A[^/?#]*@", f"{HIDDEN}@", url["rest"])
+    path_end = next((at for at, sign in enumerate(rest) if sign in "?#"), len(rest))
+    path = _PART_OF_A_PATH.sub(lambda part: HIDDEN if RANDOM.search(part[0]) else part[0], rest[:path_end])
+    parameters = rest[path_end : path_end + 1] + _PARAMETER.sub(shown_parameter, rest[path_end + 1 :])
+    return f"{url['scheme']}{path}{parameters}"
+
+
+def as_text(value: Any) -> str:
+    return visible_line(json.dumps(value, ensure_ascii=False))
+
+
+def command_text(words: Sequence[Any]) -> str:
+    return visible_line(shlex.join(str(word) for word in words))
+
+
+_TRANSPORT_KEYS = ("command", "url", "httpUrl", "type")
+_PASSED_KEYS = ("env", "headers", "inheritEnv", "oauth")
+_DESCRIBED = (*_TRANSPORT_KEYS, *_PASSED_KEYS, "args", "cwd", "trust", "enabled", "description")
+
+
+def is_remote(entry: Mapping[str, Any]) -> bool:
+    """Whether the server is reached by its address, as what connects to it decides; else a program is started."""
+    return _settings(entry).transport in ("http", "sse", "detect")
+
+
+def describe_entry(entry: Mapping[str, Any], *, hides: bool = True) -> str:
+    """The address, or the whole command line, and all else that has a say in what runs.
+
+    Nothing of a command line is hidden: what stands where a secret could stand may be a program. That is also true of
+    the address, the environment and the headers, so `hides` is only for entries that are the person's own.
+    """
+    if is_remote(entry):
+        endpoint = _settings(entry).endpoint or ""
+        parts = [visible_line(str(shown_value(("url",), endpoint) if hides else endpoint))]
+    else:
+        args: Any = entry.get("args") or []
+        words = cast("list[Any]", args) if isinstance(args, list) else [args]
+        parts = [command_text([entry.get("command") or "", *words])]
+    given = {key: entry[key] for key in _PASSED_KEYS if entry.get(key)}
+    if given:
+        parts.append(f"with {as_text(shown_value(('mcpServers',), given) if hides else given)}")
+    if entry.get("cwd"):
+        parts.append(f"in the folder {visible_line(str(entry['cwd']))}")
+    if entry.get("trust"):
+        parts.append("its tools run without a question (trust)")
+    if entry.get("enabled") is False:
+        parts.append("not enabled")
+    if entry.get("description"):
+        parts.append(f"described to models as {as_text(entry['description'])}")
+    others = {key: value for key, value in entry.items() if key not in _DESCRIBED}
+    if others and not hides:
+        parts.append(f"further {as_text(others)}")
+    return "; ".join(parts)
+
+
+def _settings(entry: Mapping[str, Any]) -> UpstreamSettings:
+    """What decides the transport: values may still have a wrong type, so nothing is checked."""
+    return UpstreamSettings.model_construct(**{key: entry[key] for key in _TRANSPORT_KEYS if key in entry})
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """The texts in a value, in order, each value that is none as an empty one."""
+    if isinstance(value, dict | list):
+        items = cast("dict[str, Any]", value).values() if isinstance(value, dict) else cast("list[Any]", value)
+        for item in items:
+            yield from _texts(item)
+    else:
+        yield value if isinstance(value, str) else ""
+
+
+def shown_difference(path: str, before: bytes | None, after: bytes | None, documents: Sequence[Any]) -> str:
+    """What changes in a file, as a unified diff without the secrets in it.
+
+    Args:
+        path: The file, as it is shown.
+        before: What it holds; `None` is no file.
+        after: What it will hold.
+        documents: What both say: a line of text does not tell all that is secret in it.
+    """
+    old, new = (path if side is not None else os.devnull for side in (before, after))
+    texts = [(side or b"").decode("utf-8", "replace") for side in (before, after)]
+    lines = [f"--- {old}", f"+++ {new}", *unified_diff(*texts).hunks.splitlines()]
+    whole = "\n".join(lines)
+    ways: dict[str, str] = {}
+    for document in documents:
+        part = _part_in(whole, document)
+        for given, shown in zip(_texts(part), _texts(shown_value((), part)), strict=True):
+            if given != shown and not _REFERENCE.fullmatch(given):
+                # A text over several lines stands there by its lines.
+                by_lines = dict.fromkeys(given.splitlines(), HIDDEN)
+                ways |= {one: by_lines.get(one, shown) if one != given else shown for one in _spellings(given)}
+    for number, text in enumerate(lines):
+        line = text
+        for spelled in sorted(ways, key=len, reverse=True):
+            line = line.replace(spelled, ways[spelled])
+        # A name alone tells nothing of an object, whose members have names; a reference is no secret.
+        parts = _ENDS_OF_NAMES.split(line)
+        lines[number] = visible_line("".join(part if at % 2 else redact(part) for at, part in enumerate(parts)))
+    return "\n".join(lines)
+
+
+def _spellings(text: str) -> list[str]:
+    """A text as it may stand in the lines of a file: as it is, as JSON writes it, line by line."""
+    spelled = [json.dumps(text, ensure_ascii=False)[1:-1], *text.splitlines(), text]
+    return [each for each in spelled if len(each) >= MIN_HIDDEN]
+
+
+def _part_in(whole: str, document: Any) -> Any:
+    """What of a document stands in a text, to look at nothing else; a list as a whole, as its items tell of others."""
+    if isinstance(document, dict):
+        parts = ((key, _part_in(whole, item)) for key, item in cast("dict[str, Any]", document).items())
+        return {key: part for key, part in parts if part} or None
+    if isinstance(document, list):
+        items = cast("list[Any]", document)
+        return items if any(_part_in(whole, item) for item in items) else None
+    return document if isinstance(document, str) and any(each in whole for each in _spellings(document)) else None

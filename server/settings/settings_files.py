@@ -1,0 +1,227 @@
+"""Settings files: where the user's own are, and how one is read and parsed."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+import re
+import stat
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, cast
+
+from server.settings.nested_values import Tree
+from server.settings.section_model import Diagnostics, KeyPath, SettingsError, dotted
+
+LOCK_NAME = "mcp.lock.json"  # beside the settings: the tools of other servers as a person has approved them
+MAX_FILE_BYTES = 1_000_000  # bytes of one settings file; a larger one is something else (ours)
+MAX_DEPTH = 50  # objects and arrays inside each other (ours)
+_STRING = r'"[^"\\\n]*+(?>(?:\\[^\n][^"\\\n]*+)*)"?'  # or the rest of a line, where none ends it
+_TEXT_OR_COMMENT = re.compile(rf'(?>(?:[^"/]++|{_STRING}|/(?![/*]))+)|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
+"""What is no comment is matched only to be left alone, as much of it as there is. Nothing is looked at twice."""
+_TEXT_OR_COMMA = re.compile(rf'((?>(?:[^",{{\[]++|{_STRING}|[{{\[,]\s*+,|[{{\[]|,(?!\s*+[}}\]]))+))|,')
+"""A comma that ends a list stands alone; one with nothing before it is left for the parser to refuse."""
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+
+_REASONS = {
+    errno.ENOENT: "it does not exist",
+    errno.ENOTDIR: "a part of its path is not a folder",
+    errno.EISDIR: "it is a folder",
+    errno.EACCES: "permission is denied",
+    errno.EPERM: "permission is denied",
+    errno.ENODEV: "it is not a regular file",
+}
+
+
+def own_folder(environ: Mapping[str, str], platform: str = sys.platform) -> str | None:
+    """The folder of the user's own settings, whether or not it exists; `None` where there is no home folder."""
+    if platform == "win32":
+        base = environ.get("APPDATA", "")
+    else:
+        base = environ.get("XDG_CONFIG_HOME", "")
+        if not os.path.isabs(base):  # The XDG specification: a relative path is to be ignored.
+            base = os.path.join(home_folder(environ), ".config")
+    return os.path.join(base, "coretools-mcp") if os.path.isabs(base) else None
+
+
+def state_folder(environ: Mapping[str, str], platform: str = sys.platform) -> str | None:
+    """The folder of what this program keeps for itself, whether or not it exists; `None` where there is no home."""
+    base = environ.get("LOCALAPPDATA" if platform == "win32" else "XDG_STATE_HOME", "")
+    if platform != "win32" and not os.path.isabs(base):  # as above
+        base = os.path.join(home_folder(environ), ".local", "state")
+    return os.path.join(base, "coretools-mcp") if os.path.isabs(base) else None
+
+
+def user_file(environ: Mapping[str, str], platform: str = sys.platform) -> str | None:
+    """The user's own settings file, whether or not it exists; `None` where there is no home folder."""
+    folder = own_folder(environ, platform)
+    return os.path.join(folder, "settings.json") if folder is not None else None
+
+
+def runtime_folders(environ: Mapping[str, str], platform: str = sys.platform) -> list[str]:
+    """Where the control socket of a running server may lie, the best place first; whether or not there is a folder.
+
+    Not every client passes `XDG_RUNTIME_DIR` on to the servers that it starts.
+    """
+    if sys.platform == "win32" or platform == "win32":
+        return []
+    user = os.getuid()
+    bases = [environ.get("XDG_RUNTIME_DIR", ""), f"/run/user/{user}"]
+    found = [os.path.join(base, "coretools-mcp") for base in bases if os.path.isabs(base)]
+    bases = [environ.get("TMPDIR", ""), "/tmp"]  # noqa: S108 - the folder in it has to be ours, and closed to others
+    found += [os.path.join(base, f"coretools-mcp-of-{user}") for base in bases if os.path.isabs(base)]
+    # Without following the last part: where somebody else has put a link, there is no folder of ours.
+    return list(dict.fromkeys(os.path.join(real_path(os.path.dirname(path)), os.path.basename(path)) for path in found))
+
+
+def home_folder(environ: Mapping[str, str]) -> str:
+    """The user's home folder; some clients start servers without `HOME`."""
+    return environ.get("HOME") or os.path.expanduser("~")
+
+
+def real_path(path: str) -> str:
+    """A path without links. One that leads through a link that this process may not follow stays as it is written."""
+    try:
+        return os.path.realpath(path)
+    except (OSError, ValueError):
+        return os.path.normpath(path)
+
+
+def read_regular(path: str, max_bytes: int = MAX_FILE_BYTES) -> bytes:
+    """The content of a regular file, up to one byte more than the most that is wanted. A pipe is not waited for.
+
+    Raises:
+        OSError: It cannot be read; `ENODEV` if it is a pipe, a device or the like, which may never end.
+        ValueError: No file has this path.
+    """
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if not stat.S_ISREG(mode):
+            raise OSError(errno.EISDIR if stat.S_ISDIR(mode) else errno.ENODEV, "not a regular file")
+        with os.fdopen(descriptor, "rb", closefd=False) as stream:
+            return stream.read(max_bytes + 1)
+    finally:
+        os.close(descriptor)
+
+
+def read_settings_file(path: str, *, is_optional: bool = False, is_stream: bool = False) -> bytes | None:
+    """The content of a settings file, `None` of an optional one that is not there; a stream can be read only once.
+
+    Raises:
+        SettingsError: It cannot be read, or is not there and has to be.
+    """
+    try:
+        if is_stream:
+            with open(path, "rb") as stream:
+                return stream.read(MAX_FILE_BYTES + 1)
+        return read_regular(path)
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path.
+        if is_optional and isinstance(error, FileNotFoundError | NotADirectoryError):
+            return None
+        number = getattr(error, "errno", None) or 0
+        why = _REASONS.get(number, f"the system reports {errno.errorcode.get(number, 'no valid path')}")
+        raise SettingsError([f"{path}: this settings file cannot be read, because {why}."]) from None
+
+
+def parse(
+    content: bytes, source: str, diagnostics: Diagnostics | None = None, *, max_bytes: int = MAX_FILE_BYTES
+) -> Tree:
+    """Turn the content of a settings file into one object; a blank file is `{}`.
+
+    Comments are allowed; where there are diagnostics, they get a warning of each repeated key.
+
+    Raises:
+        SettingsError: The file is too large, or is not one JSON object in UTF-8.
+    """
+    if len(content) > max_bytes:
+        raise SettingsError([f"{source}: this file has more than {max_bytes} bytes, which no settings file has."])
+    try:
+        text = content.decode().removeprefix("\ufeff")
+        text = without_comments(text, source) if text.strip() else "{}"
+        tree: Any = json.loads(text, object_pairs_hook=_object, parse_constant=_finite, parse_float=_finite)
+        if _SURROGATE.search(text):  # An escape can be half of a character, which nothing could be done with.
+            json.dumps(tree, ensure_ascii=False).encode()
+        repeated = list(_repeated_keys(tree, ()))
+    except UnicodeDecodeError as error:
+        problem = f"this file is not UTF-8 (byte {error.start}); save it as UTF-8."
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno}"
+        problem = f"this file is not valid JSON at {place}: look there for what is missing or too much."
+    except UnicodeEncodeError:
+        problem = "a \\u escape in this file is half of a surrogate pair."
+    except ValueError:
+        problem = "this file holds a number that JSON does not have (NaN, too large)."
+    except RecursionError:
+        problem = f"objects and arrays are nested more than {MAX_DEPTH} deep in this file."
+    else:
+        if isinstance(tree, dict):
+            if diagnostics is not None:
+                for path in repeated:
+                    diagnostics.warn(source, f"{dotted(path)} is given more than once; the last one counts.")
+            return cast("Tree", tree)
+        problem = "settings are one JSON object, from { to }; this file holds something else."
+    raise SettingsError([f"{source}: {problem}"])
+
+
+def without_comments(text: str, source: str) -> str:
+    """The text with every comment blanked out, so that lines and columns stay what they are in the file.
+
+    Raises:
+        SettingsError: A comment is never closed.
+    """
+
+    def blank(match: re.Match[str]) -> str:
+        found = match[0]
+        if not found.startswith(("//", "/*")):
+            return found
+        if found.startswith("/*") and (len(found) < len("/**/") or not found.endswith("*/")):
+            line = text.count("\n", 0, match.start()) + 1
+            raise SettingsError([f"{source}: the comment that begins in line {line} is never closed with */."])
+        return re.sub(r"[^\n]", " ", found)
+
+    return _TEXT_OR_COMMENT.sub(blank, text)
+
+
+def without_trailing_commas(text: str) -> str:
+    """A text without comments, with every comma before a closing bracket blanked out; other clients write such."""
+    return _TEXT_OR_COMMA.sub(lambda match: match[1] or " ", text)
+
+
+class _ObjectWithRepeatedKeys(dict[str, Any]):
+    repeated: tuple[str, ...] = ()
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    plain = dict(pairs)
+    if len(plain) == len(pairs):
+        return plain
+    marked = _ObjectWithRepeatedKeys(plain)
+    marked.repeated = tuple(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+    return marked
+
+
+def _repeated_keys(node: Any, path: KeyPath) -> Iterator[KeyPath]:
+    if len(path) >= MAX_DEPTH:
+        raise RecursionError
+    if isinstance(node, _ObjectWithRepeatedKeys):
+        yield from ((*path, key) for key in node.repeated)
+    items: Iterable[tuple[str | int, Any]] = ()
+    if isinstance(node, dict):
+        items = cast("dict[str, Any]", node).items()
+    elif isinstance(node, list):
+        items = enumerate(cast("list[Any]", node))
+    for step, value in items:
+        if isinstance(value, dict | list):
+            yield from _repeated_keys(value, (*path, step))
+
+
+def _finite(written: str) -> float:
+    """A number with a fraction or an exponent; one beyond every float would count as infinite."""
+    value = float(written)
+    if not math.isfinite(value):
+        raise ValueError(written)
+    return value

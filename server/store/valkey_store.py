@@ -1,0 +1,205 @@
+"""The store of replicas on several machines: a Valkey or Redis server, version 6 or newer.
+
+Its own clock decides when a key is over. Everything is done by one command, or by one script, which the server runs as
+a whole; nothing is sent twice.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Sequence
+from contextlib import aclosing, suppress
+from typing import Any, TypeVar, cast
+from urllib.parse import unquote, urlsplit
+
+import anyio
+from valkey import exceptions
+from valkey.asyncio import BlockingConnectionPool, SSLConnection, Valkey
+from valkey.asyncio.connection import Connection
+
+from server.store.shared_store import ABSENT, Availability, StoreUnavailableError, Versioned, new_version
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+ANSWER_SECONDS = 1.0  # to connect, and for an answer (ours)
+COMMAND_SECONDS = 1.5  # for both, and for a connection that is free (ours)
+MOST_CONNECTIONS = 32  # of one process; more at once take turns (ours)
+RETRY_SECONDS = 1.0  # until a subscription that has broken is tried again (ours)
+USUAL_PORT = 6379
+_SILENT = f"it does not answer within {ANSWER_SECONDS:g} s"
+_PREFIX = "coretools:"  # before every key: others may use the database too
+_GENERATION = f"{_PREFIX}generation"
+_VERSION_CHARS = len(new_version())  # a value is kept behind its version
+
+# A server that came back from a snapshot, or a copy that took over, has forgotten something and not the name of the
+# generation; so has one that evicts keys, as most managed ones do.
+_TAKE = """
+local name = redis.call('GET', KEYS[2])
+if not name then
+    name = ARGV[3]
+    redis.call('SET', KEYS[2], name)
+end
+local run = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)')
+local evicted = string.match(redis.call('INFO', 'stats'), 'evicted_keys:(%d+)')
+local generation = name .. '-' .. run .. '-' .. evicted
+if generation ~= ARGV[2] then return generation end
+if redis.call('SET', KEYS[1], ARGV[3], 'NX', 'PX', ARGV[1]) then return 'taken' end
+return ''
+"""
+_PUT = """
+local held = redis.call('GET', KEYS[1])
+if not held or string.sub(held, 1, #ARGV[1]) ~= ARGV[1] then return 0 end
+if ARGV[3] == '' then redis.call('SET', KEYS[1], ARGV[2]) else redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3]) end
+return 1
+"""
+_DELETE = """
+local held = redis.call('GET', KEYS[1])
+if held and string.sub(held, 1, #ARGV[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end
+"""
+_ADD = """
+local total = redis.call('INCRBY', KEYS[1], ARGV[1])
+if redis.call('PTTL', KEYS[1]) < 0 then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
+return total
+"""
+
+
+class ValkeyStore:
+    """Args: `url` is `valkey://[USER@]HOST[:PORT][/DB]`, with `valkeys` over TLS; an empty `password` is none."""
+
+    is_shared = True
+
+    def __init__(self, url: str, password: str) -> None:
+        self.generation = ""
+        self._available = Availability()
+        parts = urlsplit(url)
+        over_tls: dict[str, Any] = {"connection_class": Connection}
+        if parts.scheme == "valkeys":
+            over_tls = {"connection_class": SSLConnection, "ssl_check_hostname": True}
+        self._pool = BlockingConnectionPool(
+            max_connections=MOST_CONNECTIONS,
+            timeout=cast("int", ANSWER_SECONDS),
+            host=parts.hostname or "localhost",
+            port=parts.port or USUAL_PORT,
+            db=int(parts.path.strip("/") or 0),
+            username=unquote(parts.username or "") or None,
+            password=password or None,
+            socket_timeout=ANSWER_SECONDS,
+            socket_connect_timeout=ANSWER_SECONDS,
+            decode_responses=True,
+            encoding_errors="replace",  # what is no text is not ours
+            **over_tls,
+        )
+        self._client = cast("Any", Valkey(connection_pool=self._pool))
+
+    async def start(self) -> None:
+        with suppress(StoreUnavailableError):
+            await self._take("", 1.0, "")  # of no generation, so it only tells which there is
+
+    async def take_once(self, key: str, seconds: float, generation: str) -> bool:
+        return await self._take(f"{_PREFIX}{key}", seconds, generation) == "taken"
+
+    async def _take(self, key: str, seconds: float, generation: str) -> str:
+        said = str(await self._script(_TAKE, (key, _GENERATION), _milliseconds(seconds), generation, new_version()))
+        if said not in ("", "taken"):
+            if self.generation not in ("", said):
+                logger.warning(
+                    "the store (store.url) was restarted, emptied, or has evicted keys (maxmemory-policy has to be "
+                    "noeviction), so what users were asked before is asked again"
+                )
+            self.generation = said
+        return said
+
+    async def get(self, key: str) -> Versioned | None:
+        held = await self._do(self._client.get(f"{_PREFIX}{key}"))
+        return None if held is None else Versioned(held[_VERSION_CHARS:], held[:_VERSION_CHARS])
+
+    async def put(
+        self, key: str, value: str, seconds: float | None = None, *, if_version: str | None = None
+    ) -> str | None:
+        version, life = new_version(), None if seconds is None else _milliseconds(seconds)
+        name, written = f"{_PREFIX}{key}", f"{version}{value}"
+        if if_version is None or if_version == ABSENT:
+            is_written = await self._do(self._client.set(name, written, px=life, nx=if_version is not None))
+        else:
+            is_written = await self._script(_PUT, (name,), if_version, written, life or "")
+        return version if is_written else None
+
+    async def delete(self, key: str, *, if_version: str | None = None) -> None:
+        name = f"{_PREFIX}{key}"
+        if if_version is None:
+            await self._do(self._client.delete(name))
+        else:
+            await self._script(_DELETE, (name,), if_version)
+
+    async def add(self, key: str, count: int, seconds: float) -> int:
+        return int(await self._script(_ADD, (f"{_PREFIX}{key}",), count, _milliseconds(seconds)))
+
+    async def publish(self, channel: str, text: str) -> None:
+        await self._do(self._client.publish(f"{_PREFIX}{channel}", text))
+
+    async def subscribe(self, channel: str) -> AsyncGenerator[str | None]:
+        while True:
+            with suppress(StoreUnavailableError):
+                async with aclosing(self._client.pubsub()) as messages:
+                    await self._tried(messages.subscribe(f"{_PREFIX}{channel}"))
+                    is_asked = False
+                    while True:
+                        message = await self._tried(messages.get_message(timeout=ANSWER_SECONDS))
+                        if message is None:  # is it still there?
+                            if is_asked:
+                                raise self._available.lost(_SILENT)
+                            is_asked = True
+                            await self._tried(messages.ping())
+                            continue
+                        self._available.found()
+                        is_asked = False
+                        if message["type"] == "subscribe":
+                            await self.start()  # what is asked from now on is to count
+                            yield None
+                        elif message["type"] == "message":
+                            yield str(message["data"])
+            await anyio.sleep(RETRY_SECONDS)
+
+    async def aclose(self) -> None:
+        with anyio.CancelScope(shield=True), anyio.move_on_after(COMMAND_SECONDS):
+            await self._pool.aclose()
+
+    async def _script(self, script: str, keys: Sequence[str], *arguments: str | int) -> Any:
+        return await self._do(self._client.execute_command("EVAL", script, len(keys), *keys, *arguments))
+
+    async def _do(self, command: Awaitable[T]) -> T:
+        outcome = await self._tried(command)
+        self._available.found()
+        return outcome
+
+    async def _tried(self, command: Awaitable[T]) -> T:
+        try:
+            with anyio.fail_after(COMMAND_SECONDS):
+                return await command
+        except (exceptions.AuthenticationError, exceptions.AuthorizationError, exceptions.NoPermissionError):
+            raise self._available.lost("it refuses the user name or the password (store.password)") from None
+        except (TimeoutError, exceptions.TimeoutError):
+            await self._hang_up()
+            raise self._available.lost(_SILENT) from None
+        except exceptions.ReadOnlyError:
+            raise self._available.lost("it is a copy that cannot be written: name the primary one") from None
+        except exceptions.OutOfMemoryError:
+            raise self._available.lost("it has no memory left") from None
+        except exceptions.ResponseError as error:
+            code, _, _ = str(error).partition(" ")
+            shown = f" ({code})" if code.isalpha() and code.isupper() else ""
+            raise self._available.lost(f"it answers with an error{shown}") from None
+        except (exceptions.ValkeyError, OSError):
+            await self._hang_up()
+            raise self._available.lost("it cannot be reached") from None
+
+    async def _hang_up(self) -> None:
+        """The other connections lead to the same server, and may be as dead."""
+        with anyio.move_on_after(ANSWER_SECONDS), suppress(exceptions.ValkeyError, OSError):
+            await self._pool.disconnect(inuse_connections=False)
+
+
+def _milliseconds(seconds: float) -> int:
+    return max(1, round(seconds * 1000))

@@ -1,0 +1,154 @@
+"""Who is let in over HTTP: those who ask for this host, from an allowed page if from one, and show a token."""
+
+from __future__ import annotations
+
+import logging
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import anyio
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route, request_response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from server.clients.principals import PRINCIPAL, Principal, TokenRefusedError
+from server.transports.http_options import LOOPBACK_NAMES, HttpOptions
+from server.transports.posted_messages import OPEN_REQUEST, refuse
+
+if TYPE_CHECKING:
+    from server.transports.issuer import Issuer
+
+logger = logging.getLogger(__name__)
+
+SEND_HEADER = (
+    "send the header 'Authorization: Bearer TOKEN' with a token of this server; there is no login (OAuth) here"
+)
+
+
+class Gate:
+    """An application for those who may use it; all others are refused with 401, 403, 421 or 503."""
+
+    def __init__(self, app: ASGIApp, options: HttpOptions) -> None:
+        self._app = app
+        self._tokens, self._issuer, self._is_closed = options.tokens, options.issuer, options.is_closed
+        http, names = options.http, dict.fromkeys((*LOOPBACK_NAMES, options.host_in_urls))
+        schemes = ("http", "https") if http.tls_cert else ("http",)
+        public = (urlsplit(http.public_url).netloc,) if http.public_url is not None else ()
+        # Without a port where it is the usual one.
+        hosts = [*names, *(f"{name}:*" for name in names), *public, *http.allowed_hosts]
+        pages = [f"{scheme}://{name}" for scheme in schemes for name in names]
+        origins = [*pages, *(f"{page}:*" for page in pages), *http.allowed_origins]
+        readers = http.allowed_origins  # whose pages may read answers
+        self._hosts, self._origins, self._readers = (
+            [each.lower() for each in names_] for names_ in (hosts, origins, readers)
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        shown: dict[bytes, list[str]] = {}
+        for name, value in scope["headers"]:
+            shown.setdefault(name, []).append(value.decode("latin-1"))
+        if b"content-length" in shown and b"transfer-encoding" in shown:
+            # Somebody before us may have found another end of this request (RFC 9112, 6.1).
+            told = "A request has either Content-Length or Transfer-Encoding."
+            await refuse(HTTPStatus.BAD_REQUEST, told, send, {"connection": "close"})
+            return
+        # A page of others whose name leads here is no client (DNS rebinding).
+        if not _is_among(host := shown.get(b"host", [""])[0].lower(), self._hosts):
+            _warn_refused(host)
+            told = "This server does not answer under the name of the header Host; http.allowedHosts names more."
+            await refuse(HTTPStatus.MISDIRECTED_REQUEST, told, send)
+            return
+        if (origin := ",".join(shown.get(b"origin", [])).lower()) and not _is_among(origin, self._origins):
+            _warn_refused(origin)
+            told = "Pages of this Origin may not use this server; http.allowedOrigins names those that may."
+            await refuse(HTTPStatus.FORBIDDEN, told, send)
+            return
+        if origin and _is_among(origin, self._readers):
+            send = _readable_by(shown[b"origin"][0], send)
+            if scope["method"] == "OPTIONS" and b"access-control-request-method" in shown:
+                # A page shows no token here, and is told nothing but what it may send.
+                asked = shown.get(b"access-control-request-headers", [""])[0].encode("latin-1")
+                allowed = [(b"allow-methods", b"GET, POST, DELETE"), (b"allow-headers", asked), (b"max-age", b"600")]
+                headers = [(b"access-control-%b" % name, value) for name, value in allowed if value]
+                await send({"type": "http.response.start", "status": HTTPStatus.NO_CONTENT, "headers": headers})
+                await send({"type": "http.response.body"})
+                return
+        if self._is_closed:
+            try:
+                principal = scope[PRINCIPAL] = await self._whose(shown.get(b"authorization", []))
+            except TokenRefusedError as refused:
+                await self._refuse(refused, send)
+                return
+            if scope["method"] == "GET" and OPEN_REQUEST in scope:
+                # A stream, which ends with its token: the client opens another one. What was asked for goes on.
+                scope[OPEN_REQUEST].deadline = anyio.current_time() + principal.seconds_left
+        if scope["method"] == "OPTIONS":
+            told = "There is no OPTIONS here, but for pages of http.allowedOrigins that ask what they may send."
+            await refuse(HTTPStatus.METHOD_NOT_ALLOWED, told, send, {"Allow": "GET, POST, DELETE"})
+            return
+        await self._app(scope, receive, send)
+
+    async def _whose(self, shown: list[str]) -> Principal:
+        # Of two a proxy before us may have looked at the other one.
+        token = shown[0][7:] if len(shown) == 1 and shown[0][:7].lower() == "bearer " else None
+        if token and (principal := self._tokens.principal_of(token)) is not None:
+            return principal
+        if self._issuer is None:
+            sentence = "A token is needed" if token is None else "The token is not known here"
+            raise TokenRefusedError(f"{sentence}: {SEND_HEADER}.")
+        if token:
+            return await self._issuer.principal_of(token)
+        settings = self._issuer.settings
+        asked = f"A token of {settings.issuer} is needed: log in there."
+        raise TokenRefusedError(asked, code="", scope=" ".join(settings.required_scopes))
+
+    async def _refuse(self, refused: TokenRefusedError, send: Send) -> None:
+        # Some clients show this header and not the body.
+        told = {"error": refused.code, "error_description": str(refused) if refused.code else ""}
+        place = self._issuer.metadata_url if self._issuer is not None else ""
+        told |= {"scope": refused.scope, "resource_metadata": place}
+        challenge = "Bearer " + ", ".join(f'{name}="{text}"' for name, text in told.items() if text)
+        is_away = refused.status == HTTPStatus.SERVICE_UNAVAILABLE
+        headers = {"retry-after": "10"} if is_away else {"www-authenticate": challenge}
+        await refuse(refused.status, str(refused), send, headers)
+
+
+def _readable_by(origin: str, send: Send) -> Send:
+    """Sends what pages of an origin may read (CORS)."""
+    exposed = b"mcp-session-id, www-authenticate, retry-after"
+    readable = [(b"allow-origin", origin.encode("latin-1")), (b"expose-headers", exposed)]
+    added = [(b"vary", b"origin"), *((b"access-control-%b" % name, value) for name, value in readable)]
+
+    async def sent(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message.get("headers", ()), *added]
+        await send(message)
+
+    return sent
+
+
+def _is_among(value: str, allowed: list[str]) -> bool:
+    """Whether a host or an origin is allowed, by a pattern that ends in `:*` with any port."""
+    name, _, port = value.rpartition(":")
+    return value in allowed or (port.isascii() and port.isdecimal() and f"{name}:*" in allowed)
+
+
+def _warn_refused(value: str) -> None:
+    logger.warning("a request was refused for its Host or Origin: %.100s", ascii(value))
+
+
+def metadata_routes(issuer: Issuer) -> list[Route]:
+    """What clients read before they have a token (RFC 9728): at the place for our address, and at the usual one."""
+
+    async def metadata(_request: Request) -> JSONResponse:
+        return JSONResponse(issuer.metadata, headers={"cache-control": "public, max-age=3600"})
+
+    # As the SDK does: clients that are web pages read it too.
+    readable = CORSMiddleware(
+        request_response(metadata), allow_origins=["*"], allow_methods=["GET"], allow_headers=["*"]
+    )
+    places = dict.fromkeys((issuer.metadata_path, "/.well-known/oauth-protected-resource"))
+    return [Route(place, endpoint=readable, methods=["GET", "OPTIONS"]) for place in places]

@@ -1,0 +1,273 @@
+"""MCP over HTTP: Streamable HTTP at `/mcp`, the older SSE transport at `/sse` and `/messages/`, on one port.
+
+From the start of the web server to its end in order, and what is where.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+import socket
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from http import HTTPStatus
+from typing import Any, Protocol
+from urllib.parse import quote
+
+import anyio
+import uvicorn
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route, request_response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from server.clients.principals import principal_of
+from server.protocol.json_rpc import error_of
+from server.protocol.request_table import RequestTable
+from server.transports.http_gate import SEND_HEADER, Gate, metadata_routes
+from server.transports.http_options import HttpOptions
+from server.transports.posted_messages import OPEN_REQUEST, ROOT_PATH
+from server.transports.slow_clients import ClientConnection
+from server.transports.sse import SseSessions
+from server.transports.streamable_http import MOST_SESSIONS, StreamableHttp, header_of
+from tools.permissions.client_rights import ALL_RIGHTS
+
+logger = logging.getLogger(__name__)
+
+ROOT_PATHS = re.compile(r"(/(?!\.\.?(/|$))[A-Za-z0-9._~-]+)*/?")
+LAST_SECONDS = 2  # how long after the time of grace connections are kept whose clients take in nothing
+MOST_CONNECTIONS = 4_000
+"""When there are more, the one that has been idle for longest is ended; if none is idle, the new one gets 503."""
+
+
+class Application(Protocol):
+    """What is served."""
+
+    @property
+    def table(self) -> RequestTable: ...
+
+    @property
+    def metrics(self) -> Callable[[], Awaitable[str]] | None:
+        """What is counted, as a text, where anything is."""
+        ...
+
+    @property
+    def on_http_refusal(self) -> Callable[[int], None]:
+        """Called with the status of each refusal."""
+        ...
+
+    @property
+    def pages(self) -> Sequence[Route]:
+        """What people open in a browser; they show no token."""
+        ...
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether what stands behind it was tried once."""
+        ...
+
+    async def schema_with_headers(self, tool: str) -> Mapping[str, Any] | None:
+        """The schema of a tool that wants arguments in HTTP headers too."""
+        ...
+
+
+class WebServer(uvicorn.Server):
+    """uvicorn without its own signal handlers: those end the process before our upstreams are ended."""
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        yield
+
+
+async def serve_http(
+    app: Application, options: HttpOptions, listener: socket.socket, stopping: anyio.Event, descriptors: int
+) -> None:
+    """Serve until `stopping` is set; then go on for as long as a balancer may take to see it, and end in order.
+
+    Half of the `descriptors` that the system allows us are left for what requests need.
+    """
+    http = options.http
+    web_app = WebApp(app, options, lambda: app.is_settled and not stopping.is_set())
+    requests = OpenRequests(web_app, stopping, app.on_http_refusal)
+    config = uvicorn.Config(
+        requests,
+        http=ClientConnection,
+        ssl_certfile=http.tls_cert,
+        ssl_keyfile=http.tls_key,
+        limit_concurrency=min(MOST_CONNECTIONS, descriptors // 2),
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        lifespan="on",
+        timeout_graceful_shutdown=math.ceil(http.grace / 1000) + LAST_SECONDS,
+        ws="none",
+        proxy_headers=False,  # a client is who it is, whatever it says
+    )
+    paths = "/mcp and /sse" if options.with_streamable else "/sse"
+    scheme = "https" if http.tls_cert else "http"
+    address = f"{scheme}://{options.host_in_urls}:{listener.getsockname()[1]}"
+    # Said whatever the log level is: a person who starts a server has to know where it is, and whether it is open.
+    whom = "clients that show a token" if options.is_closed else "every client, without a token"
+    sys.stderr.write(f"coretools-mcp: serving MCP at {address}, paths {paths}, to {whom}\n")
+    sys.stderr.flush()
+    if not http.is_loopback:
+        if http.tls_cert is None:
+            logger.warning("tokens and all that clients say travel unencrypted; name a certificate with --tls-cert")
+        if http.host in {"0.0.0.0", "::"} and not http.allowed_hosts:  # noqa: S104 - compared, not bound
+            logger.warning(
+                "requests for the names of this machine are refused; name those that clients use in http.allowedHosts"
+            )
+    web = WebServer(config)
+
+    async def stop() -> None:
+        await stopping.wait()
+        await anyio.sleep(http.drain / 1000)
+        web.should_exit = True
+        await anyio.sleep(http.grace / 1000)
+        requests.end()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(stop)
+        await web.serve(sockets=[listener])
+        tasks.cancel_scope.cancel()
+
+
+class OpenRequests:
+    """An application whose open requests can be ended: streams, and calls that take long.
+
+    The web server would cancel them too, but breaks their connections off and logs each as an error. Once the server
+    is `stopping`, no connection is kept for another request: whoever has it would send one into its end. `on_refusal`
+    is told the status of each answer that is a refusal.
+    """
+
+    def __init__(self, app: ASGIApp, stopping: anyio.Event, on_refusal: Callable[[int], None]) -> None:
+        self._app = app
+        self._stopping = stopping
+        self._on_refusal = on_refusal
+        self._open: set[anyio.CancelScope] = set()
+
+    def end(self) -> None:
+        for request in tuple(self._open):
+            request.cancel()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        has_head = has_end = False
+
+        async def watched(message: Message) -> None:
+            nonlocal has_head, has_end
+            # Who asks whether the server is ready is refused nothing.
+            if not has_head and message["status"] >= HTTPStatus.BAD_REQUEST and scope["path"] != "/readyz":
+                self._on_refusal(message["status"])
+            has_head = True
+            has_end = message["type"] == "http.response.body" and not message.get("more_body", False)
+            if message["type"] == "http.response.start" and self._stopping.is_set():
+                kept = [each for each in message.get("headers", ()) if each[0].lower() != b"connection"]
+                message["headers"] = [*kept, (b"connection", b"close")]
+            await send(message)
+
+        with anyio.CancelScope() as request:
+            scope[OPEN_REQUEST] = request
+            self._open.add(request)
+            try:
+                await self._app(scope, receive, watched)
+            finally:
+                self._open.discard(request)
+        if request.cancelled_caught and not has_end:
+            if not has_head:
+                status = HTTPStatus.SERVICE_UNAVAILABLE
+                await send({"type": "http.response.start", "status": status, "headers": [(b"content-length", b"0")]})
+            await send({"type": "http.response.body"})
+
+
+class WebApp(Starlette):
+    """Both transports as one application, and whether it works, for whoever watches over it.
+
+    Starlette without its redirects, and with a short way to `/mcp`. A slash at the end of a path is passed over
+    instead: a redirect is not followed by all, leads to whatever host the request names, and past a proxy's TLS.
+    """
+
+    def __init__(
+        self,
+        app: Application,
+        options: HttpOptions,
+        is_ready: Callable[[], bool],
+        most_sessions: int = MOST_SESSIONS,
+    ) -> None:
+        self._app, self._options, self._is_ready = app, options, is_ready
+        idle_seconds = options.http.session_idle / 1000
+        self.mcp = StreamableHttp(
+            app.table, app.schema_with_headers, options.max_body_bytes, most_sessions, idle_seconds
+        )
+        sse = SseSessions(app.table, options.max_body_bytes)
+        self._gate = Gate(self.mcp, options) if options.with_streamable else None
+        routes: list[Route] = [
+            Route("/healthz", endpoint=self._healthz, methods=["GET"]),
+            Route("/readyz", endpoint=self._readyz, methods=["GET"]),
+            Route("/sse", endpoint=Gate(sse.connect, options), methods=["GET", "OPTIONS"]),
+            Route("/messages", endpoint=Gate(sse.post, options)),
+            *(metadata_routes(options.issuer) if options.issuer is not None else ()),
+            *app.pages,
+        ]
+        if app.metrics is not None:
+            shown = Gate(request_response(self._metrics), options)
+            routes.append(Route("/metrics", endpoint=shown, methods=["GET"]))
+        answers = {404: self._leads_nowhere, 405: self._leads_nowhere}
+        super().__init__(routes=routes, exception_handlers=answers, lifespan=self._lifespan)
+        self.router.redirect_slashes = False
+
+    @asynccontextmanager
+    async def _lifespan(self, _: Starlette) -> AsyncGenerator[None]:
+        try:
+            yield
+        finally:
+            await self.mcp.sessions.aclose()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            root = scope[ROOT_PATH] = self._root_path_of(scope)
+            path = scope["path"].removeprefix(root) if f"{scope['path']}/".startswith(f"{root}/") else scope["path"]
+            scope["path"] = path.rstrip("/") or "/"
+        if self._gate is not None and scope["type"] == "http" and scope["path"] == "/mcp":
+            await self._gate(scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
+
+    def _root_path_of(self, scope: Scope) -> str:
+        """Below which path a proxy publishes us: what one that is trusted says, else the settings."""
+        http, (client, *_) = self._options.http, scope.get("client") or ("",)
+        said = header_of(scope["headers"], b"x-forwarded-prefix") if client in http.trusted_proxies else None
+        return said.rstrip("/") if said is not None and ROOT_PATHS.fullmatch(said) else http.root_path
+
+    async def _healthz(self, _request: Request) -> JSONResponse:
+        return JSONResponse({"status": "ok"})
+
+    async def _readyz(self, _request: Request) -> JSONResponse:
+        ready = self._is_ready()
+        return JSONResponse({"status": "ready" if ready else "starting or stopping"}, 200 if ready else 503)
+
+    async def _metrics(self, request: Request) -> Response:
+        principal = principal_of(request)
+        if self._app.metrics is None or (principal is not None and principal.rights != ALL_RIGHTS):
+            # They name servers and tools, of which it may be given some alone.
+            said = "Metrics are for a token of http.tokens without a workspace, a profile or rules of its own."
+            return JSONResponse(error_of(None, said), HTTPStatus.FORBIDDEN)
+        return Response(await self._app.metrics(), media_type="text/plain; version=0.0.4")
+
+    async def _leads_nowhere(self, request: Request, error: Exception) -> Response:
+        """What is answered where no route is, or none for this method."""
+        if self._options.with_streamable:
+            routes = "MCP clients connect to /mcp (Streamable HTTP) or to /sse (SSE)"
+        else:
+            routes = "MCP clients connect to /sse (SSE); only --transport http serves /mcp (Streamable HTTP)"
+        more = f". There, {SEND_HEADER}" if self._options.tokens and self._options.issuer is None else ""
+        status, headers = (error.status_code, error.headers) if isinstance(error, HTTPException) else (404, None)
+        path = quote(request.url.path[:100])
+        what = request.method if status == HTTPStatus.METHOD_NOT_ALLOWED else "MCP server"
+        return JSONResponse(error_of(None, f"There is no {what} at '{path}': {routes}{more}."), status, headers)

@@ -1,0 +1,81 @@
+"""What clients post over HTTP: read as a whole, and refused where it is no message."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from http import HTTPStatus
+
+from starlette.types import Receive, Scope, Send
+
+from server.protocol.json_rpc import BatchError, Json, Message, error_of, read_of_client
+from server.transports.event_stream import send_json
+from server.transports.json_lines import refusal_of_unreadable
+from tools.machine.threads import THREADS
+
+OPEN_REQUEST = "coretools-mcp.open-request"  # where a request carries the scope that ends it
+LARGE_BYTES = 256 << 10  # a longer body is parsed in a thread
+ROOT_PATH = "coretools-mcp.root-path"  # where a request carries the path below which a proxy publishes us
+SERVER_ENDS = "The server is ending, so this is not answered; what was at work for it was cancelled."
+
+
+async def read_posted(
+    scope: Scope, receive: Receive, send: Send, max_bytes: int, *, takes_batches: bool = False
+) -> tuple[Message | list[Message], bytes] | None:
+    """The message that was posted, or those of an array, and the bytes; `None` where it was refused, or is gone."""
+    headers = dict(scope["headers"])
+    declared, kind = headers.get(b"content-length", b"0"), headers.get(b"content-type", b"")
+    size = int(declared) if declared.isdigit() else 0
+    if size <= max_bytes and kind.partition(b";")[0].strip().lower() != b"application/json":
+        await refuse(HTTPStatus.BAD_REQUEST, "The header Content-Type has to be application/json.", send)
+        return None
+    pieces: list[bytes] = []
+    while size <= max_bytes:
+        message = await receive()
+        if message["type"] != "http.request":
+            return None
+        pieces.append(message.get("body", b""))
+        if message.get("more_body", False):
+            size = max(size, sum(map(len, pieces)))
+            continue
+        body = b"".join(pieces)
+        if len(body) > max_bytes:
+            break
+        read = partial(_read, body, takes_batches)
+        posted = await THREADS.run(read) if len(body) > LARGE_BYTES else read()
+        if not isinstance(posted, dict):
+            return posted, body
+        await refuse_json(posted, send)
+        return None
+    told = f"The body is longer than {max_bytes} bytes (limits.requestBytes) and was not read. Send less at once."
+    await refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, told, send)
+    return None
+
+
+def _read(body: bytes, takes_batches: bool) -> Message | list[Message] | Json:
+    """What is in a body, or the error with which it is refused."""
+    try:
+        return read_of_client(body, takes_batches=takes_batches)
+    except BatchError as error:
+        return error_of(None, str(error))
+    except ValueError:
+        return refusal_of_unreadable(body, is_post=True) or error_of(None, "")
+
+
+async def accept(send: Send, body: bytes = b"") -> None:
+    """Say that a message was taken in which is not answered here."""
+    headers = [(b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": HTTPStatus.ACCEPTED, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def refuse_json(error: Json, send: Send, status: int = HTTPStatus.BAD_REQUEST) -> None:
+    # Not by the encoder of answers: an id may hold half a character.
+    await send_json(json.dumps(error).encode(), status, send)
+
+
+async def refuse(status: int, sentence: str, send: Send, headers: dict[str, str] | None = None) -> None:
+    """Refuse a request of HTTP with a sentence, as an error of JSON-RPC."""
+    body = json.dumps(error_of(None, sentence)).encode()
+    given = [(name.encode(), value.encode("latin-1", "replace")) for name, value in (headers or {}).items()]
+    await send_json(body, status, send, given)

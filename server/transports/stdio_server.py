@@ -1,0 +1,294 @@
+"""MCP over standard input and output, on the event loop: no thread, no hop for each line.
+
+The wire is moved to private descriptors; what remains at 0 is empty and what remains at 1 goes to standard error,
+so that no stray output of ours or of a child can reach the protocol. At the end of input the answers that are owed
+are still sent, as far as they come soon: the end may mean that somebody piped requests in, or that the client is going
+and waits for us.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import select
+import stat
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+
+import anyio
+
+from server.protocol.json_rpc import BatchError, error_of, read_of_client, read_unreadable
+from server.protocol.request_table import RequestTable
+from server.transports import json_lines
+from server.transports.dispatcher import Conversation, Dispatcher
+from tools.machine.threads import THREADS
+
+logger = logging.getLogger(__name__)
+
+
+READ_BYTES = 256 * 1024  # what is read from the pipe at once; a pipe of Linux holds 64 kB, a socket more
+DRAIN_SECONDS = 10.0  # how long, after the end of input, calls that were begun may still take to be answered
+COMMAND_SECONDS = 1.0
+"""The same for those that run a program: a command, an agent, a custom tool. It may take any time and change anything.
+Clients that close our input wait two seconds for our end before they send SIGTERM (the official SDKs)."""
+FLUSH_SECONDS = 30.0  # how long a slow reader may take for answers that are there
+
+
+async def serve_stdio(table: RequestTable, max_message_bytes: int, runs_command: Callable[[str], bool]) -> None:
+    """Serve the process's standard input and output until its end.
+
+    A line that is longer than `max_message_bytes` is refused and dropped, never held in memory. `runs_command` tells
+    of a tool, by its name, whether it runs programs.
+    """
+    # The wire leaves the standard descriptors; nothing but this transport can reach it then.
+    sys.stdout.flush()
+    reading, writing = _private(0), _private(1)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    kind = _Wire if _is_pollable(reading) and _is_pollable(writing) else _BlockingWire
+    wire = kind(reading, writing, max_message_bytes, runs_command)
+    try:
+        wire.resume_reading()
+        conversation = Conversation(table, wire.dispatcher)
+        try:
+            await wire.dispatcher.run(conversation.on_request, conversation.on_notify)
+        finally:
+            conversation.connection.close()
+        with anyio.move_on_after(FLUSH_SECONDS):
+            await wire.outgoing.wait_empty()
+    finally:
+        wire.stop()
+
+
+def _private(descriptor: int) -> int:
+    """A copy of a descriptor that no child gets, beyond the standard ones."""
+    if sys.platform == "win32":
+        import msvcrt  # noqa: PLC0415 - where it exists
+
+        copy = os.dup(descriptor)
+        msvcrt.setmode(copy, os.O_BINARY)  # else the ends of lines would be other ones
+        return copy
+    import fcntl  # noqa: PLC0415 - where it exists
+
+    return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
+
+
+def _is_pollable(descriptor: int) -> bool:
+    """Whether the event loop can wait for it: a pipe, a socket or a terminal on a POSIX system."""
+    if sys.platform == "win32":
+        return False
+    try:
+        mode = os.fstat(descriptor).st_mode
+    except OSError:
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(descriptor)
+
+
+class _Wire:
+    """Moves lines between the descriptors and the dispatcher."""
+
+    def __init__(self, reading: int, writing: int, max_message_bytes: int, runs_command: Callable[[str], bool]) -> None:
+        self._runs_command = runs_command
+        self._loop = asyncio.get_running_loop()
+        self._reading = reading
+        self._writing = writing
+        self._splitter = json_lines.LineSplitter(max_message_bytes)
+        self.outgoing = json_lines.OutgoingLines(self._schedule_write, json_lines.STDIO_BACKPRESSURE)
+        self.dispatcher = Dispatcher(self.outgoing, on_room=self.resume_reading)
+        self._is_reading = False
+        self._is_stopped = False
+        self._is_write_scheduled = False
+        self._is_blocked = False
+        self._is_large = False
+        self._end: asyncio.Task[None] | None = None
+        self._was_blocking = self._begin()
+
+    def _begin(self) -> tuple[bool, ...]:
+        if sys.platform == "win32":
+            return ()  # there is the other wire
+        was_blocking = os.get_blocking(self._reading), os.get_blocking(self._writing)
+        os.set_blocking(self._reading, False)
+        os.set_blocking(self._writing, False)
+        return was_blocking
+
+    def stop(self) -> None:
+        self._is_stopped = True
+        self._stop_reading()
+        self._loop.remove_writer(self._writing)
+        if self._end is not None:
+            self._end.cancel()
+        if sys.platform == "win32":
+            return
+        # The descriptors may be shared with a shell that goes on after us.
+        for descriptor, was_blocking in zip((self._reading, self._writing), self._was_blocking, strict=True):
+            with suppress(OSError):
+                os.set_blocking(descriptor, was_blocking)
+
+    def resume_reading(self) -> None:
+        """Read on, unless no more is taken in for now."""
+        if not (self._is_reading or self._is_stopped or self.dispatcher.is_full) and self._end is None:
+            self._is_reading = True
+            self._loop.add_reader(self._reading, self._on_readable)
+
+    def _stop_reading(self) -> None:
+        if self._is_reading:
+            self._is_reading = False
+            self._loop.remove_reader(self._reading)
+
+    def _on_readable(self) -> None:
+        try:
+            data = os.read(self._reading, READ_BYTES)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            data = b""
+        self._on_data(data)
+
+    def _on_data(self, data: bytes) -> None:
+        if not data:
+            self._stop_reading()
+            self._end = self._loop.create_task(self._finish(), name="end of standard input")
+            return
+        self._take(data)
+        if self.dispatcher.is_full:
+            self._stop_reading()
+
+    def _take(self, data: bytes) -> None:
+        for line in self._splitter.feed(data):
+            try:
+                message = read_of_client(line, takes_batches=self.dispatcher.takes_batches)
+            except BatchError as error:
+                self.dispatcher.refuse(error_of(None, str(error)))
+            except ValueError:
+                self._take_unreadable(line)
+            else:
+                if isinstance(message, list):
+                    self.dispatcher.receive_batch(message)
+                else:
+                    self.dispatcher.receive(message, line)
+        while self._splitter.oversized:
+            self.dispatcher.refuse(
+                json_lines.refusal_of_oversized(self._splitter.oversized.pop(0), self._splitter.max_bytes)
+            )
+
+    def _take_unreadable(self, line: bytes) -> None:
+        refusal = json_lines.refusal_of_unreadable(line)
+        if refusal is not None:
+            self.dispatcher.refuse(refusal)
+            return
+        try:
+            unreadable = read_unreadable(line)
+        except ValueError:
+            unreadable = None
+        if unreadable is None:
+            logger.warning("dropped a line that is not a JSON-RPC message")
+        else:
+            self.dispatcher.fail_question(unreadable.identity)
+
+    async def _finish(self) -> None:
+        """After the end of input."""
+        self._take(b"\n")  # the last line may lack its end
+        await self.dispatcher.finish(
+            lambda tool: COMMAND_SECONDS if isinstance(tool, str) and self._runs_command(tool) else DRAIN_SECONDS,
+            self._is_read,
+        )
+
+    def _is_read(self) -> bool:
+        """Whether anybody still reads the answers."""
+        if sys.platform == "win32":
+            return True
+        poll = select.poll()
+        poll.register(self._writing, 0)
+        return not any(events & (select.POLLERR | select.POLLNVAL) for _, events in poll.poll(0))
+
+    def _schedule_write(self) -> None:
+        if self._is_write_scheduled:
+            return
+        if not self.dispatcher.owed:  # what is sent now is all that will be for a while
+            self._write()
+            return
+        # One write for all answers of this turn of the loop.
+        self._is_write_scheduled = True
+        self._loop.call_soon(self._write)
+
+    def _write(self) -> None:
+        if sys.platform == "win32":
+            return
+        self._is_write_scheduled = False
+        if self._is_blocked:
+            self._is_blocked = False
+            self._loop.remove_writer(self._writing)
+        try:
+            while pieces := self.outgoing.next_pieces():
+                self.outgoing.written(os.writev(self._writing, pieces))
+            if self.dispatcher.waiting:
+                self.dispatcher.go_on()
+            if not self._is_reading:
+                self.resume_reading()
+        except (BlockingIOError, InterruptedError):
+            self._is_write_scheduled = self._is_blocked = True
+            if self.outgoing.size > json_lines.USUAL_PIPE_BYTES and not self._is_large:
+                self._is_large = True
+                json_lines.enlarge(self._writing)
+            self._loop.add_writer(self._writing, self._write)
+        except OSError:
+            # Nobody reads any more: the client is gone.
+            self.outgoing.close()
+            self._is_stopped = True
+            self._stop_reading()
+            self.dispatcher.end()
+
+
+class _BlockingWire(_Wire):
+    """The same for descriptors that the event loop cannot wait for, as files and those of Windows: by threads."""
+
+    _reads: asyncio.Task[None] | None = None
+    _writes: asyncio.Task[None] | None = None
+
+    def _begin(self) -> tuple[bool, ...]:
+        return ()
+
+    def stop(self) -> None:
+        self._is_stopped = True
+        for task in (self._end, self._reads, self._writes):
+            if task is not None:
+                task.cancel()
+
+    def resume_reading(self) -> None:
+        if not (self._is_reading or self._is_stopped or self.dispatcher.is_full) and self._end is None:
+            self._is_reading = True
+            self._reads = self._loop.create_task(self._read())
+
+    def _stop_reading(self) -> None:
+        self._is_reading = False
+
+    async def _read(self) -> None:
+        while self._is_reading:
+            try:
+                data = await THREADS.run(lambda: os.read(self._reading, READ_BYTES))
+            except OSError:
+                data = b""
+            self._on_data(data)
+
+    def _schedule_write(self) -> None:
+        if not self._is_write_scheduled:
+            self._is_write_scheduled = True
+            self._writes = self._loop.create_task(self._write_all())
+
+    async def _write_all(self) -> None:
+        try:
+            while pieces := self.outgoing.next_pieces():
+                data = bytes(pieces[0])
+                self.outgoing.written(await THREADS.run(lambda data=data: os.write(self._writing, data)))
+                self.dispatcher.go_on()
+                self.resume_reading()
+        except OSError:
+            self.outgoing.close()
+            self._is_stopped = True
+            self.dispatcher.end()
+        finally:
+            self._is_write_scheduled = False

@@ -1,0 +1,327 @@
+"""`mcp.lock.json`: servers and their tools as a person has approved them, read, written and compared field by field.
+
+A hash stands for each field, so that what has changed can be named, and the file be reviewed: sorted, one hash a line.
+Which fields there are and how they are hashed is the formula; it has a number, so that another one that a later version
+may have is never taken for a change of the servers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, cast
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from server.protocol.json_rpc import Json, as_mapping
+from server.settings import UpstreamSettings
+from server.settings.file_rewriting import rewrite
+from server.settings.load import MOST_LOCK_BYTES, LockContent
+from server.settings.settings_files import LOCK_NAME, read_regular
+from server.upstreams.catalog.stored_lists import program_and_address
+from tools.contract.display import visible_line
+from tools.contract.limits import AbortSignal
+from tools.contract.tool_errors import ToolError, ToolErrorType
+
+logger = logging.getLogger(__name__)
+
+FORMULA = 1
+COMMAND = "coretools-mcp lock"
+MOST_PLACE_CHARS = 200  # of the place in a file that is told (ours)
+MOST_EXECUTABLE_BYTES = 32 << 20  # of a program that is hashed (ours)
+
+_FIELDS = ("title", "description", "inputSchema", "outputSchema", "annotations", "icons")
+_HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
+_STOPPING = frozenset({"description", "inputSchema", "outputSchema"})  # what models go by
+WATCHED = ("title", *sorted(_STOPPING))  # what a list tells models of a tool
+_APART = frozenset({"name", "_meta", *_FIELDS})  # the rest of a tool is hashed as one
+_MERGE_MARK = re.compile(rb"^(?:<<<<<<<|=======|>>>>>>>)", re.MULTILINE)
+
+
+def hash_of(value: Any) -> str:
+    """SHA-256, in hexadecimal, of the value as JSON: keys sorted, no blanks, ASCII alone."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def tool_entry(definition: Mapping[str, Any]) -> Json:
+    """A tool as the file has it: a hash for each field that is there, and in clear what annotations promise."""
+    entry: Json = {name: hash_of(definition[name]) for name in _FIELDS if name in definition}
+    meta = as_mapping(definition.get("_meta"))
+    # A draft of MCP Apps had ui/resourceUri.
+    ui = {key: value for key, value in meta.items() if key.partition("/")[0] == "ui"}
+    if ui:
+        entry["ui"] = hash_of(ui)
+    other = {key: value for key, value in definition.items() if key not in _APART}
+    if rest := {key: value for key, value in meta.items() if key not in ui}:
+        other["_meta"] = rest
+    if other:
+        entry["other"] = hash_of(other)
+    claimed = as_mapping(definition.get("annotations"))
+    if hints := {hint: claimed[hint] for hint in _HINTS if isinstance(claimed.get(hint), bool)}:
+        entry["hints"] = hints
+    return entry
+
+
+def server_entry(
+    written: UpstreamSettings, server_info: Mapping[str, Any], instructions: str, lists: Mapping[str, Iterable[Json]]
+) -> Json:
+    """A server as the file has it, but for its program.
+
+    Args:
+        written: Its entry, with the names of variables in place of their values.
+        server_info: What it said of itself when it was connected.
+        instructions: What it said then of its use; may be empty.
+        lists: What it lists, by the names of the lists in their results.
+    """
+    version = {key: server_info[key] for key in ("name", "version") if isinstance(server_info.get(key), str)}
+    entry: Json = {"command": hash_of([written.transport, *program_and_address(written)])}
+    entry |= {"version": version} if version else {}
+    entry |= {"instructions": hash_of(instructions)} if instructions else {}
+    named = (("prompts", "prompts", "name"), ("templates", "resourceTemplates", "uriTemplate"))
+    for place, kind, key in named:
+        if listed := {item[key]: hash_of(item) for item in lists.get(kind, ())}:
+            entry[place] = listed
+    return {**entry, "tools": {tool["name"]: tool_entry(tool) for tool in lists.get("tools", ())}}
+
+
+def executable_hash(entry: UpstreamSettings) -> str:
+    """The SHA-256 of a program named by its path; else empty, for `node` is another one on each machine. Blocking."""
+    with suppress(OSError, ValueError):
+        if entry.transport == "stdio" and entry.command and os.path.isabs(entry.command):
+            content = read_regular(entry.command, MOST_EXECUTABLE_BYTES)
+            return hashlib.sha256(content).hexdigest() if len(content) <= MOST_EXECUTABLE_BYTES else ""
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One thing of a server that is not as it was approved."""
+
+    server: str
+    tool: str  # empty where it is about the server itself
+    field: str  # empty where it is about the whole tool, or the whole server
+    change: Literal["new", "gone", "changed", "milder"]
+    stops: bool = False  # whether it keeps the tool from being called
+
+    def __str__(self) -> str:
+        what = f"{self.server}: " + (f"tool {self.tool}" if self.tool else "the server itself")
+        return f"{what}{f', {self.field}' if self.field else ''}: {self.change}"
+
+
+def tool_differences(alias: str, name: str, approved: Json | None, now: Json | None) -> Iterator[Difference]:
+    """What of a tool is not as approved; `None` stands for a tool that is not there."""
+    if approved is None or now is None:
+        yield Difference(alias, name, "", "gone" if now is None else "new", stops=approved is None)
+        return
+    for key in sorted(approved.keys() | now.keys()):
+        if key != "hints" and approved.get(key) != now.get(key):
+            yield Difference(alias, name, key, _change(key, approved, now), stops=key in _STOPPING)
+    before, after = as_mapping(approved.get("hints")), as_mapping(now.get("hints"))
+    for hint in _HINTS:
+        was, is_now = before.get(hint), after.get(hint)
+        if was is not is_now:
+            # Servers leave all annotations out, after a reconnect for instance. Nothing is asked less because of that.
+            milder = "annotations" in now and {
+                "readOnlyHint": is_now is True,
+                "destructiveHint": is_now is False or was is True,
+                "openWorldHint": is_now is False,
+            }.get(hint, False)
+            yield Difference(alias, name, f"annotations.{hint}", "milder" if milder else "changed", stops=milder)
+
+
+def differences(alias: str, approved: Json | None, now: Json | None) -> Iterator[Difference]:
+    """What of a server is not as approved; `None` stands for a server that is not there."""
+    if approved is None or now is None:
+        yield Difference(alias, "", "", "gone" if now is None else "new")
+    before, after = approved or Json(), now or Json()
+    for key in sorted((before.keys() | after.keys()) - {"tools", "prompts", "templates"}):
+        if approved is not None and now is not None and before.get(key) != after.get(key):
+            yield Difference(alias, "", key, _change(key, before, after))
+    for place in ("prompts", "templates"):
+        old, new = as_mapping(before.get(place)), as_mapping(after.get(place))
+        for name in sorted(old.keys() | new.keys()):
+            if old.get(name) != new.get(name):
+                yield Difference(alias, "", f"{place}.{name}", _change(name, old, new))
+    old, new = as_mapping(before.get("tools")), as_mapping(after.get("tools"))
+    for name in sorted(old.keys() | new.keys()):
+        yield from tool_differences(alias, name, old.get(name), new.get(name))
+
+
+def _change(key: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Literal["new", "gone", "changed"]:
+    return "new" if key not in before else "gone" if key not in after else "changed"
+
+
+_Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
+
+
+class _Hints(_Entry):
+    readOnlyHint: bool | None = None  # noqa: N815 - as the protocol writes it, here and below
+    destructiveHint: bool | None = None  # noqa: N815
+    idempotentHint: bool | None = None  # noqa: N815
+    openWorldHint: bool | None = None  # noqa: N815
+
+
+class _Tool(_Entry):
+    title: _Hash | None = None
+    description: _Hash | None = None
+    inputSchema: _Hash | None = None  # noqa: N815
+    outputSchema: _Hash | None = None  # noqa: N815
+    annotations: _Hash | None = None
+    icons: _Hash | None = None
+    ui: _Hash | None = None
+    other: _Hash | None = None
+    hints: _Hints | None = None
+
+
+class _Server(_Entry):
+    command: _Hash | None = None
+    executable: _Hash | None = None
+    version: dict[Literal["name", "version"], str] | None = None
+    instructions: _Hash | None = None
+    prompts: dict[str, _Hash] | None = None
+    templates: dict[str, _Hash] | None = None
+    tools: dict[str, _Tool]
+
+
+class _File(_Entry):
+    formula: Literal[1]
+    servers: dict[str, _Server]
+
+
+@dataclass(frozen=True, slots=True)
+class Lock:
+    """What is approved now: by the file, and over it. Where there is a problem, it approves of nothing."""
+
+    path: str
+    servers: Mapping[str, Json] = field(default_factory=dict[str, Json])
+    problem: str = ""  # why it cannot be used, as the end of a sentence
+    digest: str = ""  # of the content of a file that can be used
+
+    def tool(self, alias: str, name: str) -> Json | None:
+        """A tool as it was approved."""
+        return as_mapping(as_mapping(self.servers.get(alias)).get("tools")).get(name)
+
+    @property
+    def why_closed(self) -> str:
+        """Why no tool of any server is offered, and what to do, in sentences; empty where the file can be used."""
+        if not self.problem:
+            return ""
+        return (
+            f"{LOCK_NAME}, beside the settings, says which tools of other servers are approved, and cannot be used: "
+            f"{self.problem}. So no tool of another server is offered. Ask the user to bring the file back as it was, "
+            f"or to run `{COMMAND}` in a terminal, which makes it anew."
+        )
+
+
+def read_lock(source: LockContent | None) -> Lock | None:
+    """The lock of this content; `None` where there is no file. Takes as long as the file is large."""
+    if source is None or (source.content is None and not source.problem):
+        return None
+    if source.content is None:
+        return Lock(source.path, problem=source.problem)
+    try:
+        return _lock_of(source.path, parse_lock(source.content), source.content)
+    except ValueError as error:
+        return Lock(source.path, problem=str(error))
+
+
+def _lock_of(path: str, servers: Mapping[str, Json], content: bytes) -> Lock:
+    return Lock(path, servers, digest=hashlib.sha256(content).hexdigest())
+
+
+def parse_lock(content: bytes) -> dict[str, Json]:
+    """The servers of a lock file.
+
+    Raises:
+        ValueError: It cannot be used; the message says why, as the end of a sentence.
+    """
+    try:
+        told: Any = json.loads(content.decode(), object_pairs_hook=_without_repetition, parse_int=_number)
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        if _MERGE_MARK.search(content):
+            raise ValueError("it holds the conflict marks of a merge") from None
+        where = f" (line {error.lineno}, column {error.colno})" if isinstance(error, json.JSONDecodeError) else ""
+        raise ValueError(f"it is not JSON{where}") from None
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    formula = as_mapping(told).get("formula")
+    if isinstance(formula, int | float) and formula != FORMULA:
+        raise ValueError(f"it was written by another formula ({formula}) than this version knows ({FORMULA})")
+    try:
+        _File.model_validate(told)
+    except ValidationError as error:
+        place = visible_line(".".join(str(step) for step in error.errors()[0]["loc"])[:MOST_PLACE_CHARS])
+        raise ValueError(f"what stands at {place or 'its top'} belongs in no lock file") from None
+    return cast("dict[str, Json]", told["servers"])
+
+
+def _without_repetition(pairs: list[tuple[str, Any]]) -> Json:
+    found = dict(pairs)
+    if len(found) < len(pairs):  # whoever reviews the file reads the first, and the last would count
+        raise ValueError("a name stands twice in one object")
+    return found
+
+
+def _number(digits: str) -> int | float:
+    return int(digits) if len(digits) < 20 else float(digits)  # Python reads no integer of thousands of digits
+
+
+def lock_text(servers: Mapping[str, Json]) -> bytes:
+    """The content of the file.
+
+    Raises:
+        ValueError: It would be too large to be read again; the message says so, as the end of a sentence.
+    """
+    text = f"{json.dumps({'formula': FORMULA, 'servers': servers}, indent=2, sort_keys=True)}\n".encode()
+    if len(text) > MOST_LOCK_BYTES:
+        largest = max(servers, key=lambda alias: len(json.dumps(servers[alias])))
+        raise ValueError(f"it would have more than {MOST_LOCK_BYTES:,} bytes, most of them for the server {largest}")
+    return text
+
+
+def with_approved(servers: Mapping[str, Json], approved: Mapping[str, Json]) -> dict[str, Json]:
+    """Servers as a lock has them, with tools as they were approved since; all else stays."""
+    after = dict(servers)
+    for alias, server in approved.items():
+        before = servers.get(alias, {"tools": {}})
+        after[alias] = {**before, "tools": {**before["tools"], **server["tools"]}}
+    return after
+
+
+def write_approved(path: str, alias: str, tools: Mapping[str, Json]) -> Lock:
+    """Write these tools of a server into the file as approved; all else in it stays. Blocking.
+
+    Raises:
+        ToolError: The file cannot be used or written.
+    """
+    written: list[Lock] = []
+
+    def changed(content: bytes) -> bytes:
+        servers = with_approved(parse_lock(content), {alias: {"tools": tools}})
+        after = lock_text(servers)
+        written.append(_lock_of(path, servers, after))
+        return after
+
+    try:
+        rewrite(path, changed, AbortSignal())
+    except ValueError as error:
+        why = str(error)
+    except (ToolError, OSError):
+        why = "it cannot be written"
+    else:
+        return written[-1]
+    raise ToolError(
+        ToolErrorType.FILE_WRITE_FAILURE,
+        f"Nothing was approved in {LOCK_NAME}, beside the settings, because {why}. Once that is put right it can be "
+        "approved.",
+    )

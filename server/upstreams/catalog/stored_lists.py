@@ -1,0 +1,226 @@
+"""What servers listed in their last runs, in the user's state folder: the first list is answered from it.
+
+One file for each server, named by a hash of its entry. What stands in one is read like the answers of a server: by the
+same checks, under the same bounds. Whatever is wrong with it, the server is listed when it answers, as without it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import stat
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from server.protocol.json_rpc import Json, as_mapping
+from server.protocol.result_shapes import our_name
+from server.protocol.revisions import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
+from server.settings import UpstreamSettings
+from server.settings.load import working_folder
+from server.settings.stored_json import read_stored
+from server.upstreams.session.list_reader import KINDS
+from server.upstreams.session.protocol_era import Era
+from server.upstreams.wire.own_meta import chain_of, remove_own_keys
+from tools.contract.tool_errors import ExhaustedError
+from tools.files.change.writer import replace_private_file
+from tools.files.path_opener import Folder, is_ours, open_private_folder
+from tools.machine.threads import THREADS
+from tools.text.secrets import RANDOM, is_secret_name, without_userinfo
+
+logger = logging.getLogger(__name__)
+
+FOLDER = "lists"  # in the user's state folder
+MOST_BYTES = 2 << 20  # of one server; five hundred tools are less than half a megabyte (ours)
+MOST_BYTES_OF_ALL = 64 << 20
+MOST_FILES = 1_000
+MOST_DAYS = 30  # since a server has listed that (ours)
+
+NEVER_LISTED = ""  # in place of a revision: the first list has waited for the server, and in vain
+NEVER_LISTED_SECONDS = 3_600  # after which it waits once more: the server may only have been slow to install
+
+_ENDING = ".json"
+_VERSIONS = frozenset((NEVER_LISTED, *HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS))
+
+
+@dataclass(frozen=True, slots=True)
+class LastRun:
+    """Answers as a server did in the last run, as far as its lists go."""
+
+    lists: Mapping[str, Any]
+    era: Era
+    alias: str = ""
+
+    @property
+    def log(self) -> logging.LoggerAdapter[logging.Logger]:
+        return logging.LoggerAdapter(logger, {"upstream": self.alias})
+
+    async def request(self, method: str, params: Json) -> Json:
+        """A list as one page."""
+        del params
+        page = {kind.field: self.lists.get(kind.field) for kind in KINDS if kind.method == method}
+        remove_own_keys(page, is_list=True)
+        return page
+
+
+def program_and_address(entry: UpstreamSettings) -> tuple[str | None, list[str], str]:
+    """The command of a server, its arguments and its address, without anything that looks like a secret.
+
+    Args:
+        entry: As it is written, with the names of variables in place of their values.
+    """
+    args: list[str] = []
+    before = ""
+    for arg in entry.args:
+        name, equals, _ = arg.partition("=")
+        is_secret = (equals and is_secret_name(name)) or (before.startswith("-") and is_secret_name(before))
+        args.append(name if is_secret and equals else "" if is_secret else RANDOM.sub("", arg))
+        before = "" if equals else arg
+    address = without_userinfo(entry.endpoint or "").partition("?")[0].partition("#")[0]
+    return (entry.command, args, "") if entry.endpoint is None else (None, [], RANDOM.sub("", address))
+
+
+def key_of(entry: UpstreamSettings) -> str:
+    """A hash of what decides what a server lists: how it is reached, as its entry is written, and our version.
+
+    Names of variables stand there in place of their values. No value of a variable or a header goes into it, and
+    nothing that looks like a secret: whoever sees a hash can try what it may be of. Where two servers differ in nothing
+    else, each is listed as the other until it answers; so is one that lists other things to another client.
+    """
+    command, args, address = program_and_address(entry)
+    program = [command, args, entry.cwd, working_folder()] if entry.endpoint is None else []
+    names = [sorted(entry.env), sorted(entry.inherit_env), sorted(map(str.lower, entry.headers))]
+    decisive = [entry.transport, *program, address, names, our_name()["version"]]
+    return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:32]
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    key: str
+    version: str
+    lists: dict[str, list[Any]]
+
+
+class StoredLists:
+    """The files in one folder, which is made with the first of them."""
+
+    def __init__(self, state_folder: str) -> None:
+        self._folder = os.path.join(state_folder, FOLDER)
+        self._written: dict[str, bytes] = {}  # by key, a digest of what is in the file
+        self._is_told = False
+
+    async def read(self, keys: Iterable[str]) -> dict[str, LastRun]:
+        """What is kept under these keys, as far as it can be used."""
+        try:
+            return await THREADS.run(partial(self._read_all, list(keys)))
+        except (ExhaustedError, RuntimeError):
+            return {}
+
+    async def write(self, key: str, version: str, lists: Mapping[str, Sequence[Json]]) -> None:
+        """Keep what a server lists in this revision of the protocol. Where that fails, nothing else does."""
+        with suppress(ExhaustedError, RuntimeError):
+            await THREADS.run(partial(self._write, key, version, dict(lists)))
+
+    def _read_all(self, keys: Sequence[str]) -> dict[str, LastRun]:
+        found: dict[str, LastRun] = {}
+        try:
+            with open_private_folder(self._folder, makes=False) as folder:
+                for key in keys:
+                    try:
+                        found[key] = _read(folder, key)
+                    except FileNotFoundError:
+                        pass
+                    except (OSError, ValueError) as error:
+                        why = error.strerror if isinstance(error, OSError) else str(error)
+                        logger.warning("what a server listed in the last run cannot be used (%s): %s", why, key)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            logger.warning("what servers listed in the last run cannot be used (%s)", error.strerror)
+        return found
+
+    def _write(self, key: str, version: str, lists: Mapping[str, Sequence[Json]]) -> None:
+        try:
+            content = _content(key, version, lists)
+            digest = hashlib.sha256(content or b"").digest()
+            if self._written.get(key) == digest or (version == NEVER_LISTED and key in self._written):
+                return
+            with open_private_folder(self._folder, makes=True) as folder:
+                if content is None:
+                    with suppress(FileNotFoundError):
+                        os.unlink(folder.named(key + _ENDING), dir_fd=folder.descriptor)
+                else:
+                    replace_private_file(folder, key + _ENDING, content)
+                _prune(folder)
+            self._written[key] = digest
+        except OSError as error:
+            if not self._is_told:
+                self._is_told = True
+                logger.warning("what servers list cannot be kept for the next run (%s)", error.strerror)
+
+
+def _read(folder: Folder, key: str) -> LastRun:
+    """The content of one file.
+
+    Raises:
+        OSError: It cannot be read; a link is not followed.
+        ValueError: It is not what we have written; the message says why.
+    """
+    with folder.open_file(key + _ENDING) as opened:
+        info = opened.info
+        if not is_ours(info) or (sys.platform != "win32" and stat.S_IMODE(info.st_mode) & 0o022):
+            raise ValueError("others may write it")
+        if info.st_mtime < time.time() - MOST_DAYS * 86_400:
+            raise FileNotFoundError
+        content = opened.head(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise ValueError("it is too large")
+    try:
+        told = read_stored(_File, content)
+    except ValueError:
+        raise ValueError("it is damaged") from None
+    if told.key != key or told.version not in _VERSIONS:
+        raise ValueError("it was written for something else")
+    if told.version == NEVER_LISTED and info.st_mtime < time.time() - NEVER_LISTED_SECONDS:
+        raise FileNotFoundError
+    had: Json = {kind.capability: {} for kind in KINDS if told.lists.get(kind.field)}
+    return LastRun(told.lists, Era(told.version, had, is_modern=told.version in MODERN_PROTOCOL_VERSIONS))
+
+
+def _content(key: str, version: str, lists: Mapping[str, Sequence[Json]]) -> bytes | None:
+    """The content of one file; `None` where nothing is to be kept.
+
+    That is so where it is too much, and of servers like this one, which keep their own lists, and mark what they list
+    for this run alone.
+    """
+    head = json.dumps({"key": key, "version": version})
+    size = len(head)
+    parts: list[str] = []
+    for kind in KINDS:
+        items: list[str] = []
+        for item in lists.get(kind.field, ()):
+            if chain_of(as_mapping(item.get("_meta"))):
+                return None
+            items.append(json.dumps(item))  # one by one, since nobody else can do anything meanwhile
+            size += len(items[-1]) + 1
+            if size > MOST_BYTES - 200:
+                return None
+        parts.append(f"{json.dumps(kind.field)}: [{','.join(items)}]")
+    return f'{head[:-1]}, "lists": {{{", ".join(parts)}}}}}'.encode()
+
+
+def _prune(folder: Folder) -> None:
+    """Remove files that nobody has written for long, and the oldest where there are too many, or too much in them."""
+    found = [(info.st_mtime, info.st_size, name) for name in folder.names() if (info := folder.stat(name)) is not None]
+    since, left = time.time() - MOST_DAYS * 86_400, MOST_BYTES_OF_ALL
+    for at, (written, size, name) in enumerate(sorted(found, reverse=True)):
+        left -= size
+        if name.endswith(_ENDING) and (written < since or left < 0 or at >= MOST_FILES):
+            with suppress(OSError):
+                os.unlink(folder.named(name), dir_fd=folder.descriptor)

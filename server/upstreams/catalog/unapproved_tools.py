@@ -1,0 +1,137 @@
+"""A tool that nobody has approved as it is now, and what stands in its place: a call of it asks for approval."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import textwrap
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from server.protocol.json_rpc import Json, as_mapping
+from server.settings.settings_files import LOCK_NAME
+from server.upstreams.catalog.lock_file import (
+    COMMAND,
+    Difference,
+    Lock,
+    hash_of,
+)
+from server.upstreams.catalog.upstream_tool import Arguments, Definition, DiscoveredMCPTool, UpstreamCall
+from tools.call.tool_context import ToolContext
+from tools.contract.confirmation import ApprovalConfirmation, ConfirmationDetails
+from tools.contract.display import visible_line
+from tools.contract.tool_errors import ToolError, ToolErrorType
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stop:
+    """What keeps a tool from being called."""
+
+    definition: Definition  # what is listed in its place, in words of ours
+    shown: Definition  # the tool itself, as a person may see it
+    entry: Json  # the same, as the lock file has it once it is approved
+    standing: str  # "new", or which fields have changed
+    closed: str  # where nothing can be approved: why, and what to do
+    version: str  # a hash of all of this
+
+
+def stop_of(alias: str, shown: Definition, entry: Json, found: Iterable[Difference], lock: Lock) -> Stop | None:
+    """What to put in the place of a tool, if it is not approved. No word of its server's is in it, but for its name."""
+    name = shown["name"]
+    stopping = [each for each in found if each.stops]
+    if not stopping and not lock.problem:
+        return None
+    fields = ", ".join(each.field for each in stopping)
+    told = f"has added this tool since its tools were approved ({LOCK_NAME})"
+    if fields:
+        told = f"has changed this tool ({fields}) since it was approved ({LOCK_NAME})"
+    description = (
+        f"The server {alias} {told}. Calling it, with no arguments, asks the user to approve it as it is now; what it "
+        "does and takes is listed after that."
+    )
+    definition: Json = {"name": name, "description": description, "inputSchema": {"type": "object", "properties": {}}}
+    visibility: Any = as_mapping(as_mapping(shown.get("_meta")).get("ui")).get("visibility")
+    if visibility in (["app"], ["model"], ["app", "model"], ["model", "app"]):
+        definition["_meta"] = {"ui": {"visibility": visibility}}
+    standing = "closed" if lock.problem else "new" if not fields else f"changed ({fields})"
+    version = f"lock-{hash_of([alias, name, entry, standing, lock.problem])}"
+    return Stop(definition, shown, entry, standing, lock.why_closed, version)
+
+
+class StoppedMCPTool(DiscoveredMCPTool):
+    """Stands for a tool that nobody has approved as it is now: a call of it asks for that, and reaches no server.
+
+    Args:
+        approve: Has the tool count as approved as it was shown, in place of a call.
+        is_current: Whether this is still what keeps it from being called.
+        in_file: Whether approvals stand in the lock file; where they stand beside it, a change of the file ends them.
+    """
+
+    def __init__(
+        self,
+        alias: str,
+        exposed_name: str,
+        stop: Stop,
+        bare_name: str,
+        approve: UpstreamCall,
+        is_current: Callable[[str, str, str], bool],
+        *,
+        in_file: bool = True,
+    ) -> None:
+        super().__init__(alias, exposed_name, stop.definition, trusted=False, call=approve, bare_name=bare_name)
+        self.stop = stop
+        self.version = stop.version
+        self._is_current = is_current
+        self._in_file = in_file
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StoppedMCPTool) and self.version == other.version and super().__eq__(other)
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def get_description(self, params: Arguments, context: ToolContext) -> str:
+        del params, context
+        return f"Approve {self.upstream_name} of the server {self.alias} as it is now"
+
+    def why_asked_anew(self, client_key: str) -> str:
+        del client_key
+        if self.stop.closed:
+            return f"{LOCK_NAME} cannot be used"
+        what = "added" if self.stop.standing == "new" else "changed"
+        return f"the server {self.alias} has {what} this tool since its tools were approved in {LOCK_NAME}"
+
+    def consented(self, client_key: str) -> None:
+        """What is approved counts for everybody."""
+
+    def why_outdated(self) -> str:
+        if self._is_current(self.alias, self.upstream_name, self.version):
+            return ""
+        return f"the server {self.alias} has changed this tool since, or it was approved meanwhile"
+
+    async def should_confirm_execute(self, params: Arguments, context: ToolContext) -> ConfirmationDetails | None:
+        del params, context
+        if self.stop.closed:
+            raise ToolError(ToolErrorType.UPSTREAM_UNAVAILABLE, self.stop.closed)
+        command = f"with `{COMMAND} --approve {shlex.quote(self.name)}` in a terminal, or " if self._in_file else ""
+        return ApprovalConfirmation(
+            title=f"Approve a tool of the MCP server {self.alias}",
+            prompt=self.words,
+            way_out=f"The user can approve it {command}at `coretools-mcp dashboard`. Nothing else replaces this "
+            "question.",
+        )
+
+    @property
+    def words(self) -> str:
+        """The tool as it is now, for the person who approves it."""
+        shown = self.stop.shown
+        parts = [f"Server: {visible_line(self.alias)}", f"Tool: {visible_line(self.upstream_name)}"]
+        description = textwrap.indent(str(shown.get("description") or "(none)"), "  ")  # so that it has no headings
+        parts += [f"State: {self.stop.standing}", "Its description now:", description]
+        parts += ["Its arguments now:", json.dumps(shown.get("inputSchema"), indent=1, ensure_ascii=False)]
+        if "outputSchema" in shown:
+            parts += ["Its results now:", json.dumps(shown["outputSchema"], indent=1, ensure_ascii=False)]
+        if "annotations" in shown:
+            parts.append(f"Its annotations now: {json.dumps(shown['annotations'], ensure_ascii=False)}")
+        return "\n".join(parts)

@@ -1,0 +1,318 @@
+"""A tool of an upstream as clients see it, and what is remembered of the definitions that it had."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import logging
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from server.protocol.json_rpc import as_mapping
+from server.settings.settings_files import LOCK_NAME
+from server.upstreams.catalog.lock_file import (
+    WATCHED,
+)
+from server.upstreams.catalog.published_names import full_name, is_changed, rule_name
+from server.upstreams.session.text_sanitizer import tool_with_visible_texts
+from server.upstreams.wire.own_meta import with_origin
+from tools.call.base_tool import BaseTool, Behaviour
+from tools.call.tool_context import ToolContext
+from tools.contract.confirmation import ConfirmationDetails, McpConfirmation
+from tools.contract.display import visible, visible_line
+from tools.contract.permission_subjects import Kind
+from tools.contract.tool_results import ToolResult
+from tools.permissions.tool_names import BETWEEN, names_of_server, names_of_upstream_tool
+
+logger = logging.getLogger(__name__)
+
+MOST_TOLD = 20  # changed tools, or hidden ones, that one change of a list tells of in the log (ours)
+
+MOST_REMEMBERED = 10_000
+"""Tools of one upstream that are remembered; those that it lists now are, however many they are (ours)."""
+
+
+_FORGOTTEN = "forgotten"  # in place of a digest, and like none
+
+
+@dataclass(slots=True)
+class ToolRecord:
+    """A tool in this run. What it is, or was, is told by digests of its definitions."""
+
+    first: str  # what it was when it was first listed; empty where that is not known any more
+    now: str  # what it is now; empty once its entry is not used any more
+    is_stopped: bool = False  # whether the lock file keeps it from being called
+    agreed: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])  # which client, and to which digest
+
+    def agree(self, client_key: str, digest: str) -> None:
+        """The person behind a client has agreed to exactly this; nothing is kept of one like any other."""
+        if client_key and digest != self.first:
+            self.agreed.add((client_key, digest))
+
+
+class ToolHistory:
+    """Every tool of every upstream as it was and is.
+
+    An upstream may list other names each time. So those that it has not listed for longest are forgotten, and from then
+    on nobody can tell a name that is new from one that comes back as something else.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, dict[str, ToolRecord]] = {}  # by alias and name; what was listed last is last
+        self._forgetful: set[str] = set()  # of which something is forgotten
+
+    def note(self, alias: str, digests: Mapping[str, str], *, is_first: bool = False) -> None:
+        """Take in each tool that an upstream lists now, with its digest; changes are told in the log.
+
+        It may be the first list of this run: what was listed in the last one counts for nothing.
+        """
+        log = logging.LoggerAdapter(logger, {"upstream": alias})
+        changed: list[str] = []
+        earlier = self._known.get(alias, {})
+        if is_first:
+            earlier = {name: known for name, known in earlier.items() if known.now == digests.get(name)}
+        listed: dict[str, ToolRecord] = {}
+        for name, now in digests.items():
+            known = earlier.get(name)
+            if known is None:
+                known = ToolRecord("" if alias in self._forgetful else now, now)
+            elif known.now != now:
+                known.now = now
+                changed.append(name)
+            listed[name] = known
+        unlisted = {name: known for name, known in earlier.items() if name not in listed}
+        # What is too much of what it lists no more is forgotten.
+        surplus = min(len(unlisted), len(unlisted) + len(listed) - MOST_REMEMBERED)
+        for name in list(itertools.islice(unlisted, max(surplus, 0))):
+            unlisted.pop(name).now = _FORGOTTEN  # an answer that still comes is not for what has the name then
+        if surplus > 0 and alias not in self._forgetful:
+            self._forgetful.add(alias)
+            message = (
+                "upstream %s has listed more than %d different tools, and the oldest are forgotten; "
+                "whoever calls one that is new from now on is asked for consent"
+            )
+            log.warning(message, alias, MOST_REMEMBERED)
+        self._known[alias] = unlisted | listed
+        for name in changed[:MOST_TOLD]:
+            said = f"upstream {alias} has changed its tool '{name}'; whoever calls it next is asked for consent"
+            log.warning("%s", visible_line(said))
+        if len(changed) > MOST_TOLD:
+            log.warning("upstream %s has changed %d more tools", alias, len(changed) - MOST_TOLD)
+
+    def of(self, alias: str, name: str) -> ToolRecord:
+        return self._known[alias][name]
+
+    def forget(self, alias: str) -> None:
+        """The operator has changed the entry: it may be another server now."""
+        for known in self._known.pop(alias, {}).values():
+            known.now = ""
+        self._forgetful.discard(alias)
+
+
+def digest_of(definition: Mapping[str, Any]) -> str:
+    told = {key: definition[key] for key in ("name", *WATCHED) if key in definition}
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+
+
+CLAIMED_KEY = "coretools-mcp/claimedAnnotations"
+"""Under this `_meta` key stand the annotations that an untrusted upstream claims for itself."""
+
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,200}")
+"""A token (RFC 9110, 5.6.2); the limit is ours."""
+
+Arguments = Mapping[str, Any]
+
+
+class DiscoveredMCPTool(BaseTool[Arguments]):
+    """Calls one tool of one upstream. The arguments are the upstream's to validate.
+
+    Args:
+        definition: The tool as the upstream lists it, in wire shape.
+        trusted: The operator trusts this upstream: no question, and its annotations are published as they are.
+        bare_name: This reaches it too, without an alias: apps of its server know no other name. Empty where it may not.
+        known: What it was before, and who has agreed to what; `None` for one that was never another. This tool is
+            what it is now, and stays that when the upstream changes it.
+        reach: Tells it from a tool of the same name whose server is reached in another way.
+        shown: The definition with texts that hide nothing, where that is known.
+    """
+
+    kind = Kind.OTHER
+
+    def __init__(
+        self,
+        alias: str,
+        exposed_name: str,
+        definition: Mapping[str, Any],
+        *,
+        trusted: bool,
+        call: UpstreamCall,
+        bare_name: str = "",
+        known: ToolRecord | None = None,
+        reach: str = "",
+        shown: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.alias = alias
+        self.upstream_name: str = definition["name"]
+        self.name = exposed_name
+        full = full_name(alias, self.upstream_name)
+        self.bare_name = bare_name
+        self.aliases = (*([full] if full != exposed_name else ()), *([bare_name] if bare_name else ()))
+        self._shown = tool_with_visible_texts(definition) if shown is None else shown
+        self.display_name = self._shown.get("title") or f"{self.upstream_name} ({alias})"
+        self.description = self._shown.get("description") or f"Tool {self.upstream_name} of the server {alias}."
+        self.definition = definition
+        self._known = known
+        self._digest = known.now if known is not None else ""
+        self.version = f"{reach}-{known.now}" if known is not None else ""
+        self._trusted = trusted
+        self._call = call
+        claimed: Mapping[str, Any] = definition.get("annotations") or {}
+        self.behaviour = (
+            Behaviour(
+                read_only=(read_only := claimed.get("readOnlyHint") is True),
+                destructive=not read_only and claimed.get("destructiveHint") is not False,
+                idempotent=claimed.get("idempotentHint") is True,
+                open_world=claimed.get("openWorldHint") is not False,
+            )
+            if trusted
+            else Behaviour(read_only=False, destructive=True, idempotent=False, open_world=True)
+        )
+
+    def __eq__(self, other: object) -> bool:
+        """Equal when a client would see and get the same."""
+        return (
+            isinstance(other, DiscoveredMCPTool)
+            and (self.name, self.bare_name, self._trusted) == (other.name, other.bare_name, other._trusted)
+            and self.definition == other.definition
+        )
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def is_of(self, definition: Mapping[str, Any], call: UpstreamCall, known: ToolRecord, *, trusted: bool) -> bool:
+        """Whether one that is made of all this would be the same."""
+        is_same = self.definition is definition and self._call is call and self._trusted == trusted
+        return is_same and self._known is known and self._digest == known.now
+
+    @property
+    def rule_names(self) -> tuple[str, ...]:
+        """The full name, what it is published as with the alias before it, and how the CLIs call both."""
+        names = [rule_name(self.alias, self.upstream_name), *names_of_upstream_tool(self.alias, self.upstream_name)]
+        prefix = f"{self.alias}{BETWEEN}"
+        if self.name.startswith(prefix):
+            names += names_of_upstream_tool(self.alias, self.name.removeprefix(prefix))
+        return tuple(dict.fromkeys((*names, *names_of_server(self.alias))))
+
+    @property
+    def loose_rule_names(self) -> tuple[str, ...]:
+        """What it is published as without the alias: whose name that is changes with what is listed.
+
+        Where that name was changed, the one that it has by itself, too.
+        """
+        if self.name in self.rule_names:
+            return ()
+        return (self.name, self.upstream_name) if is_changed(self.name) else (self.name,)
+
+    @property
+    def parameter_schema(self) -> Mapping[str, Any]:
+        """The upstream's own schema; only texts for people may have marks for what is not seen."""
+        return self._shown.get("inputSchema") or {"type": "object", "properties": {}}
+
+    def repeated_headers(self, arguments: Mapping[str, Any]) -> Mapping[str, str] | None:
+        """The HTTP headers in which a call repeats some of its arguments, if the tool wants that."""
+        if not self.repeated:
+            return None
+        from mcp.shared.inbound import mcp_param_headers  # noqa: PLC0415 - few tools want it
+
+        return mcp_param_headers(self.repeated, arguments)
+
+    @cached_property
+    def repeated(self) -> Mapping[tuple[str, ...], str]:
+        """Arguments that it wants in HTTP headers too (`x-mcp-header`, 2026-07-28); looked for at the first call."""
+        if "x-mcp-header" not in json.dumps(schema := as_mapping(self.definition.get("inputSchema"))):
+            return {}
+        from mcp.shared.inbound import x_mcp_header_map  # noqa: PLC0415 - few tools want it
+
+        wanted = x_mcp_header_map(schema)
+        fit = {path: name for path, name in wanted.items() if _HEADER_NAME.fullmatch(name)}
+        if len(fit) < len(wanted):
+            logger.warning(
+                "the tool %s wants arguments in headers under names that HTTP does not allow: these are left out",
+                visible(self.upstream_name),
+            )
+        return fit
+
+    def published(self) -> dict[str, Any]:
+        wire = with_origin(self._shown, self.alias, tool=self.upstream_name)
+        wire["name"] = self.name
+        wire["inputSchema"] = dict(self.parameter_schema)
+        # Tasks as they were in 2025-11-25, which do not pass.
+        if "taskSupport" in (execution := as_mapping(wire.pop("execution", None))):
+            execution = {name: value for name, value in execution.items() if name != "taskSupport"}
+        if execution:
+            wire["execution"] = execution
+        if not self._trusted:
+            claimed = dict(wire.get("annotations") or {})
+            if claimed:
+                wire["_meta"][CLAIMED_KEY] = claimed
+            wire["annotations"] = {
+                **({"title": claimed["title"]} if isinstance(claimed.get("title"), str) else {}),
+                "readOnlyHint": False,
+                "destructiveHint": True,
+                "idempotentHint": False,
+                "openWorldHint": True,
+            }
+        return wire
+
+    def validate_tool_params(self, arguments: Mapping[str, Any]) -> Arguments:
+        return arguments
+
+    def get_description(self, params: Arguments, context: ToolContext) -> str:
+        del context
+        names = ", ".join(params) or "no arguments"
+        return f"Call {self.upstream_name} of the server {self.alias} ({names[:200]})"
+
+    def why_asked_anew(self, client_key: str) -> str:
+        known, digest = self._known, self._digest
+        if known is None or digest == known.first or (client_key, digest) in known.agreed:
+            return ""
+        return (
+            f"the server {self.alias} has changed this tool (its description or its schema) since it was first listed"
+        )
+
+    def consented(self, client_key: str) -> None:
+        """This counts as known, whatever the upstream has made of it since."""
+        if self._known is not None:
+            self._known.agree(client_key, self._digest)
+
+    def why_outdated(self) -> str:
+        if self._known is not None and self._known.is_stopped:
+            return f"it is not approved in {LOCK_NAME} any more"
+        if self._known is None or self._known.now == self._digest:
+            return ""
+        if not self._known.now:
+            return f"the operator has changed the entry of the server {self.alias} since"
+        return f"the server {self.alias} has changed this tool since (its description or its schema)"
+
+    async def should_confirm_execute(self, params: Arguments, context: ToolContext) -> ConfirmationDetails | None:
+        if self._trusted and not self.why_asked_anew(context.client.key):
+            return None
+        return McpConfirmation(
+            title=f"Confirm a call of the MCP server {self.alias}",
+            server_name=self.alias,
+            tool_name=self.upstream_name,
+            arguments=params,
+        )
+
+    async def execute(self, params: Arguments, context: ToolContext) -> ToolResult:
+        return await self._call(self, params, context)
+
+
+UpstreamCall = Callable[[DiscoveredMCPTool, Arguments, ToolContext], Awaitable[ToolResult]]
+
+
+Definition = Mapping[str, Any]

@@ -1,0 +1,268 @@
+"""Sessions with one upstream that belong to one client each, so that no question and no state reaches another one.
+
+A session is opened at a client's first use and closed when it was idle for long, when the client's connection ends,
+when the upstream's entry is changed, or when another one is to have its place. Each has an owner task, since the
+task that enters a connection has to leave it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar
+
+import anyio
+from anyio.abc import TaskGroup
+
+from server.clients.client_request import Exchange
+from server.upstreams.connections.connection import (
+    Audience,
+    LoginNeededError,
+    SessionKey,
+    Upstream,
+    UpstreamState,
+    failure_of,
+)
+from server.upstreams.session.protocol_era import Wanted
+from server.upstreams.session.upstream_questions import SessionOptions
+from server.upstreams.session.upstream_session import UpstreamSession, open_session
+from server.upstreams.wire.upstream_transports import Transport, transports_to
+from tools.contract.tool_errors import ToolError, ToolErrorType
+
+if TYPE_CHECKING:
+    from tools.shell.process_spec import ProcessStarter
+
+IDLE_SECONDS = 600.0  # a session that was not used for so long is closed
+
+
+@dataclass(slots=True)
+class _SessionSlot:
+    """A session, or the attempt to open one."""
+
+    ready: anyio.Event = field(default_factory=anyio.Event)
+    closing: anyio.Event = field(default_factory=anyio.Event)
+    session: UpstreamSession | None = None
+    problem: str = ""
+    wants_login: bool = False
+    last_used: float = 0.0
+
+
+class ClientSessions:
+    idle_seconds: ClassVar[float] = IDLE_SECONDS
+
+    def __init__(
+        self,
+        upstream: Upstream,
+        audience: Audience,
+        tasks: TaskGroup,
+        starter: ProcessStarter,
+        principal_of: Callable[[Exchange], str],
+    ) -> None:
+        self._upstream = upstream
+        self._audience = audience
+        self._tasks = tasks
+        self._starter = starter
+        self._principal_of = principal_of
+        self._held: dict[SessionKey, _SessionSlot] = {}
+        self._may_shake_hands = True
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    async def of(self, exchange: Exchange) -> UpstreamSession:
+        """The session in which a client's request is to be brought; a `ToolError` where there is none."""
+        upstream = self._upstream
+        catalog = upstream.live_session
+        principal = self._principal_of(exchange)
+        is_shared = self._audience.is_one or upstream.entry.isolation == "shared" or not exchange.client_key
+        is_shared = is_shared and not principal
+        held = self._live(key_of(exchange)) if self._held and not is_shared else None
+        if held is None:
+            if catalog is None and upstream.is_renewing:
+                await upstream.come_back()
+                catalog = upstream.live_session
+            if catalog is None:
+                raise upstream.unavailable()
+            if is_shared:
+                return catalog
+            entry, transport = upstream.entry, upstream.transport
+            shakes_hands = entry.protocol == "auto" and not exchange.is_modern and self._may_shake_hands
+            # Without a handshake a remote server keeps nothing by connection: no session of its own is needed.
+            is_remote = transport is not None and transport.name != "stdio"
+            if not shakes_hands and catalog.era.is_modern and is_remote and not principal:
+                return catalog
+            held = self._open(key_of(exchange), exchange, catalog)
+        elif catalog is None:
+            upstream.retry_now()  # the client goes on, but nothing is listed meanwhile
+        if not held.ready.is_set():
+            await held.ready.wait()
+        held.last_used = anyio.current_time()
+        if held.session is None:
+            login = upstream.login_of(principal)
+            if held.wants_login and login is not None:
+                raise LoginNeededError(login)
+            raise ToolError(
+                ToolErrorType.UPSTREAM_UNAVAILABLE,
+                f"A connection of your own to the server {self._upstream.alias} could not be opened: {held.problem}. "
+                "Try the call later, or go on without it.",
+            )
+        return held.session
+
+    def opened(self, serial: int) -> UpstreamSession | None:
+        """The very session of this number, which is in use by that; `None` if it has ended."""
+        for held in self._held.values():
+            if held.session is not None and held.session.serial == serial and not held.session.lost.is_set():
+                held.last_used = anyio.current_time()
+                return held.session
+        listing = self._upstream.live_session
+        return listing if listing is not None and listing.serial == serial else None
+
+    def _live(self, key: SessionKey) -> _SessionSlot | None:
+        """A client's own session, or the attempt to open it, if there is one that has not ended."""
+        held = self._held.get(key)
+        if held is not None and (held.closing.is_set() or (held.session is not None and held.session.lost.is_set())):
+            self._close(key)
+            return None
+        return held
+
+    def _open(self, key: SessionKey, exchange: Exchange, catalog: UpstreamSession) -> _SessionSlot:
+        most = self._upstream.entry.max_sessions
+        if len(self._held) >= most and not self._make_room(key[0], max(most // 2, 1)):
+            raise ToolError(
+                ToolErrorType.UPSTREAM_UNAVAILABLE,
+                f"The server {self._upstream.alias} has {most} clients already, which is the most that are let in "
+                f"(mcpServers.{self._upstream.alias}.maxSessions). Try the call later, or go on without it.",
+            )
+        known = self._upstream.transport
+        login = self._upstream.login_of(self._principal_of(exchange))
+        alias, entry, by_proxy = self._upstream.alias, self._upstream.entry, self._upstream.by_proxy
+        transports = transports_to(alias, entry, self._starter, login=login, by_proxy=by_proxy)
+        transport = next((each for each in transports if known is None or each.name == known.name), transports[0])
+        held = self._held[key] = _SessionSlot(last_used=anyio.current_time())
+        # The client's revision where the upstream may know it, else that of the session that lists.
+        wanted = Wanted(catalog.era.is_modern, is_only=True)
+        if self._upstream.entry.protocol == "auto" and not exchange.is_modern and self._may_shake_hands:
+            wanted = Wanted(is_modern=False)
+        observer_of = self._audience.observer_of
+        options = SessionOptions(
+            self._upstream.alias,
+            wanted,
+            exchange.capabilities,
+            self._audience.question_seconds,
+            self._upstream.list_changed,
+            partial(self._upstream.resource_updated, whose=key),  # it is for this client alone
+            client=exchange.outside_request(),
+            observer=observer_of and observer_of(self._upstream.alias, self._upstream.entry),
+        )
+        self._tasks.start_soon(
+            self._own, key, held, transport, options, exchange, name=f"session with {self._upstream.alias}"
+        )
+        exchange.at_end(held.closing.set)
+        return held
+
+    def _make_room(self, client_key: str, share: int) -> bool:
+        """Close the session that can best be done without, for another one of this client; whether there is such.
+
+        Nothing that others use is closed, unless they have more than their `share` while this client has less.
+        """
+        counts = Counter(key[0] for key in self._held)
+        may_take = [key for key in self._held if key[0] == client_key or counts[client_key] < share]
+        idle = [
+            (key[0] != client_key and counts[key[0]] <= share, self._held[key].last_used, key)
+            for key in may_take
+            if (session := self._held[key].session) is not None and self._is_unused(session)
+        ]
+        if idle:
+            self._close(min(idle)[2])
+            return True
+        taken = [key for key in may_take if key[0] != client_key and counts[key[0]] > share]
+        if not taken:
+            return False
+        # The newest one, which stands last.
+        self._upstream.log.info(
+            "a session of a client with upstream %s was closed: others had no share", self._upstream.alias
+        )
+        self._close(taken[-1])
+        return True
+
+    def _is_unused(self, session: UpstreamSession) -> bool:
+        if session.questions.calls or session.task_ends or session.subscriptions:
+            return False
+        return not session.streams and anyio.current_time() > session.wanted_until
+
+    async def _own(
+        self, key: SessionKey, held: _SessionSlot, transport: Transport, options: SessionOptions, exchange: Exchange
+    ) -> None:
+        try:
+            deadline = anyio.current_time() + self._upstream.entry.connect_timeout / 1000
+            with anyio.CancelScope(deadline=deadline) as scope:
+                if transport.name == "stdio":
+                    options = replace(options, folders=await self._audience.folders_of(exchange))
+                async with open_session(transport, options) as session:
+                    scope.deadline = float("inf")
+                    self._may_shake_hands = options.wanted.is_modern or not session.era.is_modern
+                    if not session.era.is_modern and options.told(options.announced).get("roots") is not None:
+                        # Servers of files ask for the roots right after the greeting. A question that came beside the
+                        # first call would end with it, and the call would be made without them.
+                        await session.flush()
+                        if await session.questions.until_roots_are_told() or options.announced.get("roots") is None:
+                            await session.flush()
+                    held.session = session
+                    held.ready.set()
+                    if transport.name != "stdio":  # else it has a program of its own
+                        self._upstream.session_began()
+                    await self._until_unused(held, session)
+            if held.session is None:
+                held.problem = "it did not connect in time"
+        except Exception as error:  # noqa: BLE001 - the task boundary: one bad upstream never takes others down
+            state, held.problem = failure_of(error)
+            held.wants_login = state is UpstreamState.NEEDS_AUTHENTICATION
+            self._upstream.warn_once("has no session for a client", held.problem)
+        finally:
+            if self._held.get(key) is held:
+                del self._held[key]
+            held.ready.set()
+
+    async def _until_unused(self, held: _SessionSlot, session: UpstreamSession) -> None:
+        async with anyio.create_task_group() as group:
+
+            async def end_with(event: anyio.Event) -> None:
+                await event.wait()
+                group.cancel_scope.cancel()
+
+            group.start_soon(end_with, session.lost)
+            group.start_soon(end_with, held.closing)
+            while True:
+                left = held.last_used + self.idle_seconds - anyio.current_time()
+                await anyio.sleep(max(left, self.idle_seconds / 10))
+                if anyio.current_time() >= held.last_used + self.idle_seconds and self._is_unused(session):
+                    break
+            group.cancel_scope.cancel()
+
+    def _close(self, key: SessionKey) -> None:
+        held = self._held.pop(key, None)
+        if held is not None:
+            held.closing.set()
+
+    def forget(self, client_key: str) -> None:
+        for key, held in tuple(self._held.items()):
+            if key[0] == client_key:
+                held.closing.set()
+
+    def end(self) -> None:
+        for held in self._held.values():
+            held.closing.set()
+
+    def opened_by(self, exchange: Exchange) -> list[UpstreamSession]:
+        """Those that a client uses: its own, or the one that lists where all share that."""
+        own = [held.session for key, held in self._held.items() if key == key_of(exchange)]
+        is_shared = self._audience.is_one or self._upstream.entry.isolation == "shared"
+        return [session for session in (*own, self._upstream.session if is_shared else None) if session is not None]
+
+
+def key_of(exchange: Exchange) -> SessionKey:
+    """A client with one connection and one set of capabilities: both were told to the upstream."""
+    return exchange.client_key, id(exchange.connection), json.dumps(exchange.capabilities, sort_keys=True)

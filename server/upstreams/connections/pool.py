@@ -1,0 +1,525 @@
+"""All upstreams together: started, waited for briefly, changed with the settings, found by the name of a tool."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+import anyio
+from anyio.abc import TaskGroup
+
+from server.clients.client_request import TOKEN_KEY, Exchange
+from server.protocol.json_rpc import Json
+from server.settings import UpstreamSettings
+from server.store.replica import Replica
+from server.upstreams.catalog.lock_file import Lock, write_approved
+from server.upstreams.catalog.stored_lists import NEVER_LISTED, StoredLists, key_of
+from server.upstreams.catalog.tool_catalog import ToolCatalog
+from server.upstreams.catalog.upstream_tool import UpstreamCall
+from server.upstreams.connections.client_sessions import ClientSessions
+from server.upstreams.connections.connection import Audience, SessionKey, Upstream
+from server.upstreams.session.list_reader import PROMPTS, TOOLS, Kind
+from server.upstreams.session.upstream_session import UpstreamSession
+from tools.call.tool_registry import ToolRegistry
+from tools.contract.tool_errors import ToolError, ToolErrorType
+from tools.machine.threads import THREADS
+from tools.permissions.tool_names import BETWEEN
+
+if TYPE_CHECKING:
+    from server.upstreams.catalog.shared_approvals import SharedApprovals
+    from server.upstreams.login.connect_pages import ConnectPages
+    from server.upstreams.login.login_storage import LoginStore
+    from server.upstreams.login.upstream_login import Login
+    from tools.shell.brokered_starter import BrokeredStarter
+
+
+GATHER_WAIT_SECONDS = 0.5
+"""How long `bounded_gather` waits; what takes longer goes on in the background (ours)."""
+
+GATHER_SECONDS = 10.0  # how long all of it may take
+STORED_SECONDS = 1.0  # how long what servers listed in the last run may take to be read; a disk may never answer (ours)
+LIST_FIRST_SECONDS = 0.02  # how long servers are started later, so that a list that waits goes out before (ours)
+LOOK_WAIT_SECONDS = 1.0  # how long a list waits for what is read again for it; what comes later is announced (ours)
+LIKE_SECONDS = 1.0  # how long another server of our kind waits for our first list; in a ring each waits for the next
+
+CallOf = Callable[[Upstream], UpstreamCall]
+
+
+async def bounded_gather(
+    tasks: TaskGroup, work: Iterable[Callable[[], Coroutine[Any, Any, None]]], scope: anyio.CancelScope | None = None
+) -> bool:
+    """Begin all of it, which raises nothing, and wait for it a moment; whether all of it is done.
+
+    What is not done ends with the scope; without one, when its time is over.
+    """
+    done = anyio.Event()
+
+    async def run() -> None:
+        with scope or anyio.CancelScope(), anyio.move_on_after(GATHER_SECONDS):
+            async with anyio.create_task_group() as group:
+                for each in work:
+                    group.start_soon(each)
+        done.set()
+
+    tasks.start_soon(run)
+    with anyio.move_on_after(GATHER_WAIT_SECONDS):
+        await done.wait()
+    return done.is_set()
+
+
+@dataclass(frozen=True, slots=True)
+class LoginOptions:
+    """How logins to upstreams are made and kept."""
+
+    replica: Replica  # whose store has them, if that is shared and there are keys; the rest says where they are else
+    state_folder: str | None
+    storage: Literal["file", "keyring"] = "file"
+    port: int = 18_809  # for redirects, where an entry names no other
+    options: str = ""  # what a command needs to find the same settings
+    has_principals: bool = False  # whether several people are told apart, of whom each has logins of their own
+    is_local: bool = True  # whether a client's browser is on this machine, to which a login leads back
+    pages: ConnectPages | None = None  # to which it leads back instead, wherever the browser is
+
+
+@dataclass(eq=False, slots=True)
+class _Logins:
+    """The logins to one upstream."""
+
+    by_principal: dict[str, Login | None] = field(default_factory=dict[str, "Login | None"])
+    closed: str = ""  # why none is opened any more
+
+    def close(self, why: str) -> None:
+        self.closed = why
+        for login in self.by_principal.values():
+            if login is not None:
+                login.close(why)
+
+
+class UpstreamPool:
+    """Starts the upstreams and publishes their tools.
+
+    Args:
+        entries: Alias to entry, in the order of the configuration.
+        first_list_wait_seconds: How long after the start a list waits for those that are still connecting.
+        on_offer: Told of each list that may be another one, and whether clients should hear of it.
+        logins: How people log in; `None` where nobody can.
+        reserved: Names that no tool of an upstream is published under.
+        by_proxy: Whether remote servers are reached by the proxies of the environment.
+        waits_again: Whether the list waits also for a server that it waited for in vain a short time ago.
+    """
+
+    def __init__(
+        self,
+        entries: Mapping[str, UpstreamSettings],
+        registry: ToolRegistry,
+        first_list_wait_seconds: float,
+        name_budget: int,
+        call_of: CallOf,
+        *,
+        on_offer: Callable[[Kind, bool], None] = lambda _kind, _is_said: None,
+        on_updated: Callable[[Upstream, str, SessionKey | None], None] = lambda _upstream, _uri, _whose: None,
+        left_out: Mapping[str, str] | None = None,
+        logins: LoginOptions | None = None,
+        reserved: Iterable[str] = (),
+        by_proxy: bool = True,
+        waits_again: bool = False,
+    ) -> None:
+        self.logins = logins
+        self._by_proxy = by_proxy
+        self._waits_again = waits_again
+        self.tasks: TaskGroup | None = None  # where the upstreams run
+        self._login_store: LoginStore | None = None  # with the first remote server
+        self._runs_logins = False
+        self.catalog = ToolCatalog(registry, name_budget, reserved)
+        self.sessions: dict[Upstream, ClientSessions] = {}  # the sessions of clients with each upstream that is started
+        self.left_out = left_out or {}
+        """Why other servers of the configuration are not used, by their aliases; it changes with the settings."""
+        self.written: Mapping[str, UpstreamSettings] = {}
+        """Entries with the names of variables in place of their values; they change with the settings, too."""
+        self.is_recalling = False  # while no list is answered yet, and what servers listed in the last run is read
+        self.listed: set[str] = set()  # the capabilities of which a client was given a list
+        self._stored: StoredLists | None = None
+        self.approvals: SharedApprovals | None = None  # what replicas share of them, where they do
+        self.catalog.write_approval = self._approve
+        self._recalled: anyio.Event | None = None  # set once what servers listed in the last run is on offer
+        self._on_offer = on_offer
+        self._on_updated = on_updated
+        self._registry = registry
+        self._call_of = call_of
+        self._wait_seconds = first_list_wait_seconds
+        self._wait_until: float | None = None
+        self._told_late: set[str] = set()  # aliases of those that the log has told to be late for it
+        self._entries = dict(entries)
+        self._audience: Audience | None = None
+        self._owners: dict[Upstream, anyio.CancelScope] = {}
+        self._starter: BrokeredStarter | None = None
+        """Starts the programs of all upstreams, and is closed after the last of them."""
+        self._running = 0
+        self._all_ended = anyio.Event()
+        self._calls: dict[Upstream, UpstreamCall] = {}
+        self._logins: dict[Upstream, _Logins] = {}
+        self.upstreams = [self._make_upstream(alias, entry) for alias, entry in entries.items()]
+        self.by_alias = {each.alias: each for each in self.upstreams}
+        self.catalog.configure(entries)
+
+    def start(self, tasks: TaskGroup, audience: Audience, stored: StoredLists | None = None) -> None:
+        """Start every upstream's owner task, once; later calls do nothing.
+
+        What is `stored` of their lists is on offer until they tell them.
+        """
+        if self._audience is None:
+            self._audience, self._stored, self.tasks = audience, stored, tasks
+            self.is_recalling = stored is not None and bool(self.upstreams)
+            self._start(self.upstreams, tasks, audience)
+
+    def change(self, entries: Mapping[str, UpstreamSettings], tasks: TaskGroup) -> None:
+        """Use other entries from now on. Upstreams that are reached as before are left alone, with all their calls."""
+        kept = {
+            each.alias: each
+            for each in self.upstreams
+            if (now := entries.get(each.alias)) is not None and each.entry.is_reached_like(now)
+        }
+        gone = [each for each in self.upstreams if each.alias not in kept]
+        for upstream in gone:
+            self._calls.pop(upstream, None)
+            if (owner := self._owners.pop(upstream, None)) is not None:
+                owner.cancel()
+            if (sessions := self.sessions.pop(upstream, None)) is not None:
+                sessions.end()
+            self._logins.pop(upstream).close(
+                "the server is not in the settings any more, or is reached in another way now"
+            )
+            upstream.settle()
+            upstream.connected.set()
+        edited = [(each, each.entry) for each in kept.values() if each.entry != entries[each.alias]]
+        for upstream, _ in edited:
+            upstream.entry = entries[upstream.alias]
+        self._entries = dict(entries)
+        fresh = {alias: self._make_upstream(alias, entry) for alias, entry in entries.items() if alias not in kept}
+        self.upstreams = [kept.get(alias) or fresh[alias] for alias in entries]
+        self.by_alias = {each.alias: each for each in self.upstreams}
+        self.catalog.configure(entries)
+        for upstream, before in edited:
+            # Its names, or what is known of its tools, are other ones; its connection is the same.
+            if TOOLS.field in upstream.offer.lists:
+                self._changed(upstream, TOOLS, True)
+            if upstream.entry.prefix != before.prefix:
+                self._changed(upstream, PROMPTS, True)
+        if self._audience is not None:
+            self._start(fresh.values(), tasks, self._audience)
+
+    async def use_lock(self, file: Lock | None) -> None:
+        """Judge all tools by another state of the lock file, and by what was approved over it."""
+        await (self.apply_lock(file) if self.approvals is None else self.approvals.use_file(file))
+
+    async def _approve(self, lock: Lock, alias: str, tools: Mapping[str, Json]) -> None:
+        if self.approvals is None:
+            await self.use_lock(await THREADS.run(partial(write_approved, lock.path, alias, tools)))
+        else:
+            await self.approvals.approve(lock, alias, tools)
+
+    async def apply_lock(self, lock: Lock | None) -> None:
+        """Judge all tools by a lock, if it is another one, in turns with what else is served."""
+        if lock == self.catalog.lock:
+            return
+        # The call that has approved a tool may be cancelled meanwhile, and nothing would look at the rest again.
+        with anyio.CancelScope(shield=True):
+            self.catalog.use_lock(lock)
+            for upstream in self.upstreams:
+                if TOOLS.field in upstream.offer.lists:
+                    await self.catalog.prepare(upstream.alias, upstream.offer.of(TOOLS))
+                    self._changed(upstream, TOOLS, True)
+
+    def _make_upstream(self, alias: str, entry: UpstreamSettings) -> Upstream:
+        async def prepare(upstream: Upstream, kind: Kind, items: list[dict[str, Any]]) -> None:
+            if kind is TOOLS:
+                await self.catalog.prepare(upstream.alias, items)
+
+        logins = _Logins()
+
+        def login_of(principal: str) -> Login | None:
+            if principal not in logins.by_principal:
+                login = logins.by_principal[principal] = self._login_of(alias, entry, principal)
+                if login is not None and logins.closed:
+                    login.close(logins.closed)
+            return logins.by_principal[principal]
+
+        upstream = Upstream(
+            alias, entry, self._changed, self._on_updated, prepare, self._store, login_of, self._by_proxy
+        )
+        self._logins[upstream] = logins
+        self._registry.declare_source(alias, upstream.known.wait)
+        return upstream
+
+    def _login_of(self, alias: str, entry: UpstreamSettings, principal: str) -> Login | None:
+        """The login of a principal to a server; `None` where that is a program, or is shown a token of the settings."""
+        oauth, how = entry.oauth, self.logins
+        has_token = any(name.lower() == "authorization" for name in entry.headers)
+        if entry.endpoint is None or how is None or (oauth is None and has_token):
+            return None
+        if oauth is not None and not oauth.enabled:
+            return None
+        from server.settings.models import OAuthSettings  # noqa: PLC0415 - with the first remote server
+        from server.upstreams.login.upstream_login import Login, login_store  # noqa: PLC0415
+
+        store = self._login_store = self._login_store or login_store(how.replica, how.state_folder, how.storage)
+        if store is None:
+            return None
+        return Login(
+            *(store, alias, entry.endpoint, oauth or OAuthSettings(), principal, how.port, how.options, how.pages),
+            by_proxy=self._by_proxy,
+        )
+
+    def principal_of(self, upstream: Upstream, exchange: Exchange) -> str:
+        """Whose login a client's requests are brought with; empty for that of the person of this machine."""
+        oauth = upstream.entry.oauth
+        is_shared = upstream.login is None or (oauth is not None and oauth.shared)
+        is_named = self.logins is not None and self.logins.has_principals and not is_shared
+        return exchange.client_key.removeprefix(TOKEN_KEY) if is_named else ""
+
+    def _key_of(self, upstream: Upstream) -> str:
+        return key_of(self.written.get(upstream.alias, upstream.entry))
+
+    async def _store(self, upstream: Upstream, version: str) -> None:
+        if self._stored is not None:
+            await self._stored.write(self._key_of(upstream), version, upstream.offer.lists)
+
+    async def _recall(
+        self,
+        stored: StoredLists,
+        upstreams: Sequence[Upstream],
+        recalled: anyio.Event,
+        may_begin: anyio.Event,
+    ) -> None:
+        """Offer what upstreams have listed in the last run; they may begin after that."""
+        try:
+            keys = {upstream: self._key_of(upstream) for upstream in upstreams}
+            with anyio.move_on_after(STORED_SECONDS):
+                found = await stored.read(keys.values())
+                with self.catalog.at_once():
+                    for upstream in upstreams:
+                        last_run = found.get(keys[upstream])
+                        never_listed = last_run is not None and last_run.era.version == NEVER_LISTED
+                        upstream.is_awaited = self._waits_again or not never_listed
+                        is_used = not never_listed and self.by_alias.get(upstream.alias) is upstream
+                        if last_run is not None and is_used:
+                            try:
+                                await upstream.offer_stored(replace(last_run, alias=upstream.alias))
+                            except Exception:
+                                # Whatever is wrong with it, the server is listed when it answers.
+                                upstream.log.exception("its lists of the last run cannot be used: an internal error")
+        finally:
+            self.is_recalling = False
+            recalled.set()
+        await anyio.sleep(LIST_FIRST_SECONDS)
+        may_begin.set()
+
+    def _start(self, upstreams: Iterable[Upstream], tasks: TaskGroup, audience: Audience) -> None:
+        self._wait_until = anyio.current_time() + self._wait_seconds
+        if self._login_store is not None and not self._runs_logins:
+            self._runs_logins = True
+            tasks.start_soon(self._login_store.run, name="logins")
+        upstreams, may_begin = list(upstreams), anyio.Event()
+        if self._stored is not None and upstreams:
+            self._recalled = anyio.Event()
+            tasks.start_soon(self._recall, self._stored, upstreams, self._recalled, may_begin)
+        else:
+            may_begin.set()
+        for upstream in upstreams:
+            scope = self._owners[upstream] = anyio.CancelScope()
+            self._running += 1
+            own = partial(self._own, upstream, scope, audience, may_begin)
+            tasks.start_soon(own, name=f"upstream {upstream.alias}")
+
+    async def _own(
+        self, upstream: Upstream, scope: anyio.CancelScope, audience: Audience, may_begin: anyio.Event
+    ) -> None:
+        """Own an upstream, and the sessions of clients with it, which end with it."""
+        try:
+            with scope:
+                await may_begin.wait()
+                if (starter := self._starter) is None:
+                    from tools.shell.brokered_starter import BrokeredStarter  # noqa: PLC0415 - with the first upstream
+
+                    starter = self._starter = BrokeredStarter(is_shared=True)
+                async with anyio.create_task_group() as tasks:
+                    self.sessions[upstream] = ClientSessions(
+                        upstream, audience, tasks, starter, partial(self.principal_of, upstream)
+                    )
+                    await upstream.run(starter, audience)
+        finally:
+            self.sessions.pop(upstream, None)
+            self._running -= 1
+            if not self._running:
+                starter, self._starter = self._starter, None
+                if starter is not None:
+                    await starter.aclose()
+                self._all_ended.set()
+
+    async def end_within(self, seconds: float) -> None:
+        """End every upstream; programs that take longer to end by themselves are killed, within two seconds more."""
+        starter = self._starter
+        for owner in self._owners.values():
+            owner.cancel()
+        if starter is not None:
+            with anyio.move_on_after(seconds):
+                await self._all_ended.wait()
+            await starter.aclose()
+
+    async def wait_for_first_list(self, most: float | None = None, *, is_live: bool = False) -> None:
+        """Give upstreams a moment after the start, so that the first list is whole where it can be.
+
+        Those that are listed as in the last run are not waited for, unless the list has to be `is_live`.
+        """
+        # Waiting for what has happened costs a turn of the loop each time.
+        if self._recalled is not None and not self._recalled.is_set():
+            await self._recalled.wait()
+        if self._wait_until is None or self.is_settled:
+            return
+        if (now := anyio.current_time()) < self._wait_until:
+            with anyio.CancelScope(deadline=self._wait_until if most is None else min(self._wait_until, now + most)):
+                for upstream in self.upstreams:
+                    if upstream.is_awaited and (is_live or not upstream.offer.stored):
+                        await upstream.known.wait()
+        if anyio.current_time() < self._wait_until:
+            return
+        for upstream in self.upstreams:
+            if not (upstream.known.is_set() or upstream.offer.stored or upstream.alias in self._told_late):
+                self._told_late.add(upstream.alias)
+                if self._stored is not None and self.tasks is not None:
+                    self.tasks.start_soon(self._stored.write, self._key_of(upstream), NEVER_LISTED, dict[str, Any]())
+                upstream.log.warning(
+                    "upstream %s is late: the first list waited %g s, and what it has is announced when it comes. For "
+                    "clients that look only once raise proxy.firstListWait",
+                    *(upstream.alias, self._wait_seconds),
+                )
+
+    async def before_list(self, capability: str) -> None:
+        """What a client is given now is to be what servers have now, also of those that do not tell of changes."""
+        looks = [each.look_for_client(capability) for each in self.upstreams]
+        if waited := [look for look in looks if look is not None]:
+            with anyio.move_on_after(LOOK_WAIT_SECONDS):
+                for look in waited:
+                    await look.wait()
+        self.listed.add(capability)
+
+    async def until_live(self, upstream: Upstream) -> None:
+        """Wait until what was known from the last run alone is known from this one; a request waits in its own time."""
+        if upstream.offer.stored:
+            with anyio.move_on_after(upstream.entry.timeout / 1000):
+                await upstream.known.wait()
+
+    async def when_known(self, tool_name: str, owner: Upstream) -> Upstream:
+        """Who owns a name once the first attempt is over of all whose it may be.
+
+        Among servers without prefixes the first in the configuration has a name, however long it takes to start. What
+        apps call by its bare name is reached as long as nobody else has that. A client may know a tool from an earlier
+        run, and many servers take longer to start than a list should wait; so the call waits, in its own time.
+        """
+        waited: set[Upstream] = set()
+        while True:
+            is_found = self._alias_of(tool_name) is not None
+            is_bare = not is_found and owner.entry.prefix == "alias"  # as apps call it: anybody may have that name
+            is_unprefixed = owner.entry.prefix == "none" and not tool_name.startswith(f"{owner.alias}{BETWEEN}")
+            if owner.tried.is_set() and not (is_bare or is_unprefixed):
+                break
+            # Those before the owner may have the name too; those after it only where nobody is known to have it.
+            last = self.upstreams.index(owner) if is_found and owner in self.upstreams else len(self.upstreams)
+            undecided = next(
+                (
+                    each
+                    for each in self.upstreams[: last + 1]
+                    if not each.tried.is_set()
+                    and each not in waited
+                    and (
+                        each is owner
+                        or self._is_unlisted(each.alias)
+                        or (is_bare and TOOLS.field not in each.offer.lists)
+                    )
+                ),
+                None,
+            )
+            if undecided is None:
+                break
+            waited.add(undecided)
+            if self._wait_until is not None:
+                with anyio.move_on_after(undecided.entry.timeout / 1000):
+                    await undecided.tried.wait()
+            owner = self.owner_of(tool_name) or owner
+        return owner
+
+    @property
+    def is_settled(self) -> bool:
+        return self._wait_until is not None and all(upstream.known.is_set() for upstream in self.upstreams)
+
+    def owner_of(self, tool_name: str) -> Upstream | None:
+        """The upstream that a name belongs to, whether or not the tool is known now.
+
+        A name without a prefix that nobody knows may belong to any server without prefixes that has listed nothing yet.
+        """
+        alias = self._alias_of(tool_name)
+        if alias is not None:
+            return self.by_alias.get(alias)
+        if self._registry.find(tool_name) is not None:
+            return None
+        return next((each for each in self.upstreams if self._is_unlisted(each.alias)), None)
+
+    def _alias_of(self, tool_name: str) -> str | None:
+        """The alias of the upstream that a name belongs to, whether or not it lists anything now."""
+        origin = self.catalog.names.find(tool_name)
+        if origin is not None:
+            return origin.alias
+        alias, between, _ = tool_name.partition(BETWEEN)
+        return alias if between and alias in self.by_alias else None
+
+    def why_not_used(self, tool_name: str) -> ToolError | None:
+        """What a call is told of a tool whose server is configured and not used."""
+        alias, between, _ = tool_name.partition(BETWEEN)
+        why = self.left_out.get(alias) if between else None
+        if why is None:
+            return None
+        told = f"The server {alias} is not used here, so its tools are not there. {why} Go on without it."
+        return ToolError(ToolErrorType.UPSTREAM_UNAVAILABLE, told)
+
+    def opened_by(self, exchange: Exchange) -> list[UpstreamSession]:
+        return [session for sessions in self.sessions.values() for session in sessions.opened_by(exchange)]
+
+    def forget(self, client_key: str) -> None:
+        """A client is gone, and its sessions end."""
+        for sessions in self.sessions.values():
+            sessions.forget(client_key)
+
+    def report(self) -> list[dict[str, Any]]:
+        """How every upstream stands, in the shape of JSON."""
+        hidden: dict[str, list[dict[str, str]]] = {}
+        for entry in self.catalog.names.hidden:
+            told = {"tool": entry.origin.name, "name": entry.name, "holder": entry.holder, "reachedAs": entry.way_out}
+            hidden.setdefault(entry.origin.alias, []).append(told)
+        return [
+            {
+                **each.report(),
+                "hiddenTools": hidden.get(each.alias, []),
+                **({"approval": dict(counts)} if (counts := self.catalog.standings(each.alias)) else {}),
+                "clientSessions": len(self.sessions.get(each, ())),
+            }
+            for each in self.upstreams
+        ]
+
+    def _is_unlisted(self, alias: str) -> bool:
+        return self._entries[alias].prefix == "none" and not self.catalog.lists_anything(alias)
+
+    def _changed(self, upstream: Upstream, kind: Kind, is_said: bool) -> None:
+        if self.by_alias.get(upstream.alias) is not upstream:
+            return
+        offer = upstream.offer
+        if kind is TOOLS and kind.field not in offer.lists:
+            self.catalog.withdraw(upstream.alias)
+        elif kind is TOOLS:
+            call = self._calls.get(upstream)
+            if call is None:
+                call = self._calls[upstream] = self._call_of(upstream)
+            is_stored, is_ours = kind.field in offer.stored, upstream.is_login_offered
+            self.catalog.set_listed(upstream.alias, offer.of(TOOLS), call, is_stored=is_stored, is_ours=is_ours)
+        self._on_offer(kind, is_said and not self.is_recalling)

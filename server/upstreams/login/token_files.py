@@ -1,0 +1,344 @@
+"""Where logins are kept: a file for each in the user's state folder, its secrets there too or in the system's keyring.
+
+A file is named by a digest of the server's address and of whose login it is. The authorization server stands inside,
+with everything that came from it: nothing of a login is ever used with another one. There is no way from the keyring to
+the file but by logging in anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import stat
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from types import ModuleType
+from typing import Any, Literal, cast
+
+from server.protocol.json_rpc import Json
+from server.settings.stored_json import read_stored
+from tools.files.change.writer import PRIVATE_MODE, REAL_DISK, Disk, replace_private_file, try_lock
+from tools.files.path_opener import Folder, identity_of, is_ours, open_private_folder
+
+logger = logging.getLogger(__name__)
+
+FOLDER = "logins"  # in the user's state folder
+SERVICE = "coretools-mcp"  # what the keyring knows us as
+MOST_BYTES = 8 << 20  # of one file, far more than a login takes (ours)
+
+_VERSION = 1  # of the format
+_ENDING, _LOCK_ENDING = ".json", ".lock"
+_OPEN_PARTS = ("token_type", "scope", "expires_in")  # of a token, what is no secret
+_CLIENT_SECRETS = ("client_secret", "registration_access_token")  # of what came with a registration
+_ANEW = "remove it with coretools-mcp logout {0}, then log in with coretools-mcp login {0}"
+_INSTEAD = 'or set proxy.tokenStorage to "file", and log in anew'
+
+
+class TokenStoreError(Exception):
+    """The place where logins are kept, or one of them, cannot be used: a sentence for people, with what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredLogin:
+    """What is kept of one login.
+
+    Attributes:
+        resource: The address of the server, canonical.
+        principal: Whose it is; empty for the person of this machine.
+        alias: What the server was called when the login was made.
+        issuer: The authorization server, from which all that follows has come.
+        metadata: What it says of itself (RFC 8414).
+        client: As which client it knows us (RFC 7591), with a secret perhaps.
+        scopes: What was asked for, separated by spaces.
+        token: Its answer (RFC 6749, 5.1); `None` before the first one, and after a grant was refused.
+        expires_at: When the access token ends, in seconds since the epoch, if that is known.
+        version: Which one of a shared store it was made from; `None` where it is new, or kept in a file.
+    """
+
+    resource: str
+    principal: str
+    alias: str
+    issuer: str
+    metadata: Json = field(repr=False)
+    client: Json = field(repr=False)
+    scopes: str | None
+    token: Json | None = field(repr=False)
+    expires_at: float | None
+    version: str | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """The content of a file."""
+
+    version: Literal[1]
+    storage: Literal["file", "keyring"]
+    login: StoredLogin
+
+
+@dataclass(frozen=True, slots=True)
+class _Secrets:
+    """What the keyring has of a login."""
+
+    issuer: str
+    client_id: str | None
+    client: Json
+    token: Json | None
+    expires_at: float | None
+
+
+def key_of(resource: str, principal: str) -> str:
+    """What a login is called here, and in the keyring."""
+    return hashlib.sha256(f"{resource}\0{principal}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+class TokenStore:
+    """The logins in one folder, which is made with the first of them. Used from any thread; blocking.
+
+    Args:
+        state_folder: The real path of the user's state folder.
+        storage: Where secrets are kept: in the files, or in the keyring, which the files name nothing of.
+        disk: What may fail while a file is written.
+    """
+
+    def __init__(
+        self, state_folder: str, storage: Literal["file", "keyring"] = "file", *, disk: Disk = REAL_DISK
+    ) -> None:
+        self._folder = os.path.join(state_folder, FOLDER)
+        self._storage: Literal["file", "keyring"] = storage
+        self._disk = disk
+
+    def read(self, resource: str, principal: str) -> StoredLogin | None:
+        """A login, `None` where there is none.
+
+        Raises:
+            TokenStoreError: It is damaged, others may read or write it, it is somebody else's, or its secrets are kept
+                elsewhere, or cannot be had.
+        """
+        key = key_of(resource, principal)
+        try:
+            with open_private_folder(self._folder, makes=False) as folder:
+                login = self._login(folder, key)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise _unusable(error) from None
+        if self._storage == "file":
+            return login
+        with _keyring() as keyring:
+            written: str | None = keyring.get_password(SERVICE, key)
+        secrets = None
+        with suppress(ValueError):
+            secrets = read_stored(_Secrets, written or "")
+        # The two are not written at once, so what is in the keyring may belong to another login than the file tells of.
+        if secrets is None or (secrets.issuer, secrets.client_id) != (login.issuer, login.client.get("client_id")):
+            if written:
+                logger.warning("what the keyring has of the login to %s is damaged, or of another one", login.alias)
+            return replace(login, client={}, token=None, expires_at=None)
+        client = {**login.client, **secrets.client}
+        return replace(login, client=client, token=secrets.token, expires_at=secrets.expires_at)
+
+    def stamp(self, resource: str, principal: str) -> object | None:
+        """What differs once a login was written anew, by one look; `None` where there is none."""
+        try:
+            return identity_of(os.lstat(os.path.join(self._folder, key_of(resource, principal) + _ENDING)))
+        except OSError:
+            return None
+
+    def write(self, login: StoredLogin) -> None:
+        """Keep a login, in place of the one before it.
+
+        Raises:
+            TokenStoreError: It cannot be kept. Where the secrets are in the file, the one before it is whole.
+        """
+        key = key_of(login.resource, login.principal)
+        shown = login
+        if self._storage == "keyring":
+            client, token = login.client, login.token
+            of_client = {name: client[name] for name in _CLIENT_SECRETS if name in client}
+            secrets = _Secrets(login.issuer, client.get("client_id"), of_client, token, login.expires_at)
+            written = json.dumps(asdict(secrets))
+            with _keyring() as keyring:
+                keyring.set_password(SERVICE, key, written)
+                is_kept = keyring.get_password(SERVICE, key) == written
+            if not is_kept:
+                raise TokenStoreError(f"The keyring has kept nothing: it may be switched off; {_INSTEAD}.")
+            shown = replace(
+                login,
+                client={name: value for name, value in client.items() if name not in _CLIENT_SECRETS},
+                token=None if token is None else {name: token[name] for name in _OPEN_PARTS if name in token},
+            )
+        content = json.dumps(asdict(_Record(_VERSION, self._storage, shown))).encode()
+        try:
+            with open_private_folder(self._folder, makes=True) as folder:
+                was_in_keyring = self._storage == "file" and self._storage_of(folder, key) == "keyring"
+                replace_private_file(folder, key + _ENDING, content, self._disk, waits=True)
+        except OSError as error:
+            why = error.strerror or "its disk fails"
+            raise TokenStoreError(f"The login to {login.alias} cannot be kept in the state folder ({why}).") from None
+        if was_in_keyring:
+            with suppress(TokenStoreError):
+                _remove_from_keyring(key)
+
+    def remove(self, resource: str, principal: str) -> bool:
+        """Forget a login, also one that cannot be used, wherever its secrets are; whether there was one.
+
+        Raises:
+            TokenStoreError: It cannot be removed.
+        """
+        key = key_of(resource, principal)
+        try:
+            with open_private_folder(self._folder, makes=False) as folder:
+                if folder.stat(key + _ENDING) is None:
+                    return False
+                if self._storage_of(folder, key) == "keyring":
+                    _remove_from_keyring(key)
+                os.unlink(folder.named(key + _ENDING), dir_fd=folder.descriptor)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise _unusable(error) from None
+        return True
+
+    def all(self) -> list[StoredLogin | TokenStoreError]:
+        """Every login, and what is wrong with those that cannot be used; the keyring is not asked for their secrets."""
+        found: list[StoredLogin | TokenStoreError] = []
+        try:
+            with open_private_folder(self._folder, makes=False) as folder:
+                for name in sorted(folder.names()):
+                    if name.endswith(_ENDING):
+                        try:
+                            found.append(self._login(folder, name.removesuffix(_ENDING)))
+                        except FileNotFoundError:
+                            pass  # removed meanwhile
+                        except TokenStoreError as error:
+                            found.append(error)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            found.append(_unusable(error))
+        return found
+
+    def try_lock(self, resource: str, principal: str) -> Callable[[], None] | None:
+        """Keep others away from a login; `None` while another one does, which is not waited for.
+
+        What is given back ends it, once; so does the end of the process. Where the file system has no locks, nobody is
+        kept away.
+
+        Raises:
+            TokenStoreError: The folder cannot be used.
+        """
+        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+        try:
+            with open_private_folder(self._folder, makes=True) as folder:
+                name = folder.named(key_of(resource, principal) + _LOCK_ENDING)
+                descriptor = os.open(name, flags, PRIVATE_MODE, dir_fd=folder.descriptor)
+        except OSError as error:
+            raise _unusable(error) from None
+        if sys.platform == "win32":
+            import msvcrt  # noqa: PLC0415 - not on every system
+
+            try:
+                msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+            except OSError:
+                os.close(descriptor)
+                return None
+        elif try_lock(descriptor) is False:
+            os.close(descriptor)
+            return None
+        return partial(_unlock, descriptor)
+
+    def _storage_of(self, folder: Folder, key: str) -> Literal["file", "keyring"]:
+        """Where the secrets of a login are; of one that cannot be read, or is not there, where they should be."""
+        try:
+            return _read(folder, key).storage
+        except (FileNotFoundError, TokenStoreError):
+            return self._storage
+
+    def _login(self, folder: Folder, key: str) -> StoredLogin:
+        """What a file holds, if it was written as these settings want it."""
+        record = _read(folder, key)
+        if record.storage != self._storage:
+            place, alias = {"file": "in a file", "keyring": "in the keyring"}[record.storage], record.login.alias
+            said = f"The secrets of the login to {alias} are {place}, and proxy.tokenStorage is {self._storage}:"
+            raise TokenStoreError(f"{said} change that, or {_ANEW.format(alias)}.")
+        return record.login
+
+
+def _read(folder: Folder, key: str) -> _Record:
+    """The content of one file.
+
+    Raises:
+        FileNotFoundError: There is none.
+        TokenStoreError: It is not what we have written, or others may have seen or changed it.
+    """
+    try:
+        with folder.open_file(key + _ENDING) as opened:
+            info, content = opened.info, opened.head(MOST_BYTES + 1)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise _spoiled(f"cannot be read ({error.strerror})") from None
+    if not is_ours(info):
+        raise _spoiled("belongs to another user")
+    if sys.platform != "win32" and stat.S_IMODE(info.st_mode) & 0o077:
+        raise _spoiled(f"is open to other users (mode {stat.S_IMODE(info.st_mode):04o})")
+    try:
+        record = read_stored(_Record, content) if len(content) <= MOST_BYTES else None
+    except ValueError:
+        record = None
+    if record is None or key_of(record.login.resource, record.login.principal) != key:
+        raise _spoiled("is damaged, or was made by another version")
+    return record
+
+
+def _spoiled(why: str) -> TokenStoreError:
+    return TokenStoreError(f"What is kept of a login {why}: {_ANEW.format('ALIAS')}.")
+
+
+def _unusable(error: OSError) -> TokenStoreError:
+    why = error.strerror or "its disk fails"
+    return TokenStoreError(f"What is kept of logins cannot be used ({why}): look at {FOLDER} in the state folder.")
+
+
+def _unlock(descriptor: int) -> None:
+    if sys.platform != "win32":
+        import fcntl  # noqa: PLC0415 - not on every system
+
+        fcntl.flock(descriptor, fcntl.LOCK_UN)  # also for a child that is just being started
+    os.close(descriptor)
+
+
+def _remove_from_keyring(key: str) -> None:
+    with _keyring() as keyring:
+        if keyring.get_password(SERVICE, key) is not None:
+            keyring.delete_password(SERVICE, key)
+
+
+@contextmanager
+def _keyring() -> Generator[Any]:
+    """The package by which the system's keyring is spoken to; whatever fails there is a `TokenStoreError`."""
+    try:
+        import keyring  # noqa: PLC0415 - only where it is chosen; it takes a tenth of a second
+        from keyring import errors  # noqa: PLC0415
+    except ImportError:
+        raise TokenStoreError(
+            "Logins are to be kept in the keyring (proxy.tokenStorage), for which the package keyring is missing: "
+            f"pipx install --force 'coretools-mcp[keyring]', {_INSTEAD}."
+        ) from None
+    try:
+        yield cast("ModuleType", keyring)
+    except errors.NoKeyringError:
+        raise TokenStoreError(
+            f"There is no keyring here, as is usual over SSH and in containers: start one, {_INSTEAD}."
+        ) from None
+    except errors.KeyringLocked:
+        raise TokenStoreError(f"The keyring is locked: unlock it, {_INSTEAD}.") from None
+    except Exception:  # noqa: BLE001 - each system's has errors of its own, and their texts may hold anything
+        said = "The keyring has failed, or has no room for a login of this size:"
+        raise TokenStoreError(f"{said} unlock it, {_INSTEAD}.") from None

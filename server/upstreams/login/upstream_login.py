@@ -1,0 +1,701 @@
+"""The login of one principal to one upstream: its token, renewed before a person is asked, and the asking itself.
+
+Calls only ever wait for a token that is being renewed. One process renews it, or logs in, and the others take what it
+has got: a refresh token that is used twice is taken for a stolen one, and all that came of it ends (RFC 9700, 4.14.2).
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import shlex
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, nullcontext, suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+import anyio
+from anyio.abc import TaskGroup, TaskStatus
+from mcp.shared.auth import OAuthClientInformationFull, OAuthMetadata, OAuthToken
+from pydantic import AnyUrl, TypeAdapter, ValidationError
+
+from server.settings.models import OAuthSettings
+from server.store.replica import Replica
+from server.upstreams.login.authorization_server import (
+    AuthorizationRequest,
+    AuthorizationServer,
+    AuthorizationServerClient,
+    AuthorizationServerDownError,
+    canonical,
+    configured_client,
+    error_code,
+    error_told,
+    is_same_issuer,
+    may_be_reused,
+    wanted_scopes,
+)
+from server.upstreams.login.callback import CallbackListener, PortTakenError, Redirect, parameters_of
+from server.upstreams.login.login_storage import FileLogins, LoginStore, LoginsUnavailableError, Release
+from server.upstreams.login.token_files import StoredLogin, TokenStore, TokenStoreError, key_of
+from server.upstreams.wire.json_rpc_channel import Challenge, LoginError
+from tools.contract.display import visible_line
+from tools.contract.tool_errors import ExhaustedError
+
+if TYPE_CHECKING:
+    from server.upstreams.login.connect_pages import ConnectPages
+
+logger = logging.getLogger(__name__)
+
+LOGIN_SECONDS = 300.0  # how long a person has at the authorization server (FastMCP's time)
+EARLY_SECONDS = 30.0  # so long before its end a token is renewed, or at four fifths of a shorter life (ours)
+TURN_SECONDS = 30.0  # how long another process may take to renew a token (ours)
+RENEW_SECONDS = 15.0  # how long renewing goes on also for a call that was cancelled: the answer must not be lost
+POLL_SECONDS = 0.1  # between two looks at what another process does
+WATCH_SECONDS = 1.0  # the same while a person is at the authorization server
+RENEWAL_PAUSE_SECONDS = 10.0  # a token that is refused so soon after it was renewed is not renewed once more (ours)
+LOOK_SECONDS = 10.0  # between two looks at whether a login that is used has been ended, or made anew (ours)
+
+StoredT = TypeVar("StoredT")
+_ENDED = "this server has ended"
+_FORGOTTEN = ("invalid_client", "unauthorized_client")  # errors of RFC 6749, 5.2, that say this of a client
+
+
+class LoginStoreUnavailableError(LoginError):
+    """The store that keeps the login cannot be used now: nothing is known of it, and nothing is done with it."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the store that the replicas of this server share cannot be used now (store.url), and without it no login "
+            "is read, made, renewed or ended. What it keeps is left as it is: try again a little later"
+        )
+
+
+@dataclass(eq=False, slots=True)
+class LoginAttempt:
+    """A login that is open for a person."""
+
+    request: AuthorizationRequest
+    redirect: Redirect
+    current_address: Callable[[], str]  # where the person begins
+    name: str = field(default_factory=lambda: secrets.token_hex(12))  # nobody else's
+    done: anyio.Event = field(default_factory=anyio.Event)
+    problem: str = _ENDED  # why it has failed, once it is done; empty where it has not
+    is_forgotten: bool = False  # whether that is because the authorization server does not know us any more
+    questions: int = 0  # how many calls have it before a person, or wait after a yes
+    asked: str = ""  # the address in the last of them
+    ended: float | None = None  # when it was done, in seconds of the monotonic clock
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether it is over for longer than a client may take to tell of it."""
+        return self.ended is not None and time.monotonic() > self.ended + LOGIN_SECONDS
+
+    def is_over_for(self, other: LoginAttempt) -> bool:
+        """Whether nobody has to hear of it any more, now that there is another one."""
+        has_failed = self.done.is_set() and bool(self.problem)
+        return self.is_stale or (has_failed and self.redirect.login == other.redirect.login)
+
+    def give_up(self, why: str = "it was given up") -> None:
+        """End it, if it is not done."""
+        if not self.done.is_set():
+            self.problem = why
+            self.scope.cancel()
+
+    def paste(self, address: str) -> None:
+        """Take the address that the person was sent back to; a `ValueError` if it is another one."""
+        parameters = parameters_of(address, self.request.redirect_uri)
+        if parameters.get("state") != self.request.state:
+            raise ValueError("another login's")
+        self.redirect.parameters = dict(parameters)
+        self.redirect.arrived.set()
+
+
+def login_store(replica: Replica, state_folder: str | None, storage: Literal["file", "keyring"]) -> LoginStore | None:
+    """Where logins are: in the store, where the replica shares one and has keys, else on this machine, if at all."""
+    if not replica.shares_secrets:
+        return None if state_folder is None else FileLogins(TokenStore(state_folder, storage))
+    from server.upstreams.login.shared_logins import SharedLogins  # noqa: PLC0415 - few have replicas
+
+    return SharedLogins(replica)
+
+
+class Login:
+    """The login of one principal to one upstream.
+
+    Args:
+        store: Where it is kept.
+        alias: What the upstream is called.
+        url: Its address.
+        oauth: What its entry says of logging in.
+        principal: Whose login it is; empty for the person of this machine.
+        port: The port for redirects.
+        options: What a command needs to find the same settings.
+        pages: Where people of other machines are sent back, in place of the port.
+        by_proxy: Whether authorization servers are reached by the proxies that the environment names.
+    """
+
+    def __init__(
+        self,
+        store: LoginStore,
+        alias: str,
+        url: str,
+        oauth: OAuthSettings,
+        principal: str,
+        port: int,
+        options: str = "",
+        pages: ConnectPages | None = None,
+        *,
+        by_proxy: bool = True,
+    ) -> None:
+        self.alias = alias
+        self.principal = principal
+        self.oauth = oauth
+        self.challenge: Challenge | None = None  # what the server said last when it wanted a login, or more scopes
+        self.is_unsaved = False  # whether what this process knows could not be written down
+        self._options = options
+        self._store = store
+        self._resource = canonical(url)
+        self._port = oauth.callback_port or port
+        self._pages = pages
+        self._servers = AuthorizationServerClient(url, oauth, by_proxy=by_proxy)
+        self._record: StoredLogin | None = None
+        self._stamp: object | None = None
+        self._looked = time.monotonic()
+        self._is_read = False
+        self._is_made_anew = False  # by another process, since a person was last asked
+        self._writes = 0  # of this process
+        self._turn, self._beginning = anyio.Lock(), anyio.Lock()
+        self._renewed = float("-inf")  # when a token came last, in seconds of the monotonic clock
+        self._attempt: LoginAttempt | None = None
+        self._closed = ""  # why no login is opened any more
+
+    @property
+    def needs_person(self) -> bool:
+        return self.oauth.grant == "authorization-code"
+
+    @property
+    def command(self) -> str:
+        """What a person runs at a terminal to log in."""
+        whose = f" --as {shlex.quote(self.principal)}" if self.principal else ""
+        return f"coretools-mcp login {self.alias}{whose}{self._options}"
+
+    @property
+    def digest(self) -> str:
+        """Which login it is, for other processes."""
+        return key_of(self._resource, self.principal)
+
+    async def header(self) -> str | None:
+        """The `Authorization` of a request; `None` where there is no token.
+
+        Raises:
+            LoginError: There is one, which cannot be used now.
+        """
+        record = self._record
+        if record is None or record.token is None:
+            if not self._is_read or await self.has_changed():
+                try:
+                    await self._read()
+                except LoginStoreUnavailableError:
+                    if not self.needs_person:
+                        raise
+                    return None  # the server may want no login
+            record = self._record
+            if record is None or record.token is None:
+                return None if self.needs_person else await self.renew(None)
+        if _is_old(record):
+            return await self.renew(_header_of(record))
+        if time.monotonic() > self._looked + LOOK_SECONDS:  # it may have been ended, or made anew
+            self._looked = time.monotonic()
+            if await self.has_changed():
+                try:
+                    await self._read()
+                except LoginStoreUnavailableError:
+                    return _header_of(record)
+                return await self.header()
+        return _header_of(record)
+
+    async def renew(self, used: str | None) -> str | None:
+        """Another `Authorization` in place of one that has expired or was refused; `None` where a person has to log in.
+
+        Raises:
+            LoginError: It cannot be had now.
+        """
+        async with self._turn:
+            if (header := _good_header(self._record, used)) is not None:
+                return header  # another call has got it
+            async with self._alone():
+                # The answer to a refresh must not be lost by a call that is cancelled.
+                with anyio.move_on_after(RENEW_SECONDS, shield=True):
+                    return await self._renew_alone(used)
+            raise AuthorizationServerDownError("its authorization server took too long")
+
+    async def _renew_alone(self, used: str | None) -> str | None:
+        record = await self._read()
+        if (header := _good_header(record, used)) is not None:
+            return header  # another process has got it
+        if time.monotonic() < self._renewed + RENEWAL_PAUSE_SECONDS and (record is None or not _is_old(record)):
+            return None
+        if not self.needs_person:
+            return await self._renew_for_program(record)
+        before = None if record is None or record.token is None else OAuthToken.model_validate(record.token)
+        if record is None or before is None or before.refresh_token is None:
+            return None
+        server, before_asked = _server_of(record), (record.token or {}).get(_ASKED)
+        client = self._client_of(record, server)
+        try:
+            token = await self._servers.refresh(server, client, before)
+        except AuthorizationServerDownError:
+            raise
+        except LoginError as error:
+            logger.warning("the login to %s cannot be renewed: %s", self.alias, error.why)
+            if error.code in _FORGOTTEN:
+                await self._write(replace(record, token=None, expires_at=None, client={}))
+            elif error.code == "invalid_grant":
+                await self._write(replace(record, token=None, expires_at=None))
+            return None
+        return await self._take(record, token, before_asked)
+
+    async def _renew_for_program(self, record: StoredLogin | None) -> str:
+        if record is None or self.challenge is not None:
+            server = await self._servers.discover(self.challenge)
+        else:
+            server = _server_of(record)
+        self._check_issuer(server, record)
+        before = record.scopes if record is not None and is_same_issuer(record.issuer, server.issuer) else None
+        scopes = wanted_scopes(server, self.oauth, self.challenge, before)
+        if (client := configured_client(server, self.oauth)) is None:
+            raise LoginError("oauth.clientId is missing, by which its authorization server knows this program")
+        token = await self._servers.client_credentials(server, client, self.oauth, scopes)
+        return await self._take(self._record_for(server, client, scopes, None), token, scopes)
+
+    async def _take(self, record: StoredLogin, token: OAuthToken, asked: str | None) -> str:
+        """Use a token from now on; `asked` are the scopes that it was asked for with."""
+        life = token.expires_in or 0
+        expires_at = time.time() + life if life > 0 else None  # else it counts until it is refused
+        as_json = {**token.model_dump(mode="json", exclude_none=True), _ASKED: asked}
+        self._renewed = time.monotonic()
+        self.challenge = None
+        await self._write(replace(record, alias=self.alias, token=as_json, expires_at=expires_at))
+        return f"Bearer {token.access_token}"
+
+    def wants_more(self, challenge: Challenge) -> bool:
+        """Whether another login could satisfy a server that wants scopes: not where it would ask for the same ones."""
+        if self.oauth.scopes is not None:
+            return False
+        named, token = challenge.parameter("scope"), self._record.token if self._record is not None else None
+        if named is None or token is None:
+            return time.monotonic() > self._renewed + RENEWAL_PAUSE_SECONDS
+        return not set(named.split()) <= set((token.get(_ASKED) or "").split())
+
+    async def has_changed(self) -> bool:
+        """Whether another process has written since this one has read, as far as that is known."""
+        try:
+            return await self._store.stamp(self._resource, self.principal) != self._stamp
+        except (LoginsUnavailableError, ExhaustedError):
+            return False
+
+    def close(self, why: str) -> None:
+        """End the login that is open or being prepared, if one is, and open none from now on."""
+        self._closed = why
+        if self._attempt is not None:
+            self._attempt.give_up(why)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise LoginError(self._closed)
+
+    async def begin(
+        self, tasks: TaskGroup, on_wait: Callable[[str], object] = lambda _: None, readable_name: str = ""
+    ) -> LoginAttempt | None:
+        """Open a login for a person; `None` where another process has logged in meanwhile.
+
+        While others log in at the same port it is waited for; `on_wait` is told so. `readable_name` is what people call
+        the principal.
+
+        Raises:
+            LoginError: It cannot be opened.
+        """
+        async with self._beginning:
+            if self._attempt is not None and not self._attempt.done.is_set():
+                return self._attempt
+            had = _header_of(await self._read_usable())
+            deadline = anyio.current_time() + LOGIN_SECONDS
+            while True:
+                self._check_open()
+                try:
+                    self._attempt = await tasks.start(self._run, had, readable_name, name=f"login to {self.alias}")
+                except PortTakenError as error:
+                    if error.logins is None:
+                        raise LoginError(
+                            f"the port {self._port}, to which the browser is sent back, is used by another program: "
+                            "end that, or give another port by oauth.callbackPort or proxy.loginPort"
+                        ) from None
+                    which = "this" if self.digest in error.logins else "another"
+                    on_wait(
+                        f"{which} login is open in another process; it goes on when that is finished in the browser"
+                    )
+                else:
+                    return self._attempt
+                if anyio.current_time() > deadline:
+                    raise LoginError("a login is open in another process, and was not finished in time")
+                await anyio.sleep(POLL_SECONDS)
+                if await self.has_changed() and _header_of(await self._read_usable()) not in (None, had):
+                    return None
+
+    async def _run(self, had: str | None, readable_name: str, *, task_status: TaskStatus[LoginAttempt | None]) -> None:
+        """Wait, at the port or our own pages, until the person has come back, or the time is over."""
+        attempt: LoginAttempt | None = None
+        record: StoredLogin | None = None
+        try:
+            opened = CallbackListener.at(self._port) if self._pages is None else nullcontext(self._pages)
+            async with opened as listener:
+                record = await self._read_usable()
+                if _header_of(record) not in (None, had):
+                    task_status.started(None)  # another process was faster
+                    return
+                self._is_made_anew = False
+                server = await self._servers.discover(self.challenge)
+                self._servers.check_pkce(server)
+                self._check_issuer(server, record)
+                before = record
+                if record is not None and not is_same_issuer(record.issuer, server.issuer):
+                    record = None  # what is known of one authorization server is nothing for another
+                scopes = wanted_scopes(server, self.oauth, self.challenge, None if record is None else record.scopes)
+                client = configured_client(server, self.oauth)
+                if client is None and record is not None and record.client:
+                    known = OAuthClientInformationFull.model_validate(record.client)
+                    client = known if may_be_reused(known, listener.uri, scopes) else None
+                self._check_open()
+                if client is None:
+                    client = await self._servers.register(server, listener.uri, scopes)
+                    client.redirect_uris = client.redirect_uris or [AnyUrl(listener.uri)]
+                prefix = listener.state_prefix
+                request = self._servers.authorization_request(server, client, listener.uri, scopes, prefix)
+                record = self._record_for(server, client, scopes, record)
+                # A login that there is counts until this one is done, with the registration that it belongs to.
+                if before is None or before.token is None:
+                    await self._write(record)
+                redirect = Redirect(self.digest, request.url, self.alias, self.principal, readable_name)
+                async with listener.expect(redirect, request.state) as address:
+                    self._check_open()
+                    self._attempt = attempt = LoginAttempt(request, redirect, address)
+                    task_status.started(attempt)
+                    with attempt.scope:
+                        attempt.problem = await self._finish(attempt, server, client, record, had)
+                    done = f"You are logged in to {self.alias}. You can close this window."
+                    again = "To try again, repeat what led you here."
+                    failed = f"The login to {self.alias} has failed: {attempt.problem}. {again}"
+                    redirect.page = failed if attempt.problem else done
+        except PortTakenError:
+            raise
+        except Exception as error:
+            if not isinstance(error, LoginError):
+                logger.error("a login to %s has ended by itself (%s)", self.alias, type(error).__name__)  # noqa: TRY400
+                error = LoginError("it could not be gone on with")
+            if attempt is None:
+                raise error from None
+            attempt.problem = error.why
+        finally:
+            if attempt is not None:
+                attempt.ended = time.monotonic()
+                attempt.done.set()
+
+    async def _finish(
+        self,
+        attempt: LoginAttempt,
+        server: AuthorizationServer,
+        client: OAuthClientInformationFull,
+        record: StoredLogin,
+        had: str | None,
+    ) -> str:
+        """Wait for the person, and redeem the code, unless a login is made elsewhere; why it has failed, if it has."""
+        try:
+            with anyio.fail_after(LOGIN_SECONDS):
+                while not attempt.redirect.arrived.is_set():
+                    with anyio.move_on_after(WATCH_SECONDS):
+                        await attempt.redirect.arrived.wait()
+                    if not attempt.redirect.arrived.is_set() and await self._is_made_elsewhere(had):
+                        return ""
+            code = _code_of(attempt.redirect.parameters, server)
+            async with self._alone():
+                # A code counts once: its answer must not be lost.
+                with anyio.move_on_after(RENEW_SECONDS, shield=True) as scope:
+                    token = await self._servers.redeem(server, client, attempt.request, code)
+                    await self._take(record, token, record.scopes)
+        except TimeoutError:
+            # Perhaps since the authorization server has forgotten us, and has shown the person an error.
+            await self._forget(client, is_certain=False)
+            return f"nobody came back from {server.host} within {LOGIN_SECONDS / 60:g} minutes"
+        except LoginError as error:
+            if error.code in _FORGOTTEN:
+                await self._forget(client, is_certain=True)
+                attempt.is_forgotten = True
+            elif error.code == "invalid_scope":
+                await self._want_scopes(lambda _: None)
+            return error.why
+        return f"its authorization server {server.host} took too long" if scope.cancelled_caught else ""
+
+    def _client_of(self, record: StoredLogin, server: AuthorizationServer) -> OAuthClientInformationFull:
+        """Who we were when a login was made, with the secret that the settings may hold."""
+        known = OAuthClientInformationFull.model_validate(record.client)
+        configured = configured_client(server, self.oauth)
+        return configured if configured is not None and configured.client_id == known.client_id else known
+
+    def _check_issuer(self, server: AuthorizationServer, record: StoredLogin | None) -> None:
+        """Refuse another authorization server than that we are known at: a server could name any, to get a secret."""
+        known = record.issuer if record is not None and self.oauth.client_id is not None else None
+        expected = self.oauth.issuer or known
+        if expected is not None and not is_same_issuer(server.issuer, expected):
+            raise LoginError(
+                f"the server names the authorization server {visible_line(server.issuer)}, and its login belongs to "
+                f"{visible_line(expected)}. If it has moved there, change oauth.issuer, or run coretools-mcp logout "
+                f"{self.alias}, and log in anew"
+            )
+
+    def _record_for(
+        self,
+        server: AuthorizationServer,
+        client: OAuthClientInformationFull,
+        scopes: str | None,
+        before: StoredLogin | None,
+    ) -> StoredLogin:
+        """What is kept of a login; a secret that the settings hold is not."""
+        is_configured = configured_client(server, self.oauth) is not None
+        secret = {"client_secret"} if is_configured else set[str]()
+        return StoredLogin(
+            resource=self._resource,
+            principal=self.principal,
+            alias=self.alias,
+            issuer=server.issuer,
+            metadata={
+                **server.metadata.model_dump(mode="json", exclude_none=True),
+                _RESOURCE: server.resource,
+            },
+            client=client.model_dump(mode="json", exclude_none=True, exclude=secret),
+            scopes=scopes,
+            token=before.token if before is not None else None,
+            expires_at=before.expires_at if before is not None else None,
+        )
+
+    async def is_complete(self) -> bool:
+        """Whether there is a login that can be used, with all the scopes that calls have wanted."""
+        try:
+            header, record = await self.header(), self._record
+        except LoginError as error:
+            logger.info("the login to %s cannot be used: %s", self.alias, error.why)
+            return False
+        return header is not None and _has_all(record)
+
+    async def _is_made_elsewhere(self, had: str | None) -> bool:
+        """Whether another process has written another token than was had, for all that is wanted.
+
+        Any call may have been the one that has read it. A token that this process itself has renewed ends no login.
+        """
+        if await self.has_changed():
+            with suppress(LoginStoreUnavailableError, ExhaustedError):
+                await self._read_usable()
+        record = self._record
+        return self._is_made_anew and _header_of(record) not in (None, had) and _has_all(record)
+
+    async def end(self) -> bool:
+        """Forget the login, whether or not it can be read; whether there was one.
+
+        Raises:
+            TokenStoreError: It cannot be removed.
+            LoginStoreUnavailableError: The same, as the store is away.
+            LoginError: It is forgotten here, but its tokens count on at the authorization server.
+        """
+        async with self._alone():  # or what another process is just renewing would come back
+            record = await self._read_usable()
+            try:
+                is_removed = await self._store.remove(self._resource, self.principal)
+            except LoginsUnavailableError:
+                raise LoginStoreUnavailableError from None
+        if record is not None and record.token is not None:
+            server = _server_of(record)
+            client = self._client_of(record, server)
+            await self._servers.revoke(server, client, OAuthToken.model_validate(record.token))
+        return is_removed
+
+    async def _forget(self, client: OAuthClientInformationFull, *, is_certain: bool) -> None:
+        """Use a registration no longer, nor what was got by it; unless it is certain, only where that is nothing."""
+        async with self._alone():
+            record = await self._read_usable()
+            is_this = record is not None and record.client.get("client_id") == client.client_id
+            if record is not None and is_this and (is_certain or record.token is None):
+                await self._write(replace(record, client={}, token=None, expires_at=None))
+
+    async def is_renewed_elsewhere(self) -> bool:
+        """Whether another process has got a token since this one has read; it is used from now on."""
+        used = _header_of(self._record)
+        return await self.has_changed() and _header_of(await self._read_usable()) not in (None, used)
+
+    async def remember_scopes(self, challenge: Challenge) -> None:
+        """Ask for these scopes, too, in the next login, whoever opens it."""
+        named = challenge.parameter("scope")
+        if named is None:
+            return
+        with suppress(LoginError):  # then the next login asks for what it is challenged for
+            await self._want_scopes(lambda before: " ".join(dict.fromkeys([*(before or "").split(), *named.split()])))
+
+    async def _want_scopes(self, scopes: Callable[[str | None], str | None]) -> None:
+        async with self._alone():  # for what is written goes along with a token, which others renew
+            record = await self._read_usable()
+            if record is not None:
+                await self._write(replace(record, scopes=scopes(record.scopes)))
+
+    @asynccontextmanager
+    async def _alone(self) -> AsyncGenerator[None]:
+        """Keep other processes from renewing this login."""
+        deadline = anyio.current_time() + TURN_SECONDS
+        while (release := await self._try_lock()) is None:
+            if anyio.current_time() > deadline:
+                raise LoginError("another process renews this login, and does not come to an end")
+            await anyio.sleep(POLL_SECONDS)
+        try:
+            yield
+        finally:
+            with anyio.CancelScope(shield=True):
+                await release()
+
+    async def _try_lock(self) -> Release | None:
+        try:
+            with anyio.CancelScope(shield=True):  # else it would be held by nobody
+                return await self._store.lock(self._resource, self.principal)
+        except LoginsUnavailableError:
+            raise LoginStoreUnavailableError from None
+        except TokenStoreError as error:
+            # Without a place for locks, such as in a container that is read-only, nothing is shared.
+            logger.info("other processes are not kept from a login: %s", error)
+            return _no_lock
+
+    async def _read(self) -> StoredLogin | None:
+        stamp = await self._stored(self._store.stamp(self._resource, self.principal))
+        if self.is_unsaved and stamp == self._stamp:
+            return self._record
+        self._stamp, self.is_unsaved = stamp, False
+        writes = self._writes
+        try:
+            record = await self._stored(self._store.read(self._resource, self.principal))
+        except (LoginStoreUnavailableError, ExhaustedError, anyio.get_cancelled_exc_class()):
+            self._stamp = object()  # it is looked at again
+            raise
+        if writes != self._writes:
+            return self._record  # what was written meanwhile is newer
+        self._is_read = True
+        try:
+            if record is not None and (record.client or record.token is not None):
+                OAuthClientInformationFull.model_validate(record.client)
+            if record is not None and record.token is not None:
+                OAuthToken.model_validate(record.token)
+                OAuthMetadata.model_validate(record.metadata)
+                _TEXTS.validate_python([record.token.get(_ASKED), record.metadata.get(_RESOURCE)], strict=True)
+        except ValidationError:
+            raise LoginError(f"what is kept of it is damaged: {self.command} makes a new one") from None
+        configured = self.oauth.client_id
+        if record is not None and configured is not None and record.client.get("client_id") != configured:
+            record = None  # it was made for another client, whose tokens these are
+        if _header_of(record) not in (None, _header_of(self._record)):
+            self._is_made_anew = True
+        self._record = record
+        return record
+
+    async def _read_usable(self) -> StoredLogin | None:
+        """What is kept, if it can be read: a new login takes the place of what cannot.
+
+        Raises:
+            LoginStoreUnavailableError: It is not known.
+        """
+        try:
+            return await self._read()
+        except LoginStoreUnavailableError:
+            raise
+        except LoginError as error:
+            logger.warning("the login to %s that is kept cannot be used: %s", self.alias, error.why)
+            return None
+
+    async def _write(self, record: StoredLogin) -> None:
+        """Keep it. What cannot be written down still counts in this process."""
+        self._record, self.is_unsaved = record, False
+        self._writes += 1
+        try:
+            if await self._store.write(record) is None:  # somebody has logged in or out meanwhile, which counts
+                with suppress(LoginError):
+                    await self._read()
+                return
+        except LoginsUnavailableError:
+            self.is_unsaved = True
+            logger.warning("the login to %s is written down once the store (store.url) can be used", self.alias)
+            return
+        except TokenStoreError as error:
+            self.is_unsaved = True
+            logger.error("the login to %s counts until this server ends: %s", self.alias, error)  # noqa: TRY400
+        with suppress(LoginsUnavailableError):
+            self._stamp = await self._store.stamp(self._resource, self.principal)
+
+    async def _stored(self, work: Awaitable[StoredT]) -> StoredT:
+        try:
+            return await work
+        except LoginsUnavailableError:
+            raise LoginStoreUnavailableError from None
+        except TokenStoreError as error:
+            raise LoginError(str(error).rstrip(".").replace("ALIAS", self.alias)) from None
+
+
+_TEXTS = TypeAdapter(list[str | None])
+_ASKED = "coretools-mcp/asked"  # beside a token: the scopes that it was asked for with
+_RESOURCE = "coretools-mcp/resource"  # beside the metadata: what the upstream calls itself in requests for tokens
+
+
+async def _no_lock() -> None:
+    """In place of what releases a lock."""
+
+
+def _server_of(record: StoredLogin) -> AuthorizationServer:
+    resource = record.metadata.get(_RESOURCE)
+    return AuthorizationServer(record.issuer, OAuthMetadata.model_validate(record.metadata), resource)
+
+
+def _has_all(record: StoredLogin | None) -> bool:
+    """Whether a token was asked for with all the scopes that calls have wanted."""
+    if record is None or record.token is None:
+        return False
+    return set((record.scopes or "").split()) <= set((record.token.get(_ASKED) or "").split())
+
+
+def _header_of(record: StoredLogin | None) -> str | None:
+    return None if record is None or record.token is None else f"Bearer {record.token.get('access_token')}"
+
+
+def _good_header(record: StoredLogin | None, used: str | None) -> str | None:
+    """The header of a login that is not at its end, where it is another one than was used."""
+    header = _header_of(record)
+    return header if record is not None and not _is_old(record) and header != used else None
+
+
+def _is_old(record: StoredLogin) -> bool:
+    """Whether a token is at its end, or will be before an answer is there."""
+    if record.expires_at is None or record.token is None:
+        return False
+    life = record.token.get("expires_in")
+    early = min(EARLY_SECONDS, life / 5) if isinstance(life, int) else EARLY_SECONDS
+    return record.expires_at - early <= time.time()
+
+
+def _code_of(parameters: Mapping[str, str], server: AuthorizationServer) -> str:
+    """The code of a redirect, once it is clear who has sent it (RFC 9207, 2.4)."""
+    issuer = parameters.get("iss")
+    if issuer is None and server.metadata.authorization_response_iss_parameter_supported:
+        raise LoginError(f"the answer does not say that it comes from {server.host}, as that promises")
+    if issuer is not None and not is_same_issuer(issuer, server.issuer):
+        raise LoginError(f"the answer comes from another authorization server than {server.host}; it was not used")
+    if "error" in parameters:
+        code = error_code(parameters)
+        if code == "access_denied":
+            raise LoginError(f"it was refused at {server.host}", code)
+        raise LoginError(f"{server.host} answered {error_told(parameters) or 'an error'}", code)
+    if not (code := parameters.get("code")):
+        raise LoginError(f"{server.host} sent the browser back without a code")
+    return code

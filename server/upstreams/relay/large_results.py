@@ -1,0 +1,193 @@
+"""Results that are too long for a conversation: they go to a private file of the client, which gets the beginning.
+
+The file is one of those in which long outputs of commands are kept: nobody else reads it, and it is gone with the
+client. `read_file` shows it by lines and `grep_search` finds things in it, so JSON on one line is broken into lines.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, cast
+
+import anyio
+from pydantic_core import to_json
+
+from server.clients.client_request import Exchange
+from server.protocol.json_rpc import Json, as_mapping
+from server.protocol.result_shapes import LINKS_SINCE, NEVER_CACHED
+from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
+from server.upstreams.wire.own_meta import FACTS_KEY, chain_of
+from tools.contract.limits import Limits
+from tools.machine.threads import THREADS
+from tools.permissions.client_rights import Rights
+from tools.shell.private_folders import OutputFile, PrivateFolder
+from tools.text.file_names import shown_whole_path
+
+RESULTS_URI = "coretools://results/"  # before the name of a file, for clients without tools that read files
+CLAIMED_LIMIT_KEY = "anthropic/maxResultSizeChars"
+"""Under this `_meta` key a tool says, to Claude Code, how long its results may be; a request may say so, too."""
+CLAUDE_CODE = "claude-code"  # how its client calls itself
+MOST_CLAIMED = 500_000  # what Claude Code takes at most
+MOST_SHOWN = 2_048  # bytes of the beginning that the answer has
+WRITE_SECONDS = 10.0  # how long a disk may take
+
+LINE_CHARS = Limits().line_chars  # `read_file` and `grep_search` show no more of a line
+GOOD_LINE_CHARS = 100  # a shorter part of JSON gets no line of its own (ours)
+_JSON_TOKEN = re.compile(r'[^",{\[]+|"(?:[^"\\]+|\\.)*"?|[,{\[]')
+
+
+@dataclass(frozen=True, slots=True)
+class LargeResults:
+    """Where large results go."""
+
+    limit: int | None  # characters of a result that are passed on whole; `None` passes everything
+    folder_of: Callable[[str], PrivateFolder | None]  # the folder of a client, by its key
+    has_file_tools: Callable[[Rights], bool]  # whether a client with these rights has the tools that read files
+
+    async def shortened(self, tool: DiscoveredMCPTool, result: Json, exchange: Exchange, client_name: str) -> Json:
+        """The result, or its beginning and where the whole is; the very same where it is not too long.
+
+        Pictures and sounds stay as they are, and so does structured content that has a schema. A limit that is larger
+        counts where the client says that it takes so much, or is Claude Code and the tool says so to it. To a server
+        like this one everything goes whole: what is too much for its client is for it to keep.
+        """
+        is_question = result.get("resultType", "complete") != "complete"
+        if self.limit is None or is_question or chain_of(exchange.meta):
+            return result
+        is_told = client_name.startswith(CLAUDE_CODE)
+        claims = (exchange.meta, as_mapping(tool.definition.get("_meta")) if is_told else {})
+        claimed = [limit for meta in claims if isinstance(limit := meta.get(CLAIMED_LIMIT_KEY), int)]
+        limit = max(self.limit, *(min(each, MOST_CLAIMED) for each in claimed), 0)
+        blocks = cast("list[Json]", result.get("content", []))
+        structured: Any = None if "outputSchema" in tool.definition else result.get("structuredContent")
+        data = b"" if structured is None else to_json(structured, inf_nan_mode="constants")
+        sizes = list(map(_chars_of, blocks))
+        is_long = sum(sizes) > limit
+        folder = self.folder_of(exchange.client_key) if is_long or len(data) > limit else None
+        if folder is None:  # also for a client that cannot be told from others, which could not come for the file
+            return result
+        shorter, texts, rest = dict(result), list[str](), blocks
+        if is_long:
+            texts = [_text_of(block) for block, size in zip(blocks, sizes, strict=True) if size]
+            rest = [block for block, size in zip(blocks, sizes, strict=True) if not size]
+        if len(data) > limit:
+            texts.append(data.decode())
+            del shorter["structuredContent"]
+        content = await THREADS.run(partial(_in_lines, texts))
+        file = folder.open()
+        file.write(content)
+        on_disk = 0
+        with anyio.move_on_after(WRITE_SECONDS), suppress(OSError):
+            await file.close()
+            on_disk = file.kept
+        reads_files = self.has_file_tools(exchange.rights)
+        said = self._told(tool, file, content, on_disk, limit, reads_files=reads_files)
+        answer: list[Json] = [{"type": "text", "text": said}]
+        if not on_disk:
+            folder.discard(file)
+        elif not reads_files and exchange.version >= LINKS_SINCE:
+            link = {"name": f"result of {tool.upstream_name}", "mimeType": "text/plain", "size": on_disk}
+            answer.append({"type": "resource_link", "uri": RESULTS_URI + os.path.basename(file.path), **link})
+        facts = {"outputBytes": len(content), "outputFile": file.path if on_disk else None}
+        meta = {**as_mapping(result.get("_meta")), FACTS_KEY: facts}
+        return {**shorter, "content": [*answer, *rest], "_meta": meta}
+
+    def _told(
+        self, tool: DiscoveredMCPTool, file: OutputFile, content: bytes, on_disk: int, limit: int, *, reads_files: bool
+    ) -> str:
+        from tools.shell.result_text import size  # noqa: PLC0415 - with the first large result
+
+        shown = content[: MOST_SHOWN if on_disk else limit].decode("utf-8", "ignore")
+        total, beginning = size(len(content)), size(len(shown.encode()))
+        told = f"Note: the result of {tool.name} has {total}, of which the first {beginning} follow."
+        if not on_disk:
+            lost = "The rest is lost, because it could not be written to a file (is the disk full?). Ask for less."
+            return f"{told} {lost}\n\n{shown}"
+        lacking = len(content) - on_disk
+        part = f"All but the last {size(lacking)}" if lacking else "All of it"
+        where = f"the resource {RESULTS_URI}{os.path.basename(file.path)}."
+        if reads_files:
+            path = shown_whole_path(file.path)
+            where = f"{path}: read_file shows it by lines, grep_search finds what you look for in it."
+        breaks = f"Line breaks were added where lines were longer than {LINE_CHARS} characters."
+        return f"{told} {part} is in {where} {breaks}\n\n{shown}"
+
+    async def read(self, uri: str, client_key: str) -> Json | None:
+        """A result by its link, as `resources/read` returns it; `None` where its client has no such one any more."""
+        folder, name = self.folder_of(client_key), uri.removeprefix(RESULTS_URI)
+        file = folder.files.get(os.path.join(folder.path, name)) if folder is not None else None
+        try:
+            data = await THREADS.run(partial(file.read_at, 0, file.kept)) if file is not None else None
+        except OSError:
+            data = None  # it made room for newer ones
+        if data is None:
+            return None
+        text = data.decode("utf-8", "replace")
+        return {"contents": [{"uri": uri, "mimeType": "text/plain", "text": text}], **NEVER_CACHED}
+
+
+def _chars_of(block: Json) -> int:
+    """How much a block counts; a picture or a sound does not."""
+    match block.get("type"):
+        case "image" | "audio":
+            return 0
+        case "text":
+            return len(text) if isinstance(text := block.get("text"), str) else 0
+        case "resource":
+            resource = as_mapping(block.get("resource"))
+            return sum(len(each) for each in map(resource.get, ("text", "blob")) if isinstance(each, str))
+        case _:
+            return len(to_json(block, inf_nan_mode="constants"))
+
+
+def _text_of(block: Json) -> str:
+    if block.get("type") == "text":
+        return str(block["text"])
+    resource = as_mapping(block.get("resource"))
+    if isinstance(text := resource.get("text"), str):
+        return f"{resource.get('uri')}:\n{text}"
+    return json.dumps(block, ensure_ascii=False)
+
+
+def _in_lines(texts: Sequence[str]) -> bytes:
+    """The texts, one after the other, in lines that the tools show whole. In a thread: it takes turns with others."""
+    lines: list[str] = []
+    for text in texts:
+        is_json = (text[:1], text[-1:]) in (("{", "}"), ("[", "]"))
+        for line in text.split("\n"):
+            if len(line) <= LINE_CHARS:
+                lines.append(line)
+                continue
+            for part in _parts_of_json(line) if is_json else (line,):
+                lines += _cut(part)
+    return "\n".join(lines).encode("utf-8", "replace")
+
+
+def _parts_of_json(line: str) -> Iterator[str]:
+    """JSON without line breaks, in parts between which they may stand."""
+    start = 0
+    for token in _JSON_TOKEN.finditer(line):
+        if token[0] in ",{[" and token.end() - start >= GOOD_LINE_CHARS:
+            yield line[start : token.end()]
+            start = token.end()
+    yield line[start:]
+
+
+def _cut(line: str) -> Iterator[str]:
+    """A line in parts of at most as many characters as are shown, which end at a line break in JSON, or at a blank."""
+    start = 0
+    while len(line) - start > LINE_CHARS:
+        end = start + LINE_CHARS
+        for mark in ("\\n", " "):
+            if (found := line.rfind(mark, start + LINE_CHARS // 2, end - len(mark))) >= 0:
+                end = found + len(mark)
+                break
+        yield line[start:end]
+        start = end
+    yield line[start:]

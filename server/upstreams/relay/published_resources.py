@@ -1,0 +1,308 @@
+"""The resources of all upstreams under the URIs that clients know, and the links to them in results.
+
+URIs stay as they are where they can mean nothing else. Else what has them is published with the alias and a plus sign
+before it, in that of an app behind the scheme; so is a template without a scheme, which could stand for anybody's URIs.
+No order decides, and no moment: whoever lists what another one has could take it over.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from operator import is_
+from typing import Any, cast
+
+from server.protocol.json_rpc import Json, as_mapping
+from server.upstreams.catalog.mcp_apps import app_links
+from server.upstreams.connections.connection import Upstream
+from server.upstreams.session.list_reader import RESOURCES, SKILLS, TEMPLATES, TOOLS
+from server.upstreams.session.text_sanitizer import resource_with_visible_texts
+from server.upstreams.wire.own_meta import with_origin
+
+MOST_TEMPLATE_CHARS = 2_000  # a longer template is taken to stand for everything with its scheme
+
+MOST_TEMPLATES = 100
+"""Of one upstream that are compared; each further one is taken to stand for everything with its scheme."""
+
+MOST_COMPARED = 100_000
+"""URIs times templates that are compared for one list; beyond that, a scheme of a template is enough to fit."""
+
+MOST_SOUGHT = 1_000  # links of one result that are compared with templates of resources (ours): some ten milliseconds
+
+MOST_FOLDERS = 16  # folders of a skill, one in another, that are known (ours)
+MOST_LINKED = 10_000  # URIs of one upstream that are known though no list of resources has them (ours)
+
+_MAIN_FILE = "/SKILL.md"  # what a skill is named by, in its folder
+_APP = "ui://"  # clients open what begins so as an app, and nothing else (SEP-1865)
+_LINKS = {
+    "tools/call": "content",
+    "prompts/get": "messages",
+    "resources/read": "contents",
+    "resources/directory/read": "resources",
+}
+"""Where results have links, or what was read, by their methods."""
+
+_EXPRESSION = re.compile(r"\{[^{}]*\}")
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+
+
+def scheme_of(uri: str) -> str:
+    """The scheme of a URI, or of all that a template stands for, in small letters; empty where it has none."""
+    found = _SCHEME.match(uri)
+    return found[1].lower() if found is not None else ""
+
+
+def with_alias(alias: str, uri: str) -> str:
+    """The URI that means this one of an upstream, whoever else has it."""
+    if uri.startswith(_APP):
+        return f"{_APP}{alias}+{uri.removeprefix(_APP)}"
+    # A scheme has no _ and begins with a letter, and clients in Python refuse a list for another. No alias has a dot.
+    named = alias if alias[0].isalpha() else f"a__{alias}"
+    return f"{named.replace('_', '.')}+{uri}"
+
+
+def without_alias(uri: str) -> tuple[str, str]:
+    """What may be the alias in a URI, and the URI that its upstream knows; an empty alias where there can be none."""
+    scheme = _APP if uri.startswith(_APP) else ""
+    alias, plus, rest = uri[len(scheme) :].partition("+")
+    return (alias.replace(".", "_").removeprefix("a__"), f"{scheme}{rest}") if plus else ("", uri)
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where a resource is: its URI at the upstream, and the one by which it was asked for."""
+
+    upstream: Upstream
+    uri: str
+    name: str
+
+
+class SharedUriError(Exception):
+    """Several upstreams may mean something by one URI; by these names they can be told from each other."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        super().__init__(", ".join(names))
+        self.names = names
+
+
+class ResourceRoutes:
+    """The published URI of every resource and template, and what it means.
+
+    Args:
+        upstreams: In the order of the configuration.
+        aliases: What names one of these before a plus sign is for that upstream, also where it is not among these.
+        is_ours: Whether a URI, or what a template stands for, is for us to answer.
+        is_alone: Whether there is but one upstream, and nothing of ours beside it: all stays as it is.
+    """
+
+    def __init__(
+        self, upstreams: Sequence[Upstream], aliases: Collection[str], is_ours: Callable[[str], bool], *, is_alone: bool
+    ) -> None:
+        self.resources: list[tuple[str, Json]] = []  # whose by alias, and as they are published
+        self.templates: list[tuple[str, Json]] = []  # likewise
+        self.known: dict[str, Route] = {}  # by the published URI
+        self.apps: dict[tuple[str, str], str] = {}  # how that of an app is published, by the alias and the own URI
+        self.claims: dict[str, set[str]] = {}  # who lists a URI, or a template, by its aliases
+        self.is_ours = is_ours
+        self._upstreams = upstreams
+        self._is_alone = is_alone
+        self._schemes: dict[str, set[str]] = {}  # who lists something with a scheme
+        self._templates: dict[str, list[tuple[str, list[str]]]] = {}
+        """By scheme, whose they are, and what stands between their expressions."""
+        self._whole_schemes: dict[str, set[str]] = {}  # who is taken to stand for everything with a scheme
+        self._named_apart = set[tuple[str, str]]()
+        """What belongs to a skill of which one file needs its alias, by alias and URI: the others get it too."""
+        self._aliases = aliases
+        self._unlisted: dict[str, list[str]] = {}  # what is there by what tools and skills say, whose by alias
+        links: list[tuple[Upstream, str]] = []
+        counts = Counter[str]()
+        for upstream in upstreams:
+            alias, offer = upstream.alias, upstream.offer
+            apps = [uri for tool in offer.of(TOOLS) for uri in app_links(tool)]
+            files = [uri for skill in offer.of(SKILLS) for uri in skill_uris(skill)]
+            self._unlisted[alias] = list(islice(dict.fromkeys((*apps, *files)), MOST_LINKED))
+            links += [(upstream, uri) for uri in apps]
+            listed = [(kind, item[kind.key]) for kind in (RESOURCES, TEMPLATES) for item in offer.of(kind)]
+            for kind, uri in (*listed, *((RESOURCES, uri) for uri in self._unlisted[alias])):
+                self.claims.setdefault(uri, set()).add(alias)
+                if scheme := scheme_of(uri):
+                    self._schemes.setdefault(scheme, set()).add(alias)
+                if kind is RESOURCES or not (scheme or is_alone):
+                    continue
+                if len(uri) > MOST_TEMPLATE_CHARS or counts[alias] >= MOST_TEMPLATES:
+                    self._whole_schemes.setdefault(scheme, set()).add(alias)
+                    continue
+                counts[alias] += 1
+                self._templates.setdefault(scheme, []).append((alias, _EXPRESSION.split(uri)))
+        for upstream in upstreams:
+            alias, offer = upstream.alias, upstream.offer
+            compared = len(offer.of(RESOURCES)) + len(self._unlisted[alias])
+            is_compared = compared * (counts.total() - counts[alias]) <= MOST_COMPARED
+            for skill in offer.of(SKILLS):
+                files = skill_uris(skill)
+                if not all(self._is_plain(alias, uri, is_compared=is_compared) for uri in files):
+                    self._named_apart |= {(alias, uri) for uri in files}
+            for kind, published in ((RESOURCES, self.resources), (TEMPLATES, self.templates)):
+                for item in offer.of(kind):
+                    uri = item[kind.key]
+                    is_plain = self._is_plain(alias, uri, is_compared=is_compared, is_template=kind is TEMPLATES)
+                    name = self._know(upstream, uri, is_plain=is_plain)
+                    shown = with_origin({**resource_with_visible_texts(item), kind.key: name}, alias)
+                    published.append((alias, shown))
+            for uri in self._unlisted[alias]:
+                self._know(upstream, uri, is_plain=self._is_plain(alias, uri, is_compared=is_compared))
+        self.apps = {(each.alias, uri): self.published(each, uri, False) for each, uri in links}
+
+    def _is_plain(self, alias: str, uri: str, *, is_compared: bool, is_template: bool = False) -> bool:
+        """Whether a URI can mean nothing else than what an upstream has by it."""
+        if self._is_alone or (alias, uri) in self._named_apart:
+            return self._is_alone
+        is_shared = len(self.claims.get(uri, ())) != 1 or without_alias(uri)[0] in self._aliases
+        if is_shared or self.is_ours(uri):
+            return False
+        if is_template:
+            return bool(scheme_of(uri))
+        return not self.template_owners(uri, is_compared=is_compared) - {alias}
+
+    def _know(self, upstream: Upstream, uri: str, *, is_plain: bool) -> str:
+        name = uri if is_plain else with_alias(upstream.alias, uri)
+        self.known.setdefault(name, Route(upstream, uri, name))
+        return name
+
+    def template_owners(self, uri: str, *, is_compared: bool = True) -> set[str]:
+        """Whose templates may stand for a URI; without comparing, everybody's with a template of its scheme."""
+        owners: set[str] = set()
+        # One without a scheme may stand for a URI with any; it is known only where there is a single upstream.
+        for scheme in {scheme_of(uri), ""} if is_compared else {scheme_of(uri)}:
+            owners |= self._whole_schemes.get(scheme, set())
+            for alias, texts in self._templates.get(scheme, ()):
+                if alias not in owners and (not is_compared or _fits(texts, uri)):
+                    owners.add(alias)
+        return owners
+
+    def find(self, uri: str) -> Route | None:
+        """Where a URI is: what lists it, else what has a template for it, else the only one that has such resources."""
+        if (known := self.known.get(uri)) is not None or self.is_ours(uri):
+            return known
+        alias, rest = without_alias(uri)
+        named = next((Route(each, rest, uri) for each in self._upstreams if each.alias == alias), None)
+        if named is not None and not self._is_alone:
+            return named
+        having = self.claims.get(uri, set[str]()) | self.template_owners(uri)
+        if not having and named is not None:
+            return named
+        # What a result links to need not be listed, and what belongs to one client's session never is.
+        having = having or self._schemes.get(scheme_of(uri), set[str]())
+        if not having:
+            able = [each.alias for each in self._upstreams if each.announces_resources]
+            having = set(able) if len(able) == 1 else having
+        if len(having) > 1:
+            raise SharedUriError([with_alias(each.alias, uri) for each in self._upstreams if each.alias in having])
+        return next((Route(each, uri, uri) for each in self._upstreams if each.alias in having), None)
+
+    def published(self, upstream: Upstream, uri: str, is_sought: bool) -> str:
+        """The URI under which clients reach a resource of an upstream, listed or not.
+
+        One that nobody lists is compared with templates if it is sought; else its alias stands before it, which is
+        right in any case.
+        """
+        # What nobody lists and we have too stays: a link to a file may be for the person's editor.
+        if self._is_alone or (self.is_ours(uri) and uri not in self.claims):
+            return uri
+        if (upstream.alias, uri) in self._named_apart:
+            return with_alias(upstream.alias, uri)
+        found = self.known.get(uri)
+        if found is None and is_sought:
+            with suppress(SharedUriError):
+                found = self.find(uri)
+        is_plain = found is not None and (found.upstream, found.uri) == (upstream, uri)
+        return uri if is_plain else with_alias(upstream.alias, uri)
+
+    def published_skill(self, upstream: Upstream, skill: Json) -> Json:
+        """A skill with the URIs by which clients read its files; digests, sizes and what it says of itself stay."""
+        uris = skill_uris(skill)
+        if all(self.published(upstream, uri, number < MOST_SOUGHT) == uri for number, uri in enumerate(uris)):
+            return skill
+
+        def named(item: Any) -> Any:
+            uri = as_mapping(item).get("uri")
+            return {**item, "uri": with_alias(upstream.alias, uri)} if isinstance(uri, str) else item
+
+        files: Any = skill.get("resources")
+        renamed = list(map(named, cast("list[Any]", files))) if isinstance(files, list) else files
+        return {**named(skill), "resources": renamed} if "resources" in skill else named(skill)
+
+
+def _fits(texts: list[str], uri: str) -> bool:
+    """Whether a template may stand for a URI: its texts in order, at their first places, something between each two."""
+    first, *middle = texts
+    if not middle:
+        return uri == first
+    last = middle.pop()
+    if not uri.startswith(first) or not uri.endswith(last):
+        return False
+    start = len(first) + 1
+    for text in middle:
+        found = uri.find(text, start)
+        if found < 0:
+            return False
+        start = found + len(text) + 1
+    return start <= len(uri) - len(last)
+
+
+def skill_uris(skill: Mapping[str, Any]) -> list[str]:
+    """The URIs of a skill (SEP-2640): that of the skill, those of all files that it names, and of their folders."""
+    files: Any = skill.get("resources")
+    items = [skill, *cast("list[Any]", files)] if isinstance(files, list) else [skill]
+    uris = [uri for uri in (as_mapping(item).get("uri") for item in items) if isinstance(uri, str)]
+    root = uris[0].removesuffix(_MAIN_FILE) if uris else ""
+    folders: dict[str, None] = {}
+    for uri in uris:
+        folder = uri.rpartition("/")[0]
+        for _ in range(MOST_FOLDERS):
+            if folder in folders or not (folder == root or folder.startswith(f"{root}/")):
+                break
+            folders[folder] = None
+            folder = folder.rpartition("/")[0]
+    return list(dict.fromkeys((*uris, *folders)))
+
+
+def with_links(method: str, result: Json, published: Callable[[str, bool], str]) -> Json:
+    """A result whose links reach the upstream that gave it; the very same where none has to be changed.
+
+    `published` gives the URI for clients; its second argument says whether templates are compared with it.
+    """
+    name = _LINKS.get(method, "")
+    before: Any = result.get(name)
+    if not isinstance(before, list):
+        return result
+    known: dict[str, str] = {}
+
+    def with_published_uri(item: Json) -> Json:
+        uri = item.get("uri")
+        if not isinstance(uri, str):
+            return item
+        if uri not in known:
+            known[uri] = published(uri, len(known) < MOST_SOUGHT)
+        return item if known[uri] == uri else {**item, "uri": known[uri]}
+
+    after: list[Any] = []
+    for item in cast("list[Any]", before):
+        fields = as_mapping(item)
+        block = as_mapping(fields.get("content")) if name == "messages" else fields
+        shown, kind = block, block.get("type")
+        if name in ("contents", "resources") or kind == "resource_link":
+            shown = with_published_uri(block)
+        elif kind == "resource":
+            resource = as_mapping(block.get("resource"))
+            if (renamed := with_published_uri(resource)) is not resource:
+                shown = {**block, "resource": renamed}
+        if shown is block:
+            after.append(item)
+        else:
+            after.append({**fields, "content": shown} if name == "messages" else shown)
+    return result if all(map(is_, cast("list[Any]", before), after)) else {**result, name: after}

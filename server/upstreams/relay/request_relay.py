@@ -1,0 +1,662 @@
+"""Requests of clients, brought to the right session of an upstream, and what the upstream says brought back.
+
+A call of the 2026-07-28 revision that makes an upstream of the handshake era ask is suspended: its client gets the
+question as the result, and goes on with the call by its next request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import math
+import secrets
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, nullcontext, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import anyio
+from anyio.abc import TaskGroup
+
+from server.clients.client_request import Exchange, NotAskedError
+from server.protocol.json_rpc import Json
+from server.protocol.protocol_errors import INVALID_PARAMS, METHOD_NOT_FOUND
+from server.store.replica import Replica
+from server.store.sealed_states import SealedStates
+from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
+from server.upstreams.connections.connection import LoginNeededError, Upstream
+from server.upstreams.connections.pool import UpstreamPool, bounded_gather
+from server.upstreams.relay.large_results import LargeResults
+from server.upstreams.relay.published_resources import with_links
+from server.upstreams.relay.tasks import (
+    FollowedTask,
+    Tasks,
+    as_task_client,
+    at_other_replica,
+    knows_tasks,
+    requires_tasks,
+)
+from server.upstreams.session.extensions import TASKS, declares
+from server.upstreams.session.upstream_questions import (
+    InFlightCall,
+    Question,
+    QuestionWaits,
+    answers_of_round,
+    refusal_of,
+    round_of,
+)
+from server.upstreams.session.upstream_results import (
+    BusyError,
+    NoAnswerError,
+    SuspendedCallGoneError,
+    TooManyRoundsError,
+    protocol_error,
+    protocol_error_for,
+    readable_result,
+    says_unknown,
+    tool_error_for,
+)
+from server.upstreams.session.upstream_session import UpstreamSession
+from server.upstreams.wire.json_rpc_channel import (
+    Answer,
+    Challenge,
+    ConnectionLostError,
+    Expired,
+    Notice,
+    Progress,
+    RelayError,
+    SessionUnknownError,
+    UnusableAnswerError,
+    UpstreamError,
+)
+from tools.call.tool_context import ToolContext
+from tools.contract.display import visible_line
+from tools.contract.tool_errors import ToolError, ToolErrorType
+from tools.contract.tool_results import ToolResult
+from tools.permissions.client_rights import Rights
+
+if TYPE_CHECKING:
+    from server.upstreams.relay.login_questions import LoginQuestions
+
+MOST_SUSPENDED = 256
+MOST_OF_ONE = MOST_SUSPENDED // 4  # calls suspended at once, of all clients and of one; further questions are refused
+
+MOST_LOGINS = 2  # in one call: one to get in, and one for more scopes (ours)
+MOST_ROUNDS = 10
+"""Rounds of questions in one call that are driven for a client of the handshake era (the SDK client's number)."""
+
+_THE_CALL = ("name", "arguments", "uri", "ref", "argument")  # the parameters that say what is asked for
+
+_MAY_ASK = frozenset({"tools/call", "prompts/get", "resources/read"})
+"""The methods whose result may be a question (2026-07-28)."""
+
+_NOT_PASSED = frozenset({"requestState", "inputResponses", "task"})
+"""What belongs to a round with us; and the wish for a task (2025-11-25): since then the server decides alone."""
+STATE_MARK = "relay."  # states of rounds with an upstream begin so, which tells them from those of our own questions
+
+STALE: Json = {
+    "code": INVALID_PARAMS,
+    "message": (
+        "The requestState is not valid: it is forged, too old, used already, belongs to another request, or what it "
+        "belongs to has changed since. Send the request again without it."
+    ),
+}
+"""What a client is told whose state cannot be gone on with."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallContext(ToolContext):
+    """What a call of an upstream's tool acts in."""
+
+    exchange: Exchange | None = None
+    client_name: str = ""  # as it calls itself, with its version
+    protocol_errors: list[Json] = field(default_factory=list[Json])  # takes the one that the client is to get whole
+
+
+@dataclass(eq=False, slots=True)
+class RelayedRequest:
+    """What an upstream is asked for a client."""
+
+    upstream: Upstream
+    method: str
+    params: Json  # in the upstream's own names
+    patience: float  # seconds without progress after which it is cancelled
+    headers: Mapping[str, str] | None = None  # HTTP headers that the parameters ask for
+    target: str = ""  # tells what it goes to from what was there under the same name before
+    slot: ExitStack | None = None  # left when the request is over, where an upstream works on a limited number at once
+    waited: float = 0.0  # seconds that it has waited for the slot, which are part of its time
+
+
+@dataclass(eq=False, slots=True)
+class SuspendedCall:
+    """A call that is open with its upstream while nobody waits for it, and the questions that the client has."""
+
+    owner: str
+    session: UpstreamSession
+    call: InFlightCall | FollowedTask
+    handed_out: list[str]
+    expiry: asyncio.TimerHandle | None = None
+
+    async def cancel(self) -> None:
+        """Nobody will go on with it. The upstream is told of the call first: an answer might make it go on."""
+        if isinstance(self.call, FollowedTask):
+            await self.call.cancel()
+            return
+        with anyio.CancelScope(shield=True):
+            await self.call.pending.aclose()
+            self.session.questions.refuse(self.handed_out)
+            self.session.questions.end(self.call)
+
+
+class SuspendedCalls:
+    """Keeps suspended calls, each until its owner goes on with it or its time is over."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._calls: dict[str, SuspendedCall] = {}
+
+    def has_room(self, owner: str) -> bool:
+        """Whether there is room for another call of a client, perhaps in place of one of whoever has the most."""
+        counts = Counter(call.owner for call in self._calls.values())
+        own = counts[owner]
+        return own < MOST_OF_ONE and (len(self._calls) < MOST_SUSPENDED or own + 1 < max(counts.values()))
+
+    def add(self, suspended: SuspendedCall) -> str:
+        """Keep a call for which there is room; returns the name under which its owner finds it again."""
+        if len(self._calls) >= MOST_SUSPENDED:
+            ((greediest, _),) = Counter(call.owner for call in self._calls.values()).most_common(1)
+            self._expire(next(name for name in reversed(self._calls) if self._calls[name].owner == greediest))
+        name = secrets.token_hex(12)
+        self._calls[name] = suspended
+        suspended.call.is_suspended = True
+        suspended.expiry = asyncio.get_running_loop().call_later(self._seconds, self._expire, name)
+        return name
+
+    def take(self, name: str, owner: str) -> SuspendedCall | None:
+        """Take a call out again; `None` if there is none of this owner."""
+        suspended = self._calls.get(name)
+        if suspended is None or suspended.owner != owner:
+            return None
+        del self._calls[name]
+        if suspended.expiry is not None:
+            suspended.expiry.cancel()
+        return suspended
+
+    def forget(self, owner: str) -> None:
+        for name in [name for name, suspended in self._calls.items() if suspended.owner == owner]:
+            self._expire(name)
+
+    def _expire(self, name: str) -> None:
+        suspended = self.take(name, self._calls[name].owner)
+        if suspended is not None:
+            session = suspended.session
+            session.log.info("a suspended call of upstream %s was cancelled: its question has no answer", session.alias)
+            if not session.lost.is_set():
+                session.tasks.start_soon(suspended.cancel)
+
+
+class Relay:
+    """Brings requests to upstreams.
+
+    A question may stay open, and a call be suspended, for `question_seconds`. `published_uri` gives the URI under which
+    clients know a resource; its last argument says whether templates are compared.
+    """
+
+    def __init__(
+        self,
+        pool: UpstreamPool,
+        question_seconds: float,
+        published_uri: Callable[[Upstream, str, bool], str],
+        why_denied: Callable[[str, Rights], str],
+        large_results: LargeResults,
+        replica: Replica,
+    ) -> None:
+        self.pool = pool
+        self.large_results = large_results
+        self.tasks = Tasks(pool, published_uri, why_denied, replica)
+        self.why_denied = why_denied
+        self.suspended = SuspendedCalls(question_seconds)
+        self._seconds = question_seconds
+        self._states = SealedStates("relayed request", question_seconds, replica)
+        self._replica = replica.name
+        self._published_uri = published_uri
+        self._login_questions: LoginQuestions | None = None
+
+    async def resumed(self, method: str, exchange: Exchange) -> Exchange:
+        """The exchange as one that goes on with an earlier round, if its state says so.
+
+        Raises:
+            MCPError: The state is forged, late, used already, or belongs to something else.
+            StoreUnavailableError: It is not known whether it was used.
+        """
+        state = exchange.params.get("requestState")
+        if not isinstance(state, str) or not exchange.is_modern or not state.startswith(STATE_MARK):
+            return exchange
+        sealed, digest = state.removeprefix(STATE_MARK), _digest(method, exchange.params)
+        told = self._states.read(sealed, digest, exchange.client_key)
+        if told is not None and "suspended" in told and told["replica"] != self._replica:
+            # Before it is used up: the one that it belongs to may be reached the next time.
+            raise at_other_replica(told["replica"])
+        carried = await self._states.open(sealed, digest, exchange.client_key)
+        if carried is None:
+            raise protocol_error(STALE)
+        return replace(exchange, carried=carried, is_resumed=True)
+
+    async def session_of(self, upstream: Upstream, exchange: Exchange) -> UpstreamSession:
+        """The session in which a client's requests are brought to an upstream; a `ToolError` where there is none."""
+        sessions = self.pool.sessions.get(upstream)
+        if sessions is None:
+            raise upstream.unavailable()
+        return await sessions.of(exchange)
+
+    async def bring(self, upstream: Upstream, method: str, named: Json, exchange: Exchange) -> Json:
+        """Bring a request to an upstream, in its own names; the links in its result are those that clients know.
+
+        Raises:
+            MCPError: It failed.
+        """
+        params = _own_params(exchange, named)
+        request = RelayedRequest(upstream, method, params, upstream.entry.timeout / 1000, target=upstream.reach)
+        try:
+            result = await self._send(upstream, request, exchange)
+        except (RelayError, ToolError, TimeoutError) as error:
+            raise protocol_error_for(error, upstream.alias) from None
+        return with_links(method, result, partial(self._published_uri, upstream))
+
+    async def call(
+        self, upstream: Upstream, tool: DiscoveredMCPTool, arguments: Mapping[str, Any], context: ToolContext
+    ) -> ToolResult:
+        """Call a tool.
+
+        Raises:
+            ToolError: It failed on the way; or the upstream answered with an error, which the context keeps.
+        """
+        if not isinstance(context, CallContext) or context.exchange is None:
+            raise ToolError(ToolErrorType.UPSTREAM_UNAVAILABLE, "Only a client can call a tool of another server.")
+        exchange, name = context.exchange, tool.upstream_name
+        named: Json = {"name": name} | ({"arguments": dict(arguments)} if "arguments" in exchange.params else {})
+        request = RelayedRequest(
+            upstream,
+            "tools/call",
+            _own_params(exchange, named),
+            upstream.entry.timeout / 1000,
+            tool.repeated_headers(arguments),
+            f"{upstream.reach} {tool.version}",
+        )
+        try:
+            result = readable_result(await self._send(upstream, request, exchange), is_modern=exchange.is_modern)
+        except (RelayError, TimeoutError) as error:
+            if isinstance(error, UpstreamError):
+                context.protocol_errors.append(error.error)
+                if error.code in (METHOD_NOT_FOUND, INVALID_PARAMS):  # perhaps it has no such tool any more
+                    upstream.list_changed("tools", False)
+            raise tool_error_for(error, upstream.alias, f"the call of {name}") from None
+        if says_unknown(name, result):
+            upstream.list_changed("tools", False)
+        result = with_links("tools/call", result, partial(self._published_uri, upstream))
+        return ToolResult(verbatim=await self.large_results.shortened(tool, result, exchange, context.client_name))
+
+    async def _send(self, upstream: Upstream, request: RelayedRequest, exchange: Exchange) -> Json:
+        """Bring a request to its upstream, with a login where that wants one; the result, or one with questions."""
+        if upstream.rate is not None and not exchange.is_resumed and (wait := upstream.rate.take(anyio.current_time())):
+            raise ToolError(
+                ToolErrorType.TOO_MANY_CALLS,
+                f"The server {upstream.alias} was called {upstream.entry.calls_per_minute} times in a minute, which is "
+                f"the most (mcpServers.{upstream.alias}.callsPerMinute). This was not sent, so it had no effect; call "
+                f"again in {math.ceil(wait)} s.",
+            )
+        if "login" in exchange.carried:
+            if exchange.carried["target"] != request.target:  # what was agreed to is not there any more
+                raise UpstreamError(STALE)
+            needed = self._login_needed(upstream, exchange)
+            asked = await self.log_in(upstream, needed, request.method, exchange, request.target, is_consented=True)
+            if asked is not None:
+                return asked
+            exchange = exchange.after_login()
+        has_met_unknown = False
+        for _ in range(MOST_LOGINS):
+            try:
+                return await self._send_once(upstream, request, exchange)
+            except SessionUnknownError:
+                if has_met_unknown:
+                    raise
+                has_met_unknown, request.slot = True, None
+                await upstream.begin_session()  # nothing was done, so it is sent once more
+            except (LoginNeededError, UnusableAnswerError) as error:
+                challenge = error.challenge if isinstance(error, UnusableAnswerError) else None
+                needed = error if isinstance(error, LoginNeededError) else self._login_needed(upstream, exchange)
+                could_help = needed is error or (challenge is not None and challenge.could_be_met)
+                if needed is None or not could_help or request.method not in _MAY_ASK:
+                    raise
+                if challenge is not None and challenge.wants_scopes:
+                    if await needed.login.is_renewed_elsewhere():
+                        continue  # somebody has logged in by the command
+                    needed = _more_scopes_needed(needed, challenge)
+                    await needed.login.remember_scopes(challenge)
+                asked = await self.log_in(upstream, needed, request.method, exchange, request.target, is_consented=True)
+                if asked is not None:
+                    return asked
+                request.slot = None
+                exchange = replace(exchange, carried={**exchange.carried, **exchange.after_login().carried})
+        return await self._send_once(upstream, request, exchange)
+
+    def _login_needed(self, upstream: Upstream, exchange: Exchange) -> LoginNeededError | None:
+        login = upstream.login_of(self.pool.principal_of(upstream, exchange))
+        return LoginNeededError(login) if login is not None and login.needs_person else None
+
+    async def log_in(
+        self,
+        upstream: Upstream,
+        needed: ToolError | None,
+        method: str,
+        exchange: Exchange,
+        target: str = "",
+        *,
+        is_consented: bool = False,
+    ) -> Json | None:
+        """Have a person log in, and the upstream come back; a result with the question, or `None` once that is so.
+
+        Raises:
+            ToolError: There is no login.
+        """
+        how, tasks, count = self.pool.logins, self.pool.tasks, exchange.carried.get("logins", 0)
+        if not isinstance(needed, LoginNeededError) or how is None or tasks is None:
+            return None
+        from server.upstreams.relay.login_questions import LoginQuestions  # noqa: PLC0415 - with the first login
+
+        if self._login_questions is None:
+            has_pages = how.pages is not None
+            self._login_questions = LoginQuestions(
+                self._seconds,
+                is_local=how.is_local,
+                has_pages=has_pages,
+                has_replicas=how.replica.shares_secrets,
+            )
+        if upstream.wants_login and upstream.login is not None and await upstream.login.has_changed():
+            await upstream.come_back()  # somebody has logged in by the command
+            if not upstream.wants_login:
+                return None
+
+        def seal(carried: Json) -> str:
+            carried = {**carried, "target": target, "consented": is_consented, "logins": count}
+            carried["ours"] = upstream.is_login_offered
+            return STATE_MARK + self._states.seal(_digest(method, exchange.params), exchange.client_key, carried)
+
+        if how.has_principals and not needed.login.principal:
+            raise needed  # it would be used for everybody, so only the operator makes it
+        if count >= MOST_LOGINS and "login" not in exchange.carried:
+            raise needed  # it wants another one after each
+        asked = await self._login_questions.ask(needed, exchange, tasks, seal)
+        if asked is None:
+            await upstream.come_back()
+        return asked
+
+    async def _send_once(self, upstream: Upstream, request: RelayedRequest, exchange: Exchange) -> Json:
+        session, limit = await self.session_of(upstream, exchange), upstream.concurrency_limit
+        name, is_stale = exchange.carried.get("suspended"), False
+        # A suspended call that goes on has kept its slot.
+        if limit is not None and request.slot is None and name is None:
+            began = anyio.current_time()
+            with ExitStack() as request.slot:
+                with anyio.move_on_after(request.patience) as waiting:
+                    await limit.acquire_on_behalf_of(request)
+                    request.slot.callback(limit.release_on_behalf_of, request)
+                if waiting.cancelled_caught:
+                    raise BusyError(int(limit.total_tokens))
+                request.waited = anyio.current_time() - began
+                return await self._send_once(upstream, request, exchange)  # by now the session may be another one
+        if exchange.is_resumed:
+            is_stale = exchange.carried["target"] != request.target
+        if session.era.is_modern and name is None and not is_stale:
+            return await self._in_rounds(session, request, exchange)
+        suspended = self.suspended.take(str(name), exchange.client_key) if name is not None else None
+        if is_stale:
+            if suspended is not None:
+                await suspended.cancel()
+            raise UpstreamError(STALE)
+        if suspended is not None:
+            call, questions = suspended.call, suspended.session.questions
+            if isinstance(call, FollowedTask):
+                return await self._follow(call, request, exchange)
+            call.exchange, call.is_suspended = exchange, False
+            questions.answer(exchange.input_responses)
+            questions.give_back(suspended.handed_out)
+            questions.remind(call)
+            return await self._until_answer(suspended.session, call, request)
+        if name is not None:
+            raise SuspendedCallGoneError
+        questions = session.questions
+        if questions.wants_roots or questions.roots_turn.locked():
+            with anyio.fail_after(request.patience):
+                async with questions.roots_turn:
+                    asked = await self._ask_deferred(session, request, exchange) if questions.wants_roots else None
+            if asked is not None:
+                return asked
+        return await self._begin(session, request, request.params, exchange)
+
+    async def _ask_deferred(self, session: UpstreamSession, request: RelayedRequest, exchange: Exchange) -> Json | None:
+        """Give a question that the upstream has asked outside of calls to the client; or take the answer.
+
+        Where it has waited too long, the upstream is made to ask once more.
+        """
+        if not exchange.is_modern or request.method not in _MAY_ASK:
+            return None
+        questions = session.questions
+        if (key := exchange.carried.get("deferred")) is not None:
+            questions.wants_roots = False
+            deferred = questions.deferred()
+            keys = [question.key for question in deferred]
+            questions.answer(dict.fromkeys(keys, exchange.input_responses.get(key)))
+            questions.refuse(keys)
+            for question in deferred:
+                await question.is_settled.wait()
+            await session.flush()
+            return None
+        if not exchange.can_be_asked("roots/list", {}):
+            return None
+        if not questions.deferred():
+            questions.wants_roots = False
+            await session.peer.notify("notifications/roots/list_changed")
+            await session.flush()
+        asked = questions.deferred()[:1]
+        return self._input_required(request, exchange, asked, {"deferred": asked[0].key}) if asked else None
+
+    async def _in_rounds(self, session: UpstreamSession, request: RelayedRequest, exchange: Exchange) -> Json:
+        """Ask an upstream that returns its questions."""
+        params = request.params
+        if exchange.is_resumed or exchange.input_responses:
+            params = _next_round(params, answers_of_round(exchange.carried, exchange.input_responses), exchange.carried)
+        for _ in range(MOST_ROUNDS):
+            try:
+                result = await self._begin(session, request, params, exchange)
+            except UpstreamError as error:
+                # A client of 2026-07-28 is told what to declare, the others could not.
+                if exchange.is_modern or declares(exchange.capabilities, TASKS) or not requires_tasks(error):
+                    raise
+                exchange = as_task_client(exchange)
+                continue
+            kind = result.get("resultType")
+            if kind == "task":
+                return await self._promised(session, request, result, exchange)
+            if kind != "input_required":
+                return result
+            asked, folders = result.get("inputRequests"), session.options.folders
+            questions, carried = round_of(session.alias, asked, exchange.can_be_asked, folders)
+            state = {"state": result["requestState"]} if "requestState" in result else {}
+            if exchange.is_modern and (questions or not carried["refused"]):
+                sealed = self._seal(request, exchange, {**state, **carried})
+                return {**result, "inputRequests": questions, "requestState": sealed}
+            answers = await self._answers(questions, exchange)
+            params = _next_round(request.params, answers_of_round(carried, answers), state)
+            request.waited = 0.0
+        raise TooManyRoundsError
+
+    async def _answers(self, questions: Json, exchange: Exchange) -> Json:
+        """Ask a client in the middle of its request."""
+        answers: Json = {}
+        for key, question in questions.items():
+            method = str(question["method"])
+            try:
+                answers[key] = await exchange.ask(method, question["params"], self._seconds)
+            except NotAskedError:
+                answers[key] = refusal_of(method)
+        return answers
+
+    async def _promised(
+        self, session: UpstreamSession, request: RelayedRequest, result: Json, exchange: Exchange
+    ) -> Json:
+        """A task for a client that knows tasks, for any other what comes of it."""
+        if request.method != "tools/call":
+            raise UnusableAnswerError("it promised a task, which only a call of a tool can become")
+        if knows_tasks(exchange):
+            return self.tasks.register(request.upstream, session, result, exchange)
+        # The slot is left when the upstream is done with the task, or has gone.
+        leave = (request.slot or ExitStack()).pop_all().close
+        return await self._follow(FollowedTask(session, exchange, result, request.patience, leave), request, exchange)
+
+    async def _follow(self, task: FollowedTask, request: RelayedRequest, exchange: Exchange) -> Json:
+        """Wait for a task until it is done, or has a question that the client gets as the result of its call."""
+        is_answer, task.is_suspended = task.is_suspended, False
+        task.exchange = as_task_client(exchange)
+        try:
+            for _ in range(MOST_ROUNDS):
+                if is_answer:
+                    await task.answer(exchange.input_responses)
+                questions = await task.until_asked()
+                if not questions:
+                    return task.result()
+                if exchange.is_modern and self.suspended.has_room(exchange.client_key):
+                    name = self.suspended.add(SuspendedCall(exchange.client_key, task.session, task, []))
+                    state = self._seal(request, exchange, {"suspended": name})
+                    return {"resultType": "input_required", "inputRequests": questions, "requestState": state}
+                await task.answer(await self._answers(questions, exchange))
+                is_answer = False
+            raise TooManyRoundsError
+        finally:
+            if not task.is_suspended:
+                await task.cancel()
+
+    async def _begin(self, session: UpstreamSession, request: RelayedRequest, params: Json, exchange: Exchange) -> Json:
+        """Send a request. One that the upstream does not take in its time is one without an answer."""
+        with nullcontext() if session.peer.writer.has_room else anyio.fail_after(request.patience):
+            pending = await session.start(request.method, params, exchange, request.headers)
+        call = InFlightCall(pending, exchange)
+        session.questions.begin(call)
+        result = await self._until_answer(session, call, request)
+        if not session.era.is_modern and result.get("resultType") == "task":
+            raise UnusableAnswerError("it promised a task in a revision without them")
+        if session.log_limit.left_out:
+            await exchange.log(session.log_limit.account())
+        return result
+
+    async def _until_answer(self, session: UpstreamSession, call: InFlightCall, request: RelayedRequest) -> Json:
+        """Pass on what the upstream says until it answers, or until the call is suspended with a question."""
+        pending, exchange = call.pending, call.exchange
+        pending.expect(request.patience, request.patience - request.waited)
+        try:
+            while True:
+                match await pending.next():
+                    case Answer(result, problem):
+                        if problem is not None:
+                            raise problem
+                        return result
+                    case Progress(params):
+                        await exchange.progress(params)
+                    case Notice("notifications/message", params):
+                        await exchange.log(params)
+                    case Notice(method, params):
+                        await exchange.notify(method, params)
+                    case Expired() if not pending.is_answered:
+                        # Else the answer has come in time, to a client that reads slowly.
+                        raise NoAnswerError
+                    case QuestionWaits() if exchange.is_modern:
+                        questions = session.questions.hand_out(call)
+                        keys = [question.key for question in questions]
+                        if not self.suspended.has_room(exchange.client_key):
+                            session.questions.refuse(keys)
+                        elif questions:
+                            name = self.suspended.add(SuspendedCall(exchange.client_key, session, call, keys))
+                            if request.slot is not None and not pending.is_answered:
+                                # The slot is left when the upstream is done with the call.
+                                pending.at_end = request.slot.pop_all().close
+                            return self._input_required(request, exchange, questions, {"suspended": name})
+                    case _:
+                        pass
+        finally:
+            pending.expect(None)
+            if not call.is_suspended:
+                try:
+                    await pending.aclose()
+                finally:
+                    session.questions.end(call)
+
+    def _input_required(
+        self, request: RelayedRequest, exchange: Exchange, questions: Sequence[Question], carried: Json
+    ) -> Json:
+        return {
+            "resultType": "input_required",
+            "inputRequests": {question.key: question.as_input_request() for question in questions},
+            "requestState": self._seal(request, exchange, carried),
+        }
+
+    def _seal(self, request: RelayedRequest, exchange: Exchange, carried: Json) -> str:
+        carried = {**carried, "target": request.target, "replica": self._replica}
+        return STATE_MARK + self._states.seal(_digest(request.method, exchange.params), exchange.client_key, carried)
+
+    async def set_level(self, level: str, exchange: Exchange, tasks: TaskGroup) -> None:
+        """Tell the upstreams which log messages a client wants, those that it uses already; others hear it later."""
+        exchange.choose_level(level)
+
+        async def tell(session: UpstreamSession) -> None:
+            with suppress(ConnectionLostError):
+                await session.set_level(level)
+
+        await bounded_gather(tasks, [partial(tell, session) for session in self.pool.opened_by(exchange)])
+
+    def forget(self, client_key: str) -> None:
+        """A client is gone: its sessions are closed and its suspended calls cancelled."""
+        self.suspended.forget(client_key)
+        self.pool.forget(client_key)
+
+
+def _more_scopes_needed(needed: LoginNeededError, challenge: Challenge) -> LoginNeededError:
+    """What is told of a call that needs more than the login may do; the next login asks for it, too."""
+    login, scopes = needed.login, visible_line(challenge.parameter("scope") or "")
+    if login.oauth.scopes is not None:
+        raise ToolError(
+            ToolErrorType.UPSTREAM_UNAVAILABLE,
+            f"The server {login.alias} refuses this call for want of scopes ({scopes or 'not named'}). The login asks "
+            f"for those of mcpServers.{login.alias}.oauth.scopes alone: the user can add them there, or leave that key "
+            f"out, and run `{login.command}`.",
+        )
+    if not login.wants_more(challenge):
+        raise ToolError(
+            ToolErrorType.UPSTREAM_UNAVAILABLE,
+            f"The server {login.alias} refuses this call for want of scopes ({scopes or 'not named'}), which the login "
+            f"was made with already. The user's account may lack that right; `{login.command}` makes a new login.",
+        )
+    return LoginNeededError(login, f"wants more scopes ({scopes or 'not named'}) for this call than the login has")
+
+
+def _own_params(exchange: Exchange, named: Json) -> Json:
+    """The parameters as they came, but for names of ours and what is not passed."""
+    params = {**exchange.params, **named}
+    for name in _NOT_PASSED:
+        params.pop(name, None)
+    return params
+
+
+def _next_round(params: Json, answers: Mapping[str, Any], carried: Mapping[str, Any]) -> Json:
+    state = {"requestState": carried["state"]} if "state" in carried else {}
+    given = {"inputResponses": dict(answers)} if answers else {}
+    return {**params, **given, **state}
+
+
+def _digest(method: str, params: Mapping[str, Any]) -> str:
+    """What a request asks for, in a form that tells apart what differs."""
+    asked = {name: params[name] for name in _THE_CALL if name in params}
+    text = json.dumps([method, asked], sort_keys=True, ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,276 @@
+"""Resources that clients watch at upstreams: who is told of a change, and how that outlives a lost connection."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+
+import anyio
+from anyio.abc import TaskGroup
+
+from server.clients.announcements import TELL_SECONDS, Change, ListenBus
+from server.clients.client_request import Exchange
+from server.upstreams.connections.client_sessions import key_of
+from server.upstreams.connections.connection import SessionKey, Upstream
+from server.upstreams.connections.pool import bounded_gather
+from server.upstreams.relay.published_resources import Route
+from server.upstreams.relay.request_relay import Relay
+from server.upstreams.session.upstream_session import UpstreamSession
+from server.upstreams.session.upstream_subscriptions import ChangeStream
+from server.upstreams.wire.json_rpc_channel import ConnectionLostError, RelayError, UpstreamError
+from tools.contract.tool_errors import ToolError, ToolErrorType
+
+logger = logging.getLogger(__name__)
+
+MOST_WATCHED = 1_000  # resources that one connection of a client may watch
+MOST_UPDATED = 10_000  # changed resources that may wait to be told of (ours)
+
+FIRST_PAUSE_SECONDS = 1.0
+LAST_PAUSE_SECONDS = 60.0  # before what could not be watched again is tried anew; doubling from the first to the last
+
+
+class TooManyWatchedError(Exception):
+    """The client watches as much as it may."""
+
+
+class Watch:
+    """A client's interest in a resource, which it calls `name`.
+
+    The upstream may be another one of this alias after the settings have changed; a client of the handshake era is
+    known as it can be reached at any time.
+    """
+
+    def __init__(self, alias: str, uri: str, name: str, exchange: Exchange) -> None:
+        self.alias = alias
+        self.uri = uri
+        self.name = name
+        self.exchange = exchange
+        self.is_ended = False
+        self.is_refused = False  # whether the upstream came back and does not let it be watched any more
+        self._is_begun = False
+        self._session: UpstreamSession | None = None
+        self._stream: ChangeStream | None = None
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the connection by which the upstream told of it has gone."""
+        is_wanted = self._is_begun and not (self.is_ended or self.is_refused)
+        return is_wanted and (self._session is None or self._session.lost.is_set())
+
+    @property
+    def is_active(self) -> bool:
+        return self._is_begun and not (self.is_ended or self.is_refused or self.is_lost)
+
+    async def begin(self, upstream: Upstream, session: UpstreamSession, lost: Callable[[str], None]) -> None:
+        """Have the upstream tell of it in the session of the client's requests; raises why it does not."""
+        stream = None
+        if session.era.is_modern:
+            # By the one stream, which is that of the session that lists. What is begun after its end is never told
+            # of: nobody is told of that end any more.
+            listing, stream = upstream.session, upstream.change_stream
+            if listing is None or stream is None or listing.lost.is_set():
+                raise ConnectionLostError
+            session = listing
+            stream.watch(self.uri)
+        else:
+            await session.subscriptions.watch(self.uri)
+            if session.lost.is_set():
+                raise ConnectionLostError
+        self._session, self._stream = session, stream
+        self._is_begun = True
+        session.on_lost = lambda: lost(self.alias)
+        if self.is_ended:
+            self._leave()
+
+    def end(self) -> None:
+        if not self.is_ended:
+            self.is_ended = True
+            self._leave()
+
+    def _leave(self) -> None:
+        session, stream = self._session, self._stream
+        self._session = self._stream = None
+        if stream is not None:
+            stream.unwatch(self.uri)
+        elif session is not None:
+            session.subscriptions.unwatch(self.uri)
+
+
+class Watching:
+    """Who watches what."""
+
+    def __init__(self, relay: Relay, bus: ListenBus) -> None:
+        self.untold: dict[tuple[str, str, SessionKey | None], None] = {}
+        """Changed resources that nobody was told of yet: alias, URI, and the only client to be told, if just one."""
+        self._relay = relay
+        self._bus = bus
+        self._tasks: TaskGroup | None = None
+        self._is_telling = False
+        self._watches: dict[tuple[str, str], list[Watch]] = {}
+        self._renewed: set[str] = set()
+        self._connections: set[int] = set()  # of clients of the handshake era that have watched something
+
+    def start(self, tasks: TaskGroup) -> None:
+        self._tasks = tasks
+
+    def updated(self, upstream: Upstream, uri: str, whose: SessionKey | None) -> None:
+        """A resource has changed, for all or for one client. However often that is said, it waits to be told once."""
+        if self._tasks is None or len(self.untold) >= MOST_UPDATED:
+            return
+        self.untold[upstream.alias, uri, whose] = None
+        if not self._is_telling:
+            self._is_telling = True
+            self._tasks.start_soon(self._tell_all)
+
+    async def _tell_all(self) -> None:
+        async def tell(watch: Watch) -> None:
+            # By the name under which each watches it. One of 2026-07-28 hears of changes by its stream.
+            if watch.exchange.is_modern:
+                self._bus.publish_to(watch.exchange, Change("resource", watch.name))
+            else:
+                await watch.exchange.notify("notifications/resources/updated", {"uri": watch.name})
+
+        try:
+            while self.untold:
+                alias, uri, whose = changed = next(iter(self.untold))
+                del self.untold[changed]
+                with anyio.move_on_after(TELL_SECONDS):
+                    async with anyio.create_task_group() as tasks:
+                        for watch in self._watches.get((alias, uri), ()):
+                            if whose is None or whose == key_of(watch.exchange):
+                                tasks.start_soon(tell, watch)
+        finally:
+            self._is_telling = False
+
+    async def subscribe(self, route: Route, exchange: Exchange) -> None:
+        """A client of the handshake era watches a resource from now on; raises why it cannot."""
+        client = exchange.outside_request()
+        known = self._of(exchange, route)
+        if client is None or any(watch.is_active for watch in known):
+            return
+        if not known and len(self._of(exchange)) >= MOST_WATCHED:
+            raise TooManyWatchedError
+        if id(exchange.connection) not in self._connections:
+            # Once for each connection, which keeps what it is told to call until its end.
+            self._connections.add(id(exchange.connection))
+            exchange.at_end(partial(self._forget, client))
+        await self._begin(route, client)
+        for each in known:
+            self._end(each)
+
+    def unsubscribe(self, route: Route, exchange: Exchange) -> None:
+        for watch in self._of(exchange, route):
+            self._end(watch)
+
+    @asynccontextmanager
+    async def watched(self, routes: list[Route], exchange: Exchange) -> AsyncGenerator[None]:
+        """Resources are watched as long as this lasts; what an upstream refuses is only logged.
+
+        They are begun side by side, and what takes longer than a moment is not waited for: a stream tells of more than
+        of resources, and of those of other upstreams.
+        """
+        begun: list[Watch] = []
+        scope = anyio.CancelScope()
+        is_late = False
+
+        async def begin(route: Route) -> None:
+            try:
+                watch = await self._begin(route, exchange)
+            except (RelayError, ToolError, TimeoutError):
+                route.upstream.log.info("upstream %s does not let a resource be watched", route.upstream.alias)
+                return
+            if scope.cancel_called:
+                self._end(watch)
+                return
+            begun.append(watch)
+            if is_late:
+                # The client thinks that it is watched already, and may have missed a change.
+                route.upstream.resource_updated(route.uri, key_of(exchange))
+
+        try:
+            work = [partial(begin, route) for route in dict.fromkeys(routes[:MOST_WATCHED])]
+            if work and self._tasks is not None:
+                is_late = not await bounded_gather(self._tasks, work, scope)
+            yield
+        finally:
+            scope.cancel()
+            for watch in begun:
+                self._end(watch)
+
+    async def _begin(self, route: Route, exchange: Exchange) -> Watch:
+        if self._relay.pool.principal_of(route.upstream, exchange) and route.upstream.change_stream is not None:
+            # It would be watched by the one stream, with the login of the person of this machine.
+            raise ToolError(
+                ToolErrorType.UPSTREAM_UNAVAILABLE, "Nothing can be watched there with a login of one's own."
+            )
+        watch = Watch(route.upstream.alias, route.uri, route.name, exchange)
+        # Known before the upstream tells of it: it may be ended meanwhile.
+        self._watches.setdefault((watch.alias, watch.uri), []).append(watch)
+        try:
+            await watch.begin(route.upstream, await self._relay.session_of(route.upstream, exchange), self._lost)
+        except BaseException:
+            self._end(watch)
+            raise
+        return watch
+
+    def _end(self, watch: Watch) -> None:
+        left = [each for each in self._watches.pop((watch.alias, watch.uri), ()) if each is not watch]
+        if left:
+            self._watches[watch.alias, watch.uri] = left
+        watch.end()
+
+    def _of(self, exchange: Exchange, route: Route | None = None) -> list[Watch]:
+        """What a client of the handshake era watches, or just one resource of it; two while that is begun anew."""
+        watches = [watch for watches in self._watches.values() for watch in watches]
+        if route is not None:
+            watches = self._watches.get((route.upstream.alias, route.uri), [])
+        return [watch for watch in watches if watch.exchange.connection is exchange.connection]
+
+    def _forget(self, exchange: Exchange) -> None:
+        self._connections.discard(id(exchange.connection))
+        for watch in self._of(exchange):
+            self._end(watch)
+
+    def _lost(self, alias: str) -> None:
+        if self._tasks is not None and alias not in self._renewed and self._lost_of(alias):
+            self._renewed.add(alias)
+            self._tasks.start_soon(self._renew, alias)
+
+    def _lost_of(self, alias: str) -> list[Watch]:
+        return [
+            watch for (of, _), watches in self._watches.items() if of == alias for watch in watches if watch.is_lost
+        ]
+
+    async def _renew(self, alias: str) -> None:
+        """Watch all again that was lost with a connection to an upstream, as soon as that can be reached again."""
+        pause, log = FIRST_PAUSE_SECONDS, logging.LoggerAdapter(logger, {"upstream": alias})
+        try:
+            while lost := self._lost_of(alias):
+                upstream = self._relay.pool.by_alias.get(alias)
+                if upstream is None:
+                    log.info("resources of upstream %s are watched no longer, since it is not used any more", alias)
+                    return
+                await upstream.connected.wait()
+                failed: set[int] = set()
+                for watch in lost:
+                    client = id(watch.exchange.connection)
+                    if client in failed or watch.is_ended:
+                        continue
+                    try:
+                        await watch.begin(upstream, await self._relay.session_of(upstream, watch.exchange), self._lost)
+                    except UpstreamError:
+                        watch.is_refused = True
+                        log.warning("upstream %s came back, and a resource of it cannot be watched any more", alias)
+                    except (RelayError, ToolError, TimeoutError):
+                        failed.add(client)
+                        log.info("upstream %s was lost, and its resources cannot be watched again yet", alias)
+                        continue
+                    # What happened to it meanwhile is not known; whoever reads it finds out.
+                    upstream.resource_updated(watch.uri, key_of(watch.exchange))
+                if self._lost_of(alias):
+                    await anyio.sleep(pause)
+                    pause = min(pause * 2, LAST_PAUSE_SECONDS)
+        finally:
+            self._renewed.discard(alias)

@@ -1,0 +1,497 @@
+"""Tasks of upstreams: calls that are answered at once with a promise, and whose result is asked for later (SEP-2663).
+
+A client that knows tasks gets those of upstreams, each under an id of ours. For any other client we ask for the result
+ourselves, while its call waits. Questions of a task are asked and answered once, whoever asks for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AbstractContextManager, aclosing, asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import anyio
+
+from server.clients.client_request import Exchange
+from server.protocol.json_rpc import Json, as_mapping
+from server.protocol.protocol_errors import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    MISSING_REQUIRED_CLIENT_CAPABILITY,
+    MCPError,
+)
+from server.protocol.request_table import RequestContext
+from server.protocol.revisions import SUBSCRIPTION_ID_META_KEY
+from server.store.replica import Replica
+from server.store.sealed_states import SealedStates
+from server.upstreams.connections.connection import Upstream
+from server.upstreams.connections.pool import UpstreamPool
+from server.upstreams.relay.published_resources import with_links
+from server.upstreams.session.extensions import TASKS, declares, with_extension
+from server.upstreams.session.upstream_questions import MOST_OPEN, round_of
+from server.upstreams.session.upstream_results import NoAnswerError, protocol_error, protocol_error_for, readable_result
+from server.upstreams.session.upstream_session import ACKNOWLEDGED, UpstreamSession
+from server.upstreams.wire.json_rpc_channel import CANCEL_SECONDS, RelayError, UnusableAnswerError, UpstreamError
+from tools.contract.tool_errors import ToolError, ToolErrorType
+from tools.permissions.client_rights import Rights
+
+USUAL_POLL_SECONDS = 1.0  # between two polls when a task names no interval (ours)
+LEAST_POLL_SECONDS = 0.05  # the shortest interval, whatever a task names (ours)
+
+LONGEST_KEPT_SECONDS = 3_600.0
+"""How long a session is not closed as idle since a task of it was heard of, if that is to be known so long (ours)."""
+
+LONGEST_MS = 10**12  # what a task says to last longer is taken for no number (ours): decades
+MOST_ID_CHARS = 10_000  # a longer id of a task is not taken: it travels in a header (ours)
+MOST_ASKING = 1_000  # tasks whose questions are remembered; of more, whoever has the most loses the oldest (ours)
+MOST_LISTENED = 100  # tasks that one stream may tell of (ours)
+ACKNOWLEDGE_SECONDS = 2.0  # how long an upstream may take to read a wish and say of which tasks it will tell (ours)
+
+_TASK = "task"  # what an id of ours is sealed for
+_FINAL = ("completed", "failed", "cancelled")
+_OF_ONE_STATE = frozenset({"inputRequests", "requestState", "result", "error"})
+_PROGRESS_FIELDS = ("status", "statusMessage", "lastUpdatedAt")  # a task that says another one of these is at work
+
+NO_SUCH_TASK: Json = {
+    "code": INVALID_PARAMS,
+    "message": (
+        "There is no such task here: it is unknown or too old, or the server that worked on it was started anew or is "
+        "not used any more. Call the tool again if its work is still wanted."
+    ),
+}
+"""What a client is told of every id that it cannot use, whatever the reason."""
+
+
+def at_other_replica(name: str) -> MCPError:
+    """What a client is told of what waits in another replica, which its next request may reach."""
+    return MCPError(
+        INTERNAL_ERROR,
+        f"The replica '{name}' of this server holds this call, and the request has reached another one. Nothing was "
+        "done. Send it again; if the answer is the same, that replica is gone: call the tool anew.",
+        {"type": ToolErrorType.WRONG_REPLICA.value},
+    )
+
+
+TASKS_REQUIRED: Json = {
+    "code": MISSING_REQUIRED_CLIENT_CAPABILITY,
+    "message": f"Only a client that declares the extension {TASKS} can ask for tasks.",
+    "data": {"requiredCapabilities": {"extensions": {TASKS: {}}}},
+}
+
+
+def knows_tasks(exchange: Exchange) -> bool:
+    return exchange.is_modern and declares(exchange.capabilities, TASKS)
+
+
+def requires_tasks(error: UpstreamError) -> bool:
+    """Whether an upstream refuses a call since it would be answered with a task."""
+    wanted = as_mapping(as_mapping(error.error.get("data")).get("requiredCapabilities"))
+    return error.code == MISSING_REQUIRED_CLIENT_CAPABILITY and declares(wanted, TASKS)
+
+
+def as_task_client(exchange: Exchange) -> Exchange:
+    """A request as of a client that knows tasks: we know them for it."""
+    return replace(exchange, capabilities=with_extension(exchange.capabilities, TASKS))
+
+
+def _id_of(task: Json) -> str:
+    identity = task.get("taskId")
+    if not isinstance(identity, str) or not 0 < len(identity) <= MOST_ID_CHARS:
+        raise UnusableAnswerError("the task that it promised has no id, or one that is too long")
+    return identity
+
+
+def _state_of(task: Json) -> Json:
+    """What is told of a task, without what belongs to one state alone, or to another kind of result."""
+    return {key: value for key, value in task.items() if key not in _OF_ONE_STATE}
+
+
+def _result_of(task: Json) -> Json:
+    result = as_mapping(task.get("result"))
+    if result.get("resultType", "complete") != "complete":
+        raise UnusableAnswerError("the result of its task is not that of a tool")
+    return readable_result(result, is_modern=True)  # for others, this is the result of their call
+
+
+def _milliseconds(told: Any) -> float | None:
+    """A duration as tasks tell it; `None` where it is none, or longer than anybody waits."""
+    is_number = isinstance(told, int | float) and not isinstance(told, bool)
+    return float(told) if is_number and 0 <= told < LONGEST_MS else None
+
+
+@dataclass(slots=True)
+class TaskQuestions:
+    """What a task has asked, and whether that was answered."""
+
+    keys: dict[str, str] = field(default_factory=dict[str, str])  # the upstream's, by those of the client
+    answered: set[str] = field(default_factory=set[str])  # by the upstream's keys
+
+    async def outstanding(self, session: UpstreamSession, task: Json, exchange: Exchange, seconds: float) -> Json:
+        """The questions of a task that its client may be asked and has not answered; we refuse what it may not be."""
+        given = as_mapping(task.get("inputRequests"))
+        self.answered &= given.keys()
+        left = [key for key in given if key not in self.answered][:MOST_OPEN]
+        asked, folders = {key: given[key] for key in left}, session.options.folders
+        shown, carried = round_of(session.alias, asked, exchange.can_be_asked, folders)
+        self.keys = {key: carried["keys"].get(key, key) for key in shown}
+        if refused := carried["refused"]:
+            params = {"taskId": task.get("taskId"), "inputResponses": refused, "_meta": exchange.meta}
+            # What does not arrive is refused again when the task is next heard of.
+            with suppress(RelayError, TimeoutError):
+                await session.request("tasks/update", params, seconds, exchange)
+                self.answered |= refused.keys()
+        return shown
+
+    def accept(self, responses: Mapping[str, Any]) -> Json:
+        """Those of a client's answers that count, by the upstream's keys; those that arrive are `answered`."""
+        given = {self.keys[key]: response for key, response in responses.items() if key in self.keys}
+        return {key: response for key, response in given.items() if key not in self.answered}
+
+
+@dataclass(eq=False, slots=True)
+class FollowedTask:
+    """A task that we ask for, since its client knows none. It is cancelled where its client does not wait for it."""
+
+    session: UpstreamSession
+    exchange: Exchange  # the client's request that waits, as one that knows tasks
+    task: Json  # as it was told last
+    patience: float  # seconds without news after which it is cancelled
+    at_end: Callable[[], None]  # called when the upstream does not work on it any more
+    is_suspended: bool = False  # whether nobody waits for it, while its client has a question
+    _questions: TaskQuestions = field(default_factory=TaskQuestions)
+    _told: str = ""
+    _count: int = 0  # of the texts that were told as progress
+
+    def __post_init__(self) -> None:
+        self.session.task_ends.add(self._end)
+
+    async def until_asked(self) -> Json:
+        """Ask for it as often as it wants until it has a question for its client, or is done: then there is none."""
+        deadline = anyio.current_time() + self.patience
+        if self.task.get("status") in _FINAL:
+            await self._look()  # it was done when it was created, which does not tell its result
+        while True:
+            text = self.task.get("statusMessage")
+            if isinstance(text, str) and text not in ("", self._told):
+                self._told, self._count = text, self._count + 1
+                await self.exchange.progress({"progress": self._count, "message": text})
+            match self.task.get("status"):
+                case status if status in _FINAL:
+                    self._end()
+                    return {}
+                case "input_required":
+                    asked = await self._questions.outstanding(self.session, self.task, self.exchange, self.patience)
+                    if asked:
+                        return asked
+                case "working":
+                    pass
+                case _:
+                    raise UnusableAnswerError("what it sent is not a task")
+            left = deadline - anyio.current_time()
+            if left <= 0:
+                raise NoAnswerError
+            pause = _milliseconds(self.task.get("pollIntervalMs"))
+            await anyio.sleep(min(left, USUAL_POLL_SECONDS if pause is None else max(LEAST_POLL_SECONDS, pause / 1000)))
+            before = self.task
+            await self._look()
+            if any(self.task.get(name) != before.get(name) for name in _PROGRESS_FIELDS):
+                deadline = anyio.current_time() + self.patience
+
+    async def answer(self, responses: Mapping[str, Any]) -> None:
+        answers = self._questions.accept(responses)
+        await self._request("tasks/update", {"inputResponses": answers})
+        self._questions.answered |= answers.keys()
+
+    def result(self) -> Json:
+        """The result of one that is done; a `RelayError` where it has none."""
+        match self.task.get("status"):
+            case "completed":
+                return _result_of(self.task)
+            case "failed":
+                raise UpstreamError(as_mapping(self.task.get("error")))
+            case _:
+                raise UnusableAnswerError("it has cancelled its work")
+
+    async def cancel(self) -> None:
+        """Nobody waits for it any more; the upstream is told, if it is not done."""
+        if self._end in self.session.task_ends:
+            self._end()
+            with anyio.CancelScope(shield=True), suppress(RelayError, ToolError, TimeoutError):
+                await self._request("tasks/cancel", seconds=CANCEL_SECONDS)
+
+    def _end(self) -> None:
+        self.session.task_ends.discard(self._end)
+        self.at_end()
+
+    async def _look(self) -> None:
+        self.task = {**await self._request("tasks/get"), "taskId": self.task["taskId"]}
+
+    async def _request(self, method: str, more: Json | None = None, seconds: float | None = None) -> Json:
+        params = {"taskId": _id_of(self.task), "_meta": self.exchange.meta, **(more or {})}
+        try:
+            return await self.session.request(method, params, seconds or self.patience, self.exchange)
+        except UpstreamError as error:
+            if error.code != INVALID_PARAMS:
+                raise
+            raise UnusableAnswerError("it no longer knows the task it created") from None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRoute:
+    """Where a task of a client is."""
+
+    upstream: Upstream
+    session: UpstreamSession
+    id: str  # the upstream's
+    name: str  # the client's id
+    is_of_other: bool  # whether another replica has begun it
+
+
+class Tasks:
+    """Tasks of upstreams for the clients that know tasks, each for the client alone whose call it was."""
+
+    def __init__(
+        self,
+        pool: UpstreamPool,
+        published_uri: Callable[[Upstream, str, bool], str],
+        why_denied: Callable[[str, Rights], str],
+        replica: Replica,
+    ) -> None:
+        self._pool = pool
+        self._published_uri = published_uri
+        self._why_denied = why_denied
+        self._replica = replica.name
+        self._ids = SealedStates("task", math.inf, replica)  # the upstream says how long it knows a task
+        self._questions: dict[tuple[str, str], TaskQuestions] = {}  # by the client and its id of the task
+
+    def register(self, upstream: Upstream, session: UpstreamSession, result: Json, exchange: Exchange) -> Json:
+        """The result of a call that is a task, under an id that only its client can use."""
+        # A program has its tasks in itself. A remote server may know them in any session.
+        is_program = upstream.transport is not None and upstream.transport.name == "stdio"
+        carried = {
+            "alias": upstream.alias,
+            "reach": upstream.reach,
+            "session": session.serial if is_program else 0,
+            "replica": self._replica,
+            "task": _id_of(result),
+        }
+        _extend_session(session, result)
+        # Only `tasks/get` tells these, where they are looked at.
+        return {**_state_of(result), "taskId": self._ids.seal(_TASK, exchange.client_key, carried)}
+
+    async def request(self, method: str, exchange: Exchange) -> Json:
+        """Bring `tasks/get`, `tasks/update` or `tasks/cancel` to the upstream that has the task.
+
+        Raises:
+            MCPError: It failed, or there is no such task of this client.
+        """
+        params = exchange.params
+        route = await self._route(params.get("taskId"), exchange)
+        own: Json = {**params, "taskId": route.id}
+        seconds = route.upstream.entry.timeout / 1000
+        if method == "tasks/update" and route.is_of_other and (exchange.client_key, route.name) not in self._questions:
+            # What it asks was told by another replica, so it is not known here.
+            await self.request("tasks/get", replace(exchange, params={"taskId": route.name, "_meta": exchange.meta}))
+        questions, answers = self._questions.get((exchange.client_key, route.name), TaskQuestions()), Json()
+        if method == "tasks/update":
+            answers = own["inputResponses"] = questions.accept(as_mapping(params.get("inputResponses")))
+        try:
+            try:
+                answer = await route.session.request(method, own, seconds, exchange)
+            except UpstreamError as error:
+                if error.code != INVALID_PARAMS:
+                    raise
+                if not answers:
+                    raise UpstreamError(NO_SUCH_TASK) from None
+                # Either the task is unknown, which this tells, or the answers are not what it takes.
+                asking = replace(exchange, params={"taskId": route.name, "_meta": exchange.meta})
+                await self.request("tasks/get", asking)
+                raise
+            questions.answered |= answers.keys()
+            done: Json = {"resultType": "complete"}
+            return await self._for_client(route, answer, exchange) if method == "tasks/get" else done
+        except (RelayError, ToolError, TimeoutError) as error:
+            raise protocol_error_for(error, route.upstream.alias) from None
+
+    async def _route(self, name: Any, exchange: Exchange) -> TaskRoute:
+        carried = self._ids.read(name, _TASK, exchange.client_key) if isinstance(name, str) else None
+        upstream = self._pool.by_alias.get(carried["alias"]) if carried is not None else None
+        sessions = self._pool.sessions.get(upstream) if upstream is not None else None
+        if (
+            carried is None
+            or upstream is None
+            or sessions is None
+            or upstream.reach != carried["reach"]
+            or self._why_denied(upstream.alias, exchange.rights)
+        ):
+            raise protocol_error(NO_SUCH_TASK)
+        if carried["session"]:
+            if carried["replica"] != self._replica:
+                raise at_other_replica(carried["replica"])
+            session = sessions.opened(carried["session"])
+            if session is None:
+                raise protocol_error(NO_SUCH_TASK)
+        else:
+            try:
+                session = await sessions.of(exchange)
+            except ToolError as error:
+                raise protocol_error_for(error, upstream.alias) from None
+        return TaskRoute(upstream, session, carried["task"], name, is_of_other=carried["replica"] != self._replica)
+
+    async def _for_client(self, route: TaskRoute, task: Json, exchange: Exchange) -> Json:
+        """A task as its upstream tells of it, as its client is told."""
+        shown: Json = {**_state_of(task), "taskId": route.name}
+        if "resultType" in shown:
+            shown["resultType"] = "complete"
+        key = (exchange.client_key, route.name)
+        match task.get("status"):
+            case "completed":
+                published = partial(self._published_uri, route.upstream)
+                shown["result"] = with_links("tools/call", _result_of(task), published)
+                self._questions.pop(key, None)
+            case "failed":
+                error = as_mapping(task.get("error"))
+                is_error = isinstance(error.get("code"), int) and isinstance(error.get("message"), str)
+                shown["error"] = error if is_error else {"code": INTERNAL_ERROR, "message": "it says no reason"}
+                self._questions.pop(key, None)
+            case "cancelled":
+                self._questions.pop(key, None)
+            case "input_required":
+                questions = self._questions.setdefault(key, TaskQuestions())
+                if len(self._questions) > MOST_ASKING:
+                    ((greediest, _),) = Counter(owner for owner, _ in self._questions).most_common(1)
+                    del self._questions[next(key for key in self._questions if key[0] == greediest)]
+                own, seconds = {**task, "taskId": route.id}, route.upstream.entry.timeout / 1000
+                shown["inputRequests"] = await questions.outstanding(route.session, own, exchange, seconds)
+                if not shown["inputRequests"]:
+                    # There is nothing that the client could do: it has answered, or we have refused.
+                    del shown["inputRequests"]
+                    shown["status"] = "working"
+            case "working":
+                pass
+            case _:
+                raise UnusableAnswerError("what it sent is not a task")
+        _extend_session(route.session, task)
+        return shown
+
+    @asynccontextmanager
+    async def listen(self, names: list[Any], ctx: RequestContext, exchange: Exchange) -> AsyncGenerator[RequestContext]:
+        """The stream of a client tells of tasks as long as this lasts, which is until their upstreams tell no more.
+
+        Gives the context in which the stream is acknowledged, with the tasks that their upstreams will tell of.
+        """
+        by_session: dict[UpstreamSession, list[TaskRoute]] = {}
+        for name in islice(dict.fromkeys(name for name in names if isinstance(name, str)), MOST_LISTENED):
+            with suppress(MCPError):
+                route = await self._route(name, exchange)
+                by_session.setdefault(route.session, []).append(route)
+        failure: Exception | None = None
+        async with anyio.create_task_group() as group:
+            stream = _TaskStream(ctx, exchange, self._for_client, group.cancel_scope)
+            async with anyio.create_task_group() as beginning:
+                for session, routes in by_session.items():
+                    ready = anyio.Event()
+                    group.start_soon(stream.listen, session, routes, ready)
+                    beginning.start_soon(ready.wait)
+            try:
+                yield replace(ctx, outbound=stream)
+            except Exception as error:  # noqa: BLE001 - raised again as it is, not in a group
+                failure = error
+            group.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+
+
+def _extend_session(session: UpstreamSession, task: Json) -> None:
+    """A session is not closed as idle while a client may still come for a task of it."""
+    lasts = _milliseconds(task.get("ttlMs"))
+    seconds = LONGEST_KEPT_SECONDS if lasts is None else min(LONGEST_KEPT_SECONDS, lasts / 1000)
+    session.wanted_until = max(session.wanted_until, anyio.current_time() + seconds)
+
+
+class _TaskStream:
+    """A stream of a client that tells of tasks; takes the place of its way to the client."""
+
+    def __init__(
+        self,
+        ctx: RequestContext,
+        exchange: Exchange,
+        for_client: Callable[[TaskRoute, Json, Exchange], Any],
+        scope: anyio.CancelScope,
+    ) -> None:
+        self._ctx = ctx
+        self._exchange = exchange
+        self._for_client = for_client
+        self._scope = scope
+        self._names: list[str] = []  # the client's ids of the tasks that it will hear of
+        self._acknowledged = anyio.Event()
+
+    async def listen(self, session: UpstreamSession, routes: list[TaskRoute], ready: anyio.Event) -> None:
+        """Have an upstream tell of tasks. The client's stream ends with the upstream's: it may ask for another one."""
+        by_id = {route.id: route for route in routes}
+        news: dict[str, Json] = {}  # what each task was told to be last, where that is not passed on yet
+        has_news = asyncio.Event()
+        identity, honored = "", list[str]()
+
+        def take(method: str, params: Json) -> None:
+            if method == ACKNOWLEDGED and not ready.is_set():
+                wanted: Any = as_mapping(params.get("notifications")).get("taskIds")
+                honored.extend(route.name for route in routes if isinstance(wanted, list) and route.id in wanted)
+                self._names.extend(honored)
+                limit.deadline = math.inf if honored else -math.inf
+                ready.set()
+            elif (told := str(params.get("taskId"))) in by_id:
+                news[told] = params
+                has_news.set()
+
+        async def tell() -> None:
+            await self._acknowledged.wait()
+            while await has_news.wait():
+                has_news.clear()
+                while news:
+                    told = next(iter(news))
+                    params = news.pop(told)
+                    with suppress(RelayError, ToolError, TimeoutError):
+                        shown = await self._for_client(by_id[told], params, self._exchange)
+                        meta = {**as_mapping(params.get("_meta")), SUBSCRIPTION_ID_META_KEY: self._ctx.request_id}
+                        await self._exchange.notify("notifications/tasks", {**shown, "_meta": meta})
+
+        params: Json = {"notifications": {"taskIds": list(by_id)}, "_meta": self._exchange.meta}
+        try:
+            with anyio.move_on_after(ACKNOWLEDGE_SECONDS) as limit:
+                async with (
+                    aclosing(await session.start("subscriptions/listen", params, self._exchange)) as pending,
+                    anyio.create_task_group() as group,
+                ):
+                    identity = str(pending.identity)
+                    session.streams[identity] = take
+                    group.start_soon(tell)
+                    with suppress(RelayError):
+                        await pending.result()
+                    group.cancel_scope.cancel()
+        except (RelayError, ToolError):
+            pass
+        finally:
+            session.streams.pop(identity, None)
+            ready.set()
+        if honored:
+            self._scope.cancel()
+
+    async def notify(self, method: str, params: Json | None) -> None:
+        """Tell the client what its stream tells; where that is acknowledged, the tasks are named too."""
+        if method == ACKNOWLEDGED and params is not None and self._names:
+            params = {**params, "notifications": {**as_mapping(params.get("notifications")), "taskIds": self._names}}
+        await self._ctx.outbound.notify(method, params)
+        self._acknowledged.set()
+
+    async def request(self, method: str, params: Json | None) -> Json:
+        return await self._ctx.outbound.request(method, params)
+
+    def person_is_asked(self) -> AbstractContextManager[None]:
+        return self._ctx.outbound.person_is_asked()

@@ -1,0 +1,212 @@
+"""What an upstream lists: read page by page, bounded, and only what clients can read."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar, cast
+
+import anyio
+import anyio.lowlevel
+from pydantic_core import to_json
+
+from server.protocol.json_rpc import Json, as_mapping
+from server.protocol.protocol_errors import METHOD_NOT_FOUND
+from server.upstreams.session.protocol_era import Era
+from server.upstreams.wire.json_rpc_channel import RelayError, UpstreamError, why_failed
+from server.upstreams.wire.own_meta import OF_THIS_SERVER, THIS_SERVER, chain_of, has_passed_here
+from tools.contract.display import visible_line
+
+MAX_PAGES = 100  # pages of a list that are followed; an upstream whose cursor never ends cannot hold us
+MAX_ITEMS = 10_000  # items of one list that are taken
+MOST_BYTES = 16 << 20  # what the items of one list may come to, as JSON: every client is sent all of it (ours)
+
+MOST_TOLD, MOST_TOLD_CHARS = 20, 200  # of what is left out of one list, and of the characters of each (ours)
+
+TURN_SECONDS = 0.002
+"""How long items may be worked on in a row: what else is served takes some turns, and waits as long in each."""
+
+Item = TypeVar("Item")
+
+
+async def in_turns(items: Iterable[Item]) -> AsyncGenerator[Item]:
+    """The items one after another; when they have taken long enough, what else is served has its turn."""
+    began = time.perf_counter()
+    for item in items:
+        yield item
+        if time.perf_counter() - began > TURN_SECONDS:
+            await anyio.lowlevel.checkpoint()
+            began = time.perf_counter()
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One of the lists: where it stands in a result, what names an item, and the capability of who has it."""
+
+    method: str
+    field: str
+    key: str
+    capability: Literal["tools", "prompts", "resources"]
+    item: str = ""  # what the specification calls an item, where it has a schema of it
+
+
+TOOLS = Kind("tools/list", "tools", "name", "tools", "Tool")
+PROMPTS = Kind("prompts/list", "prompts", "name", "prompts", "Prompt")
+RESOURCES = Kind("resources/list", "resources", "uri", "resources", "Resource")
+TEMPLATES = Kind("resources/templates/list", "resourceTemplates", "uriTemplate", "resources", "ResourceTemplate")
+KINDS = (TOOLS, PROMPTS, RESOURCES, TEMPLATES)  # what is read of an upstream that is connected
+SKILLS = Kind("skills/list", "skills", "uri", "resources")  # read whenever a client wants it: nobody tells of changes
+
+
+class IsThisServerError(Exception):
+    """The upstream is this very server."""
+
+
+class Lister(Protocol):
+    """Whose lists can be read: a session, or what is kept of one."""
+
+    @property
+    def alias(self) -> str: ...
+
+    @property
+    def era(self) -> Era: ...
+
+    @property
+    def log(self) -> logging.LoggerAdapter[logging.Logger]: ...
+
+    async def request(self, method: str, params: Json) -> Json: ...
+
+
+class Known(NamedTuple):
+    """An item that was looked at: a digest of how it came, what is taken of it, and where the rest was."""
+
+    digest: bytes
+    item: Json
+    dropped: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Offer:
+    """What one upstream offers, in wire shape."""
+
+    lists: dict[str, list[Json]] = field(default_factory=dict[str, list[Json]])
+    digests: dict[str, dict[str, Known]] = field(default_factory=dict[str, "dict[str, Known]"])
+    """Each item as it is taken, by its name: what comes again is not looked at twice."""
+    left_out: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    """What of each list no client could read, which is not taken: whole items, and parts of others."""
+    cut: set[str] = field(default_factory=set[str])  # which were too long to be taken whole
+    stored: set[str] = field(default_factory=set[str])  # which are from the last run, since it has not told them yet
+
+    def of(self, kind: Kind) -> list[Json]:
+        return self.lists.get(kind.field, [])
+
+
+async def read_lists(
+    session: Lister,
+    kinds: tuple[Kind, ...],
+    seconds: float,
+    take: Callable[[Kind, list[Json]], Awaitable[None]],
+    offer: Offer,
+) -> None:
+    """Read lists side by side. What is not announced is not asked for, but for tools, which some forget to announce.
+
+    Each may take `seconds`, and is given to `take` as it comes. How it was read is noted in `offer`. Where the tools
+    cannot be listed, or a list has come through this very server, the error says so.
+    """
+    problems: list[Exception] = []
+
+    async def read(kind: Kind) -> None:
+        try:
+            with anyio.fail_after(seconds):
+                items = await read_list(session, kind, offer)
+        except (RelayError, TimeoutError) as error:
+            if kind is TOOLS and (session.era.announces("tools") or not isinstance(error, UpstreamError)):
+                problems.append(error)
+            elif kind is not TOOLS and (not isinstance(error, UpstreamError) or error.code != METHOD_NOT_FOUND):
+                session.log.warning("upstream %s: %s did not work (%s)", session.alias, kind.method, why_failed(error))
+        else:
+            await take(kind, items)
+
+    async with anyio.create_task_group() as tasks:
+        for kind in kinds:
+            if kind is TOOLS or session.era.announces(kind.capability):
+                tasks.start_soon(read, kind)
+    if problems:
+        raise problems[0]
+
+
+async def read_list(session: Lister, kind: Kind, offer: Offer) -> list[Json]:
+    """Read all pages of one list; what is the same again is known to be usable. Raises as `read_lists`."""
+    alias, version = session.alias, session.era.version
+    before = offer.digests.get(kind.field, {})
+    found: dict[str, Known] = {}
+    left_out: list[str] = []
+    size = position = 0
+    is_cut = False
+    cursor: str | None = None
+    seen: set[str] = set()
+    from server.protocol.item_schemas import UnfitError, fitted  # noqa: PLC0415 - with the first list
+
+    for _ in range(MAX_PAGES):
+        params: Json = {"_meta": OF_THIS_SERVER, **({"cursor": cursor} if cursor is not None else {})}
+        page = await session.request(kind.method, params)
+        if THIS_SERVER in chain_of(as_mapping(page.get("_meta"))):
+            raise IsThisServerError
+        listed = page.get(kind.field)
+        async for each in in_turns(cast("list[Any]", listed) if isinstance(listed, list) else ()):
+            position += 1
+            item: Json = as_mapping(each)
+            name: Any = item.get(kind.key)
+            if not isinstance(name, str) or not name:
+                left_out.append(f"item {position} (it has no {kind.key})")
+                continue
+            if kind is TOOLS and isinstance(schema := item.get("inputSchema", {}), dict) and "type" not in schema:
+                # Many servers leave it out, and it can mean only one thing.
+                item = {**item, "inputSchema": {"type": "object", **cast("Json", schema)}}
+            try:
+                encoded = to_json(item)
+                # Looked at by the rules of another revision, an item may be another thing.
+                digest = hashlib.blake2b(encoded, digest_size=16, key=version.encode()).digest()
+                known = before.get(name)
+                if known is None or known.digest != digest:
+                    known = Known(digest, *(fitted(kind.item, item, encoded) if kind.item else (item, ())))
+                if len(found) >= MAX_ITEMS or name in found or has_passed_here(item):
+                    continue
+            except Exception as error:  # noqa: BLE001 - whatever one item holds, it costs no other one
+                why = str(error) if isinstance(error, UnfitError) else "it cannot be read"
+                left_out.append(f"'{name}' ({why})")
+                continue
+            if size + len(encoded) > MOST_BYTES:
+                is_cut = True
+                continue
+            size += len(encoded)
+            found[name] = known
+            left_out += [f"{where} of '{name}'" for where in known.dropped]
+        following = page.get("nextCursor")
+        if not isinstance(following, str) or following in seen or is_cut or len(found) >= MAX_ITEMS:
+            break
+        seen.add(following)
+        cursor = following
+    else:
+        session.log.warning("upstream %s: %s has more than %d pages", alias, kind.method, MAX_PAGES)
+    if left_out and left_out != offer.left_out.get(kind.field):
+        message = "upstream %s: %s has what not every client can read, so that is left out: %s"
+        session.log.warning(message, alias, kind.method, ", ".join(told(left_out)))
+    offer.left_out[kind.field] = left_out
+    if not is_cut:
+        offer.cut.discard(kind.field)
+    elif kind.field not in offer.cut:
+        offer.cut.add(kind.field)
+        message = "upstream %s: %s is longer than %d bytes; %d items fit, and the others are left out"
+        session.log.warning(message, alias, kind.method, MOST_BYTES, len(found))
+    offer.digests[kind.field] = found
+    return [known.item for known in found.values()]
+
+
+def told(left_out: Sequence[str]) -> list[str]:
+    """What is left out of a list, as people are told."""
+    more = [f"and {len(left_out) - MOST_TOLD} more"] if len(left_out) > MOST_TOLD else []
+    return [*(visible_line(each[:MOST_TOLD_CHARS]) for each in left_out[:MOST_TOLD]), *more]

@@ -1,0 +1,211 @@
+"""Which protocol an upstream speaks: found out once for each connection, and stamped on every request after that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, cast
+
+import anyio
+
+from server.protocol.headers import encode_header
+from server.protocol.json_rpc import Json, as_mapping
+from server.protocol.protocol_errors import UNSUPPORTED_PROTOCOL_VERSION
+from server.protocol.result_shapes import our_name
+from server.protocol.revisions import (
+    CLIENT_CAPABILITIES_META_KEY,
+    CLIENT_INFO_META_KEY,
+    HANDSHAKE_PROTOCOL_VERSIONS,
+    LATEST_HANDSHAKE_VERSION,
+    LOG_LEVEL_META_KEY,
+    MODERN_PROTOCOL_VERSIONS,
+    PROTOCOL_VERSION_META_KEY,
+    SERVER_INFO_META_KEY,
+)
+from server.upstreams.session.extensions import with_relayed_extensions
+from server.upstreams.wire.json_rpc_channel import Peer, RelayError, UnusableAnswerError, UpstreamError
+
+PROBE_SECONDS = 10.0
+"""How long a server may take for `server/discover` before the handshake is tried (the SDK's number): some servers do
+not answer what they do not know."""
+
+_LIKE = {"2024-10-07": "2024-11-05"}  # a revision before the first one that is known, and what it is spoken to as
+
+ENVELOPE_KEYS = frozenset(
+    {PROTOCOL_VERSION_META_KEY, CLIENT_INFO_META_KEY, CLIENT_CAPABILITIES_META_KEY, LOG_LEVEL_META_KEY}
+)
+"""What of `_meta` says how two neighbours speak; it is never passed on."""
+
+_NAME_BEARING: Mapping[str, str] = {
+    "tools/call": "name",
+    "prompts/get": "name",
+    "resources/read": "uri",
+    "tasks/get": "taskId",
+    "tasks/update": "taskId",
+    "tasks/cancel": "taskId",
+}
+"""The parameter that stands in the `Mcp-Name` header (2026-07-28, Streamable HTTP)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is spoken with an upstream, if it can: which era is tried first, and whether it is the only one."""
+
+    is_modern: bool
+    is_only: bool = False
+
+
+def wanted_for(protocol: Literal["auto", "legacy", "2026-07-28"], *, client_is_modern: bool) -> Wanted:
+    """What to speak: what the operator says, else what the client speaks.
+
+    A server that speaks both may do less in one of them (questions in the middle of a call, log messages), so a client
+    gets the most where its own revision is spoken all the way.
+    """
+    if protocol == "auto":
+        return Wanted(client_is_modern)
+    return Wanted(protocol != "legacy", is_only=True)
+
+
+class IncompatibleError(Exception):
+    """The upstream speaks no revision that we do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Era:
+    """What an upstream said when it was greeted: the revision that is spoken, and what it announced, as it came."""
+
+    version: str
+    capabilities: Json
+    server_info: Json = field(default_factory=dict[str, Any])
+    instructions: str = ""
+    is_modern: bool = field(kw_only=True)
+
+    def announces(self, *path: str) -> bool:
+        """Whether a capability is announced: the last name of the path is there and not false."""
+        found: Any = self.capabilities
+        for name in path:
+            if not isinstance(found, Mapping):
+                return False
+            found = cast("Mapping[str, Any]", found).get(name)
+        return found is not None and found is not False
+
+
+async def greet(peer: Peer, wanted: Wanted, announced: Json, meta: Json) -> Era:
+    """Find out what an upstream speaks, and introduce ourselves; `meta` goes into `_meta` of the greeting.
+
+    Raises `IncompatibleError` where there is no revision that both speak, else a `RelayError`.
+    """
+    if wanted.is_modern:
+        return await _modern_first(peer, announced, meta, is_only=wanted.is_only)
+    try:
+        return await _handshake(peer, announced, meta)
+    except (UpstreamError, UnusableAnswerError) as error:
+        if wanted.is_only:
+            raise
+        refused = error
+    try:
+        return await _discover(peer, _mutual(refused) or MODERN_PROTOCOL_VERSIONS[-1], announced, meta)
+    except (UpstreamError, UnusableAnswerError):
+        raise refused from None  # it says more than that the other way is not known either
+
+
+async def _modern_first(peer: Peer, announced: Json, meta: Json, *, is_only: bool) -> Era:
+    """Ask `server/discover`, and shake hands where that is not known."""
+    version = MODERN_PROTOCOL_VERSIONS[-1]
+    for attempt in range(2):
+        try:
+            with anyio.fail_after(None if is_only else PROBE_SECONDS):
+                return await _discover(peer, version, announced, meta)
+        except (UpstreamError, UnusableAnswerError) as error:
+            mutual = _mutual(error)
+            if mutual is not None and attempt == 0:
+                version = mutual
+                continue
+            supported = _supported(error)
+            speaks_others = bool(supported) and not any(each in HANDSHAKE_PROTOCOL_VERSIONS for each in supported)
+            if is_only or speaks_others:
+                raise IncompatibleError from None
+        except (TimeoutError, IncompatibleError):
+            if is_only:
+                raise IncompatibleError from None
+        try:
+            return await _handshake(peer, announced, meta)
+        except UpstreamError as error:
+            # A probe that was answered too late has settled the matter on the other side.
+            mutual = _mutual(error)
+            if mutual is None or attempt > 0:
+                raise
+            version = mutual
+    raise IncompatibleError
+
+
+async def _discover(peer: Peer, version: str, announced: Json, meta: Json) -> Era:
+    params = {"_meta": {**meta, **envelope(version, announced)}}
+    headers = {"mcp-protocol-version": version, "mcp-method": "server/discover"}
+    result = await peer.request("server/discover", params, headers)
+    supported: Any = result.get("supportedVersions")
+    mutual = [known for known in MODERN_PROTOCOL_VERSIONS if isinstance(supported, list) and known in supported]
+    if not mutual:
+        raise IncompatibleError
+    info = as_mapping(as_mapping(result.get("_meta")).get(SERVER_INFO_META_KEY))
+    announces, instructions = as_mapping(result.get("capabilities")), _text(result.get("instructions"))
+    return Era(mutual[-1], announces, info, instructions, is_modern=True)
+
+
+async def _handshake(peer: Peer, announced: Json, meta: Json) -> Era:
+    params = {
+        "protocolVersion": LATEST_HANDSHAKE_VERSION,
+        "capabilities": with_relayed_extensions(announced),
+        "clientInfo": our_name(),
+        **({"_meta": meta} if meta else {}),
+    }
+    result = await peer.request("initialize", params)
+    version = _LIKE.get(str(result.get("protocolVersion")), result.get("protocolVersion"))
+    if version not in HANDSHAKE_PROTOCOL_VERSIONS:
+        raise IncompatibleError
+    era = Era(
+        str(version),
+        as_mapping(result.get("capabilities")),
+        as_mapping(result.get("serverInfo")),
+        _text(result.get("instructions")),
+        is_modern=False,
+    )
+    await peer.notify("notifications/initialized", None, {"mcp-protocol-version": era.version})
+    return era
+
+
+def envelope(version: str, announced: Json) -> Json:
+    return {
+        PROTOCOL_VERSION_META_KEY: version,
+        CLIENT_INFO_META_KEY: our_name(),
+        CLIENT_CAPABILITIES_META_KEY: with_relayed_extensions(announced),
+    }
+
+
+def headers_of(era: Era, method: str, params: Mapping[str, Any]) -> dict[str, str]:
+    """The HTTP headers of a request; other transports have none."""
+    headers = {"mcp-protocol-version": era.version}
+    if era.is_modern:
+        headers["mcp-method"] = method
+        name = params.get(_NAME_BEARING.get(method, ""))
+        if isinstance(name, str):
+            headers["mcp-name"] = encode_header(name)
+    return headers
+
+
+def _mutual(error: RelayError) -> str | None:
+    """The newest revision without a handshake that both speak, where the error names what the server speaks."""
+    supported = _supported(error)
+    mutual = [version for version in MODERN_PROTOCOL_VERSIONS if version in supported]
+    return mutual[-1] if mutual else None
+
+
+def _supported(error: RelayError) -> list[Any]:
+    if not isinstance(error, UpstreamError) or error.code != UNSUPPORTED_PROTOCOL_VERSION:
+        return []
+    supported = as_mapping(error.error.get("data")).get("supported")
+    return cast("list[Any]", supported) if isinstance(supported, list) else []
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,487 @@
+"""Questions of an upstream of the handshake era: who is asked, and how its answer finds the way back.
+
+Such an upstream does not say which call made it ask. So a question belongs to the session, and goes to a client whose
+call is in flight there. A client of the handshake era is asked while its call waits; one of 2026-07-28 gets the
+question as the result of its call, and answers with the next one.
+
+Roots that an upstream asks for outside of calls (servers of files do, right after the greeting), of a client that can
+be asked in calls alone, are deferred to the client's next call, which is sent after the answer.
+
+How much one upstream may cause is bounded: work in the background, and messages that are passed on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+import secrets
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import anyio
+from anyio.abc import TaskGroup
+from pydantic_core import to_json
+
+from server.clients.client_request import Exchange, NotAskedError
+from server.protocol.json_rpc import Json, RequestId, as_mapping
+from server.protocol.protocol_errors import METHOD_NOT_FOUND
+from server.upstreams.session.protocol_era import Wanted
+from server.upstreams.session.text_sanitizer import with_visible_form
+from server.upstreams.wire.json_rpc_channel import Observer, Peer, PendingRequest
+from server.upstreams.wire.own_meta import OWN_KEYS, with_origin
+from tools.contract.display import MAX_HOST_CHARS, true_hosts, visible, visible_line
+
+logger = logging.getLogger(__name__)
+
+
+MOST_PER_SECOND = 100
+"""Log messages, and other notifications that belong to no request, of one session that are passed on (ours)."""
+
+MOST_TASKS = 256  # tasks of one session at once (ours)
+
+
+class MessageLimit:
+    """Counts what an upstream says, and tells once a second how much of it was left out."""
+
+    def __init__(self, alias: str, tell: Callable[[Json], None]) -> None:
+        self.left_out = 0  # what nobody has been told of yet
+        self._alias = alias
+        self._tell = tell
+        self._began = float("-inf")
+        self._count = 0
+
+    def admits(self) -> bool:
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        if now >= self._began + 1:
+            self._began, self._count = now, 0
+        self._count += 1
+        if self._count <= MOST_PER_SECOND:
+            return True
+        if not self.left_out:
+            loop.call_at(self._began + 1, self._tell_late)
+        self.left_out += 1
+        return False
+
+    def account(self) -> Json:
+        """A log message that says how many were left out since the last one."""
+        left_out, self.left_out = self.left_out, 0
+        said = (
+            f"The server {self._alias} sent more than {MOST_PER_SECOND} messages in a second; {left_out} are left out."
+        )
+        return {"level": "warning", "logger": "coretools-mcp", "data": said}
+
+    def _tell_late(self) -> None:
+        if self.left_out:
+            self._tell(self.account())
+
+
+class BoundedTasks:
+    """Runs tasks in the background. What comes while there are too many is left out.
+
+    Whoever asks on and on without reading the answers gets no more of them; whatever it says is read all the same.
+    """
+
+    def __init__(self, alias: str, tasks: TaskGroup) -> None:
+        self._alias = alias
+        self._tasks = tasks
+        self._count = 0
+
+    def start(self, work: Callable[..., Awaitable[None]], *arguments: Any) -> None:
+        if self._count >= MOST_TASKS:
+            logger.debug("upstream %s says more than can be answered", self._alias, extra={"upstream": self._alias})
+            return
+
+        async def run() -> None:
+            try:
+                await work(*arguments)
+            finally:
+                self._count -= 1
+
+        self._count += 1
+        self._tasks.start_soon(run)
+
+
+_HOST = re.compile(r"https?://([^/?#]*)", re.IGNORECASE)
+
+QUESTIONS = frozenset({"elicitation/create", "sampling/createMessage", "roots/list"})
+"""What an upstream may ask of a client."""
+
+MOST_BYTES = 256 << 10  # a larger question is refused (ours)
+MOST_OPEN = 64  # questions of one session that may be open, more are refused; of one task, more wait (ours)
+
+DOUBT_SECONDS = 2.0
+"""After so long, an upstream that answers nothing may be waiting for the answer to a question of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOptions:
+    """How a session is opened."""
+
+    alias: str  # the server's name in our configuration
+    wanted: Wanted  # what is spoken with it, if it can
+    announced: Json  # the capabilities of whoever is behind us
+    question_seconds: float  # how long a question may stay open
+    # told which list (`tools`, `prompts` or `resources`) may be another one now, and whether the server says so itself
+    list_changed: Callable[[str, bool], None]
+    resource_updated: Callable[[str], None]  # told which resource has changed
+    is_shared: bool = False  # whether several clients use it that cannot be told apart
+    # the client that the session belongs to, where it can be reached outside of its requests
+    client: Exchange | None = None
+    observer: Observer | None = None  # told of the requests in it
+    folders: tuple[str, ...] = ()  # of the workspace, where the server is a program of this machine
+
+    def told(self, announced: Json) -> Json:
+        """What is announced for a client: where it has no roots, those of the workspace are told in their place."""
+        has_roots = announced.get("roots") is not None or not self.folders
+        return announced if has_roots else {**announced, "roots": {}}
+
+    @property
+    def is_asked_in_calls_alone(self) -> bool:
+        """Whether it is the session of one client, which tells its roots, but only when it calls."""
+        return self.client is None and not self.is_shared and self.announced.get("roots") is not None
+
+
+@dataclass(eq=False, slots=True)
+class InFlightCall:
+    """A call that is open in a session. While it is suspended nobody waits for it, and its client has a question."""
+
+    pending: PendingRequest
+    exchange: Exchange
+    is_suspended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionWaits:
+    """A question waits for a client that takes it as the result of its call."""
+
+
+@dataclass(eq=False, slots=True)
+class Question:
+    """A question that waits for its answer to come with another request."""
+
+    key: str  # its name towards a client of the 2026-07-28 revision
+    identity: RequestId  # the id of the upstream's request
+    method: str
+    params: Json  # as they are shown to the client
+    call: InFlightCall | None  # the only call that may show it, where calls of others may be in flight beside that
+    is_deferred: bool  # whether it was asked outside of calls, and waits for the next one
+    is_handed_out: bool = False  # whether some client has it
+    is_settled: anyio.Event = field(default_factory=anyio.Event)  # set when the upstream has the answer
+    answer: asyncio.Future[Json] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+    def as_input_request(self) -> Json:
+        params = {name: value for name, value in self.params.items() if name != "elicitationId"}
+        return {"method": self.method, "params": params}
+
+
+@dataclass(eq=False, slots=True)
+class LiveQuestion:
+    """A question that a client has, and answers while its call waits."""
+
+    method: str
+    calls: list[InFlightCall]  # those of which one may have made the upstream ask; none where it asks of its own accord
+    is_void: bool = False  # whether these are all over, so that no answer counts any more
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    is_settled: anyio.Event = field(default_factory=anyio.Event)
+
+
+class Questions:
+    """The calls that are in flight in one session with an upstream, and what it asks because of them."""
+
+    def __init__(self, options: SessionOptions, peer: Peer, tasks: TaskGroup, background: BoundedTasks) -> None:
+        self.calls: list[InFlightCall] = []  # those that are in flight
+        self.wants_roots = False
+        """Whether the upstream has asked for the roots outside of calls, and the client can be asked in calls alone."""
+        self.roots_turn = anyio.Lock()  # held while it is told them: calls that come meanwhile wait for that
+        self._options = options
+        self._log = logging.LoggerAdapter(logger, {"upstream": options.alias})
+        self._peer = peer
+        self._tasks = tasks
+        self._background = background
+        self._open: dict[str, Question] = {}
+        self._live: dict[RequestId, LiveQuestion] = {}
+
+    def begin(self, call: InFlightCall) -> None:
+        self.calls.append(call)
+        if self._open:
+            self.remind(call)
+
+    def end(self, call: InFlightCall) -> None:
+        """A call is over; questions that nobody else can answer are not left open."""
+        if call not in self.calls:
+            return
+        self.calls.remove(call)
+        for live in self._live.values():
+            if call in live.calls:
+                live.calls.remove(call)
+                if not live.calls:
+                    live.is_void = True
+                    live.scope.cancel()
+        if self._open:
+            # What only this call could show, and everything in calls if it was the last one.
+            self.refuse(
+                key
+                for key, question in self._open.items()
+                if question.call is call or not (self.calls or question.is_deferred)
+            )
+            for other in self.calls:
+                if not other.is_suspended:
+                    self.remind(other)
+
+    def remind(self, call: InFlightCall) -> None:
+        """Tell a call of a question that waits for it, after all else that it has still to pass on."""
+        if self._waiting_for(call):
+            call.pending.put(QuestionWaits())
+
+    def suspects(self) -> list[InFlightCall]:
+        """The calls of which one, nobody knows which, has made the upstream say something.
+
+        There is none where calls of several people are in flight, or were abandoned lately.
+        """
+        if not self._options.is_shared:
+            return self.calls
+        if len(self.calls) != 1 or self._peer.has_abandoned_beside(self.calls[0].exchange.client_key):
+            return []
+        return self.calls
+
+    def take(self, identity: RequestId, method: str, params: Json) -> None:
+        options = self._options
+        if identity in self._live:
+            return
+        if len(self._live) >= MOST_OPEN or is_too_large(params):
+            self._log.info("a question of upstream %s was refused: it is too large, or one of too many", options.alias)
+            self._background.start(self._reply, identity, refusal_of(method))
+            return
+        shown = labelled(options.alias, method, params)
+        calls = self.suspects()
+        able = [call for call in calls if call.exchange.can_be_asked(method, params)]
+        live = next((call.exchange for call in able if not call.exchange.is_modern), None)
+        if live is None and not calls and options.client is not None and options.client.can_be_asked(method, params):
+            live = options.client
+        if live is not None:
+            self._live[identity] = LiveQuestion(method, list(calls))
+            self._tasks.start_soon(self._ask, identity, method, shown, live)
+            return
+        is_deferred = method == "roots/list" and not calls and options.is_asked_in_calls_alone
+        if not (able or is_deferred):
+            announced = method != "roots/list" or options.told(options.announced).get("roots") is not None
+            refusal = refusal_of(method, options.folders) if announced else NO_ANSWER
+            self._background.start(self._reply, identity, refusal)
+            return
+        if len(self._open) >= MOST_OPEN:
+            self._background.start(self._reply, identity, refusal_of(method))
+            return
+        key = f"{method.partition('/')[0]}-{secrets.token_hex(6)}"
+        only = able[0] if able and options.is_shared else None
+        question = self._open[key] = Question(key, identity, method, shown, only, is_deferred)
+        self._tasks.start_soon(self._settle, question)
+        if is_deferred:
+            self.wants_roots = True
+            asyncio.get_running_loop().call_later(DOUBT_SECONDS, self._doubt, key)
+        elif (waiting := next((call for call in able if not call.is_suspended), None)) is not None:
+            waiting.pending.put(QuestionWaits())
+
+    def take_back(self, identity: Any) -> None:
+        for question in tuple(self._open.values()):
+            if question.identity == identity:
+                question.answer.cancel()
+                question.is_settled.set()
+                del self._open[question.key]
+        live = self._live.get(identity) if isinstance(identity, str | int) else None
+        if live is not None:
+            live.scope.cancel()
+
+    def hand_out(self, call: InFlightCall) -> list[Question]:
+        """The questions that no client has yet and that this call may show; whoever takes them answers for them."""
+        waiting = self._waiting_for(call)
+        for question in waiting:
+            question.is_handed_out = True
+        return waiting
+
+    def give_back(self, keys: Iterable[str]) -> None:
+        """Those of these questions that are still open may be handed out again."""
+        for question in self._unanswered(keys):
+            question.is_handed_out = False
+
+    async def until_roots_are_told(self) -> bool:
+        """Wait for a client that is being asked for its roots, but not for long; whether it was asked."""
+        asked = [live for live in self._live.values() if live.method == "roots/list"]
+        with anyio.move_on_after(DOUBT_SECONDS):
+            for live in asked:
+                await live.is_settled.wait()
+        return bool(asked)
+
+    def deferred(self) -> list[Question]:
+        return [each for each in self._open.values() if each.is_deferred and not each.answer.done()]
+
+    def answer(self, responses: Mapping[str, Any]) -> None:
+        """Take answers by the names of their questions; others are passed over."""
+        for question in self._unanswered(responses):
+            if isinstance(response := responses[question.key], dict):
+                question.answer.set_result(as_mapping(response))
+
+    def refuse(self, keys: Iterable[str]) -> None:
+        for question in self._unanswered(keys):
+            question.answer.set_result(refusal_of(question.method))
+
+    def _unanswered(self, keys: Iterable[str]) -> Sequence[Question]:
+        found = (self._open.get(key) for key in tuple(keys))
+        return [question for question in found if question is not None and not question.answer.done()]
+
+    def _waiting_for(self, call: InFlightCall) -> list[Question]:
+        return [
+            question
+            for question in self._open.values()
+            if not (question.is_deferred or question.is_handed_out or question.answer.done())
+            and question.call in (None, call)
+            and call.exchange.can_be_asked(question.method, question.params)
+        ]
+
+    def _doubt(self, key: str) -> None:
+        """What waits for its answer may be what we wait for: our lists are needed before there is a call."""
+        if self._peer.open_requests > len(self.calls):
+            self.refuse([key])
+
+    async def _settle(self, question: Question) -> None:
+        """Wait for the answer of a question, and pass it on; after its time the question counts as cancelled.
+
+        One that a client has waits as long as its suspended call, whose end is told to the upstream before the
+        question's.
+        """
+        try:
+            while True:
+                try:
+                    async with asyncio.timeout(self._options.question_seconds):
+                        response = await asyncio.shield(question.answer)
+                    break
+                except TimeoutError:
+                    if not question.is_handed_out:
+                        response = refusal_of(question.method)
+                        break
+            self._open.pop(question.key, None)
+            await self._reply(question.identity, response)
+        except asyncio.CancelledError:
+            if not question.answer.cancelled():
+                raise
+        finally:
+            # Nobody waits for longer than this lasts, also where the answer cannot be told.
+            self._open.pop(question.key, None)
+            question.is_settled.set()
+
+    async def _ask(self, identity: RequestId, method: str, shown: Json, client: Exchange) -> None:
+        """Ask a client that waits for its call, and pass the answer on; the calls' time stands still meanwhile."""
+        live = self._live[identity]
+        waiting = [call.pending for call in live.calls]
+        response = refusal_of(method)
+        for pending in waiting:
+            pending.ask(is_open=True)
+        with live.scope:
+            try:
+                response = await client.ask(method, shown, self._options.question_seconds)
+            except NotAskedError:
+                self._log.info("a question of upstream %s was not answered", self._options.alias)
+            finally:
+                for pending in waiting:
+                    pending.ask(is_open=False)
+        try:
+            if live.is_void and method == "roots/list" and (owner := self._options.client) is not None:
+                # They are the client's own, whichever call made the upstream ask.
+                with suppress(NotAskedError):
+                    response = await owner.ask(method, shown, DOUBT_SECONDS)
+            elif live.is_void:
+                response = refusal_of(method)
+            if live.is_void or not live.scope.cancelled_caught:
+                await self._reply(identity, response)
+        finally:
+            live.is_settled.set()
+            del self._live[identity]
+
+    async def _reply(self, identity: RequestId, response: Json) -> None:
+        """Answer an upstream's question; a refusal that has no form of its own is an error."""
+        if response is NO_ANSWER:
+            await self._peer.refuse(identity, METHOD_NOT_FOUND, "The client takes no such requests.")
+            return
+        await self._peer.answer(identity, response)
+
+
+NO_ANSWER: Json = {}  # stands for a refusal where the protocol has none but an error
+
+
+def refusal_of(method: str, folders: Iterable[str] = ()) -> Json:
+    """What an upstream is answered whose question reaches nobody; for roots, the folders of the workspace."""
+    match method:
+        case "elicitation/create":
+            return {"action": "cancel"}
+        case "roots/list":
+            return {
+                "roots": [
+                    {"uri": Path(each).as_uri(), "name": visible_line(os.path.basename(each))} for each in folders
+                ]
+            }
+        case _:
+            return NO_ANSWER
+
+
+def is_too_large(params: Mapping[str, Any]) -> bool:
+    """Whether a question is more than any person reads; to make all of it visible would hold everybody up."""
+    return len(to_json(params, inf_nan_mode="null")) > MOST_BYTES
+
+
+def labelled(alias: str, method: str, params: Mapping[str, Any]) -> Json:
+    """A question with the name of the server that asks, so that none can pass for us or for another one."""
+    shown = with_origin(params, alias)
+    if method == "elicitation/create":
+        message = visible(str(params.get("message", "")))
+        url = str(params.get("url", ""))
+        hosts = true_hosts(f"{url} {message}")
+        # Where nothing stands before the host, and no letter of it looks like another one.
+        if params.get("mode") == "url" and not true_hosts(url) and (found := _HOST.match(url)) is not None:
+            hosts.insert(0, f"The link leads to the host {visible_line(found[1][:MAX_HOST_CHARS])}.")
+        shown["message"] = "\n".join([f"[{alias}] {message}", *hosts])
+        if "requestedSchema" in params:
+            shown["requestedSchema"] = with_visible_form(params["requestedSchema"])
+    return shown
+
+
+def round_of(
+    alias: str, requests: Any, can_be_asked: Callable[[str, Mapping[str, Any]], bool], folders: Iterable[str] = ()
+) -> tuple[Json, dict[str, Json]]:
+    """Sort the `inputRequests` of a 2026-07-28 upstream; `folders` are told where the client has no roots.
+
+    Returns:
+        The questions that the client is asked, labelled, by the keys under which it gets them. And what has to come
+        back with the answers: `refused` has the answers to the others, by the upstream's keys, and `keys` the
+        upstream's keys of those that the client gets under another one.
+    """
+    given = as_mapping(requests)
+    questions: Json = {}
+    refused: Json = {}
+    keys: Json = {}
+    for key, request in given.items():
+        question = as_mapping(request)
+        method, params = str(question.get("method")), as_mapping(question.get("params"))
+        if not can_be_asked(method, params) or is_too_large(params):
+            refused[key] = refusal_of(method, folders)
+            continue
+        shown = key
+        while shown.startswith(OWN_KEYS) or (shown != key and shown in given):
+            shown = f"of:{alias}/{shown}"
+        if shown != key:
+            keys[shown] = key
+        # An id of the handshake era means nothing to whoever is asked in rounds.
+        params = {name: value for name, value in params.items() if name != "elicitationId"}
+        questions[shown] = {**question, "params": labelled(alias, method, params)}
+    return questions, {"refused": refused, "keys": keys}
+
+
+def answers_of_round(carried: Mapping[str, Any], responses: Mapping[str, Any]) -> Json:
+    """The answers of a client, by the keys under which it got the questions, as the upstream gets them."""
+    keys = as_mapping(carried.get("keys"))
+    given = {keys.get(key, key): response for key, response in responses.items()}
+    return {**given, **as_mapping(carried.get("refused"))}

@@ -1,0 +1,151 @@
+"""Results and errors of upstreams as our clients get them: as they came, in the shape that their revision asks for."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, cast
+
+from pydantic_core import to_json
+
+from server.clients.client_request import is_web_address
+from server.protocol.json_rpc import Json, as_mapping
+from server.protocol.protocol_errors import INTERNAL_ERROR, URL_ELICITATION_REQUIRED, MCPError
+from server.upstreams.session.upstream_questions import labelled
+from server.upstreams.wire.json_rpc_channel import RelayError, UnusableAnswerError, UpstreamError
+from tools.contract.tool_errors import ToolError, ToolErrorType
+
+MOST_SAID = 1_000  # characters of a failure that are looked at
+_UNKNOWN = re.compile(
+    r"unknown|unrecogni[sz]ed|no such|no tool|not (be )?(found|available|registered|exist)|n't exist", re.IGNORECASE
+)
+_BLOCKS = {"text": "TextContent", "image": "ImageContent", "audio": "AudioContent", "resource_link": "ResourceLink"}
+
+
+class NoAnswerError(RelayError):
+    """The upstream sent neither a result nor progress in time; the call was cancelled."""
+
+
+class TooManyRoundsError(RelayError):
+    """The upstream asks on and on."""
+
+
+class SuspendedCallGoneError(RelayError):
+    """The call that the client wants to go on with does not exist any more."""
+
+
+class BusyError(RelayError):
+    """As many calls as may be in flight were so in the time of a call, which was not sent."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.most = most
+
+
+def readable_result(result: Json, *, is_modern: bool) -> Json:
+    """The result of a tool as clients take it: each wants content, and takes no null where nothing is meant.
+
+    Structured content that is no object is for clients of 2026-07-28.
+
+    Raises:
+        UnusableAnswerError: It is none.
+    """
+    result = {name: value for name, value in result.items() if value is not None}
+    if result.get("resultType", "complete") != "complete":
+        return result
+    content: Any = result.get("content", [] if "structuredContent" in result else None)
+    if not isinstance(content, list) or not isinstance(result.get("isError", False), bool):
+        raise UnusableAnswerError("what it sent is not the result of a tool")
+    blocks = [_readable_block(block) for block in cast("list[Any]", content) if block is not None]
+    if not is_modern and not isinstance(structured := result.get("structuredContent", {}), dict):
+        del result["structuredContent"]
+        blocks = blocks or [_as_text(structured)]
+    if not isinstance(result.get("_meta", {}), dict):
+        del result["_meta"]
+    return {**result, "content": blocks}
+
+
+def _readable_block(block: Any) -> Json:
+    """A block of content as each client reads it; what is none becomes a text, so that the others arrive."""
+    from server.protocol.item_schemas import UnfitError, fitted  # noqa: PLC0415 - with the first list
+
+    fields = _without_nulls(block)
+    name = _BLOCKS.get(str(fields.get("type")), "EmbeddedResource")
+    try:
+        if name == "EmbeddedResource":
+            resource = _without_nulls(fields.get("resource"))
+            kind = "TextResourceContents" if isinstance(resource.get("text"), str) else "BlobResourceContents"
+            fields["resource"] = fitted(kind, resource)[0]
+        return fitted(name, fields)[0]
+    except UnfitError:
+        return _as_text(block)
+
+
+def _without_nulls(block: Any) -> Json:
+    return {name: value for name, value in as_mapping(block).items() if value is not None}
+
+
+def _as_text(value: Any) -> Json:
+    return {"type": "text", "text": value if isinstance(value, str) else to_json(value, inf_nan_mode="null").decode()}
+
+
+def says_unknown(name: str, result: Json) -> bool:
+    """Whether a result that failed says in its own words that there is no such tool."""
+    content: Any = result.get("content")
+    if result.get("isError") is not True or not isinstance(content, list):
+        return False
+    said = " ".join(str(block.get("text", ""))[:MOST_SAID] for block in cast("list[Json]", content[:3]))
+    return (name in said or "tool" in said.lower()) and _UNKNOWN.search(said) is not None
+
+
+def protocol_error(error: Json, alias: str = "") -> MCPError:
+    """An error as an upstream, or we, have told it; addresses in it that a person is to open as in a question."""
+    code, message, data = error.get("code"), error.get("message"), error.get("data")
+    code = code if isinstance(code, int) else INTERNAL_ERROR
+    if code == URL_ELICITATION_REQUIRED:
+        asked = as_mapping(data).get("elicitations")
+        links = map(as_mapping, cast("list[Any]", asked) if isinstance(asked, list) else [])
+        open_to = [labelled(alias, "elicitation/create", link) for link in links if is_web_address(link.get("url"))]
+        data = {**as_mapping(data), "elicitations": open_to}
+    return MCPError(code, message if isinstance(message, str) else "", data)
+
+
+def protocol_error_for(error: RelayError | ToolError | TimeoutError, alias: str) -> MCPError:
+    """What a client is told of a request that failed; an upstream's own error is passed on whole."""
+    if isinstance(error, UpstreamError):
+        return protocol_error(error.error, alias)
+    told = tool_error_for(error, alias, "the request")
+    return MCPError(INTERNAL_ERROR, told.message, {"type": told.code.value})
+
+
+def tool_error_for(error: RelayError | ToolError | TimeoutError, alias: str, what: str) -> ToolError:
+    unknown = "Whether it had an effect is not known."
+    match error:
+        case ToolError():
+            return error
+        case UpstreamError():
+            what = f"{error.method} with error" if error.method else "with error"
+            said = f"The server {alias} answered {what} {error.code}: {error.error.get('message', '')}"
+            return ToolError(ToolErrorType.MCP_TOOL_ERROR, said)
+        case NoAnswerError() | TimeoutError():
+            told = (
+                f"The server {alias} sent neither a result nor progress for {what} in its time "
+                f"(mcpServers.{alias}.timeout); it was cancelled. {unknown}"
+            )
+        case BusyError(most=most):
+            told = (
+                f"The server {alias} is busy: as many calls as may run in it at once ({most}, set by "
+                f"mcpServers.{alias}.maxConcurrent) were at work, and none of them ended in the time of {what} "
+                f"(mcpServers.{alias}.timeout). It was not sent, so it had no effect; try it later."
+            )
+        case UnusableAnswerError(why=why):
+            told = f"The server {alias} gave no usable answer to {what}: {why}. {unknown}"
+        case TooManyRoundsError():
+            told = f"The server {alias} kept asking before {what} was done, so it was given up. {unknown}"
+        case SuspendedCallGoneError():
+            told = (
+                f"The server {alias} waited for an answer before {what} was done, and waits no longer: the answer came "
+                f"too late, or the server was started anew. {unknown} Call again if that is safe."
+            )
+        case _:
+            told = f"The connection to the server {alias} was lost during {what}. {unknown} It comes back by itself."
+    return ToolError(ToolErrorType.UPSTREAM_UNAVAILABLE, told)

@@ -1,0 +1,222 @@
+"""One session with an upstream: greeted, stamped, and with what it says brought to whoever caused it."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing, asynccontextmanager, suppress
+from typing import Any
+
+import anyio
+from anyio.abc import TaskGroup
+
+from server.clients.client_request import Exchange
+from server.protocol.json_rpc import Json, RequestId, as_mapping
+from server.protocol.protocol_errors import METHOD_NOT_FOUND
+from server.protocol.revisions import LOG_LEVEL_META_KEY, SUBSCRIPTION_ID_META_KEY
+from server.upstreams.session.protocol_era import ENVELOPE_KEYS, Era, envelope, greet, headers_of
+from server.upstreams.session.upstream_questions import QUESTIONS, BoundedTasks, MessageLimit, Questions, SessionOptions
+from server.upstreams.session.upstream_subscriptions import ResourceSubscriptions
+from server.upstreams.wire.json_rpc_channel import (
+    Challenge,
+    MessageWriter,
+    Notice,
+    Peer,
+    PendingRequest,
+    UnusableAnswerError,
+    UpstreamError,
+)
+from server.upstreams.wire.own_meta import OF_THIS_SERVER, chained
+from server.upstreams.wire.upstream_transports import Transport
+from tools.contract.display import visible_line
+
+logger = logging.getLogger(__name__)
+
+_SERIALS = itertools.count(1)
+
+LEVEL_SECONDS = 5.0  # how long an upstream may take to take a log level, or to answer a ping
+
+LOG = "notifications/message"
+
+ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
+IN_STREAMS = frozenset({ACKNOWLEDGED, "notifications/tasks"})  # what is said in the stream that asked for it alone
+
+LIST_CHANGES: Mapping[str, str] = {
+    "notifications/tools/list_changed": "tools",
+    "notifications/prompts/list_changed": "prompts",
+    "notifications/resources/list_changed": "resources",
+}
+
+
+class UpstreamSession:
+    """An open session, made by `open_session`. `lost` is set once it has gone."""
+
+    def __init__(self, options: SessionOptions, writer: MessageWriter, tasks: TaskGroup, lost: anyio.Event) -> None:
+        self.options = options
+        self.alias = options.alias
+        self.log = logging.LoggerAdapter(logger, {"upstream": self.alias})
+        self.serial = next(_SERIALS)  # tells it from every other one
+        self.era = Era("", {}, is_modern=False)  # what the upstream said when it was greeted
+        self.peer = Peer(writer, self._on_request, self._on_notification, self._on_refusal, options.observer)
+        self.tasks = tasks
+        self.lost = lost
+        self.is_forgotten = False  # by the server, which works on none of the requests that it refuses
+        self.refusal: Challenge | None = None  # why it has gone, where the server lets nobody in any more
+        self.on_lost: Callable[[], None] | None = None  # called when it has gone
+        self.task_ends = set[Callable[[], None]]()  # one for each task that we follow in it; called when it has gone
+        self.wanted_until = float("-inf")  # when its tasks need it no longer, in the loop's time
+        self.streams: dict[str, Callable[[str, Json], None]] = {}
+        """Told what is said in a client's stream, by the id of the request that began it."""
+        self._background = BoundedTasks(self.alias, tasks)
+        self.questions = Questions(options, self.peer, tasks, self._background)
+        self.subscriptions = ResourceSubscriptions(self.alias, self.request, tasks, lost)  # of the handshake era
+        self.log_limit, self._other_limit = (MessageLimit(self.alias, self._tell_left_out) for _ in range(2))
+
+    @property
+    def is_greeted(self) -> bool:
+        return self.era.version != ""
+
+    async def start(
+        self, method: str, params: Json, exchange: Exchange | None = None, headers: Mapping[str, str] | None = None
+    ) -> PendingRequest:
+        """Send a request of our own, or, in the upstream's own names, one that the client's request makes us send.
+
+        A `ToolError` says of the latter that it would go in a ring.
+        """
+        era, meta = self.era, dict(as_mapping(params.get("_meta")))
+        for name in ENVELOPE_KEYS:
+            meta.pop(name, None)
+        if exchange is not None:
+            meta["progressToken"] = 0
+            meta |= chained(meta, self.alias)
+        if era.is_modern:
+            announced = exchange.capabilities if exchange is not None else self.options.announced
+            meta |= envelope(era.version, self.options.told(announced))
+            if exchange is not None and (level := exchange.log_level) is not None:
+                meta[LOG_LEVEL_META_KEY] = level
+        stamped = {**params, "_meta": meta}
+        if not meta:
+            del stamped["_meta"]
+        if self.peer.writer.takes_headers:
+            headers = {**headers_of(era, method, params), **(headers or {})}
+        client_key = exchange.client_key if exchange is not None and self.options.is_shared else None
+        return await self.peer.start(method, stamped, headers, client_key)
+
+    async def request(
+        self, method: str, params: Json, seconds: float | None = None, exchange: Exchange | None = None
+    ) -> Json:
+        """Ask as `start` does, and wait for the result alone; raises a `RelayError`, or a `TimeoutError`."""
+        with anyio.fail_after(seconds):
+            async with aclosing(await self.start(method, params, exchange)) as pending:
+                return await pending.result()
+
+    def _on_refusal(self, challenge: Challenge | None) -> None:
+        if self.is_greeted:
+            self.refusal, self.is_forgotten = challenge, challenge is None
+            self.lost.set()
+
+    async def set_level(self, level: str) -> None:
+        """Tell an upstream of the handshake era which log messages its client wants; others hear it in each call."""
+        if self.era.is_modern or not self.era.announces("logging"):
+            return
+        try:
+            await self.request("logging/setLevel", {"level": level}, LEVEL_SECONDS)
+        except (UpstreamError, TimeoutError):
+            self.log.info("upstream %s did not take a log level", self.alias)
+
+    async def flush(self) -> None:
+        """Wait until the upstream has read all that was sent before, and has said what it says to that at once."""
+        with suppress(UpstreamError, UnusableAnswerError, TimeoutError):
+            await self.request("ping", {}, LEVEL_SECONDS)
+
+    def _on_request(self, identity: RequestId, method: str, params: Json) -> None:
+        if not self.is_greeted:
+            self._background.start(
+                self.peer.refuse, identity, METHOD_NOT_FOUND, "Not before the session is initialized."
+            )
+        elif method in QUESTIONS:
+            self.questions.take(identity, method, params)
+        elif method == "ping":
+            self._background.start(self.peer.answer, identity, dict[str, Any]())
+        else:
+            self._background.start(self.peer.refuse, identity, METHOD_NOT_FOUND, "Method not found")
+
+    def _on_notification(self, method: str, params: Json) -> None:
+        if not self.is_greeted:
+            return
+        if (kind := LIST_CHANGES.get(method)) is not None:
+            self.options.list_changed(kind, True)
+        elif method == "notifications/resources/updated":
+            self.options.resource_updated(str(params.get("uri", "")))
+        elif method == "notifications/cancelled":
+            self.questions.take_back(params.get("requestId"))
+        elif method in IN_STREAMS:
+            identity = as_mapping(params.get("_meta")).get(SUBSCRIPTION_ID_META_KEY)
+            if (take := self.streams.get(str(identity))) is not None:
+                take(method, params)
+            elif method == ACKNOWLEDGED:  # of the stream of changes: of what has changed before, nobody tells
+                for kind in LIST_CHANGES.values():
+                    self.options.list_changed(kind, False)
+        elif method != LOG:
+            if self._other_limit.admits():
+                self._pass_on(method, params)
+        elif self.log_limit.admits():
+            # Its logger begins with its alias, so that it cannot speak as us or as another one.
+            named = params.get("logger")
+            said_by = f"{self.alias}/{visible_line(named)}" if isinstance(named, str) and named else self.alias
+            self._pass_on(method, {**params, "logger": said_by})
+
+    def _tell_left_out(self, told: Json) -> None:
+        if not self.lost.is_set():
+            self._pass_on(LOG, told)
+
+    def _pass_on(self, method: str, params: Json) -> None:
+        call = next((call for call in self.questions.suspects() if not call.is_suspended), None)
+        if call is not None:
+            call.pending.put(Notice(method, params))
+        elif (client := self.options.client) is not None and method != "notifications/initialized":
+            self._background.start(client.notify, method, params)
+
+
+@asynccontextmanager
+async def open_session(transport: Transport, options: SessionOptions) -> AsyncGenerator[UpstreamSession]:
+    """Open a session, for as long as the `with` lasts. To be left by the task that entered it.
+
+    Raises `IncompatibleError` where there is no revision that both speak, else a `RelayError`.
+    """
+    lost = anyio.Event()
+    session: UpstreamSession | None = None
+    on_end: Callable[[], None] | None = None
+
+    def on_doubt() -> None:
+        # A request that fails alone proves nothing about the others.
+        if session is not None and session.is_greeted and session.peer.open_requests <= 1:
+            lost.set()
+
+    async with transport.open(on_doubt, options.folders) as (reader, writer), anyio.create_task_group() as tasks:
+        session = UpstreamSession(options, writer, tasks, lost)
+
+        async def read(peer: Peer) -> None:
+            try:
+                await peer.read(reader)
+            finally:
+                lost.set()
+
+        tasks.start_soon(read, session.peer)
+        try:
+            session.era = await greet(session.peer, options.wanted, options.told(options.announced), OF_THIS_SERVER)
+            if options.observer is not None:
+                on_end = options.observer.begin_session(session.era.version)
+            if options.client is not None and (level := options.client.chosen_level) is not None:
+                await session.set_level(level)
+            yield session
+        finally:
+            tasks.cancel_scope.cancel()
+            lost.set()
+            if on_end is not None:
+                on_end()
+            for end in tuple(session.task_ends):
+                end()
+            if session.on_lost is not None:
+                session.on_lost()

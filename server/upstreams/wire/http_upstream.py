@@ -1,0 +1,658 @@
+"""Upstreams over HTTP: Streamable HTTP, and the older transport of HTTP with SSE, on a client that bad servers survive.
+
+A request that cannot be sent, or whose answer cannot be used, is answered here, with an error in words that fails it
+alone. Where a server says that it does not know a session, and shows it once more, nothing was done: the request can be
+sent again in another one.
+"""
+
+from __future__ import annotations
+
+import codecs
+import logging
+import math
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from http import HTTPStatus
+from urllib.parse import urljoin, urlsplit
+
+import anyio
+import anyio.lowlevel
+import httpx2
+from anyio.abc import TaskGroup, TaskStatus
+from mcp.shared._httpx_utils import request_within_origin, stream_within_origin
+from pydantic_core import to_json
+
+from server.network.outbound import NOT_HTTP, SECRETS, cause_of, open_transport, proxy_of, told_of_status
+from server.network.quotation import quoted
+from server.network.sent_secrets import SentSecrets
+from server.protocol.json_rpc import (
+    Failure,
+    Message,
+    Notification,
+    Request,
+    RequestId,
+    Response,
+    fields_of,
+    read_message,
+)
+from server.protocol.revisions import MODERN_PROTOCOL_VERSIONS
+from server.transports.json_lines import STDIO_BACKPRESSURE
+from server.upstreams.wire.json_rpc_channel import (
+    MESSAGE_BYTES,
+    Challenge,
+    Credentials,
+    Inbox,
+    LoginError,
+    NeedsAuthenticationError,
+    UnreachableError,
+    UnusableAnswerError,
+    messages_in,
+    own_number,
+    unusable,
+)
+from server.upstreams.wire.sse_reader import events_in
+
+logger = logging.getLogger(__name__)
+
+CONNECT_SECONDS = 30.0  # how long one connection over TCP and TLS, and sending a request over it, may take
+
+ACCEPT_SECONDS = 10.0
+"""How long a server may take to accept what has no answer (ours). What comes after it waits for that."""
+
+ERROR_BYTES = 1 << 20  # so much is read at most of what a server says beside a status that means an error (ours)
+MOST_CHALLENGES = 8
+CHALLENGE_CHARS = 8_192
+"""So much is kept of how a server says that it wants a login: schemes, and characters of each (ours)."""
+
+LEAVING_SECONDS = 1.0  # how long a server may take to hear that a session ends
+
+_LOCKED = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
+_SESSION, _VERSION = "mcp-session-id", "mcp-protocol-version"
+_EVENTS = "text/event-stream"
+_OPENED = {"accept": _EVENTS, "cache-control": "no-store"}
+_POSTED = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+_UNKNOWN = (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND)  # what servers answer in a session that they do not know
+_JUNK = "what it sent is not a valid JSON-RPC message, or broke off, or is too long"
+_FORGOTTEN = "it does not know the session any more"
+MOST_HOPS = 3  # redirects in a row that are followed
+MOST_RETRY_MS = 3_600_000  # so long a pause is made at most where a server wants one
+
+FIRST_PAUSE_SECONDS = 1.0
+LAST_PAUSE_SECONDS = 60.0
+"""After these pauses a stream that has ended is opened again, doubling from the first to the last where it says
+nothing."""
+MOST_REFUSED = 2  # attempts in a row to come for an answer whose stream broke off
+
+
+class RefusedError(UnusableAnswerError):
+    """There is no success; `answers` is what the server says beside its status in JSON-RPC, if it does."""
+
+    def __init__(
+        self, why: str, status: int = 0, challenge: Challenge | None = None, answers: Sequence[Response | Failure] = ()
+    ) -> None:
+        super().__init__(why, challenge)
+        self.status = status
+        self.answers = answers
+        self.says_more = False  # than what is in the answers
+
+    def answers_to(self, identity: RequestId) -> bool:
+        """Whether it is the answer to this very request, which was taken in and perhaps executed."""
+        return any(identity in (each.id, own_number(each.id)) for each in self.answers)
+
+
+class CarefulTransport(httpx2.AsyncBaseTransport):
+    """Raises `RefusedError` for all that is no success, and knows how the server has behaved."""
+
+    def __init__(
+        self, on_doubt: Callable[[], None], login: Credentials | None = None, *, by_proxy: bool = True
+    ) -> None:
+        self.secrets = SentSecrets()
+        self._on_doubt = on_doubt
+        self._login = login
+        self._by_proxy = by_proxy
+        self._proxy: str | None = None  # by which the server is reached; known with the first request
+        self.challenge: Challenge | None = None  # of the latest answer, where it was 401 or 403
+        self.unreachable = ""  # why the latest request could not be sent, if so
+        self._inner: httpx2.AsyncHTTPTransport | None = None
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        # What is packed could be unpacked to any size.
+        request.headers["accept-encoding"] = "identity"
+        await request.aread()
+        try:
+            response = await self._exchange(request)
+        except LoginError as error:
+            raise RefusedError(f"its login cannot be used now: {error.why}") from None
+        except (httpx2.LocalProtocolError, ValueError) as error:
+            # The fault of this request: nothing is known of the server by it.
+            logger.info("a request to an upstream was not fit to be sent (%s)", type(error).__name__)
+            raise RefusedError("what was to be sent is not allowed in HTTP") from None
+        except httpx2.TransportError as error:
+            logger.info("a request to an upstream could not be sent (%s)", type(error).__name__)
+            why = cause_of(error, is_proxied=self._proxy is not None)
+            if why.endswith(NOT_HTTP):
+                raise RefusedError(why) from None  # somebody is there, and may answer what else is asked
+            self.unreachable = why
+            self._on_doubt()
+            raise RefusedError(f"it could not be reached: {self.unreachable}", HTTPStatus.BAD_GATEWAY) from None
+        status, stream = response.status_code, response.stream
+        response.extensions[SECRETS] = self.secrets
+        self.unreachable, self.challenge = "", None
+        if status in _LOCKED:
+            self.challenge = _challenge_of(response)
+            if self._login is not None:
+                self._login.challenge = self.challenge
+        if response.headers.get("content-encoding", "identity") != "identity":
+            await response.aclose()
+            raise RefusedError("what it sent is packed, which was not asked for", status)
+        if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
+            await response.aclose()  # nobody wants what is in it, which the client would read whole
+            location = response.headers.get("location")
+            if location is not None and request.url.join(location).copy_with(fragment=None) == request.url:
+                raise RefusedError("it redirects the request to the very address that it came to", status)
+            return httpx2.Response(status, headers=response.headers, content=b"")
+        if status < HTTPStatus.BAD_REQUEST:
+            if isinstance(stream, httpx2.AsyncByteStream):
+                is_one = _kind_of(response) != _EVENTS
+                response.stream = _CarefulStream(stream, MESSAGE_BYTES if is_one else None)
+            return response
+        # With what the server says in JSON-RPC, else with what the status says.
+        said = b""
+        if isinstance(stream, httpx2.AsyncByteStream):
+            said = b"".join([chunk async for chunk in _CarefulStream(stream, ERROR_BYTES)])
+            await stream.aclose()
+        is_challenged = self.challenge is not None and bool(self.challenge.schemes)
+        response.request = request
+        beginning = "it answered with" if self.challenge is None else "it requires a token or a login:"
+        why = told_of_status(response, b"" if is_challenged else said, beginning)
+        if self.challenge is not None:
+            self.challenge = replace(self.challenge, told=why)
+        texts = re.findall(rb"(?m)^data: ?(.*)$", said) if _kind_of(response) == _EVENTS else [said]
+        answers = [each for text in texts for each in _messages_of(text) if isinstance(each, Response | Failure)]
+        refused = RefusedError(why, status, self.challenge, answers)
+        # An answer does not say that, and may hold what is for whoever logs in alone.
+        refused.says_more = "retry-after" in response.headers or is_challenged or status == HTTPStatus.UNAUTHORIZED
+        raise refused
+
+    async def _exchange(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a request, with the token of the login where there is one, and once more with a renewed one."""
+        login, inner = self._login, self._inner
+        if inner is None:
+            self._proxy = proxy_of(str(request.url)) if self._by_proxy else None
+            inner = self._inner = await open_transport(str(request.url), by_proxy=self._by_proxy)
+        self.secrets.learn(request.headers.items(), str(request.url), self._proxy or "")
+        if login is None:
+            return await inner.handle_async_request(request)
+        header = await login.header()
+        for is_last in (False, True):
+            if header is not None:
+                request.headers["authorization"] = header
+                self.secrets.learn([("authorization", header)])
+            response = await inner.handle_async_request(request)
+            if is_last or response.status_code not in _LOCKED:
+                break
+            challenge = _challenge_of(response)
+            # A person is not asked here: only a token that has expired, or is a program's, is renewed.
+            is_renewable = not login.needs_person or (header is not None and not challenge.wants_scopes)
+            if not is_renewable or (challenge.status == HTTPStatus.FORBIDDEN and not challenge.wants_scopes):
+                break
+            login.challenge = challenge
+            try:
+                renewed = await login.renew(header)
+            except BaseException:
+                with anyio.CancelScope(shield=True):
+                    await response.aclose()  # else its connection would be lent for ever
+                raise
+            if renewed is None:
+                break
+            await response.aclose()
+            header = renewed
+        return response
+
+    def without_secrets(self, message: Message) -> Message:
+        """A message; where it tells an error, which is said on to many, without the secrets of this connection."""
+        if not isinstance(message, Failure) and not (isinstance(message, Response) and message.result.get("isError")):
+            return message
+        said = message.error if isinstance(message, Failure) else message.result
+        written = to_json(said, inf_nan_mode="null")
+        if not self.secrets.found_in(written.decode()):
+            return message
+        if len(written) > ERROR_BYTES:
+            return unusable(message.id or 0, "the error that it answered with is too long, and says a secret")
+        hidden = {name: self.secrets.hide_within(each) for name, each in said.items()}
+        return Failure(message.id, hidden) if isinstance(message, Failure) else Response(message.id, hidden)
+
+    async def aclose(self) -> None:
+        if self._inner is not None:
+            await self._inner.aclose()
+
+
+def _kind_of(response: httpx2.Response) -> str:
+    return response.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def _challenge_of(response: httpx2.Response) -> Challenge:
+    schemes = response.headers.get_list("www-authenticate")
+    return Challenge(response.status_code, tuple(each[:CHALLENGE_CHARS] for each in schemes[:MOST_CHALLENGES]))
+
+
+class _CarefulStream(httpx2.AsyncByteStream):
+    """A body that ends where its connection breaks, or where it is too long."""
+
+    def __init__(self, inner: httpx2.AsyncByteStream, most: int | None) -> None:
+        self._inner = inner
+        self._most = most
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        count = 0
+        try:
+            async for chunk in self._inner:
+                await STDIO_BACKPRESSURE.wait()
+                await anyio.lowlevel.checkpoint()  # many chunks come at once, without waiting for them
+                count += len(chunk)
+                if self._most is not None and count > self._most:
+                    logger.info("an answer of an upstream is longer than %d bytes, and was not taken", self._most)
+                    return
+                yield chunk
+        except httpx2.TransportError as error:
+            logger.info("an answer of an upstream broke off (%s)", type(error).__name__)
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+@asynccontextmanager
+async def _careful_client(
+    headers: Mapping[str, str], transport: CarefulTransport
+) -> AsyncGenerator[httpx2.AsyncClient]:
+    """A client whose end tells what is known of the server: `NeedsAuthenticationError`, or `UnreachableError`."""
+    # No read limit: a stream may be silent, a call has its own deadline, and a limit here would end all calls at once.
+    timeout = httpx2.Timeout(CONNECT_SECONDS, read=None, pool=None)
+    try:
+        async with httpx2.AsyncClient(headers=dict(headers), timeout=timeout, transport=transport) as client:
+            client.max_redirects = MOST_HOPS
+            yield client
+    except Exception as error:  # noqa: BLE001 - whatever it is, it means that there is no connection
+        if transport.challenge is not None:
+            raise NeedsAuthenticationError(transport.challenge) from None
+        raise (UnreachableError(transport.unreachable) if transport.unreachable else error) from None
+
+
+def _redirected(response: httpx2.Response) -> str:
+    """Where a redirect leads that is not followed, and what else is no success."""
+    if not response.has_redirect_location:
+        return told_of_status(response)
+    # Without its query, in which there may be a state.
+    where = quoted(re.split(r"[?#]", response.headers["location"])[0], response.extensions.get(SECRETS))
+    return f"it wants the request to be sent to another address, which is not followed: {where}"
+
+
+class _Writer:
+    """Posts each message; what comes back of it goes to the inbox."""
+
+    has_room = True
+
+    def __init__(self, client: httpx2.AsyncClient, url: str, tasks: TaskGroup, inbox: Inbox) -> None:
+        self.inbox = inbox
+        self._client = client
+        self._url = url
+        self._tasks = tasks
+        self._open: dict[RequestId, tuple[anyio.CancelScope, bool]] = {}  # and whether the request is of 2026-07-28
+        self._newest = 0  # the id of the latest request
+
+    def _begin(self, request: Request, headers: Mapping[str, str], *, is_modern: bool) -> None:
+        scope = anyio.CancelScope()
+        self._open[request.id] = scope, is_modern
+        self._newest = own_number(request.id)
+        self._tasks.start_soon(self._ask, request, headers, scope)
+
+    async def _ask(self, request: Request, headers: Mapping[str, str], scope: anyio.CancelScope) -> None:
+        try:
+            with scope:
+                try:
+                    await self._exchange(request, headers)
+                except RefusedError as refused:
+                    identity, answers = request.id, () if refused.says_more else refused.answers
+                    told = next((each._replace(id=identity) for each in answers if self._is_for(each, identity)), None)
+                    self.inbox.put(told or unusable(identity, refused.why, refused.challenge))
+                except Exception as error:  # noqa: BLE001 - whatever comes of its answer, others go on
+                    logger.info("an exchange with an upstream failed (%s)", type(error).__name__)
+                    self.inbox.put(unusable(request.id, cause_of(error)))
+        finally:
+            del self._open[request.id]
+
+    def _is_for(self, answer: Response | Failure, identity: RequestId, *, is_stream: bool = False) -> bool:
+        """Whether an answer is for the request that it came for, with whatever id; but for that of another request.
+
+        In a stream there may also be a late answer to a request that is not waited for any more.
+        """
+        number = own_number(answer.id)
+        is_of_another = number in self._open or (is_stream and 0 < number <= self._newest)
+        return number == identity or not is_of_another
+
+    async def _tell(self, message: Message, headers: Mapping[str, str]) -> None:
+        """Send what has no answer. What comes after it waits for it, for some time."""
+        try:
+            with anyio.fail_after(ACCEPT_SECONDS):
+                async with self._posted(message, headers):
+                    pass
+        except Exception as error:  # noqa: BLE001 - as above
+            logger.info("an upstream did not take a message (%s)", type(error).__name__)
+
+    def _posted(self, message: Message, headers: Mapping[str, str]) -> AbstractAsyncContextManager[httpx2.Response]:
+        content = to_json(fields_of(message), inf_nan_mode="null")
+        return stream_within_origin(self._client, "POST", self._url, content=content, headers=headers)
+
+    async def _exchange(self, request: Request, headers: Mapping[str, str]) -> None:
+        """Have a request answered; raises `RefusedError` where it is not."""
+        raise NotImplementedError
+
+
+@asynccontextmanager
+async def streamable_streams(
+    url: str,
+    headers: Mapping[str, str],
+    on_doubt: Callable[[], None],
+    login: Credentials | None = None,
+    *,
+    by_proxy: bool = True,
+) -> AsyncGenerator[tuple[Inbox, StreamableWriter]]:
+    """Speak Streamable HTTP. `on_doubt` is called when the session seems to be gone."""
+    transport = CarefulTransport(on_doubt, login, by_proxy=by_proxy)
+    async with _careful_client(headers, transport) as client, anyio.create_task_group() as tasks:
+        writer = StreamableWriter(client, url, tasks, Inbox(), on_doubt)
+        writer.inbox.cleaned = transport.without_secrets
+        try:
+            yield writer.inbox, writer
+        finally:
+            # Also where it is left by a task that is cancelled: so the server hears that the session ends.
+            with anyio.move_on_after(LEAVING_SECONDS, shield=True):
+                await writer.leave()
+            writer.inbox.close()
+            tasks.cancel_scope.cancel()
+
+
+@dataclass(slots=True)
+class _Reading:
+    """What is read for a request; without one, what belongs to none."""
+
+    identity: RequestId | None = None
+    count: int = 0  # messages so far
+    last_event: str = ""  # by which a stream that has ended goes on
+    pause: float = 0.0  # seconds that the server wants before that
+    is_resumed: bool = False
+    is_answered: bool = False
+    why: str = "it ended its answer before it was whole"  # where it is not answered
+
+
+class StreamableWriter(_Writer):
+    """Speaks Streamable HTTP; what comes by the stream of the session goes to the inbox, too."""
+
+    takes_headers = True
+
+    def __init__(
+        self, client: httpx2.AsyncClient, url: str, tasks: TaskGroup, inbox: Inbox, on_doubt: Callable[[], None]
+    ) -> None:
+        super().__init__(client, url, tasks, inbox)
+        self._on_doubt = on_doubt
+        self._session: str | None = None
+        self._version: str | None = None  # of the latest message that names one
+        self._is_forgotten = False  # the session, by the server
+        self._refused: dict[RequestId, str] = {}  # the requests that were not done for that, and why
+        self._undecided: set[RequestId] = set()  # those of which it is not known yet whether they are taken in
+
+    async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
+        """Send a message. The answer to a request is not waited for, that another one is taken in is."""
+        method = "" if isinstance(message, Response | Failure) else message.method
+        self._version = None if method == "initialize" else (headers or {}).get(_VERSION, self._version)
+        sent, is_modern = {**self._headers(), **(headers or {})}, self._version in MODERN_PROTOCOL_VERSIONS
+        if isinstance(message, Request):
+            if self._is_forgotten:
+                self._refused[message.id] = _FORGOTTEN
+                self._decide(message.id)
+                return
+            self._undecided.add(message.id)
+            self._begin(message, sent, is_modern=is_modern)
+            return
+        if isinstance(message, Notification) and method == "notifications/cancelled":
+            scope, is_modern = self._open.get((message.params or {}).get("requestId", ""), (None, is_modern))
+            if is_modern:  # there the end of its stream says so
+                if scope is not None:
+                    scope.cancel()
+                return
+            try:
+                await self._tell(message, sent)
+            finally:
+                if scope is not None:
+                    scope.cancel()  # which frees its connection
+            return
+        if method == "notifications/initialized" and self._session is not None:
+            self._tasks.start_soon(self._follow, _Reading())
+        await self._tell(message, sent)
+
+    async def leave(self) -> None:
+        """Say that the session ends."""
+        if self._session is not None and not self._is_forgotten:
+            with suppress(Exception):
+                await request_within_origin(self._client, "DELETE", self._url, headers=self._headers())
+
+    def _headers(self) -> dict[str, str]:
+        known = {_SESSION: self._session, _VERSION: self._version}
+        return {**_POSTED, **{name: value for name, value in known.items() if value is not None}}
+
+    async def _exchange(self, request: Request, headers: Mapping[str, str]) -> None:
+        reading, is_refused = _Reading(request.id), False
+        try:
+            async with self._posted(request, headers) as response:
+                if request.method == "initialize":
+                    self._session = response.headers.get(_SESSION)
+                self._decide(request.id)
+                await self._read_answer(response, reading)
+        except RefusedError as refused:
+            is_answered = _SESSION not in headers or refused.answers_to(request.id)
+            if is_answered or not await self._is_session_unknown(refused.status, headers):
+                raise
+            self._is_forgotten = is_refused = True
+            self._refused[request.id] = f"{_FORGOTTEN} (HTTP status {refused.status})"
+        finally:
+            self._decide(request.id)
+        if is_refused:
+            await anyio.sleep(ACCEPT_SECONDS)  # for what else was sent in the session, which ends with the first word
+            self._undecided.clear()
+            self._decide(request.id)
+            return
+        if not reading.is_answered and reading.last_event:
+            reading.is_resumed = True
+            await anyio.sleep(reading.pause or FIRST_PAUSE_SECONDS)
+            await self._follow(reading)
+        if not reading.is_answered:
+            raise RefusedError(reading.why)
+
+    def _decide(self, identity: RequestId) -> None:
+        """It is known whether the server takes in a request. The last one of a session tells what was refused in it."""
+        self._undecided.discard(identity)
+        if not self._undecided:
+            refused, self._refused = self._refused, {}
+            for each, why in refused.items():
+                self.inbox.put(unusable(each, why, is_unknown_session=True))
+
+    async def _read_answer(self, response: httpx2.Response, reading: _Reading) -> None:
+        match _kind_of(response):
+            case _ if response.has_redirect_location:
+                reading.why = _redirected(response)
+            case _ if response.status_code == HTTPStatus.ACCEPTED:
+                reading.why = "it took the request without answering it"
+            case "application/json":
+                self._take(await response.aread(), reading)
+            case "text/event-stream":
+                await self._read(response, reading)
+            case _:
+                reading.why = "what it sent is neither JSON nor a stream of events"
+
+    async def _is_session_unknown(self, status: int, headers: Mapping[str, str]) -> bool:
+        """Whether the server refuses all of the session, as a ping shows: so what it has refused was not done."""
+        if status in _UNKNOWN:
+            ping = Request("session", "ping")
+            try:
+                with anyio.move_on_after(ACCEPT_SECONDS):
+                    async with self._posted(ping, headers):
+                        pass
+            except RefusedError as refused:
+                return refused.status in _UNKNOWN and not refused.answers_to(ping.id)
+        return False
+
+    async def _follow(self, reading: _Reading) -> None:
+        """Open a stream again whenever it has ended: to an answer, or for what belongs to no request."""
+        pause, refusals, is_known = FIRST_PAUSE_SECONDS, 0, reading.identity is not None
+        most = math.inf if reading.identity is None else MOST_REFUSED
+        while refusals < most:
+            began, count = anyio.current_time(), reading.count
+            status = await self._get(reading)
+            if reading.is_answered:
+                return
+            refusals = 0 if status == HTTPStatus.OK else refusals + 1
+            if HTTPStatus.OK < status < HTTPStatus.INTERNAL_SERVER_ERROR and status != HTTPStatus.TOO_MANY_REQUESTS:
+                if reading.identity is None and reading.last_event:
+                    reading.last_event = ""  # which is not kept any more
+                    continue
+                if is_known and await self._is_session_unknown(status, self._headers()):
+                    self._is_forgotten = True
+                    if not self._undecided:  # else the first of them that is refused ends the session
+                        self._on_doubt()
+                return
+            is_known = is_known or status == HTTPStatus.OK
+            has_gone_on = reading.identity is not None and reading.count > count
+            if has_gone_on or anyio.current_time() > began + pause:
+                pause = FIRST_PAUSE_SECONDS
+            # Who waits for an answer does as the server says, but not for ever.
+            least = pause / 10 if reading.identity is not None and reading.pause else pause
+            await anyio.sleep(max(reading.pause, least))
+            pause = min(pause * 2, LAST_PAUSE_SECONDS)
+
+    async def _get(self, reading: _Reading) -> int:
+        headers = {name: value for name, value in self._headers().items() if name not in _POSTED} | _OPENED
+        if reading.last_event:
+            headers["last-event-id"] = reading.last_event
+        try:
+            async with stream_within_origin(self._client, "GET", self._url, headers=headers) as response:
+                if response.status_code == HTTPStatus.OK and _kind_of(response) == _EVENTS:
+                    await self._read(response, reading)
+                return response.status_code
+        except RefusedError as refused:
+            return refused.status or HTTPStatus.BAD_GATEWAY
+        except Exception as error:  # noqa: BLE001 - as above
+            logger.info("a stream of an upstream could not be opened (%s)", type(error).__name__)
+            return HTTPStatus.BAD_GATEWAY
+
+    async def _read(self, response: httpx2.Response, reading: _Reading) -> None:
+        try:
+            async for event in events_in(response.aiter_raw(), MESSAGE_BYTES):
+                if event.id is not None:
+                    reading.last_event = event.id
+                if event.retry is not None:
+                    reading.pause = min(event.retry, MOST_RETRY_MS) / 1000
+                if event.data:
+                    self._take(event.data, reading, is_stream=True)
+                if reading.is_answered:
+                    return
+        except OverflowError:
+            reading.last_event, reading.why = "", "what it sent is too long, or not a stream of events"
+
+    def _take(self, said: bytes, reading: _Reading, *, is_stream: bool = False) -> None:
+        messages = _messages_of(said)
+        if not messages and reading.why != _JUNK:
+            reading.why = _JUNK
+            logger.info("an upstream sent what is not a JSON-RPC message")
+        for message in messages:
+            reading.count += 1
+            identity = reading.identity
+            if identity is not None and isinstance(message, Response | Failure):
+                is_own = own_number(message.id) == identity
+                if is_own or (not reading.is_resumed and self._is_for(message, identity, is_stream=is_stream)):
+                    reading.is_answered = True
+                    self.inbox.put(message._replace(id=identity))
+                    continue
+            self.inbox.put(message)
+
+
+def _messages_of(said: bytes) -> list[Message]:
+    """The messages in an event, or in the body of an answer; none where it says something else, such as `ping`."""
+    try:
+        return [read_message(said)]
+    except ValueError:
+        text = said.removeprefix(codecs.BOM_UTF8).decode("utf-8", "replace")
+        return messages_in(text, text.encode())[0]
+
+
+@asynccontextmanager
+async def sse_streams(
+    url: str,
+    headers: Mapping[str, str],
+    on_doubt: Callable[[], None],
+    login: Credentials | None = None,
+    *,
+    by_proxy: bool = True,
+) -> AsyncGenerator[tuple[Inbox, SseWriter]]:
+    """Speak the older transport: a stream for all that the server says, and a request for each message to it."""
+    transport = CarefulTransport(on_doubt, login, by_proxy=by_proxy)
+    inbox = Inbox()
+    inbox.cleaned = transport.without_secrets
+
+    async def read(response: httpx2.Response, *, task_status: TaskStatus[str]) -> None:
+        # The server's first word is where it wants to be answered.
+        is_told = False
+        try:
+            async for event in events_in(response.aiter_raw(), MESSAGE_BYTES):
+                if event.name == "endpoint" and not is_told:
+                    address = urljoin(url, event.data.decode("utf-8", "replace"))
+                    if urlsplit(address)[:2] != urlsplit(url)[:2]:
+                        break
+                    is_told = True
+                    task_status.started(address)
+                elif event.data:
+                    for message in _messages_of(event.data):
+                        inbox.put(message)
+        except Exception as error:  # noqa: BLE001 - its stream is all that it says
+            logger.info("an upstream does not send a stream of events (%s)", type(error).__name__)
+        finally:
+            inbox.close()
+        if not is_told:
+            raise UnusableAnswerError("its stream does not begin with an address of the same server for messages to it")
+
+    async with (
+        _careful_client(headers, transport) as client,
+        stream_within_origin(client, "GET", url, headers=_OPENED) as response,
+        anyio.create_task_group() as tasks,
+    ):
+        if not response.is_success:
+            raise UnusableAnswerError(_redirected(response))
+        if _kind_of(response) != _EVENTS:
+            raise UnusableAnswerError("what it sent is no stream of events")
+        address = await tasks.start(read, response)
+        yield inbox, SseWriter(client, address, tasks, inbox)
+        tasks.cancel_scope.cancel()
+
+
+class SseWriter(_Writer):
+    """Speaks the older transport, where answers come by the one stream; what is none goes to the inbox from here."""
+
+    takes_headers = False
+
+    async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
+        """Send a message. Some servers accept a request only with its answer, so that is not waited for."""
+        del headers
+        if isinstance(message, Request):
+            self._begin(message, _POSTED, is_modern=False)
+            return
+        if isinstance(message, Notification) and message.method == "notifications/cancelled":
+            scope, _ = self._open.get((message.params or {}).get("requestId", ""), (None, False))
+            if scope is not None:
+                scope.cancel()
+        await self._tell(message, _POSTED)
+
+    async def _exchange(self, request: Request, headers: Mapping[str, str]) -> None:
+        async with self._posted(request, headers) as response:
+            if not response.is_success:
+                raise RefusedError(_redirected(response))

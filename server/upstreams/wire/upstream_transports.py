@@ -1,0 +1,113 @@
+"""The transports of an upstream: over stdio by the broker, else over HTTP."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from server.settings import UpstreamSettings
+from server.settings.upstream_entries import ABOVE_VARIABLE, servers_above
+from server.upstreams.wire.json_rpc_channel import Credentials, MessageReader, MessageWriter, ProgramEnd
+from tools.machine.threads import THREADS
+
+if TYPE_CHECKING:
+    from tools.shell.process_spec import ProcessStarter  # loaded with the first upstream
+
+INHERITED = (
+    "PATH", "HOME", "USER", "LANG", "SHELL", "TERM", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR",
+    "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy",
+    "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE",
+)  # fmt: skip
+"""What a child gets of our environment, beside XDG_* and what its entry names."""
+
+Streams = tuple[MessageReader, MessageWriter]
+
+
+@dataclass(frozen=True, slots=True)
+class Transport:
+    """One transport to an upstream.
+
+    `open` is given what is to be called when the connection seems to be gone, and the folders of the workspace.
+    """
+
+    name: str
+    open: Callable[[Callable[[], None], Sequence[str]], AbstractAsyncContextManager[Streams]]
+
+
+def transports_to(
+    alias: str,
+    entry: UpstreamSettings,
+    starter: ProcessStarter,
+    on_end: Callable[[ProgramEnd], None] | None = None,
+    login: Credentials | None = None,
+    *,
+    by_proxy: bool = True,
+) -> list[Transport]:
+    """The transports to try, in order: a bare `url` means Streamable HTTP first, then SSE.
+
+    How a program ends is told by `on_end`; a remote server is shown the token of the `login`, and reached by the proxy
+    that the environment names for it, if `by_proxy`.
+    """
+    if entry.transport == "stdio":
+        return [Transport("stdio", lambda _, folders: _child(alias, entry, starter, on_end, folders))]
+    from server.upstreams.wire.http_upstream import sse_streams, streamable_streams  # noqa: PLC0415 - a start needs no SDK
+
+    url, headers = entry.endpoint or "", entry.headers
+    http = Transport("http", lambda on_doubt, _: streamable_streams(url, headers, on_doubt, login, by_proxy=by_proxy))
+    sse = Transport("sse", lambda on_doubt, _: sse_streams(url, headers, on_doubt, login, by_proxy=by_proxy))
+    match entry.transport:
+        case "http":
+            return [http]
+        case "sse":
+            return [sse]
+        case _:
+            return [http, sse]
+
+
+def _child(
+    alias: str,
+    entry: UpstreamSettings,
+    starter: ProcessStarter,
+    on_end: Callable[[ProgramEnd], None] | None,
+    folders: Sequence[str],
+) -> AbstractAsyncContextManager[Any]:
+    environment = {name: os.environ[name] for name in (*INHERITED, *entry.inherit_env) if name in os.environ}
+    environment |= {name: value for name, value in os.environ.items() if name.startswith("XDG_")}
+    environment[ABOVE_VARIABLE] = str(servers_above(os.environ) + 1)
+    environment |= dict(entry.env)
+    first = next((each for each in folders if each != os.sep), "")  # a client may name the root of all files
+    cwd = os.path.expanduser(entry.cwd or "")
+    folder = os.path.join(first, cwd) if first or cwd else None
+    if sys.platform == "win32":
+        # There is no broker.
+        from server.upstreams.wire.sdk_stdio import sdk_streams  # noqa: PLC0415
+
+        return sdk_streams(entry.command or "", list(entry.args), environment, folder)
+    from server.upstreams.wire.stdio_upstream import UpstreamProgram, stdio_streams  # noqa: PLC0415 - with the first upstream
+
+    def streams(folder: str) -> AbstractAsyncContextManager[Any]:
+        program = UpstreamProgram(entry.command or "", tuple(entry.args), folder, environment)
+        return stdio_streams(alias, program, starter, on_end)
+
+    return streams(folder) if folder is not None else _in_empty_folder(streams)
+
+
+@asynccontextmanager
+async def _in_empty_folder(streams: Callable[[str], AbstractAsyncContextManager[Any]]) -> AsyncGenerator[Any]:
+    """A program in a folder of its own: where ours is, perhaps a home, is no place that anybody has named for it."""
+    from tools.shell.private_folders import PrivateFolders  # noqa: PLC0415 - most have a workspace
+
+    folders = PrivateFolders()  # what a server that was killed has left is removed by the next one
+    try:
+        async with streams(await THREADS.run(partial(folders.make, "program"))) as opened:
+            yield opened
+    finally:
+        with anyio.CancelScope(shield=True):
+            await folders.aclose()

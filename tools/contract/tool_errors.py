@@ -1,0 +1,184 @@
+"""What can go wrong in a tool call, said for the one who must act next.
+
+A `ToolError` carries a stable code and one sentence for the model: what failed, the value, why,
+and what to do. Nothing else about an exception ever reaches a client.
+
+    ToolError
+    ├── InvalidToolParamsError     the arguments do not fit the tool
+    ├── ToolNotRegisteredError     nobody has this name
+    ├── ExecutionDeniedError       a rule, a mode or a person said no
+    └── PathNotInWorkspaceError    the path leads outside every root
+
+What the machine does not give (memory, threads, processes, descriptors) is told in one way, wherever it is missed.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from enum import StrEnum
+
+from tools.text.file_names import shown_path, shown_whole_path
+
+
+class ToolErrorType(StrEnum):
+    """Stable codes, those of `ToolErrorType` in Qwen Code and Gemini CLI where they have one."""
+
+    INVALID_TOOL_PARAMS = "invalid_tool_params"
+    TOOL_NOT_REGISTERED = "tool_not_registered"
+    EXECUTION_FAILED = "execution_failed"
+    EXECUTION_DENIED = "execution_denied"
+    CANCELLED = "cancelled"
+    TOO_MANY_CALLS = "too_many_calls"
+    RESOURCES_EXHAUSTED = "resources_exhausted"
+    FILE_NOT_FOUND = "file_not_found"
+    FILE_WRITE_FAILURE = "file_write_failure"
+    READ_CONTENT_FAILURE = "read_content_failure"
+    ATTEMPT_TO_CREATE_EXISTING_FILE = "attempt_to_create_existing_file"
+    FILE_TOO_LARGE = "file_too_large"
+    FILE_CHANGED_SINCE_READ = "file_changed_since_read"
+    PERMISSION_DENIED = "permission_denied"
+    NO_SPACE_LEFT = "no_space_left"
+    TARGET_IS_DIRECTORY = "target_is_directory"
+    PATH_NOT_IN_WORKSPACE = "path_not_in_workspace"
+    PATH_IGNORED = "path_ignored"
+    NO_WORKSPACE = "no_workspace"
+    SEARCH_PATH_NOT_FOUND = "search_path_not_found"
+    SEARCH_PATH_NOT_A_DIRECTORY = "search_path_not_a_directory"
+    EDIT_NO_OCCURRENCE_FOUND = "edit_no_occurrence_found"
+    EDIT_EXPECTED_OCCURRENCE_MISMATCH = "edit_expected_occurrence_mismatch"
+    EDIT_NO_CHANGE = "edit_no_change"
+    NOTEBOOK_INVALID_JSON = "notebook_invalid_json"
+    NOTEBOOK_CELL_NOT_FOUND = "notebook_cell_not_found"
+    GLOB_EXECUTION_ERROR = "glob_execution_error"
+    GREP_EXECUTION_ERROR = "grep_execution_error"
+    LS_EXECUTION_ERROR = "ls_execution_error"
+    PATH_IS_NOT_A_DIRECTORY = "path_is_not_a_directory"
+    READ_MANY_FILES_SEARCH_ERROR = "read_many_files_search_error"
+    SHELL_EXECUTE_ERROR = "shell_execute_error"
+    SHELL_TIMED_OUT = "shell_timed_out"
+    JOB_NOT_FOUND = "job_not_found"
+    MCP_TOOL_ERROR = "mcp_tool_error"
+    SANDBOX_UNAVAILABLE = "sandbox_unavailable"
+    LSP_SERVER_FAILED = "lsp_server_failed"
+    NO_LANGUAGE_SERVER = "no_language_server"
+    STORE_UNAVAILABLE = "store_unavailable"
+    WRONG_REPLICA = "wrong_replica"
+    UPSTREAM_UNAVAILABLE = "upstream_unavailable"
+    WEB_REFUSED = "web_refused"
+    WEB_UNREACHABLE = "web_unreachable"
+    WEB_FETCH_PROCESSING_ERROR = "web_fetch_processing_error"
+    WEB_SEARCH_FAILED = "web_search_failed"
+    NO_SEARCH_PROVIDER = "no_search_provider"
+    DISCOVERED_TOOL_EXECUTION_ERROR = "discovered_tool_execution_error"
+
+
+class ToolError(Exception):
+    """A failure of one call, told to the model.
+
+    Args:
+        code: The stable code, for programs.
+        message: One or more sentences, for the model: what failed, the value, why, what to do.
+    """
+
+    def __init__(self, code: ToolErrorType, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+class InvalidToolParamsError(ToolError):
+    """The arguments do not fit the tool; nothing was done."""
+
+    def __init__(self, tool: str, reason: str) -> None:
+        super().__init__(
+            ToolErrorType.INVALID_TOOL_PARAMS, f"Invalid parameters for {tool}, nothing was done: {reason}"
+        )
+
+
+HOW_TO_LIST = "List the tools to see their names."
+
+
+class ToolNotRegisteredError(ToolError):
+    """Nobody has this name. `nearest` holds up to three registered names to try."""
+
+    def __init__(self, name: str, nearest: tuple[str, ...]) -> None:
+        hint = f" Did you mean {', '.join(nearest)}?" if nearest else f" {HOW_TO_LIST}"
+        super().__init__(
+            ToolErrorType.TOOL_NOT_REGISTERED, f"Tool '{name}' is not registered. Use the exact names listed.{hint}"
+        )
+        self.nearest = nearest
+
+
+class ExecutionDeniedError(ToolError):
+    """A rule, a mode or a person said no; nothing was done."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ToolErrorType.EXECUTION_DENIED, message)
+
+
+class PathNotInWorkspaceError(ToolError):
+    """The path, with every link resolved, lies outside every root. `why` is a sentence that explains it further."""
+
+    def __init__(self, spelled: str, roots: tuple[str, ...], why: str = "") -> None:
+        where = "', '".join(map(shown_whole_path, roots[:5]))
+        super().__init__(
+            ToolErrorType.PATH_NOT_IN_WORKSPACE,
+            f"Path '{shown_path(spelled)}' is outside the workspace, links resolved. {why}{why and ' '}"
+            f"Use a path inside '{where}'; the operator can add roots with --workspace.",
+        )
+
+
+_SCARCE = {
+    errno.EAGAIN: "no more processes or threads can be started",
+    errno.ENOMEM: "there is no more memory",
+    errno.EMFILE: "too many files are open",
+    errno.ENFILE: "too many files are open",
+}
+
+NOTHING_DONE = "Nothing was done."
+UNKNOWN_EFFECT = "Whether it had an effect is not known: look before you try again."
+
+
+class ExhaustedError(ToolError):
+    """The machine, or a limit of this process, does not give what the call needs.
+
+    `why` says what there is too little of, as a sentence without its end; `effect` what is known of the call's effect.
+    """
+
+    def __init__(self, why: str, effect: str = NOTHING_DONE) -> None:
+        super().__init__(
+            ToolErrorType.RESOURCES_EXHAUSTED,
+            f"The server is short of resources: {why}. {effect} Make fewer calls at once and try again a little later; "
+            "if it stays so, tell the user to look at the limits of the server (`ulimit -a`, those of its container).",
+        )
+        self.why = why
+
+
+def exhaustion_of(error: BaseException, effect: str = UNKNOWN_EFFECT) -> ExhaustedError | None:
+    """What an exception means, if it means that memory, threads, processes or descriptors are used up."""
+    if isinstance(error, ExhaustedError):
+        return error
+    if isinstance(error, MemoryError):
+        return ExhaustedError(_SCARCE[errno.ENOMEM], effect)
+    if isinstance(error, OSError) and error.errno in _SCARCE:
+        return ExhaustedError(_SCARCE[error.errno], effect)
+    # How Python tells that the system gives no thread, or no lock.
+    if isinstance(error, RuntimeError) and str(error).startswith(("can't start new thread", "can't allocate lock")):
+        return ExhaustedError(_SCARCE[errno.EAGAIN], effect)
+    return None
+
+
+def scarcity_in(said: str) -> OSError | None:
+    """The error of a system short of something, if a program that failed has told of one in the system's words."""
+    return next((OSError(number, "") for number in _SCARCE if os.strerror(number) in said), None)
+
+
+def sandbox_unavailable(failure: str) -> ToolError:
+    """What a call is told where a sandbox is required and none works."""
+    return ToolError(
+        ToolErrorType.SANDBOX_UNAVAILABLE,
+        f"The command was not run: a sandbox is required here, and it cannot be used: {failure}. Nothing is "
+        "run without it. The operator can mend that, or set shell.sandbox to 'auto' to run commands without a "
+        "sandbox where there is none. Until then use the file tools, or ask the user to run it.",
+    )

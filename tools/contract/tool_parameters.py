@@ -1,0 +1,389 @@
+"""From arguments as a model wrote them to validated parameters: other spellings, gentle coercion, clear errors."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping
+from itertools import islice
+from typing import Any, NamedTuple, TypeVar, cast
+
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+
+from tools.contract.tool_errors import InvalidToolParamsError
+from tools.text.file_names import brief
+
+MAX_INTEGER_DIGITS = 18  # digits that still fit 64 bits; a longer string is not an integer that anybody meant
+MAX_INTEGER = 2**53  # of either sign; beyond it not every reader of JSON keeps a whole number exactly
+MAX_SHOWN_VALUE = 80  # characters of a wrong value that an error repeats
+MAX_SHOWN_UNKNOWN = 10  # unknown properties that an error names
+MAX_TOLD = 5  # unknown properties that are named one by one
+# Characters of a string that is read as a list or an object; parsing a million takes some 10 milliseconds
+MAX_JSON_CHARS = 1_000_000
+MAX_ITEMS = 10_000  # items of a list whose schema names no limit; validating them takes milliseconds
+MAX_UNKNOWN = 1_000  # properties of a call or of an object in it; more are no slip of a model
+
+
+class ToolParams(BaseModel):
+    """Base of the parameter models. Strict: what may be coerced is decided by `coerce`, not by pydantic."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="ignore", strict=True, json_schema_extra={"additionalProperties": False}
+    )
+
+
+ModelT = TypeVar("ModelT", bound=ToolParams)
+Schema = Mapping[str, Any]
+_TRUTHS = {**dict.fromkeys(("true", "yes", "on", "1"), True), **dict.fromkeys(("false", "no", "off", "0"), False)}
+_NAME_WORD = re.compile(r"[^\W_]+?(?=[A-Z\W_]|$)")  # of a name in camelCase, snake_case or kebab-case
+
+# As `json_schema_extra` of a parameter that is taken like any other, and not listed
+UNPUBLISHED: dict[str, JsonValue] = {"x-unpublished": True}
+
+
+class ForeignParameter(NamedTuple):
+    """A parameter that tools of other programs have."""
+
+    own: frozenset[str] | None = None  # values, as lower-case text, that ask for what happens anyway; `None` for any
+    way: str = ""  # a sentence: how to get here what another value asks for
+
+
+def foreign(*own: str, way: str = "") -> ForeignParameter:
+    return ForeignParameter(frozenset(own), way)
+
+
+def rename(
+    tool: str, arguments: Mapping[str, Any], spellings: Mapping[str, str], required: Collection[str] = ()
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Map every accepted spelling to its canonical name.
+
+    A null counts as absent, and so does what is empty where it is not required. Two spellings of one parameter may
+    stand side by side only with equal values.
+
+    Args:
+        tool: The tool's name.
+        arguments: As they came.
+        spellings: By each accepted spelling, `folded`, the canonical name.
+        required: Canonical names of the parameters that may be empty.
+
+    Returns:
+        The arguments under canonical names, and for each canonical name the spelling that was used.
+
+    Raises:
+        InvalidToolParamsError: Two spellings of one parameter disagree, or there are very many properties.
+    """
+    if len(arguments) > MAX_UNKNOWN:
+        raise InvalidToolParamsError(
+            tool,
+            f"{len(arguments):,} properties were given; at most {MAX_UNKNOWN:,} may be. Give only those of the schema.",
+        )
+    named: dict[str, Any] = {}
+    spelled: dict[str, str] = {}
+    for name, value in arguments.items():
+        canonical = spellings.get(folded(name), name)
+        if value is None or (canonical not in required and _is_empty(value, {})):
+            continue
+        if canonical in named and named[canonical] != value:
+            raise InvalidToolParamsError(
+                tool, f"'{spelled[canonical]}' and '{name}' mean the same and have different values; give one of them."
+            )
+        if canonical not in named or name == canonical:
+            spelled[canonical] = name
+        named[canonical] = value
+    return named, spelled
+
+
+def folded(name: str) -> str:
+    """A name as it is compared: camelCase, snake_case and kebab-case are one."""
+    return name[:MAX_SHOWN_VALUE].replace("-", "").replace("_", "").lower()
+
+
+def _is_empty(value: Any, schema: Schema) -> bool:
+    """Whether it is what frameworks that send every parameter put where there is nothing to say."""
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    if not is_number:
+        return value in ("", [], {})
+    is_for_another_type = schema.get("type", "integer") not in ("integer", "number", "boolean")
+    return value == 0 and (is_for_another_type or schema.get("minimum", 0) > 0)
+
+
+def _truth(value: Any) -> bool | None:
+    """What a value says where yes or no is asked for; `None` if it is neither."""
+    if isinstance(value, int):
+        return bool(value) if value in (0, 1) else None
+    return _TRUTHS.get(value.strip().lower()) if isinstance(value, str) else None
+
+
+def coerce(value: Any, schema: Schema) -> Any:
+    """Read a value as the property's type where models commonly write it as another one.
+
+    What says yes or no becomes a boolean, integral strings and integral floats become integers, integers become
+    strings, JSON text becomes an array or an object, each only where the schema wants that type and does not accept
+    the value as it is. In objects what is null, or empty and not required, is left out. What is too long to be meant
+    stays as it is, for `bind` to refuse.
+    """
+    wanted = schema.get("type")
+    if isinstance(value, float) and wanted == "integer" and value.is_integer():
+        return int(value)
+    if isinstance(value, int) and wanted == "string" and not isinstance(value, bool) and abs(value) <= MAX_INTEGER:
+        return str(value)
+    if wanted == "boolean":
+        return value if (truth := _truth(value)) is None else truth
+    if isinstance(value, str) and wanted not in (None, "string"):
+        value = _from_text(value, cast("str", wanted))
+    if isinstance(value, list) and wanted == "array" and "items" in schema:
+        items = cast("list[Any]", value)
+        return [coerce(item, schema["items"]) for item in items] if len(items) <= _most_items(schema) else items
+    if isinstance(value, dict) and wanted == "object" and "properties" in schema:
+        properties, required = schema["properties"], schema.get("required", ())
+        given = cast("dict[str, Any]", value)
+        if len(given) > MAX_UNKNOWN:
+            return given
+        read = {name: coerce(each, properties.get(name, {})) for name, each in given.items() if each is not None}
+        return {
+            name: each
+            for name, each in read.items()
+            if name in required or not any(_is_empty(one, properties.get(name, {})) for one in (given[name], each))
+        }
+    return cast("Any", value)
+
+
+def _from_text(text: str, wanted: str) -> Any:
+    stripped = text.strip()
+    if wanted == "integer":
+        digits = stripped[1:] if stripped[:1] == "-" else stripped
+        return int(stripped) if digits.isascii() and digits.isdigit() and len(digits) <= MAX_INTEGER_DIGITS else text
+    if wanted in ("array", "object"):
+        if len(stripped) > MAX_JSON_CHARS:
+            return text
+        try:
+            parsed: Any = json.loads(stripped)
+        except (ValueError, RecursionError):
+            return text
+        fits = isinstance(parsed, list if wanted == "array" else dict)
+        return cast("Any", parsed) if fits else text
+    return text
+
+
+def bind(tool: str, model: type[ModelT], schema: Schema, arguments: Mapping[str, Any]) -> ModelT:
+    """Validate arguments under canonical names, each read as the type that the schema wants.
+
+    Raises:
+        InvalidToolParamsError: They do not fit, or are too many to be looked at closely. The sentence
+            names every wrong property, and what is accepted.
+    """
+    properties: Mapping[str, Schema] = schema["properties"]
+    unknown = [name for name in arguments if name not in properties]
+    if len(unknown) > MAX_UNKNOWN:
+        raise InvalidToolParamsError(tool, f"{len(unknown):,} properties are not known here. {accepted_in(schema)}")
+    _refuse_oversized(tool, arguments, schema, model)
+    coerced = coerce(arguments, schema)
+    _refuse_oversized(tool, coerced, schema, model)
+    try:
+        return model.model_validate(coerced)
+    except ValidationError as error:
+        problems: list[str] = []
+        for item in error.errors(include_url=False, include_context=False)[:5]:
+            where = ".".join(brief(str(step)) for step in item["loc"])
+            if item["type"] == "missing":
+                problems.append(f"'{where}' is required.")
+            else:
+                value = repr(_sample(item["input"]))
+                shown = value if len(value) <= MAX_SHOWN_VALUE else value[:MAX_SHOWN_VALUE] + "..."
+                reason = item["msg"].removeprefix("Value error, ").rstrip(".")
+                problems.append(f"'{where}': {reason}, got {shown}.")
+        problems.append(accepted_in(schema))
+        if unknown:
+            problems.append(f"Not known here: {', '.join(map(brief, unknown[:MAX_SHOWN_UNKNOWN]))}.")
+        raise InvalidToolParamsError(tool, " ".join(problems)) from None
+
+
+def accepted_in(schema: Schema) -> str:
+    return f"Accepted: {', '.join(published_schema(schema)['properties'])}."
+
+
+class UnknownParameter(NamedTuple):
+    """A property in a call's arguments that the schema does not have."""
+
+    at: str  # the way to the object that has it, such as `todos[0].`
+    name: str
+    value: Any
+    known: Schema  # what that object may have
+    given: Collection[str]  # what it has
+
+
+def unknown_in(value: Any, schema: Schema, at: str = "") -> Iterator[UnknownParameter]:
+    """The unknown properties of a value and of all that is in it."""
+    if isinstance(value, str) and schema.get("type") in ("array", "object"):
+        value = _from_text(value, schema["type"])
+    if isinstance(value, list) and "items" in schema:
+        for number, item in enumerate(cast("list[Any]", value)[: _most_items(schema)]):
+            yield from unknown_in(item, schema["items"], f"{at.removesuffix('.')}[{number}].")
+    if not isinstance(value, dict) or (properties := schema.get("properties")) is None:
+        return
+    given = cast("dict[str, Any]", value)
+    for name, item in islice(given.items(), MAX_UNKNOWN):
+        if name in properties:
+            yield from unknown_in(item, properties[name], f"{at}{name}.")
+        elif item is not None and not _is_empty(item, {}):
+            yield UnknownParameter(at, name, item, properties, given.keys())
+
+
+def about_unknown(
+    tool: str,
+    arguments: Mapping[str, Any],
+    schema: Schema,
+    spellings: Mapping[str, str],
+    others: Mapping[str, ForeignParameter],
+    *,
+    is_refused: bool,
+) -> str:
+    """Sentences for the model about properties that a tool does not have, at any depth, with what to do instead.
+
+    Args:
+        tool: Its name.
+        arguments: Those of the call, under canonical names.
+        schema: What the tool has.
+        spellings: By each accepted spelling, `folded`, the canonical name.
+        others: What tools of other programs have, by its name, `folded`.
+        is_refused: Whether the call is refused for them, or runs without them.
+    """
+    told: list[str] = []
+    for at, name, value, known, given in unknown_in(arguments, schema):
+        other, truth = _other(name, others), _truth(value)
+        if other is not None and (
+            other.own is None or (str(value) if truth is None else str(truth)).lower() in other.own
+        ):
+            continue
+        if is_refused and other is None and truth is False and value != "0":
+            continue  # it asks for nothing, which is told with the result
+        if len(told) == MAX_TOLD:
+            told.append("There are more unknown ones." if is_refused else "More unknown parameters were ignored.")
+            break
+        hint = f". {other.way}" if other is not None and other.way else _proposal(at, name, spellings, known, given)
+        ignored = "" if is_refused else " and was ignored"
+        told.append(f"'{brief(at + name)}' is not a parameter of {tool}{ignored}{hint}")
+    return " ".join([*told, accepted_in(schema)] if told and is_refused else told)
+
+
+def _other(name: str, others: Mapping[str, ForeignParameter]) -> ForeignParameter | None:
+    """What is known of a name, or else of words in it if that says how to do here what they ask for."""
+    words = [word.lower() for word in _NAME_WORD.findall(name[:MAX_SHOWN_VALUE])]
+    parts = ["".join(words[i:j]) for i in range(len(words)) for j in range(len(words), i, -1)]
+    found = others.get(folded(name))
+    return found or next((each for part in parts if (each := others.get(part)) is not None and each.way), None)
+
+
+def _proposal(at: str, name: str, spellings: Mapping[str, str], known: Schema, given: Collection[str]) -> str:
+    import difflib  # noqa: PLC0415 - most calls are right
+
+    names = {folded(each): each for each in known} if at else spellings
+    meant = [names[near] for near in difflib.get_close_matches(folded(name), names, len(names) or 1)]
+    free = next((name for name in meant if name not in given), None)
+    if free is not None:
+        return f"; did you mean '{at}{free}'?"
+    return f"; '{at}{meant[0]}' is one, and it is given too." if meant else "."
+
+
+def _refuse_oversized(tool: str, arguments: Mapping[str, Any], schema: Schema, model: type[ToolParams]) -> None:
+    """Refuse what would take long to validate or to repeat in a sentence, before it is looked at any closer."""
+    for name, value in arguments.items():
+        if isinstance(value, int) and abs(value) > MAX_INTEGER and name in model.model_fields:
+            raise InvalidToolParamsError(
+                tool,
+                f"'{name}' is too large to be represented exactly; give one from -{MAX_INTEGER:,} to {MAX_INTEGER:,}.",
+            )
+        if (wanted := schema["properties"].get(name)) is None:
+            continue
+        if isinstance(value, list):
+            count, most, what = len(cast("list[Any]", value)), _most_items(wanted), "items"
+        elif isinstance(value, dict):
+            count, most, what = len(cast("dict[str, Any]", value)), MAX_UNKNOWN, "properties"
+        elif isinstance(value, str) and wanted.get("type") in ("array", "object"):
+            count, most, what = len(value), MAX_JSON_CHARS, f"characters, and should be an {wanted['type']}"
+        else:
+            continue
+        if count > most:
+            raise InvalidToolParamsError(
+                tool, f"'{name}' has {count:,} {what}; at most {most:,} are accepted. Give fewer, in several calls."
+            )
+
+
+def _most_items(schema: Schema) -> int:
+    return schema.get("maxItems", MAX_ITEMS)
+
+
+def _sample(value: Any, depth: int = 2) -> Any:
+    """As much of a value as an error shows: a wrong one may have any size."""
+    if isinstance(value, str):
+        return value[: MAX_SHOWN_VALUE + 1]
+    if not isinstance(value, list | dict):
+        return value
+    if not depth:
+        return "..."
+    few = MAX_SHOWN_VALUE // 2
+    if isinstance(value, list):
+        return [_sample(item, depth - 1) for item in cast("list[Any]", value)[:few]]
+    given = cast("dict[str, Any]", value)
+    return {name[: MAX_SHOWN_VALUE + 1]: _sample(given[name], depth - 1) for name in islice(given, few)}
+
+
+def full_schema(model: type[ToolParams]) -> dict[str, Any]:
+    """The model's JSON Schema as clients like it: no titles, no `$ref`, optional instead of nullable."""
+    raw = model.model_json_schema()
+    definitions: Mapping[str, Any] = raw.pop("$defs", {})
+    schema = cast("dict[str, Any]", _simplify(raw, definitions))
+    schema.pop("description", None)
+    schema.setdefault("properties", {})
+    return schema
+
+
+# Bounds that a model keeps to anyway or reads in a description; an error tells them to the one that does not
+_BOUNDS = frozenset({"minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems", "pattern"})
+
+
+def published_schema(schema: Schema) -> dict[str, Any]:
+    """What of a full schema is told to models, which pay for every character: no bounds, no empty defaults."""
+    published: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key == "properties":
+            published[key] = {
+                name: published_schema(each) for name, each in value.items() if not UNPUBLISHED.items() <= each.items()
+            }
+        elif key == "items":
+            published[key] = published_schema(value)
+        elif key not in _BOUNDS and (key != "default" or value):
+            published[key] = value
+    return published
+
+
+def object_schema(properties: Mapping[str, Any], *, is_closed: bool = True) -> dict[str, Any]:
+    """The JSON Schema of an object that has all of these properties, and no others if it is closed."""
+    schema = {"type": "object", "properties": properties, "required": list(properties)}
+    return {**schema, "additionalProperties": False} if is_closed else schema
+
+
+def _simplify(node: Any, definitions: Mapping[str, Any]) -> Any:
+    if isinstance(node, list):
+        return [_simplify(item, definitions) for item in cast("list[Any]", node)]
+    if not isinstance(node, dict):
+        return node
+    fields = dict(cast("dict[str, Any]", node))
+    variants = [item for item in fields.get("anyOf", ()) if item != {"type": "null"}]
+    if len(variants) == 1:
+        del fields["anyOf"]
+        fields = {**variants[0], **fields}
+    if "$ref" in fields:
+        target = dict(definitions[fields.pop("$ref").rpartition("/")[2]])
+        target.pop("description", None)  # a class says what it is to us; to models its field does
+        fields = {**target, **fields}
+    if fields.get("default", ...) is None:
+        del fields["default"]
+    if isinstance(fields.get("title"), str):
+        del fields["title"]
+    return {
+        key: {name: _simplify(item, definitions) for name, item in value.items()}
+        if key == "properties"
+        else _simplify(value, definitions)
+        for key, value in fields.items()
+    }

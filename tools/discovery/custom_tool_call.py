@@ -1,0 +1,169 @@
+"""One call of a custom tool: its arguments on standard input, its result from standard output.
+
+Text stays as it is, a JSON object is structured content too, and MCP content is passed on as content.
+"""
+
+from __future__ import annotations
+
+import binascii
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, cast
+
+from tools.contract.limits import Progress
+from tools.contract.tool_errors import ToolError, ToolErrorType
+from tools.contract.tool_results import Part, TextPart, ToolResult
+from tools.discovery.custom_tool_declarations import DeclaredTool
+from tools.discovery.discovery_commands import CALL_COMMAND, CallCommand
+from tools.discovery.json_values import UnreadableError, read_json, require_sendable
+from tools.machine.threads import THREADS
+from tools.shell.command_runner import ProgramOutcome
+from tools.shell.program_output import OUTPUT_CHARS
+from tools.shell.result_text import DISPLAY_CHARS, code_and_signal, kept_output, program_facts, size
+from tools.shell.shell_command import Ending
+from tools.text.file_names import one_line, shown_whole_path
+
+# What a label is followed by where there is nothing (Qwen Code's and Gemini CLI's words).
+EMPTY, NONE = "(empty)", "(none)"
+# What is said of a tool that tells its failure itself.
+FAILED = "it failed; read Stdout and Stderr, then mend the arguments or tell the user"
+STRUCTURED_CHARS = 8_000  # a longer JSON object is sent as text only: never is much sent twice
+MAX_BLOCKS = 1_000
+_MCP_MEMBERS = frozenset({"content", "structuredContent", "isError", "_meta"})
+
+
+async def run_tool(
+    declared: DeclaredTool, command: CallCommand, arguments: Mapping[str, Any], client_key: str, progress: Progress
+) -> ToolResult:
+    """Run a tool. Progress tells the client what it writes to standard error.
+
+    Raises:
+        ToolError: It failed, took too long or was not started (`discovered_tool_execution_error`).
+    """
+    try:
+        given = json.dumps(dict(arguments), ensure_ascii=False, default=str).encode()
+    except UnicodeEncodeError:  # half of a surrogate pair, which only an escape can stand for
+        given = json.dumps(dict(arguments), default=str).encode()
+    try:
+        request = await command.site.request(CALL_COMMAND, (*command.argv, declared.called), command.seconds)
+        outcome = await command.site.runner().run(replace(request, client_key=client_key, given=given), progress)
+    except ToolError as error:
+        raise _failure(declared, None, error.message) from None
+    if outcome.ending is Ending.TIMED_OUT:
+        why = f"it took longer than {command.seconds:g} s (tools.callTimeout) and was ended, with all it started"
+    elif outcome.exit is None or outcome.exit.code != 0:
+        why = FAILED
+    elif command.strict and outcome.errors:
+        why = "it wrote to standard error, which counts as a failure here (tools.strict)"
+    else:
+        return await THREADS.run(lambda: _result_of(outcome))
+    raise _failure(declared, outcome, why)
+
+
+def _failure(declared: DeclaredTool, outcome: ProgramOutcome | None, why: str) -> ToolError:
+    """The five lines by which Qwen Code and Gemini CLI tell of a failure."""
+    printed = errors = ""
+    if outcome is not None:
+        shown, errors = outcome.shown, outcome.errors
+        printed = f"(binary, {size(shown.total)})" if shown.is_binary else shown.text
+        if shown.file is not None and (shown.is_cut or shown.is_binary):
+            printed = f"{printed}\n(all {size(shown.total)} of it: {shown_whole_path(shown.file)})"
+    code, signal = code_and_signal(outcome.exit if outcome is not None else None)
+    lines = (
+        f"The custom tool '{one_line(declared.called)}' failed:",
+        f"Stdout: {printed or EMPTY}",
+        f"Stderr: {errors or EMPTY}",
+        f"Error: {why}",
+        f"Exit Code: {code if code is not None else NONE}",
+        f"Signal: {signal or NONE}",
+    )
+    return ToolError(ToolErrorType.DISCOVERED_TOOL_EXECUTION_ERROR, "\n".join(lines))
+
+
+def _result_of(outcome: ProgramOutcome) -> ToolResult:
+    """The result of a tool that has succeeded. Blocking: it may read some megabytes of JSON."""
+    shown = outcome.shown
+    path = shown_whole_path(shown.file) if shown.file is not None else ""
+    parsed: dict[str, Any] | None = None
+    printed = outcome.tail.decode("utf-8-sig", "replace").strip() if outcome.is_whole and not shown.is_binary else ""
+    if printed.startswith("{"):
+        try:
+            parsed = read_json(printed)
+            require_sendable(parsed)
+        except UnreadableError:
+            parsed = None
+    if parsed is not None:
+        verbatim = _mcp_result(parsed, f"all that the tool printed is in {path}" if path else "the rest is not kept")
+        if verbatim is not None:
+            return ToolResult(verbatim=verbatim)
+    content: list[Part] = [TextPart(shown.text)]
+    if not shown.total and outcome.errors:  # some tools tell everything on standard error
+        content = [TextPart(f"Stdout: (empty)\nStderr: {outcome.errors}")]
+    elif shown.is_cut or shown.is_binary:
+        what = "it is not text" if shown.is_binary else "only its beginning and its end are shown"
+        note = f"Note: the output has {size(shown.total)}; {what}. The rest is not kept."
+        if shown.file is not None:
+            missing = f" (without the last {size(shown.missing)}, which are not kept)" if shown.missing else ""
+            how = "" if shown.is_binary else "; read_file shows it by lines"
+            note = f"Note: the output has {size(shown.total)}; {what}. All of it{missing} is in {path}{how}."
+        text = TextPart("\n\n".join(filter(None, (note, shown.text))))
+        content = [text, *kept_output(shown, "output of the tool")]
+    return ToolResult(
+        llm_content=content,
+        return_display=shown.text if len(shown.text) <= DISPLAY_CHARS else f"[...]\n{shown.text[-DISPLAY_CHARS:]}",
+        structured=parsed if parsed is not None and len(outcome.tail) <= STRUCTURED_CHARS else None,
+        facts=program_facts(outcome.exit, seconds=outcome.seconds, total=shown.total, file=shown.file),
+    )
+
+
+def _mcp_result(printed: Mapping[str, Any], rest: str) -> dict[str, Any] | None:
+    """A printed object as a result in wire shape, or `None` if it is an ordinary object.
+
+    All text together is cut at what one result shows; there `rest` says where the whole of it is. Of each block only
+    what the protocol names is kept.
+    """
+    content = printed.get("content")
+    structured, is_error = printed.get("structuredContent"), printed.get("isError", False)
+    if not isinstance(content, list) or not printed.keys() <= _MCP_MEMBERS:
+        return None
+    if not isinstance(is_error, bool) or not isinstance(structured, dict | None):
+        return None
+    entries = cast("list[Any]", content)
+    if len(entries) > MAX_BLOCKS or not (entries or structured):
+        return None
+    blocks: list[dict[str, Any]] = []
+    left = OUTPUT_CHARS
+    for entry in entries:
+        given: Mapping[str, Any] = cast("dict[str, Any]", entry) if isinstance(entry, dict) else {}
+        kind = given.get("type")
+        if kind == "resource":
+            inner: Any = given.get("resource")
+            given = cast("dict[str, Any]", inner) if isinstance(inner, dict) else {}
+            needed: tuple[str, ...] = ("uri", "text" if isinstance(given.get("text"), str) else "blob")
+            optional: tuple[str, ...] = ("mimeType",)
+        elif kind == "resource_link":
+            needed, optional = ("uri", "name"), ("title", "description", "mimeType")
+        elif kind in ("text", "image", "audio"):
+            needed, optional = (("text",) if kind == "text" else ("data", "mimeType")), ()
+        else:
+            return None
+        members = {key: given[key] for key in (*needed, *optional) if given.get(key) is not None}
+        if not members.keys() >= set(needed) or not all(isinstance(value, str) for value in members.values()):
+            return None
+        for key in {"data", "blob"} & members.keys():
+            try:
+                binascii.a2b_base64(members[key], strict_mode=True)
+            except ValueError:
+                return None
+        if isinstance(text := members.get("text"), str):
+            if len(text) > left:
+                members["text"] = f"{text[:left]}\n[... cut here, {rest} ...]"
+            left = max(left - len(text), 0)
+        blocks.append({"type": kind, "resource": members} if kind == "resource" else {"type": kind, **members})
+    result: dict[str, Any] = {"content": blocks}
+    if is_error:
+        result["isError"] = True
+    elif structured is not None and len(json.dumps(structured)) <= OUTPUT_CHARS:
+        result["structuredContent"] = structured
+    return result

@@ -1,0 +1,455 @@
+"""Custom tools as the discovery command prints them: declarations, their schemas, and calls held against these.
+
+What is wrong with one declaration leaves the others alone. Declarations come in two dialects. JSON Schema stays as it
+is. The one of the Gemini API writes types in upper case, says `nullable`, and its Python library writes all keys with
+underscores and nulls for what is not set.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from importlib import import_module
+from itertools import count, islice
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import unquote
+
+from tools.contract.display import visible
+from tools.contract.tool_parameters import coerce
+from tools.discovery.json_values import UnreadableError, read_json, require_sendable
+from tools.text.file_names import brief, one_line
+
+if TYPE_CHECKING:
+    from jsonschema import ValidationError
+    from jsonschema.protocols import Validator
+
+
+# Keywords that hold an object of schemas.
+BY_NAME = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
+IN_LIST = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})  # keywords that hold an array of schemas
+
+# Keywords that hold one schema.
+SINGLE = frozenset(
+    {"items", "additionalProperties", "unevaluatedItems", "unevaluatedProperties", "contains", "propertyNames"}
+    | {"contentSchema", "not", "if", "then", "else"}
+)
+
+COUNTS = frozenset(
+    {"maxItems", "minItems", "maxLength", "minLength", "maxProperties", "minProperties", "maxContains", "minContains"}
+)
+REFERENCES = frozenset({"$ref", "$dynamicRef"})
+# What a schema is called. References here are paths from its root, so no other name is needed.
+IDENTITY = frozenset({"$schema", "$id", "$anchor", "$dynamicAnchor", "$vocabulary"})
+# What older drafts have; leaving it out allows more, and the tool decides.
+OUTDATED = frozenset({"dependencies", "$recursiveRef", "$recursiveAnchor"})
+TEXTS = frozenset({"title", "description"})  # what people and models read
+NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}  # the schema of a tool that declares none
+
+_UNDERSCORED = {
+    "any_of": "anyOf",
+    "additional_properties": "additionalProperties",
+    "max_items": "maxItems",
+    "min_items": "minItems",
+    "max_length": "maxLength",
+    "min_length": "minLength",
+    "max_properties": "maxProperties",
+    "min_properties": "minProperties",
+}
+
+
+class SchemaError(ValueError):
+    """A schema cannot be used; the message says why, as the end of a sentence."""
+
+
+def readable_schema(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """A declared schema as it is published: JSON Schema (2020-12) of an object; a `SchemaError` if it is none."""
+    schema = _normal({**raw, "nullable": None})
+    if schema.setdefault("type", "object") != "object":
+        raise SchemaError(f"its parameters are of type {brief(json.dumps(schema['type']))}, and have to be an object")
+    schema.setdefault("properties", {})
+    wrong = next(_metaschema().iter_errors(schema), None)
+    if wrong is not None:
+        where, value = wrong.absolute_path, brief(json.dumps(wrong.instance, default=str))
+        raise SchemaError(f"its {where[-1] if where else 'schema'} is {value}, which JSON Schema does not have")
+    references: list[str] = []
+
+    def note(node: Any) -> Any:
+        if isinstance(node, dict):
+            fields = cast("dict[str, Any]", node)
+            references.extend(str(fields[key]) for key in REFERENCES & fields.keys())
+            with_children(fields, note)
+        return cast("Any", node)
+
+    note(schema)
+    for reference in references:
+        if not reference.startswith("#") or schema_at(schema, reference[1:]) is None:
+            raise SchemaError(f"the reference '{brief(reference)}' leads to nothing in its schema")
+    return schema
+
+
+def _normal(node: Any) -> Any:
+    """A schema in the dialect of JSON Schema, those in it included."""
+    if isinstance(node, bool):
+        return node
+    if not isinstance(node, dict):
+        raise SchemaError(f"where a schema should be, {brief(json.dumps(node))} is")
+    fields: dict[str, Any] = {}
+    for written, value in cast("dict[str, Any]", node).items():
+        key = _UNDERSCORED.get(written, written)
+        if (value is None and key != "const") or key in IDENTITY | OUTDATED:
+            continue
+        if key in COUNTS and isinstance(value, str) and value.isascii() and value.isdigit():
+            fields[key] = int(value)  # the Gemini API writes counts as strings, since they have 64 bits
+        else:
+            fields[key] = visible(value) if key in TEXTS and isinstance(value, str) else value
+    wanted = fields.get("type")
+    if isinstance(wanted, str):
+        fields["type"] = wanted.lower()
+    elif isinstance(wanted, list):
+        fields["type"] = [each.lower() if isinstance(each, str) else each for each in cast("list[Any]", wanted)]
+    if fields.get("type") == "type_unspecified":
+        del fields["type"]
+    if isinstance(fields.get("items"), list):  # older drafts say so for what is `prefixItems` now
+        fields["prefixItems"] = fields.pop("items")
+        if "additionalItems" in fields:
+            fields["items"] = fields.pop("additionalItems")
+    if fields.pop("nullable", False) is True:
+        if isinstance(fields.get("type"), str) and fields["type"] != "null":
+            fields["type"] = [fields["type"], "null"]
+        elif "type" not in fields and isinstance(fields.get("anyOf"), list):
+            fields["anyOf"] = [*fields["anyOf"], {"type": "null"}]
+        if isinstance(fields.get("enum"), list) and None not in fields["enum"]:
+            fields["enum"] = [*fields["enum"], None]
+    return with_children(fields, _normal)
+
+
+@cache
+def _metaschema() -> Validator:
+    from jsonschema import Draft202012Validator  # noqa: PLC0415 - takes some 70 milliseconds
+
+    return Draft202012Validator(Draft202012Validator.META_SCHEMA)
+
+
+def with_children(fields: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
+    """A schema with each schema in it changed; what only looks like one, such as a default, stays."""
+    changed = dict(fields)
+    for key, value in fields.items():
+        if key in BY_NAME and isinstance(value, dict):
+            changed[key] = {name: change(child) for name, child in cast("dict[str, Any]", value).items()}
+        elif key in IN_LIST and isinstance(value, list):
+            changed[key] = [change(child) for child in cast("list[Any]", value)]
+        elif key in SINGLE:
+            changed[key] = change(value)
+    return changed
+
+
+def schema_at(schema: Mapping[str, Any], pointer: str) -> dict[str, Any] | bool | None:
+    """The schema in another one that a JSON Pointer leads to; names of places are not looked up."""
+    if pointer and not pointer.startswith("/"):
+        return None
+    node: Any = schema
+    for step in pointer.split("/")[1:]:
+        name = unquote(step).replace("~1", "/").replace("~0", "~")
+        if isinstance(node, list) and name.isascii() and name.isdigit():
+            items = cast("list[Any]", node)
+            node = items[int(name)] if int(name) < len(items) else None
+        else:
+            node = cast("dict[str, Any]", node).get(name) if isinstance(node, dict) else None
+    return cast("dict[str, Any] | bool", node) if isinstance(node, dict | bool) else None
+
+
+MAX_REFERENCES = 2_000  # of one check: a small schema may have two ways to each of many levels, and so no end
+QUICK_VALUES = 1_000  # arguments of more values than this are checked in a thread
+MAX_PROBLEMS = 5  # wrong values that one sentence names
+_COERCED = ("boolean", "integer", "array", "object")  # types that models often write as a string
+# What may take very long to check in steps that cannot be counted. It is left to the tool.
+_COSTLY = frozenset({"pattern", "patternProperties", "uniqueItems", "unevaluatedItems", "unevaluatedProperties"})
+
+
+def _quickly_checked(node: Any) -> Any:
+    """A schema without what may take long to check."""
+    if not isinstance(node, dict):
+        return node
+    fields = cast("dict[str, Any]", node)
+    left_out = _COSTLY
+    if "patternProperties" in fields:
+        # What is additional cannot be told without the patterns.
+        left_out = left_out | {"additionalProperties"}
+    return with_children({key: value for key, value in fields.items() if key not in left_out}, _quickly_checked)
+
+
+class LongCheckError(Exception):
+    """The check has come to no end within its bounds."""
+
+
+_references: ContextVar[Iterable[int]] = ContextVar("references that a check has followed")
+
+
+@cache
+def _validator_class() -> type[Validator]:
+    """The library's validator, which follows a bounded number of references. The import takes some 70 milliseconds."""
+    from jsonschema import Draft202012Validator  # noqa: PLC0415
+
+    library: Any = import_module("jsonschema.validators")  # its types are not all told
+    keywords: Mapping[str, Any] = Draft202012Validator.VALIDATORS
+
+    def counted(follow: Any) -> Any:
+        def apply(validator: Any, target: Any, value: Any, schema: Any) -> Iterable[ValidationError]:
+            if next(iter(_references.get())) > MAX_REFERENCES:
+                raise LongCheckError
+            return follow(validator, target, value, schema) or ()
+
+        return apply
+
+    return library.extend(Draft202012Validator, {name: counted(keywords[name]) for name in REFERENCES})
+
+
+def load() -> None:
+    """Import what checks, for a thread, before the first call."""
+    _validator_class()
+
+
+class ArgumentCheck:
+    """Holds arguments against a schema, as `readable_schema` gives it."""
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        self._schema = schema
+
+    @cached_property
+    def _validator(self) -> Validator:
+        from referencing import Registry  # noqa: PLC0415 - see `load`
+
+        return _validator_class()(_quickly_checked(self._schema), registry=Registry())
+
+    def gently_read(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The arguments. If that helps, text is read as the type that is wanted, and nulls are left out.
+
+        Raises:
+            LongCheckError: They are too many for the event loop.
+        """
+        if self.quick_problem_of(arguments) is None:
+            return arguments
+        read: dict[str, Any] = {}
+        for name, value in arguments.items():
+            schema = self._schema["properties"].get(name)
+            wanted = cast("dict[str, Any]", schema).get("type") if isinstance(schema, dict) else None
+            if value is not None:
+                read[name] = coerce(value, {"type": wanted}) if wanted in _COERCED else value
+        return read if read != arguments and self.quick_problem_of(read) is None else arguments
+
+    def quick_problem_of(self, arguments: Mapping[str, Any]) -> str | None:
+        """The same as `problem_of`, for the event loop; a `LongCheckError` if they are too many for it."""
+        waiting: list[Any] = [arguments]
+        found = 0
+        while waiting:
+            each = waiting.pop()
+            found += 1
+            if isinstance(each, dict | list):
+                children = cast("list[Any]", list(each.values()) if isinstance(each, dict) else each)
+                waiting += children[: QUICK_VALUES + 1]
+            if found + len(waiting) > QUICK_VALUES:
+                raise LongCheckError
+        return self.problem_of(arguments)
+
+    def problem_of(self, arguments: Mapping[str, Any]) -> str | None:
+        """What is wrong with the arguments, as sentences, or `None`. What takes too long is left to the tool."""
+        token = _references.set(count())
+        try:
+            errors = islice(self._validator.iter_errors(arguments), MAX_PROBLEMS)
+            problems = [_sentence(error) for error in errors]
+        except LongCheckError:
+            return None
+        except RecursionError:
+            return "they are nested too deeply."
+        finally:
+            _references.reset(token)
+        if not problems:
+            return None
+        accepted = ", ".join(self._schema["properties"])
+        return " ".join([*dict.fromkeys(problems), f"Accepted: {one_line(accepted) or 'nothing'}."])
+
+
+def _sentence(error: ValidationError) -> str:
+    where = ".".join(map(str, error.absolute_path))
+    subject = f"'{brief(where)}'" if where else "The object"
+    rule, limit = str(error.validator), brief(json.dumps(error.validator_value, ensure_ascii=False, default=str))
+    if rule in ("required", "additionalProperties", "dependentRequired"):
+        return f"{subject}: {brief(error.message)}." if where else f"{brief(error.message)}."
+    value: Any = error.instance
+    if isinstance(value, str):
+        value = value[:100]  # more is not shown
+    elif isinstance(value, dict | list):
+        value = "{...}" if isinstance(value, dict) else "[...]"
+    return f"{subject} has to fulfil {rule} {limit}, got {brief(json.dumps(value, ensure_ascii=False, default=str))}."
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredTool:
+    """What is known of a custom tool."""
+
+    name: str  # its name for clients
+    called: str  # its name for the call command
+    title: str  # its name for people
+    description: str  # what it does; may be empty
+    schema: Mapping[str, Any]  # JSON Schema of its parameters
+    check: ArgumentCheck = field(compare=False, repr=False)  # holds arguments against the schema
+    size: int  # characters that it takes in a list of tools
+
+
+MAX_TOOLS = 1_000  # more tools than any model is helped by; that many are listed in a fraction of a second
+MAX_NAME = 64  # characters of a published name: what the models' own interfaces take
+MAX_DECLARATION_CHARS = 64_000  # characters of one tool's description and schema
+MAX_LISTED_CHARS = 2_000_000  # the same for all tools together, since each list of tools holds them
+MAX_WARNINGS = 20  # warnings that are kept; of further ones only the number
+SHAPE = 'an array of function declarations, such as [{"name": "...", "description": "...", "parameters": {...}}]'
+_HINT = "Let it print nothing but JSON on standard output; its messages belong on standard error."
+_FULL = f"at most {MAX_TOOLS:,} tools and {MAX_LISTED_CHARS:,} characters are taken"
+_WRAPPERS = ("function_declarations", "functionDeclarations")
+# Where the schema may stand; the first that is there counts.
+_SCHEMAS = ("parametersJsonSchema", "parameters_json_schema", "parameters", "inputSchema", "input_schema")
+_NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{MAX_NAME}}}")
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]|_(?=_)")
+OF_SERVERS = "mcp_"
+# How rules call the tools of other servers: `mcp_server_tool`, `mcp__server__tool`, `server__tool`. A custom tool of
+# such a name would be taken for one of them.
+BETWEEN = "__"
+
+# What other coding agents call tools that they have built in, besides the names that those here answer to.
+OF_CODING_AGENTS = frozenset(
+    {"apply_patch", "exec_command", "KillBash", "local_shell", "NotebookEdit", "NotebookRead", "patch", "TodoRead"}
+)
+
+
+class DiscoveryError(Exception):
+    """No tools could be discovered; `message` says why, and what to do, as sentences for the operator."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+@dataclass(slots=True)
+class Declarations:
+    """What was declared."""
+
+    # By the names under which they are published, in the order of the declarations.
+    tools: dict[str, DeclaredTool] = field(default_factory=dict[str, DeclaredTool])
+    warnings: list[str] = field(default_factory=list[str])  # what was left out or changed, and why
+    unnamed_warnings: int = 0  # how many more warnings there were
+
+    def warn(self, warning: str) -> None:
+        """Keep a warning."""
+        if len(self.warnings) < MAX_WARNINGS:
+            self.warnings.append(warning)
+        else:
+            self.unnamed_warnings += 1
+
+
+class _LeftOutError(Exception):
+    """A declaration is left out; the message says why, as the end of a sentence."""
+
+
+def read_declarations(printed: bytes, reserved: frozenset[str]) -> Declarations:
+    """The tools that a text declares. Blocking: it checks each schema.
+
+    Args:
+        printed: What the discovery command has printed.
+        reserved: Names that other tools have, or that rules give them. Nobody tells names apart by their case, so
+            they are taken in every spelling of it.
+
+    Raises:
+        DiscoveryError: It is not a list of declarations.
+    """
+    text = printed.decode("utf-8-sig", "replace").strip()
+    if not text:
+        raise DiscoveryError(f"The discovery command printed nothing. Let it print {SHAPE}.")
+    try:
+        value: Any = read_json(text)
+    except UnreadableError as error:
+        raise DiscoveryError(f"What the discovery command printed cannot be used: {error}. {_HINT}") from None
+    if isinstance(value, dict) and any(key in value for key in _WRAPPERS):
+        value = cast("list[Any]", [value])
+    if not isinstance(value, list):
+        raise DiscoveryError(f"The discovery command printed JSON that is not an array. Let it print {SHAPE}.")
+    found = Declarations()
+    declarations: list[Any] = []
+    for number, entry in enumerate(cast("list[Any]", value), start=1):
+        fields: Mapping[str, Any] = cast("dict[str, Any]", entry) if isinstance(entry, dict) else {}
+        wrapper = next((key for key in _WRAPPERS if key in fields), None)
+        if wrapper is None:
+            declarations.append(entry)
+        elif isinstance(fields[wrapper], list):
+            declarations += cast("list[Any]", fields[wrapper])
+        else:
+            found.warn(f"Entry {number} is left out: its {wrapper} is not an array.")
+    taken = frozenset(name.casefold() for name in (*reserved, *OF_CODING_AGENTS))
+    chars_left = MAX_LISTED_CHARS
+    for number, declaration in enumerate(declarations, start=1):
+        fields = cast("dict[str, Any]", declaration) if isinstance(declaration, dict) else {}
+        called: Any = fields.get("name")
+        try:
+            if len(found.tools) == MAX_TOOLS:
+                raise _LeftOutError(_FULL)  # noqa: TRY301 - before it is looked at, which takes a while
+            tool = _read(declaration, taken)
+            if tool.name in found.tools:
+                raise _LeftOutError("another one before it has this name")  # noqa: TRY301 - as the others
+            if tool.size > chars_left:
+                raise _LeftOutError(_FULL)  # noqa: TRY301 - as the others
+        except _LeftOutError as reason:
+            which = f" ('{brief(called)}')" if isinstance(called, str) else ""
+            found.warn(f"Declaration {number}{which} is left out: {reason}.")
+            continue
+        chars_left -= tool.size
+        found.tools[tool.name] = tool
+        if tool.name != tool.called:
+            found.warn(
+                f"'{brief(tool.called)}' is published as '{tool.name}': names hold A-Z a-z 0-9 _ -, no {BETWEEN}, "
+                f"and at most {MAX_NAME}."
+            )
+    if found.tools:
+        load()
+    return found
+
+
+def _read(declaration: Any, taken: frozenset[str]) -> DeclaredTool:
+    """One tool; `taken` holds names in small letters."""
+    if not isinstance(declaration, dict):
+        raise _LeftOutError("it is not an object")
+    fields = cast("dict[str, Any]", declaration)
+    called = fields.get("name")
+    if not isinstance(called, str) or not called:
+        raise _LeftOutError("it has no name")
+    if called.startswith("-"):
+        raise _LeftOutError("the call command would take its name for an option")
+    if not called.isprintable():
+        raise _LeftOutError("its name has characters that cannot be seen")
+    name = called
+    if not _NAME.fullmatch(called) or BETWEEN in called:
+        # A short hash keeps the published name the same, whatever else is declared.
+        digest = hashlib.sha256(called.encode()).hexdigest()[:8]
+        name = f"{_NOT_IN_NAMES.sub('-', called)[: MAX_NAME - len(digest) - 1]}-{digest}"
+    if name.casefold() in taken or called.casefold() in taken:
+        raise _LeftOutError("a built-in tool has this name in some spelling, or rules or models call built-in tools so")
+    if called.casefold().startswith(OF_SERVERS):
+        raise _LeftOutError(f"rules call the tools of servers so; give it a name that does not begin with {OF_SERVERS}")
+    texts = {key: text for key in ("title", "description") if isinstance(text := fields.get(key), str)}
+    description = visible(texts.get("description", ""))
+    key = next((key for key in _SCHEMAS if fields.get(key) is not None), None)
+    raw: Any = NO_PARAMETERS if key is None else fields[key]
+    if not isinstance(raw, dict):
+        raise _LeftOutError(f"its {key} is not an object")
+    try:
+        require_sendable(raw)
+        schema = readable_schema(cast("dict[str, Any]", raw))
+    except (SchemaError, UnreadableError) as error:
+        raise _LeftOutError(str(error)) from None
+    size = len(name) + len(description) + len(json.dumps(schema, ensure_ascii=False))
+    if size > MAX_DECLARATION_CHARS:
+        raise _LeftOutError(f"it has more than {MAX_DECLARATION_CHARS:,} characters")
+    title = one_line(texts.get("title") or called)[:MAX_NAME]
+    return DeclaredTool(name, called, title, description, schema, ArgumentCheck(schema), size)

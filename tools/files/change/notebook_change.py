@@ -1,0 +1,287 @@
+"""`notebook_edit`: one cell of a notebook is replaced, put in or taken out, and every other byte of the file stays."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+from tools.contract.confirmation import EditConfirmation
+from tools.contract.limits import Deadline
+from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
+from tools.files.change.diff import unified_diff
+from tools.files.change.file_change import (
+    PROPOSED,
+    FileChange,
+    TargetFile,
+    check_fresh,
+    encode_or_refuse,
+    refuse_part_of_hidden,
+    take_snapshot,
+)
+from tools.files.change.omitted_text import first_omission
+from tools.files.find.near_names import NEAR_SECONDS, proposal
+from tools.files.notebook_cells import (
+    MAX_NOTEBOOK_BYTES,
+    CellList,
+    Layout,
+    NotANotebookError,
+    Notebook,
+    Part,
+    Parts,
+    layout_of,
+    mapping,
+    parse_notebook,
+    source_of,
+    taken_apart,
+)
+from tools.files.text_encodings import decode, encode
+from tools.text.file_names import brief, shown_whole_path
+
+EditMode = Literal["replace", "insert", "delete"]
+MOST_NAMED = 20  # cells that an error names
+_DONE: Mapping[EditMode, str] = {"replace": "Replaced", "insert": "Inserted", "delete": "Deleted"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotebookEdit(FileChange):
+    title: ClassVar[str] = "Confirm Notebook Edit"
+    labels: ClassVar[tuple[str, str]] = PROPOSED
+    proposal_noun: ClassVar[str] = "new source"
+
+    done: EditMode
+    cell_id: str  # as it is called from now on, or was called
+    cell_type: str
+    cells: int  # that there are now
+
+    @property
+    def sentence(self) -> str:
+        path, diff = shown_whole_path(self.target.location.name), self.diff
+        what = f"{_DONE[self.done]} the {self.cell_type} cell {self.cell_id} in {path}"
+        have = "1 cell" if self.cells == 1 else f"{self.cells} cells"
+        return f"{what}: +{diff.added} -{diff.removed} lines; now {have}, {self.form}."
+
+    def details(self, *, has_final_diff: bool) -> Mapping[str, Any]:
+        del has_final_diff
+        return {"cell_id": self.cell_id, "cell_type": self.cell_type, "cells": self.cells}
+
+    def question(self, proposed: str) -> EditConfirmation:
+        """The same, where a cell is deleted without a text to change."""
+        asked = super(NotebookEdit, self).question(proposed)
+        return replace(asked, editable=None) if self.done == "delete" else asked
+
+
+def plan_notebook_edit(
+    target: TargetFile,
+    source: str,
+    *,
+    cell_id: str | None,
+    cell_type: str | None,
+    mode: EditMode,
+    is_users: bool = False,
+) -> NotebookEdit:
+    """The notebook with one cell changed. Writes nothing; `is_users` is as for `plan_edit`.
+
+    A new cell comes behind the one that is named, or first. What a changed cell of code has put out goes.
+    """
+    location = target.location
+    size = target.workspace.size_of(location)
+    if size is not None and size > MAX_NOTEBOOK_BYTES:
+        raise ToolError(
+            ToolErrorType.FILE_TOO_LARGE,
+            f"'{location.shown}' has {size:,} bytes; of notebooks above {MAX_NOTEBOOK_BYTES:,} bytes no cell is "
+            "changed. Nothing was written. Clear its outputs first, or change its JSON with edit.",
+        )
+    snapshot = take_snapshot(target)
+    if snapshot.data is None:
+        raise ToolError(
+            ToolErrorType.FILE_NOT_FOUND,
+            f"'{location.shown}' does not exist, so no cell of it can be changed."
+            + proposal(target.workspace, location, Deadline(target.signal, NEAR_SECONDS))
+            + " To create a notebook use write_file.",
+        )
+    refuse_part_of_hidden(target, snapshot)
+    check_fresh(target, snapshot, None)
+    old = decode(snapshot.data)
+    if old is None or not old.encoding.is_known:
+        raise _not_a_notebook(location.shown, "it is not text in UTF-8")
+    try:
+        notebook = parse_notebook(old.text)
+    except NotANotebookError as error:
+        raise _not_a_notebook(location.shown, str(error)) from None
+    target.signal.raise_if_aborted()
+    encode_or_refuse(source, old.encoding, "new_source")  # before an escape may hide what it holds
+    names, notes = notebook.names, list[str]()
+    number = _number_of(location.shown, notebook, names, cell_id) if cell_id else -1
+    if mode == "insert":
+        number, cell_type = number + 1, cell_type or "code"
+        text, named = _inserted(notebook, number, source, cell_type, snapshot.sha256 or "")
+        named, count = named or f"cell-{number}", len(names) + 1
+    elif mode == "delete":
+        where, at = notebook.place_of(number)
+        cell_type = _type_of(where.parts.parts[at].value)
+        where.parts.drop(where.parts.parts[at])
+        text, named, count = where.parts.within(old.text), names[number], len(names) - 1
+    else:
+        present = mapping(notebook.cells[number].value)
+        before, named, count = source_of(present), names[number], len(names)
+        omission = None if is_users else first_omission(source, before, path=location.path)
+        if omission is not None:
+            raise InvalidToolParamsError(
+                "notebook_edit",
+                f"the line '{omission}' in 'new_source' stands for text that was left out; writing it would delete "
+                "that text. Give the complete source of the cell.",
+            )
+        cell_type = cell_type or _type_of(present)
+        if source == before and cell_type == _type_of(present):
+            raise ToolError(
+                ToolErrorType.EDIT_NO_CHANGE,
+                f"The cell {named} of '{location.shown}' holds exactly this source already. Nothing was written.",
+            )
+        text, has_cleared = _replaced(notebook, notebook.cells[number], source, cell_type)
+        if has_cleared:
+            notes.append("The outputs of the cell were cleared, since they are of the old source.")
+    if mode != "replace" and any(name == f"cell-{at}" for at, name in enumerate(names[number:], number)):
+        notes.append("Cells behind it that are called by their number have another one now: read the notebook again.")
+    return NotebookEdit(
+        target=target,
+        snapshot=snapshot,
+        text=text,
+        encoding=old.encoding,
+        data=encode(text, old.encoding),
+        diff=unified_diff(old.text, text),
+        notes=tuple(notes),
+        done=mode,
+        cell_id=named,
+        cell_type=cell_type,
+        cells=count,
+    )
+
+
+def _not_a_notebook(shown: str, why: str) -> ToolError:
+    return ToolError(
+        ToolErrorType.NOTEBOOK_INVALID_JSON,
+        f"No cell of '{shown}' can be changed: {why}. Nothing was written. Repair the file with edit, or write it "
+        "whole with write_file.",
+    )
+
+
+def _number_of(shown: str, notebook: Notebook, names: list[str], cell_id: str) -> int:
+    """Which cell is meant: by its name, its id as it stands there, or its number."""
+    if cell_id in names:
+        return names.index(cell_id)
+    same = [at for at, part in enumerate(notebook.cells) if mapping(part.value).get("id") == cell_id]
+    if len(same) == 1:
+        return same[0]
+    digits = cell_id.removeprefix("cell-")
+    if not same and digits != cell_id and digits.isdecimal() and len(digits) < 9 and int(digits) < len(names):
+        return int(digits)
+    known = ", ".join(names[:MOST_NAMED]) + (", ..." if len(names) > MOST_NAMED else "")
+    said = f"'{shown}' has no cell '{brief(cell_id)}'; its cells are: {known or 'none'}."
+    if same:
+        known = " or ".join(names[at] for at in same[:MOST_NAMED])
+        said = f"'{shown}' has {len(same)} cells with the id '{brief(cell_id)}'. Name the one you mean: {known}."
+    raise ToolError(
+        ToolErrorType.NOTEBOOK_CELL_NOT_FOUND,
+        f"{said} Nothing was written. read_file shows the cells as they are now.",
+    )
+
+
+def _type_of(cell: Any) -> str:
+    given = mapping(cell).get("cell_type")
+    return brief(given) if isinstance(given, str) else "unknown"
+
+
+def _lines(source: str, present: Any) -> str | list[str]:
+    """A source in the form that another one has: a string, or a list of lines."""
+    return source if isinstance(present, str) else source.splitlines(keepends=True)
+
+
+def _replaced(notebook: Notebook, part: Part, source: str, cell_type: str) -> tuple[str, bool]:
+    """The text with another source in a cell, and whether that had outputs."""
+    cell = taken_apart(notebook.text, part.start)
+    layout, had = layout_of(notebook.text, cell), mapping(part.value)
+    is_code, key = cell_type == "code", "source"
+    if notebook.major < 4 and is_code:
+        key = "input"
+    present = cell.find("source") or cell.find("input")
+    in_line = present is not None and len(present.raw) > 2 and "\n" not in present.raw and "\r" not in present.raw
+    raw = layout.written(_lines(source, present.value if present else None), 1, in_one_line=in_line)
+    if present is None:
+        present = _put(cell, layout, key, source)
+    elif present.key != key:
+        present.label = f'"{key}"{layout.colon}'
+        present.key = key
+    present.raw = raw
+    changes = _type_of(had) != cell_type
+    if changes:
+        _put(cell, layout, "cell_type", cell_type)
+    outputs, counted = cell.find("outputs"), cell.find("execution_count") or cell.find("prompt_number")
+    if is_code:
+        for name, value in _of_code(notebook).items() if changes else ():
+            if cell.find(name) is None:
+                _put(cell, layout, name, value)
+        if outputs is not None and outputs.value != []:
+            outputs.raw = "[]"
+        if counted is not None:
+            counted.raw = "null"
+        strange = ["attachments", "level"] if changes else []
+    else:
+        strange = ["outputs", "execution_count", "prompt_number", "collapsed", "language", "level"] if changes else []
+    for name in strange:
+        if (found := cell.find(name)) is not None:
+            cell.drop(found)
+    return cell.within(notebook.text), bool(had.get("outputs"))
+
+
+def _put(cell: Parts, layout: Layout, key: str, value: Any) -> Part:
+    """Give a member another value, or put it in behind the others."""
+    raw = layout.written(value, 1)
+    if (part := cell.find(key)) is None:
+        part = Part("", f'"{key}"{layout.colon}', key, value, 0, raw)
+        cell.insert(len(cell.parts), part)
+    part.raw = raw
+    return part
+
+
+def _of_code(notebook: Notebook) -> Mapping[str, Any]:
+    """What a cell of code has beside its source."""
+    if notebook.major < 4:
+        return {"collapsed": False, "language": notebook.language, "outputs": []}
+    return {"execution_count": None, "outputs": []}
+
+
+def _inserted(notebook: Notebook, number: int, source: str, cell_type: str, digest: str) -> tuple[str, str]:
+    """The text with a new cell, and the id that the cell has; empty where cells have none.
+
+    The id comes from the content, so that it is the same in a question and in the file.
+    """
+    where, at = notebook.place_of(number - 1) if number else (notebook.lists[0], -1)
+    cells, ids, named = where.parts.parts, {mapping(part.value).get("id") for part in notebook.cells}, ""
+    while notebook.has_ids and (not named or named in ids or named.isdecimal()):
+        digest = hashlib.sha256(f"{digest} {number} {source}".encode("utf-8", "surrogatepass")).hexdigest()
+        named = digest[:8]
+    is_code = cell_type == "code"
+    present = mapping(cells[0].value).get("source") if cells else None
+    key = "input" if is_code and notebook.major < 4 else "source"
+    cell: dict[str, Any] = {"cell_type": cell_type, "metadata": {}, key: _lines(source, present)}
+    cell |= {"id": named} if named else {}
+    cell |= _of_code(notebook) if is_code else {}
+    raw, gap, tail = _as_new_cell(notebook.text, where, dict(sorted(cell.items())))
+    where.parts.insert(at + 1, Part(gap, "", "", cell, 0, raw))
+    where.parts.tail = tail
+    return where.parts.within(notebook.text), named
+
+
+def _as_new_cell(text: str, where: CellList, cell: Mapping[str, Any]) -> tuple[str, str, str]:
+    """A cell as it is written in a list, what stands before a first one there, and what behind the last one."""
+    holder = layout_of(text, where.holder)
+    if where.parts.parts:
+        first = where.parts.parts[0]
+        layout = layout_of(text, taken_apart(text, first.start))
+        return layout.written(cell), first.gap, where.parts.tail
+    if holder.unit is None:
+        return holder.written(cell), "", where.parts.tail
+    margin = holder.newline + holder.outer + holder.unit
+    return holder.written(cell, 2), margin + holder.unit, margin

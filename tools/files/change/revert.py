@@ -1,0 +1,258 @@
+"""Taking a change back: which one is meant, whether the file is still as it was left, and what it held before.
+
+Nothing else is ever touched: no other file, no folder, no repository. A file that moved on is left alone, and what
+changed in it since is told.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any, ClassVar
+
+from tools.contract.confirmation import EditConfirmation
+from tools.contract.limits import AbortSignal
+from tools.contract.tool_errors import ToolError, ToolErrorType
+from tools.contract.tool_results import ToolResult
+from tools.files.change.diff import Diff, unified_diff
+from tools.files.change.file_change import (
+    ABSENT,
+    Author,
+    FileChange,
+    TargetFile,
+    clipped,
+    make_change,
+    take_snapshot,
+)
+from tools.files.change.journal import Change, Journal
+from tools.files.ignore_files import refuse_hidden
+from tools.files.path_opener import identity_of
+from tools.files.read_ledger import ReadLedger
+from tools.files.text_encodings import UTF_8, Decoded, Encoding, decode, guess, looks_binary, marked_encoding
+from tools.files.workspace import Workspace
+from tools.text.file_names import sendable_name, shown_path, shown_whole_path
+
+MAX_LOOKS = 20  # changes that are looked at, the last first, for one that still counts (ours)
+NONE_KEPT = "undo.enabled is false, or there is no home folder"  # why there is no journal
+NOT_COVERED = "What commands and other programs change is not covered."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeUndo(FileChange):
+    title: ClassVar[str] = "Undo"
+    labels: ClassVar[tuple[str, str]] = ("Before", "Now")
+    proposal_noun: ClassVar[str] = "content"
+
+    change: Change
+
+    @property
+    def sentence(self) -> str:
+        path, diff = shown_whole_path(self.target.location.path), self.diff
+        if self.removes:
+            return f"Change {self.change.id} is undone: {path}, which it had made, is removed."
+        if self.is_new:
+            return f"Change {self.change.id} is undone: {path} is there again, {self.form}."
+        return f"Change {self.change.id} is undone in {path}: +{diff.added} -{diff.removed} lines; now {self.form}."
+
+    @property
+    def state(self) -> str:
+        """What was done to the file is part of what an answer is bound to."""
+        return f"{self.change.id} {self.snapshot.sha256 or ABSENT} {self.target.location.path}"
+
+    def details(self, *, has_final_diff: bool) -> Mapping[str, Any]:
+        del has_final_diff
+        return {"undone": self.change.id, "removed_file": self.removes}
+
+    def question(self, proposed: str) -> EditConfirmation:
+        asked = FileChange.question(self, proposed)
+        what = f"change {self.change.id} of {self.target.location.relative} ({self.change.tool})"
+        return replace(asked, title=f"{self.title} {what}{', and remove the file' * self.removes}", editable=None)
+
+
+def find_change(journal: Journal, client: str | None, workspace: Workspace, number: int | None) -> Change:
+    """The change of this number in the workspace, else the last one that was neither undone nor is an undo itself.
+
+    One whose file is again as it was before, such as one that was cut off before it was made, is passed over.
+    """
+    is_named = number is not None
+    found = journal.changes(client, workspace.roots, limit=MAX_LOOKS, number=number, counts=not is_named)
+    if is_named and not found:
+        why, lists = "another client's, or too old", "list_changes shows"
+        if client is None:
+            why, lists = "another workspace's, or too old", "coretools-mcp changes lists"
+        raise ToolError(
+            ToolErrorType.FILE_NOT_FOUND,
+            f"There is no change {number} of files in this workspace. It may be {why} to be kept; {lists} those that "
+            f"there are. {NOT_COVERED}",
+        )
+    for change in found:
+        if is_named or not _is_as_before(change, workspace):
+            return change
+    raise ToolError(
+        ToolErrorType.FILE_NOT_FOUND, f"There is no change of files in this workspace left to undo. {NOT_COVERED}"
+    )
+
+
+def _is_as_before(change: Change, workspace: Workspace) -> bool:
+    try:
+        target = target_of(change, workspace, None, AbortSignal())
+        return take_snapshot(target).sha256 == change.before
+    except ToolError:
+        return False  # taking it back tells why
+
+
+def target_of(
+    change: Change, workspace: Workspace, reads: ReadLedger | None, signal: AbortSignal, author: Author | None = None
+) -> TargetFile:
+    """The file of a change, opened without following a link; a `ToolError` where it is hidden from agents."""
+    location = workspace.at(change.path)
+    workspace.refuse_to_write(location)
+    # What it held before is not for agents; a person can take it back.
+    refuse_hidden(workspace, location, f"restored (the user can: coretools-mcp undo {change.id})")
+    if (rule := workspace.rule_about_reading(location)) is not None:
+        raise ToolError(ToolErrorType.PATH_IGNORED, f"'{location.shown}' is not restored: {rule} hides it.")
+    return TargetFile(workspace, location, reads, signal, author)
+
+
+def plan_undo(target: TargetFile, change: Change, journal: Journal, client: str | None) -> ChangeUndo:
+    """What takes a change back, against what the file is now. Writes nothing. Blocking.
+
+    `client` is who asks, as the journal calls it; `None` for a person, who sees the changes of all.
+
+    Raises:
+        ToolError: It cannot be taken back: `file_changed_since_read` if the file moved on, with what changed.
+    """
+    location = target.location
+    shown = location.shown
+    snapshot = take_snapshot(target)
+    if snapshot.sha256 != change.after:
+        if snapshot.sha256 == change.before:
+            said = f"'{shown}' already is as it was before change {change.id}; there is nothing to undo."
+            raise ToolError(ToolErrorType.EDIT_NO_CHANGE, said)
+        said = _moved_on(target, change, journal, client, snapshot.data)
+        raise ToolError(ToolErrorType.FILE_CHANGED_SINCE_READ, said)
+    info = target.workspace.stat(location)
+    if info is not None and (info.st_nlink != 1 or identity_of(info) != snapshot.identity):
+        raise ToolError(
+            ToolErrorType.FILE_WRITE_FAILURE,
+            f"'{shown}' has other names (hard links), or is being changed, so nothing was undone. Edit it instead.",
+        )
+    data = journal.content(change.before)
+    if data is None and change.before is not None:
+        raise ToolError(
+            ToolErrorType.READ_CONTENT_FAILURE,
+            f"What '{shown}' held before change {change.id} is not kept any more, or damaged, so nothing was undone.",
+        )
+    before = _text_of(data)
+    return ChangeUndo(
+        target=target,
+        snapshot=snapshot,
+        text=before.text if before is not None else "",
+        encoding=before.encoding if before is not None else UTF_8 if data is None else _BINARY,
+        data=data or b"",
+        diff=_diff(_text_of(snapshot.data), before, len(snapshot.data or b""), len(data or b"")),
+        undoes=change.id,
+        removes=data is None,
+        mode=info.st_mode & 0o7777 if info is not None else change.mode,
+        change=change,
+    )
+
+
+_BINARY = Encoding("binary", "latin-1", is_known=False)
+
+
+def plan_for_person(journal: Journal, workspace: Workspace, number: int | None) -> ChangeUndo:
+    """What a person takes back, of whichever client: the change of this number, else the last one not undone. Blocking.
+
+    Raises:
+        ToolError: There is no such change, or it cannot be taken back.
+    """
+    change = find_change(journal, None, workspace, number)
+    author = Author(journal, change.client, "undo")
+    return plan_undo(target_of(change, workspace, None, AbortSignal(), author), change, journal, None)
+
+
+def carry_out(plan: ChangeUndo, journal: Journal) -> ToolResult:
+    """Take back what a person has seen, if the file is still so. Blocking; `ToolError` where it is not done."""
+    return make_change(
+        plan.target,
+        lambda _text, _is_users: plan_undo(plan.target, plan.change, journal, None),
+        "",
+        planned=plan,
+        answer=None,
+        confirmed_state=plan.state,
+    )
+
+
+def _text_of(data: bytes | None) -> Decoded | None:
+    """A content as text; `None` for what is not text. What does not exist is an empty one."""
+    if data is None:
+        return Decoded("", UTF_8)
+    if marked_encoding(data) is None and looks_binary(data):
+        return None
+    decoded = decode(data)
+    if decoded is None or decoded.encoding.is_known:
+        return decoded
+    guessed = guess(data)
+    return guessed.decoded if guessed is not None else decoded
+
+
+def _diff(old: Decoded | None, new: Decoded | None, old_bytes: int, new_bytes: int) -> Diff:
+    if old is None or new is None:
+        return Diff(f"[not text: {old_bytes:,} bytes before, {new_bytes:,} bytes afterwards]\n", 0, 0)
+    return unified_diff(old.shown(), new.shown())
+
+
+def _moved_on(target: TargetFile, change: Change, journal: Journal, client: str | None, data: bytes | None) -> str:
+    """Why a file is not touched, and what changed in it since the change."""
+    said = f"'{target.location.shown}' is not as change {change.id} left it, so nothing was undone."
+    of_file = journal.changes(None, target.workspace.roots, limit=MAX_LOOKS, path=change.path, counts=True)
+    later = [each for each in of_file if each.id > change.id]
+    # Numbers of another client's changes are of no use here, and not this client's to know.
+    names = [str(each.id) if client in (None, each.client) else "another client" for each in later]
+    if names:
+        said += f" It was changed again by {', '.join(name for name, _ in groupby(names))}: "
+        if "another client" in names:
+            said += "what another client did only the user can undo (coretools-mcp undo), so edit it instead."
+        else:
+            said += "undo these first, in this order, or edit it."
+    if data is None:
+        return f"{said} It does not exist any more."
+    left = journal.content(change.after)
+    if left is None and change.after is not None:
+        return said
+    name = os.path.basename(change.path)
+    since = _diff(_text_of(left), _text_of(data), len(left or b""), len(data))
+    return f"{said} What changed since:\n{clipped(since.text(name, ('As it was left', 'Now')))}"
+
+
+def change_as_json(change: Change, id_key: str) -> dict[str, Any]:
+    """A change for programs; its number stands under `id_key`."""
+    return {
+        id_key: change.id,
+        "time": change.time,
+        "tool": change.tool,
+        "path": sendable_name(change.path),
+        "added": change.added,
+        "removed": change.removed,
+        "undoes": change.undoes,
+        "undone": bool(change.is_undone),
+    }
+
+
+def described(changes: Sequence[Change], workspace: Workspace) -> list[str]:
+    """A line for each change: its number, when, by which tool, of which file, and whether it was undone."""
+    from datetime import datetime  # noqa: PLC0415 - with the first list
+
+    lines: list[str] = []
+    for change in changes:
+        when = datetime.fromtimestamp(change.time).astimezone().isoformat(" ", "seconds")
+        about = f", undoes {change.undoes}" if change.undoes is not None else ""
+        about += ", undone" if change.is_undone else ""
+        what = "removed" if change.after is None else f"+{change.added} -{change.removed}"
+        what += ", new" if change.before is None else ""
+        path = shown_path(workspace.at(change.path).relative if len(workspace.roots) == 1 else change.path)
+        lines.append(f"{change.id}  {when}  {change.tool}  {path} ({what}{about})")
+    return lines

@@ -1,0 +1,350 @@
+"""Glob patterns: from what a model writes to a matcher that a walk can follow folder by folder.
+
+`*`, `?`, `[...]`, `{a,b}`, `{1..3}`, `**`, and the alternatives `@(a|b)` and `?(a|b)`. A part that exists under its
+literal name is that name, so `app/[id]/(group)/page.tsx` finds what it says.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from tools.text.file_names import one_line
+from tools.text.look_alikes import look
+
+MAX_ALTERNATIVES = 256  # patterns that braces may stand for
+# Characters of all those together: eight of the longest patterns, or 128 for each of the most
+MAX_EXPANDED_CHARS = 32_768
+_BRACE = re.compile(r"\\.|[{},]", re.DOTALL)  # what braces are made of; a backslash takes the character behind it along
+_RANGE = re.compile(r"(-?\d{1,6})\.\.(-?\d{1,6})|([A-Za-z])\.\.([A-Za-z])")
+
+
+class PatternRefusedError(ValueError):
+    """A pattern that is not accepted; the text is a sentence for the model."""
+
+
+def expand_braces(pattern: str) -> list[str]:
+    """All patterns that `{a,b}` and `{1..3}` stand for; braces without a comma or a range stay as they are.
+
+    What the pattern may grow to is bounded, so the cost is as well: a `PatternRefusedError` says that it is too much.
+    """
+    # Where braces that mean something open, part and close; where a range opens, the range.
+    marks: dict[int, str | re.Match[str]] = {}
+    opened: list[tuple[int, list[int]]] = []
+    for found in _BRACE.finditer(pattern):
+        index = found.start()
+        match found.group():
+            case "{":
+                opened.append((index, []))
+            case "," if opened:
+                opened[-1][1].append(index)
+            case "}" if opened:
+                start, commas = opened.pop()
+                if commas:
+                    marks |= {start: "{", index: "}"} | dict.fromkeys(commas, ",")
+                elif values := _RANGE.fullmatch(pattern, start + 1, index):
+                    marks[start] = values
+            case _:
+                pass
+
+    # For each pair of braces that is open, and around them all: the finished choices, and what the current choice
+    # stands for so far.
+    groups: list[tuple[list[str], list[str]]] = [([], [""])]
+
+    def append(ends: Sequence[str]) -> None:
+        finished, current = groups[-1]
+        chars = sum(map(len, current)) * len(ends) + sum(map(len, ends)) * len(current)
+        _check_size(len(current) * len(ends), chars)
+        groups[-1] = finished, [start + end for start in current for end in ends]
+
+    position = 0
+    for index in sorted(marks):
+        append([pattern[position:index]])
+        mark, position = marks[index], index + 1
+        if isinstance(mark, re.Match):
+            is_number = mark[1] is not None
+            first, last = (int(mark[1]), int(mark[2])) if is_number else (ord(mark[3]), ord(mark[4]))
+            _check_size(abs(last - first) + 1, 0)
+            step = 1 if first <= last else -1
+            append([str(value) if is_number else chr(value) for value in range(first, last + step, step)])
+            position = mark.end() + 1
+        elif mark == "{":
+            groups.append(([], [""]))
+        else:
+            finished, current = groups.pop()
+            finished = finished + current
+            _check_size(len(finished), sum(map(len, finished)))
+            if mark == "}":
+                append(finished)
+            else:
+                groups.append((finished, [""]))
+    append([pattern[position:]])
+    return list(dict.fromkeys(groups[0][1]))
+
+
+def _check_size(count: int, chars: int) -> None:
+    if count > MAX_ALTERNATIVES:
+        raise PatternRefusedError(f"its braces stand for more than {MAX_ALTERNATIVES} patterns; use fewer")
+    if chars > MAX_EXPANDED_CHARS:
+        raise PatternRefusedError(f"its braces stand for more than {MAX_EXPANDED_CHARS} characters; use fewer")
+
+
+MAX_PATTERN_CHARS = 4_096  # as long as a path may be
+_EXTENDED = re.compile(r"[@?]\(([^()/]*+)\)")
+_UNKNOWN_EXTENDED = re.compile(r"!\([^()/]*+\)|[+*]\([^()/|]*+\|[^()/]*+\)")
+_LOOKS_ALONE = re.compile(r"[^ '\"-]*")  # a part that no other character looks like
+_WILDCARDS = re.compile(r"[*?\[\\]")
+_ESCAPE_OR_BRACKET = re.compile(r"\\(.)|\[\^?", re.DOTALL)
+Names = Callable[[str], bool]  # whether one name between slashes fits, or a path of several
+
+
+@dataclass(frozen=True, slots=True)
+class _Tree:
+    """`**`: any number of folders."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Name:
+    """A part without wildcards."""
+
+    text: str  # in lower case where case does not count
+    ignore_case: bool
+
+    def __call__(self, name: str) -> bool:
+        return (name.lower() if self.ignore_case else name) == self.text
+
+
+_TREE = _Tree()
+_Step = Names | _Tree
+
+
+@dataclass(slots=True, eq=False)
+class Position:
+    """Where in a pattern a folder is: what may come next. Folders of equal standing share one position."""
+
+    # The steps of the pattern that may come next: what each wants, the number of the step behind it, whether it is the
+    # last one
+    steps: tuple[tuple[_Step, int, bool], ...]
+    pattern: PathPattern  # whose steps they are
+
+    def accepts(self, name: str) -> bool:
+        """Whether a file of this name in the folder fits the pattern."""
+        return bool(self.chosen([name]))
+
+    def chosen(self, names: list[str]) -> list[str]:
+        last = [step for step, _, is_last in self.steps if is_last]
+        fits = [step for step in last if not isinstance(step, _Tree)]
+        if len(fits) < len(last):
+            return names
+        if len(fits) == 1:
+            return list(filter(fits[0], names))
+        return [name for name in names if any(step(name) for step in fits)]
+
+    def enter(self, name: str) -> Position | None:
+        """The position of a folder below, or `None` if nothing in it can fit."""
+        reached: set[int] = set()
+        for step, behind, _ in self.steps:
+            if isinstance(step, _Tree):
+                reached.update(self.pattern.reachable(behind - 1))
+            elif step(name):
+                reached.update(self.pattern.reachable(behind))
+        return self.pattern.position(frozenset(reached))
+
+    def linked(self, name: str) -> Position | None:
+        """The same for a link to a folder: one that a wildcard fits is not followed."""
+        is_named = any(isinstance(step, _Name) and step(name) for step, _, is_last in self.steps if not is_last)
+        return self.enter(name) if is_named else None
+
+    @property
+    def leads_to_links(self) -> bool:
+        """Whether a folder may still come that the pattern names."""
+        return any(behind - 1 <= self.pattern.last_folder_named(behind - 1) for _, behind, _ in self.steps)
+
+    def covers(self, name: str) -> bool:
+        """Whether a folder of this name fits itself, or everything in it does: an exclusion prunes it."""
+        if self.accepts(name):
+            return True
+        below = self.enter(name)
+        return below is not None and any(is_last and isinstance(step, _Tree) for step, _, is_last in below.steps)
+
+
+class PathPattern:
+    """A pattern for paths below one folder; also several patterns, of which one has to fit."""
+
+    def __init__(self, alternatives: Sequence[Sequence[_Step]]) -> None:
+        self.alternatives = alternatives
+        # The parts without wildcards, in lower case
+        self.literals = frozenset(
+            step.text.lower() for steps in alternatives for step in steps if isinstance(step, _Name)
+        )
+        self._positions: dict[frozenset[int], Position] = {}
+        # Those of all alternatives one after the other, and `None` behind the last one of each
+        self._steps: list[_Step | None] = []
+        firsts: list[int] = []
+        for steps in alternatives:
+            firsts.append(len(self._steps))
+            self._steps += [*steps, None]
+        self._starts = frozenset(number for first in firsts for number in self.reachable(first))
+
+    def start(self) -> Position | None:
+        return self.position(self._starts)
+
+    def last_folder_named(self, number: int) -> int:
+        """The number of the last step, of the alternative that a step belongs to, that names a folder; or -1."""
+        end = self._steps.index(None, number)
+        before = range(end - 2, -1, -1)
+        return next((at for at in before if self._steps[at] is None or isinstance(self._steps[at], _Name)), -1)
+
+    def reachable(self, number: int) -> Iterator[int]:
+        """A step itself, and those behind it that come next as well because `**` may stand for no folder."""
+        while self._steps[number] is not None:
+            yield number
+            if not isinstance(self._steps[number], _Tree):
+                return
+            number += 1
+
+    def position(self, numbers: frozenset[int]) -> Position | None:
+        """The shared position in which these steps come next."""
+        if not numbers:
+            return None
+        if numbers not in self._positions:
+            steps = ((self._steps[number], number + 1, self._steps[number + 1] is None) for number in sorted(numbers))
+            known = tuple((step, behind, is_last) for step, behind, is_last in steps if step is not None)
+            self._positions[numbers] = Position(known, self)
+        return self._positions[numbers]
+
+    def matches(self, path: str) -> bool:
+        """Whether a relative path of a file, with forward slashes, fits."""
+        *folders, name = path.split("/")
+        position = self.start()
+        for folder in folders:
+            position = position and position.enter(folder)
+        return position is not None and position.accepts(name)
+
+
+def compile_patterns(
+    patterns: Sequence[str], *, ignore_case: bool, exists: Names | None = None, at_any_depth: bool = False
+) -> PathPattern:
+    """Compile relative patterns of which one has to fit; a `PatternRefusedError` says why one cannot be used.
+
+    Parts that exist below the folder they start from are taken literally. With `at_any_depth` a pattern without a slash
+    fits a name in any folder, as in ignore files.
+    """
+
+    def braces_of(found: re.Match[str]) -> str:
+        choices = found.group(1).replace(",", "\\,").split("|")
+        if found.group().startswith("?"):
+            choices.insert(0, "")
+        return choices[0] if len(choices) == 1 else f"{{{','.join(choices)}}}"
+
+    def literal_parts(parts: Sequence[str]) -> int:
+        """How many parts from the front on name something that exists."""
+        places = range(len(parts) if exists is not None else 0)
+        return next((at for at in places if exists is None or not exists("/".join(parts[: at + 1]))), len(places))
+
+    alternatives: list[list[_Step]] = []
+    for pattern in patterns:
+        whole = _parts(pattern)
+        if literal_parts(whole) == len(whole):
+            expanded = [(whole, len(whole))]
+        else:
+            unknown = _UNKNOWN_EXTENDED.search(pattern)
+            if unknown:
+                raise PatternRefusedError(
+                    f"'{unknown.group()}' is not supported; name what you want with braces, like {{a,b}}"
+                )
+            each = map(_parts, expand_braces(_EXTENDED.sub(braces_of, pattern)))
+            expanded = [(parts, literal_parts(parts)) for parts in each]
+        for parts, literal in expanded:
+            steps = [_step(part, ignore_case=ignore_case, literal=n < literal) for n, part in enumerate(parts)]
+            if at_any_depth and len(parts) == 1:
+                steps.insert(0, _TREE)
+            alternatives.append(steps)
+        _check_size(len(alternatives), 0)
+    return PathPattern(alternatives)
+
+
+_OF_REGEX = re.compile(r"\.[*+]|\\[.dws]|^\^|\$$")
+_GROUP = re.compile(r"[@?+*!]?\(([^()]*\|[^()]*)\)")
+_BRACED = re.compile(r"\{[^{}]*\}")
+_SEVERAL = re.compile(r"\s*[,;|]\s*|(?<=\S)\s+(?=\S*[*?])")
+
+
+def glob_hint(pattern: str) -> str:
+    """A sentence on what of a pattern that fits nothing was probably meant in another way; mostly empty."""
+    if _OF_REGEX.search(pattern):
+        return "This is a glob, not a regular expression: '*' stands for any characters, and '.' for itself."
+    meant, why = _GROUP.sub(lambda found: f"{{{found[1].replace('|', ',')}}}", pattern), ""
+    if meant != pattern:
+        why = "alternatives are in braces"
+    parts = [part for part in _SEVERAL.split(_BRACED.sub("", meant)) if part]
+    if len(parts) > 1:
+        meant, why = f"{{{','.join(part for part in _SEVERAL.split(meant) if part)}}}", "several patterns are in braces"
+    if "\\" in meant and os.sep != "\\":
+        meant, why = meant.replace("\\", "/"), "a slash separates folders, and a backslash makes a sign literal"
+    return f"In a glob {why}: perhaps you mean '{one_line(meant)}'." if why else ""
+
+
+def _parts(pattern: str) -> list[str]:
+    if len(pattern) > MAX_PATTERN_CHARS:
+        raise PatternRefusedError(f"it is longer than {MAX_PATTERN_CHARS} characters")
+    if not pattern.strip():
+        raise PatternRefusedError("it is blank; give a pattern such as **/*.py")
+    if "\0" in pattern:
+        raise PatternRefusedError("it holds a NUL character; no file name does")
+    slashed = pattern.replace("\\", "/") if os.sep == "\\" else pattern
+    if slashed.startswith("/") or os.path.isabs(pattern):
+        raise PatternRefusedError("it is absolute; give the folder as the path and a pattern relative to it")
+    parts = [part for part in slashed.split("/") if part not in ("", ".")]
+    if ".." in parts:
+        raise PatternRefusedError("it leads out of the folder with '..'; give the folder to search as the path instead")
+    if slashed.endswith("/") or not parts:
+        parts.append("**")
+    return [part for n, part in enumerate(parts) if not (part == "**" and n > 0 and parts[n - 1] == "**")]
+
+
+def _step(part: str, *, ignore_case: bool, literal: bool) -> _Step:
+    """What one part between slashes wants; a name that only looks like one that fits will do."""
+    if part == "**" and not literal:
+        return _TREE
+    fits = _fit(part, ignore_case=ignore_case, literal=literal)
+    if part.isascii() and _LOOKS_ALONE.fullmatch(part):
+        return fits
+    plain = look(part)
+    if plain == part:
+        return lambda name: fits(name) or (not name.isascii() and fits(look(name)))
+    alike = _fit(plain, ignore_case=ignore_case, literal=literal)
+    return lambda name: fits(name) or alike(look(name))
+
+
+def _fit(part: str, *, ignore_case: bool, literal: bool) -> Names:
+    """What a name has to be; one equal to the part always fits, brackets or not."""
+    same = part.lower() if ignore_case else part
+    if literal or not _WILDCARDS.search(part):
+        return _Name(same, ignore_case)
+    if part == "*":
+        return bool
+    if part.startswith("*") and not _WILDCARDS.search(part[1:]):
+        ending = same[1:]
+        return (lambda name: name.lower().endswith(ending)) if ignore_case else (lambda name: name.endswith(ending))
+
+    @cache
+    def matcher() -> Callable[[str], object]:
+        # Compiled when the first name comes: it takes time, and a walk has a thread. `fnmatch` makes stars atomic, so
+        # the time is of the order of the part's length times the name's. It knows no backslash, negates by `!` alone,
+        # and looks long for the end of `[`.
+        end = part.rfind("]")
+
+        def rewritten(found: re.Match[str]) -> str:
+            if escaped := found[1]:
+                return f"[{escaped}]" if escaped in "*?[" else escaped
+            return f"[[]{found[0][1:]}" if found.start() > end else found[0].replace("^", "!")
+
+        expression = fnmatch.translate(_ESCAPE_OR_BRACKET.sub(rewritten, part))
+        return re.compile(expression, re.IGNORECASE if ignore_case else 0).match
+
+    return lambda name: name == part or matcher()(name) is not None

@@ -1,0 +1,192 @@
+"""One opened file as what it is: lines of text, the cells of a notebook, the pages of a PDF, or media."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from typing import NamedTuple
+
+from tools.contract.limits import AbortSignal, Limits, MediaHandling
+from tools.contract.tool_errors import ToolError, ToolErrorType
+from tools.contract.tool_results import TextPart
+from tools.files.find.near_names import not_there
+from tools.files.ignore_files import refuse_hidden
+from tools.files.line_endings import count_lines, eol_style
+from tools.files.notebook_cells import MAX_NOTEBOOK_BYTES
+from tools.files.path_opener import OpenedFile, identity_of, may_block
+from tools.files.read.line_window import CharRange, Reading, Source, Wanted, has_short_lines, reading_of, window
+from tools.files.read.media_files import HEAD_BYTES, TEXT_KINDS, FileKind, FileType, detect, media_parts
+from tools.files.read.notebook_text import render
+from tools.files.read.pdf import ALL_PAGES, MAX_SECONDS, Pages, read_pdf
+from tools.files.read_ledger import ReadLedger, SeenFile
+from tools.files.text_encodings import SNIFFED_BYTES, UTF_8, marked_encoding, shown_text
+from tools.files.workspace import Location, Workspace, explain
+from tools.text.file_names import exact_path
+
+HASHED_BYTES = 8_000_000  # up to this size a file is read whole, so that its digest and its encoding are known
+# UTF-16 and UTF-32 are converted in memory before lines are counted; larger files are refused
+MAX_WIDE_BYTES = 64_000_000
+EMPTY = "[The file is empty.]"
+
+
+class Beginning(NamedTuple):
+    head: bytes  # its first bytes; all of them if it has less than `HEAD_BYTES`
+    type: FileType  # what they tell of it
+
+
+def look_at(opened: OpenedFile, location: Location) -> Beginning:
+    """See what a file is, before anybody decides whether it is read."""
+    try:
+        head = opened.head(HEAD_BYTES)
+    except OSError as error:
+        raise explain(error, location.shown) from None
+    return Beginning(head, detect(head[:SNIFFED_BYTES], location.path))
+
+
+def read_path(
+    workspace: Workspace,
+    path: str,
+    *,
+    offset: int,
+    limit: int | None,
+    pages: str,
+    chars: CharRange | None,
+    limits: Limits,
+    media: MediaHandling,
+    signal: AbortSignal,
+    reads: ReadLedger | None,
+) -> tuple[Reading, Location]:
+    """Read a file for a model, and remember what was seen. Blocking: call it in a worker thread.
+
+    A negative offset counts lines from the end; `pages` are those of a PDF whose text is wanted, blank for all;
+    `chars` are those of the one line at the offset.
+    """
+    location = workspace.locate(path, by_look=True)
+    refuse_hidden(workspace, location, "read", own_files=False)
+    wanted = Wanted(offset, limit or limits.read_lines, limits, signal, chars)
+    try:
+        opened = workspace.open_file(location)
+    except ToolError as error:
+        if error.code is ToolErrorType.TARGET_IS_DIRECTORY:
+            refuse_hidden(workspace, location, "read")
+        if error.code is ToolErrorType.FILE_NOT_FOUND:
+            raise not_there(workspace, location, signal) from None
+        raise
+    with opened:
+        beginning = look_at(opened, location)
+        reading = read(opened, location, beginning, wanted, media, pages=Pages.parse(pages) if pages else ALL_PAGES)
+    if reads is not None:
+        reads.record(location.path, SeenFile(identity_of(opened.info), reading.sha256), reading.content)
+    notes: list[str] = []
+    if pages.strip() and reading.kind is FileKind.PDF and not reading.is_text:
+        notes.append("Without its text no pages can be picked: 'pages' was ignored, this is the whole document.")
+    if location.by_look:
+        notes.append(f"[Its name only looks like the one given; it is {exact_path(location.name)}]")
+    parts = (TextPart(EMPTY),) if reading.parts == (TextPart(""),) else reading.parts
+    if notes or parts is not reading.parts:
+        reading = replace(reading, parts=(*parts, *map(TextPart, notes)))
+    return reading, location
+
+
+def read(
+    opened: OpenedFile,
+    location: Location,
+    beginning: Beginning,
+    wanted: Wanted,
+    media: MediaHandling,
+    *,
+    pages: Pages = ALL_PAGES,
+    pdf_seconds: float = MAX_SECONDS,
+) -> Reading:
+    """Read an opened file, of which `look_at` has seen the beginning. Blocking: call it in a worker thread.
+
+    Memory does not grow with the file: text is streamed, media above 3 MB become a reference, and the text of a PDF
+    is taken out by a process of its own. Of a PDF, `wanted` counts lines of the text of `pages`. An offset past the end
+    is not a failure: the text then says how many lines there are.
+
+    Raises:
+        ToolError: `read_content_failure` if the file cannot be read, `file_too_large` for UTF-16 and UTF-32 above
+            64 MB, `invalid_tool_params` for a page that a PDF does not have, `cancelled`.
+    """
+    kind, size = beginning.type.kind, opened.info.st_size
+    if kind is not FileKind.TEXT:
+        may_block()
+    try:
+        if kind is FileKind.PDF:
+            return read_pdf(opened, location, media, wanted, pages=pages, seconds=pdf_seconds)
+        if kind not in TEXT_KINDS:
+            return Reading(media_parts(opened, location, beginning.type, media, wanted.signal), kind, is_text=False)
+        if kind is FileKind.NOTEBOOK and size <= MAX_NOTEBOOK_BYTES:
+            data = _whole(opened, beginning, wanted)
+            text = render(data)
+            if text is not None:
+                cells = reading_of(window(Source.of(text.encode("utf-8", "replace")), wanted), UTF_8, wanted.limits)
+                return replace(cells, kind=kind, sha256=hashlib.sha256(data).hexdigest(), content=data)
+        if size <= HASHED_BYTES:
+            data = _whole(opened, beginning, wanted)
+            reading = _read_text(data, wanted)
+            reading.content = data
+        else:
+            reading = _read_large_text(opened, location, beginning, wanted)
+        return reading if kind is FileKind.TEXT else replace(reading, kind=kind)
+    except OSError as error:
+        raise explain(error, location.shown) from None
+
+
+def _read_large_text(opened: OpenedFile, location: Location, beginning: Beginning, wanted: Wanted) -> Reading:
+    size, encoding = opened.info.st_size, marked_encoding(beginning.head) or UTF_8
+    if encoding.is_wide and size > MAX_WIDE_BYTES:
+        raise ToolError(
+            ToolErrorType.FILE_TOO_LARGE,
+            f"'{location.shown}' is {encoding.name} text of {size:,} bytes; above {MAX_WIDE_BYTES:,} bytes only "
+            "UTF-8 can be read by lines. Convert it first, for example with iconv, and read the copy.",
+        )
+    if encoding.is_wide:
+        return _read_text(_whole(opened, beginning, wanted), wanted)
+    found = window(Source(opened.stream, size, len(encoding.bom)), wanted, identity_of(opened.info))
+    if not found.is_decodable and not encoding.bom and size <= MAX_WIDE_BYTES:
+        return _read_text(_whole(opened, beginning, wanted), wanted)
+    reading = reading_of(found, encoding, wanted.limits)
+    if reading.start != 1 or not found.reaches_end or found.shortened:
+        return reading
+    digest = hashlib.sha256()
+    for block in opened.blocks(wanted.signal):
+        digest.update(block)
+    return replace(reading, sha256=digest.hexdigest())
+
+
+def _whole(opened: OpenedFile, beginning: Beginning, wanted: Wanted) -> bytes:
+    """The whole content; of a small file that is the head read already."""
+    if len(beginning.head) == opened.info.st_size < HEAD_BYTES:
+        return beginning.head
+    return opened.whole(wanted.signal)
+
+
+def _read_text(data: bytes, wanted: Wanted) -> Reading:
+    sha256 = hashlib.sha256(data).hexdigest() if len(data) <= HASHED_BYTES else None
+    shown, limits = shown_text(data), wanted.limits
+    text, encoding, eol = shown.text, shown.encoding, eol_style(shown.text)
+    is_whole = wanted.offset == 0 and wanted.chars is None and len(text) <= limits.read_chars
+    if is_whole and encoding.is_known and not shown.note and "\0" not in text:
+        # Nothing has to be left out of most files, and they come without looking for lines.
+        separator = "\r" if eol == "cr" else "\n"
+        count = count_lines(text, separator)
+        if count <= wanted.limit and has_short_lines(text, separator, limits.line_chars):
+            return Reading(
+                parts=(TextPart(text),),
+                kind=FileKind.TEXT,
+                start=min(1, count),
+                end=count,
+                total=count,
+                chars=len(text),
+                encoding=encoding.name,
+                sha256=sha256,
+                eol=eol,
+            )
+    notes: list[str] = []
+    if shown.note:
+        notes.append(
+            f"The file is neither UTF-8 nor has it a byte order mark: it is shown as {encoding.name}, {shown.note}."
+        )
+    reading = reading_of(window(Source.of(shown.body), wanted), encoding, limits, notes)
+    return replace(reading, eol=eol, sha256=sha256, is_guess=bool(shown.note))

@@ -1,0 +1,167 @@
+"""What a server has answered, as a client may see it: places with their lines, which rules and ignore files hide."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from tools.contract.tool_errors import ToolError
+from tools.files.ignore_files import why_hidden
+from tools.files.workspace import Location, Workspace, contains
+from tools.lsp.language_server_session import (
+    Diagnostic,
+    Position,
+    Session,
+    lines_of,
+    path_of,
+    read_document,
+    start_of,
+    uri_of,
+)
+from tools.lsp.language_server_wire import as_list, as_object
+from tools.text.file_names import one_line, shown_whole_path
+
+LINE_CHARS = 200  # of a line, or of what is said of a place
+HOVER_CHARS = 6_000
+DEEPEST = 20  # symbols in symbols
+MOST_LOOKED_AT = 20_000  # entries of one answer
+MOST_CHARS = 32_000_000  # of files that one answer shows lines of
+_KINDS = (  # the protocol's, in its order
+    (  # noqa: SIM905 - as a list it would be thirty lines
+        "file module namespace package class method property field constructor enum interface function variable "
+        "constant string number boolean array object key null enum_member struct event operator type_parameter"
+    ).split()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place that an answer names, and what is said of it."""
+
+    uri: Any
+    start: Position
+    said: str = ""
+    depth: int = 0
+
+
+def places_in(answer: Any) -> list[Place]:
+    """The places of a `Location`, a `LocationLink`, or an array of these; each once."""
+    found: dict[tuple[str, Position], Place] = {}
+    for given in (as_list(answer) or [answer])[:MOST_LOOKED_AT]:
+        item = as_object(given)
+        uri = item.get("targetUri", item.get("uri"))
+        start = start_of(item.get("targetSelectionRange", item.get("range")))
+        if isinstance(uri, str) and start is not None:
+            found.setdefault((uri, start), Place(uri, start))
+    return list(found.values())
+
+
+def symbols_in(answer: Any, uri: str = "") -> Iterator[Place]:
+    """The symbols of one document, or of the workspace; those inside of others after these."""
+    waiting = [(as_object(item), 0) for item in reversed(as_list(answer)[:MOST_LOOKED_AT])]
+    left = MOST_LOOKED_AT
+    while waiting and left:
+        left -= 1
+        item, depth = waiting.pop()
+        place = as_object(item.get("location"))
+        start = start_of(item.get("selectionRange", item.get("range", place.get("range")))) or Position(0, 0)
+        name, kind = item.get("name"), item.get("kind")
+        if isinstance(name, str):
+            what = _KINDS[kind - 1] if isinstance(kind, int) and 0 < kind <= len(_KINDS) else "symbol"
+            inside = item.get("containerName")
+            where = f" in {inside}" if isinstance(inside, str) and inside else ""
+            yield Place(place.get("uri", uri), start, f"{what} {_short(name)}{_short(where)}", depth)
+        if depth < DEEPEST:
+            children = as_list(item.get("children"))[:left]
+            waiting += ((as_object(child), depth + 1) for child in reversed(children))
+
+
+def place_of(path: str, item: Diagnostic) -> Place:
+    return Place(uri_of(path), item.start, item.text())
+
+
+def hover_text(answer: Any) -> str:
+    """What a server says of a symbol."""
+    contents = as_object(answer).get("contents")
+    parts = as_list(contents) or [contents]
+    texts = (part if isinstance(part, str) else as_object(part).get("value") for part in parts[:100])
+    text = "\n\n".join(text.strip() for text in texts if isinstance(text, str))
+    return text if len(text) <= HOVER_CHARS else f"{text[:HOVER_CHARS]}\n[cut here]"
+
+
+def _short(text: str) -> str:
+    line = one_line(text[: 2 * LINE_CHARS].replace("\t", " "))
+    return line if len(line) <= LINE_CHARS else f"{line[:LINE_CHARS]}..."
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    shown: str
+    lines: list[str] | None  # `None` where they are not shown
+    why: str = ""  # why not, where that is a rule's
+
+
+@dataclass(slots=True)
+class Teller:
+    """Tells places to one client. Blocking: it reads the lines there.
+
+    Of the file that was asked about it is known that it may be read.
+    """
+
+    workspace: Workspace
+    session: Session
+    asked: Location | None = None
+    _files: dict[str, _File] = field(default_factory=dict[str, _File])
+    _left: int = MOST_CHARS
+
+    def hides(self, place: Place) -> str:
+        """Why what is at a place is not for the client; empty where it is."""
+        return self._file_of(place).why
+
+    def line(self, place: Place) -> str:
+        file, (number, units) = self._file_of(place), place.start
+        if file.why:
+            return f"{file.shown}:{number + 1} (hidden from agents by {file.why})"
+        said = f" {'  ' * place.depth}{place.said}" if place.said else ""
+        if file.lines is None or number >= len(file.lines):
+            gone = "" if file.lines is None else " (no such line)"
+            return f"{file.shown}:{number + 1}{gone}:{said}".rstrip(":")
+        line = file.lines[number]
+        return (
+            f"{file.shown}:{number + 1}:{self.session.characters(line, units) + 1}:{said or f' {_short(line.strip())}'}"
+        )
+
+    def _file_of(self, place: Place) -> _File:
+        raw = place.uri if isinstance(place.uri, str) else ""
+        path = path_of(raw)
+        key = path if path is not None else raw
+        if key not in self._files:
+            self._files[key] = self._look(path) if path is not None else _File(_short(raw) or "(no place)", None)
+        return self._files[key]
+
+    def _look(self, named: str) -> _File:
+        try:
+            path = os.path.realpath(named)
+        except OSError:
+            return _File(shown_whole_path(named), None)
+        if not any(contains(root, path) for root in self.workspace.roots):
+            return _File(shown_whole_path(named), None)
+        location = self.workspace.at(path)
+        shown = location.relative if location.root == self.workspace.roots[0] else location.path
+        shown = shown_whole_path(shown)
+        why = ""
+        if self.asked is None or self.asked.path != path:
+            try:
+                why = why_hidden(self.workspace, location) or ""
+            except ToolError:
+                why = "an ignore file that is not understood"
+        try:
+            if why or self._left < 0:
+                return _File(shown, None, why)
+            text = read_document(self.workspace, location)[1]
+            self._left -= len(text)
+            return _File(shown, lines_of(text))
+        except ToolError:
+            return _File(shown, None)

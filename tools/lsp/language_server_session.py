@@ -1,0 +1,393 @@
+"""One running language server: what it was told of documents, what it says of them, and what it is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+from urllib.parse import quote, unquote, urlsplit
+
+from tools.contract.command_views import FileRestrictions
+from tools.contract.limits import AbortSignal
+from tools.contract.tool_errors import ToolError, ToolErrorType
+from tools.files.ignore_files import why_hidden
+from tools.files.path_opener import identity_of
+from tools.files.read_ledger import FileIdentity
+from tools.files.text_encodings import shown_text
+from tools.files.workspace import Location, Workspace, contains
+from tools.lsp.language_server_wire import AnswerError, Connection, EndedError, Json, as_list, as_object
+from tools.lsp.language_servers import LanguageServer
+from tools.machine.threads import THREADS
+from tools.text.file_names import one_line
+
+START_SECONDS = 60.0  # how long a server may take until it can be asked
+ANSWER_SECONDS = 60.0
+QUIET_SECONDS = 0.25  # a report without a version is the last one when none follows for so long
+DOCUMENT_BYTES = 4_000_000
+OPEN_DOCUMENTS = 50  # of more, the one that was not asked about for longest is closed
+REPORTED_FILES, REPORTED = 1_000, 100  # files that diagnostics are kept of, and of each so many
+MESSAGE_CHARS = 400
+ERROR, WARNING = 1, 2  # the protocol's severities
+SEVERITIES = {ERROR: "error", WARNING: "warning", 3: "information", 4: "hint"}
+_LINE_ENDS = re.compile(r"\r\n|\n|\r")
+# The protocol's names of how characters are counted, with the codec and how many bytes make one unit
+_UNITS = {"utf-8": ("utf-8", 1), "utf-16": ("utf-16-le", 2), "utf-32": ("utf-32-le", 4)}
+_CAPABILITIES = {
+    "general": {"positionEncodings": ["utf-32", "utf-16"]},
+    "workspace": {"configuration": True, "workspaceFolders": True},
+    "textDocument": {
+        "publishDiagnostics": {"versionSupport": True},
+        "documentSymbol": {"hierarchicalDocumentSymbolSupport": True},
+        "hover": {"contentFormat": ["markdown", "plaintext"]},
+        "definition": {"linkSupport": True},
+        "implementation": {"linkSupport": True},
+    },
+}
+
+
+def lines_of(text: str) -> list[str]:
+    return _LINE_ENDS.split(text)
+
+
+def uri_of(path: str) -> str:
+    return "file://" + quote(os.fsencode(path))
+
+
+def path_of(uri: Any) -> str | None:
+    """The path that a URI of this machine means."""
+    if isinstance(uri, str) and uri.startswith("file:///") and len(uri) <= 3 * 4096:
+        path = os.fsdecode(unquote(urlsplit(uri).path, errors="surrogateescape"))
+        return None if "\0" in path else os.path.normpath(path)
+    return None
+
+
+class Position(NamedTuple):
+    """Zero-based, as on the wire."""
+
+    line: int
+    units: int
+
+
+def start_of(given: Any) -> Position | None:
+    """Where a range of the protocol begins."""
+    start = as_object(as_object(given).get("start"))
+    line, units = start.get("line"), start.get("character")
+    is_place = type(line) is int and type(units) is int and 0 <= line < 1 << 31 and 0 <= units < 1 << 31
+    return Position(line, units) if is_place and line is not None and units is not None else None
+
+
+class Diagnostic(NamedTuple):
+    severity: int
+    start: Position
+    message: str
+    rule: str
+
+    def text(self) -> str:
+        rule = f" ({self.rule})" if self.rule else ""
+        return f"{SEVERITIES[self.severity]}: {self.message}{rule}"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a server has said of one file."""
+
+    at: float
+    version: int | None  # of the document, where it says so
+    items: tuple[Diagnostic, ...]
+    total: int
+
+
+@dataclass(slots=True)
+class Document:
+    """A file that the server was told of, as it was then."""
+
+    location: Location
+    identity: FileIdentity
+    text: str
+    version: int
+    told_at: float
+
+
+def is_hidden(workspace: Workspace, location: Location) -> bool:
+    """Whether what a file holds is kept from a client. Blocking."""
+    try:
+        return why_hidden(workspace, location) is not None
+    except ToolError:
+        return True
+
+
+def read_document(workspace: Workspace, location: Location) -> tuple[FileIdentity, str]:
+    """What a file holds now. Blocking; a `ToolError` where it cannot be read."""
+    with workspace.open_file(location) as opened:
+        if opened.info.st_size > DOCUMENT_BYTES:
+            raise ToolError(
+                ToolErrorType.FILE_TOO_LARGE,
+                f"'{location.shown}' has {opened.info.st_size:,} bytes; no language server is asked about a file of "
+                f"more than {DOCUMENT_BYTES:,}. Use grep_search.",
+            )
+        return identity_of(opened.info), shown_text(opened.whole(AbortSignal())).text
+
+
+@dataclass(frozen=True, slots=True)
+class Hidden:
+    """What rules and agent-ignore files keep from a server, as the disk was at one moment."""
+
+    files: FileRestrictions
+    problem: str  # why some of that cannot be kept from it
+    identities: tuple[tuple[int, int] | None, ...]  # of what is masked
+
+
+@dataclass(slots=True, eq=False)
+class Session:
+    """A server that runs for one folder."""
+
+    server: LanguageServer
+    program: str  # the name of its program
+    root: str
+    close: Callable[[], Awaitable[None]]  # ends the process, and gives back what is held for it
+    last_words: Callable[[], str]  # the end of what it wrote to standard error
+    sees_hidden: bool  # whether files that are hidden from agents are open to it
+    hidden: Hidden  # what was kept from it when it started
+    notes: dict[str, None] = field(default_factory=dict[str, None])  # what the next answer has to tell
+    documents: OrderedDict[str, Document] = field(default_factory=OrderedDict[str, Document])
+    reports: OrderedDict[str, Report] = field(default_factory=OrderedDict[str, Report])
+    connection: Connection = field(init=False)
+    encoding: str = "utf-16"
+    _news: asyncio.Event = field(default_factory=asyncio.Event)
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def __post_init__(self) -> None:
+        self.connection = Connection(self._answer, self._hear, self._news.set)
+
+    async def open(self, output: int, given: int) -> None:
+        """Begin to speak with it."""
+        await self.connection.open(output, given)
+        root = uri_of(self.root)
+        started = as_object(
+            await self.ask(
+                "initialize",
+                {
+                    "processId": None,  # it runs among processes of its own, where ours is not
+                    "rootUri": root,
+                    "workspaceFolders": [{"uri": root, "name": os.path.basename(self.root)}],
+                    "capabilities": _CAPABILITIES,
+                    "initializationOptions": self.server.options,
+                },
+                START_SECONDS,
+            )
+        )
+        encoding = as_object(started.get("capabilities")).get("positionEncoding")
+        self.encoding = encoding if isinstance(encoding, str) and encoding in _UNITS else "utf-16"
+        self.connection.notify("initialized", {})
+
+    async def ask(self, method: str, params: Json, seconds: float | None = None) -> Any:
+        """What it answers; a `ToolError` where it does not."""
+        seconds = ANSWER_SECONDS if seconds is None else seconds
+        if self.connection.problem:
+            raise self._lost()
+        heard = self.connection.heard
+        try:
+            return await self.connection.request(method, params, seconds)
+        except AnswerError as error:
+            raise ToolError(
+                ToolErrorType.LSP_SERVER_FAILED,
+                f"{self.program} cannot answer this: {one_line(str(error))[:MESSAGE_CHARS]}. Check the place, or use "
+                "grep_search.",
+            ) from None
+        except TimeoutError:
+            if heard == self.connection.heard:
+                self.connection.end("hung and was ended")  # it says nothing at all
+                raise self._lost() from None
+            raise ToolError(
+                ToolErrorType.LSP_SERVER_FAILED,
+                f"{self.program} did not answer within {seconds:g} s. It may still be reading the workspace: ask again "
+                "later, or use grep_search.",
+            ) from None
+        except EndedError:
+            raise self._lost() from None
+
+    def _lost(self) -> ToolError:
+        said = one_line(self.last_words().strip())[-MESSAGE_CHARS:]
+        wrote = f"; it wrote last: {said}" if said else ""
+        return ToolError(
+            ToolErrorType.LSP_SERVER_FAILED,
+            f"The language server {self.program} {self.connection.problem}{wrote}. Ask once more, which starts it "
+            "again; if that fails too, use grep_search.",
+        )
+
+    def characters(self, line: str, units: int) -> int:
+        """How many characters of a line make so many units on the wire; those it has, where they are fewer."""
+        codec, size = _UNITS[self.encoding]
+        return len(line.encode(codec, "surrogatepass")[: units * size].decode(codec, "ignore"))
+
+    def units(self, line: str, characters: int) -> int:
+        codec, size = _UNITS[self.encoding]
+        return len(line[:characters].encode(codec, "surrogatepass")) // size
+
+    async def follow(self, workspace: Workspace, wanted: Location | None = None) -> Document | None:
+        """Tell it what its documents hold now, and of the one that is wanted; others that are hidden are closed."""
+
+        def look() -> list[tuple[Location, FileIdentity | None, str]]:
+            found: list[tuple[Location, FileIdentity | None, str]] = []
+            if wanted is not None and wanted.path not in self.documents:
+                found.append((wanted, *read_document(workspace, wanted)))
+            for document in tuple(self.documents.values()):
+                is_wanted = wanted is not None and document.location.path == wanted.path
+                try:
+                    info = workspace.stat(document.location)
+                    if not is_wanted and is_hidden(workspace, document.location):
+                        found.append((document.location, None, ""))
+                    elif info is None or identity_of(info) != document.identity:
+                        found.append((document.location, *read_document(workspace, document.location)))
+                except ToolError:
+                    if is_wanted:
+                        raise
+                    found.append((document.location, None, ""))
+            return found
+
+        async with self._turn:
+            for location, identity, text in await THREADS.run(look):
+                self._tell(location, identity, text)
+            if wanted is None:
+                return None
+            self.documents.move_to_end(wanted.path)
+            while len(self.documents) > OPEN_DOCUMENTS:
+                self._tell(next(iter(self.documents.values())).location, None, "")
+            return self.documents[wanted.path]
+
+    def _tell(self, location: Location, identity: FileIdentity | None, text: str) -> None:
+        """That a document holds this now; without an identity, that it is closed."""
+        path, known = location.path, self.documents.get(location.path)
+        uri, version = uri_of(path), known.version + 1 if known is not None else 1
+        if identity is None:
+            self.documents.pop(path, None)
+            self.connection.notify("textDocument/didClose", {"textDocument": {"uri": uri}})
+        elif known is None:
+            ending = os.path.splitext(path)[1].lower()
+            item = {"uri": uri, "languageId": self.server.languages[ending], "version": version, "text": text}
+            self.connection.notify("textDocument/didOpen", {"textDocument": item})
+        elif known.text != text:
+            changes, item = [{"text": text}], {"uri": uri, "version": version}
+            self.connection.notify("textDocument/didChange", {"textDocument": item, "contentChanges": changes})
+        else:
+            known.identity = identity
+            return
+        if identity is not None:
+            now = asyncio.get_running_loop().time()
+            self.documents[path] = Document(location, identity, text, version, now)
+
+    def tell_of_change(self, path: str, kind: int) -> None:
+        """That a file was made, changed or removed, whether or not it is open."""
+        change = {"uri": uri_of(path), "type": kind}
+        self.connection.notify("workspace/didChangeWatchedFiles", {"changes": [change]})
+
+    async def report(self, document: Document, seconds: float) -> Report | None:
+        """What it says of a document as it is now; `None` where it says nothing in time."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+        while True:
+            now, report = loop.time(), self.reports.get(document.location.path)
+            left = deadline - now
+            if report is not None and report.at >= document.told_at:
+                if report.version == document.version:
+                    return report
+                quiet = report.at + QUIET_SECONDS - now
+                if report.version is None:
+                    if quiet <= 0 or left <= 0:
+                        return report
+                    left = min(left, quiet)
+            if self.connection.problem:
+                raise self._lost()
+            if left <= 0:
+                return None
+            self._news.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._news.wait(), left)
+
+    async def settle(self, seconds: float, quiet: float) -> None:
+        """Wait until it has reported nothing for a while, but no longer than so many seconds."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+        while (left := deadline - loop.time()) > 0:
+            if self.connection.problem:
+                raise self._lost()
+            self._news.clear()
+            try:
+                await asyncio.wait_for(self._news.wait(), min(left, quiet))
+            except TimeoutError:
+                return
+
+    def widen(self) -> bool:
+        """Have it report on all files, where it can be told to and was not yet; whether that is so."""
+        is_new = self._settings != self.server.whole_workspace
+        if is_new:
+            self._settings = self.server.whole_workspace
+            self.connection.notify("workspace/didChangeConfiguration", {"settings": self._settings})
+        return is_new
+
+    def _answer(self, method: str, params: Any) -> Any:
+        match method:
+            case "workspace/configuration":
+                sections = (as_object(item).get("section") for item in as_list(as_object(params).get("items"))[:1_000])
+                return [self._settings.get(section) if isinstance(section, str) else None for section in sections]
+            case "workspace/workspaceFolders":
+                return [{"uri": uri_of(self.root), "name": os.path.basename(self.root)}]
+            case "workspace/applyEdit":
+                self.notes[f"{self.program} asked to change files, which was refused."] = None
+                return {"applied": False, "failureReason": "No language server changes files here."}
+            case "window/showDocument":
+                return {"success": False}
+            case "client/registerCapability" | "client/unregisterCapability" | "window/workDoneProgress/create":
+                return None
+            case "window/showMessageRequest":
+                return None
+            case _:
+                raise LookupError(method)
+
+    def _hear(self, method: str, params: Any) -> None:
+        if method != "textDocument/publishDiagnostics":
+            return
+        given = as_object(params)
+        path, version, items = path_of(given.get("uri")), given.get("version"), as_list(given.get("diagnostics"))
+        if path is None or not contains(self.root, path):
+            return
+        found = tuple(sorted(filter(None, map(_diagnostic, items[: 10 * REPORTED])))[:REPORTED])
+        at = asyncio.get_running_loop().time()
+        self.reports[path] = Report(at, version if isinstance(version, int) else None, found, len(items))
+        self.reports.move_to_end(path)
+        while len(self.reports) > REPORTED_FILES:
+            self.reports.popitem(last=False)
+        self._news.set()
+
+
+def _diagnostic(given: Any) -> Diagnostic | None:
+    item = as_object(given)
+    start, severity, message = start_of(item.get("range")), item.get("severity"), item.get("message")
+    if start is None or not isinstance(message, str):
+        return None
+    code = item.get("code")
+    rule = one_line(str(code))[:80] if isinstance(code, str | int) else ""
+    text = one_line(" ".join(message[: 4 * MESSAGE_CHARS].split()))[:MESSAGE_CHARS]
+    return Diagnostic(severity if type(severity) is int and severity in SEVERITIES else ERROR, start, text, rule)
+
+
+def new_errors(before: Iterable[Diagnostic], after: Iterable[Diagnostic]) -> list[Diagnostic]:
+    """The errors that were not there before, wherever they stood."""
+    known: dict[tuple[str, str], int] = {}
+    for item in before:
+        known[item.message, item.rule] = known.get((item.message, item.rule), 0) + 1
+    found: list[Diagnostic] = []
+    for item in after:
+        key = item.message, item.rule
+        if item.severity == ERROR:
+            if known.get(key, 0) > 0:
+                known[key] -= 1
+            else:
+                found.append(item)
+    return found

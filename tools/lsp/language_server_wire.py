@@ -1,0 +1,176 @@
+"""JSON-RPC with one language server, over pipes, in messages that begin with a Content-Length.
+
+Whatever it sends is bounded: the size of a message, how many come in a second, and what waits until it is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, cast
+
+from pydantic_core import from_json, to_json
+
+from tools.machine.threads import THREADS
+
+logger = logging.getLogger(__name__)
+HEAD_BYTES = 1 << 12  # of what stands before a message
+MESSAGE_BYTES, MESSAGE_PARTS = 8 << 20, 300_000  # a part costs memory whatever its size
+LARGE_BYTES = 1 << 18  # what is larger is read in a thread
+MESSAGES_A_SECOND, BYTES_A_SECOND = 5_000, 64 << 20  # more is a flood
+WAITING_BYTES = 32 << 20  # that it has not read
+METHOD_NOT_FOUND = -32601
+Json = Mapping[str, Any]
+
+
+def as_object(value: Any) -> Json:
+    """A JSON object, empty where it is something else."""
+    return cast("Json", value) if isinstance(value, dict) else {}
+
+
+def as_list(value: Any) -> list[Any]:
+    return cast("list[Any]", value) if isinstance(value, list) else []
+
+
+class AnswerError(Exception):
+    """The server has answered a request with an error, which says why."""
+
+
+class EndedError(Exception):
+    """The connection has ended; its `problem` says why."""
+
+
+class Connection:
+    """What is said to a server, and by it. `problem` says why it has ended, once it has.
+
+    Args:
+        answer: Answers a request of the server; a `LookupError` says that there is no such thing.
+        hear: Takes a notification.
+        lose: Told once when the connection has ended.
+    """
+
+    def __init__(
+        self, answer: Callable[[str, Any], Any], hear: Callable[[str, Any], None], lose: Callable[[], None]
+    ) -> None:
+        self.problem = ""  # as the end of a sentence about the server
+        self.ended = asyncio.Event()
+        self.heard = 0  # how many messages have come
+        self._answer, self._hear, self._lose = answer, hear, lose
+        self._waiting: dict[int, asyncio.Future[Json]] = {}
+        self._last = 0
+        self._writer: asyncio.WriteTransport | None = None
+        self._reader: asyncio.ReadTransport | None = None
+        self._reading: asyncio.Task[None] | None = None
+
+    async def open(self, output: int, given: int) -> None:
+        """Read from one descriptor, write to another one, and close both in the end."""
+        loop, stream = asyncio.get_running_loop(), asyncio.StreamReader(HEAD_BYTES)
+        writing = os.fdopen(given, "wb", buffering=0)
+        self._writer, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, writing)
+        reading = os.fdopen(output, "rb", buffering=0)
+        self._reader, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stream), reading)
+        self._reading = asyncio.create_task(self._read(stream), name="language server")
+
+    def notify(self, method: str, params: Json) -> None:
+        self._send({"method": method, "params": params})
+
+    async def request(self, method: str, params: Json | None, seconds: float) -> Any:
+        """What the server answers.
+
+        Raises:
+            AnswerError: It answers with an error.
+            TimeoutError: It does not answer in time.
+            EndedError: The connection ends before that.
+        """
+        self._last += 1
+        identity, answer = self._last, asyncio.get_running_loop().create_future()
+        self._waiting[identity] = answer
+        try:
+            self._send({"id": identity, "method": method, "params": params})
+            async with asyncio.timeout(seconds):
+                message = await answer
+        finally:
+            del self._waiting[identity]
+            if not answer.done() or answer.cancelled():
+                self.notify("$/cancelRequest", {"id": identity})
+        if "error" in message:
+            raise AnswerError(str(as_object(message["error"]).get("message", "")) or "it says no more")
+        return message.get("result")
+
+    def end(self, problem: str) -> None:
+        """Neither read nor write any more, and tell those who wait why."""
+        if self.problem:
+            return
+        self.problem = problem
+        self.ended.set()
+        if self._reader is not None and not self._reader.is_closing():
+            self._reader.close()
+        if self._writer is not None and not self._writer.is_closing():
+            self._writer.abort()
+        for answer in self._waiting.values():
+            if not answer.done():
+                answer.set_exception(EndedError)
+        if self._reading is not None:
+            self._reading.cancel()
+        self._lose()
+
+    def _send(self, message: Json) -> None:
+        if self._writer is None or self.problem:
+            return
+        body = to_json({"jsonrpc": "2.0", **message}, inf_nan_mode="null")
+        self._writer.write(b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
+        if self._writer.get_write_buffer_size() > WAITING_BYTES:
+            self.end("does not read what it is sent")
+
+    async def _read(self, stream: asyncio.StreamReader) -> None:
+        loop = asyncio.get_running_loop()
+        began, messages, size = loop.time(), 0, 0
+        try:
+            while True:
+                length = _length(await stream.readuntil(b"\r\n\r\n"))
+                if loop.time() > began + 1:
+                    began, messages, size = loop.time(), 0, 0
+                messages, size = messages + 1, size + length
+                if messages > MESSAGES_A_SECOND or size > BYTES_A_SECOND:
+                    return self.end("sent more than anybody can read")
+                started = loop.time()
+                body = await stream.readexactly(length)
+                self._take(await THREADS.run(partial(_parsed, body)) if length > LARGE_BYTES else _parsed(body))
+                await asyncio.sleep(min(loop.time() - started, 0.05) if length > HEAD_BYTES else 0)
+        except (asyncio.IncompleteReadError, OSError):
+            self.end("has ended")
+        except Exception:
+            logger.info("a message of a language server cannot be read", exc_info=True)
+            self.end("sent what is not a message of the protocol")
+
+    def _take(self, given: Any) -> None:
+        message, self.heard = as_object(given), self.heard + 1
+        method, identity = message.get("method"), message.get("id")
+        if isinstance(method, str) and isinstance(identity, int | str):
+            try:
+                self._send({"id": identity, "result": self._answer(method, message.get("params"))})
+            except LookupError:
+                self._send({"id": identity, "error": {"code": METHOD_NOT_FOUND, "message": f"no method {method}"}})
+        elif isinstance(method, str):
+            self._hear(method, message.get("params"))
+        elif isinstance(identity, int) and (answer := self._waiting.get(identity)) is not None and not answer.done():
+            answer.set_result(message)
+
+
+def _parsed(body: bytes) -> Any:
+    if sum(map(body.count, (b"[", b"{", b","))) > MESSAGE_PARTS:
+        raise ValueError("too many parts")
+    return from_json(body)
+
+
+def _length(head: bytes) -> int:
+    for line in head.split(b"\r\n"):
+        name, _, value = line.partition(b":")
+        if name.strip().lower() == b"content-length" and value.strip().isdigit():
+            length = int(value)
+            if length <= MESSAGE_BYTES:
+                return length
+    raise ValueError("no length, or too great a one")

@@ -1,0 +1,1 @@
+"""What this process uses of the machine: worker threads and limits of the system. Everything may import it."""

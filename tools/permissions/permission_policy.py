@@ -1,0 +1,294 @@
+"""May this call run? The one place that decides, each time with the reason.
+
+Deny stands over ask, ask over allow, allow over what the tool itself would do in the client's approval mode:
+
+    not offered > deny rule > plan mode > ask rule > changed tool, protected file > allow rule > approval mode
+    > the tool itself
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tools.contract.command_views import FileRestrictions, ViewKind
+from tools.contract.confirmation import ConfirmationDetails, PlanConfirmation
+from tools.contract.limits import ApprovalMode
+from tools.contract.permission_subjects import (
+    Access,
+    AgentSubject,
+    CommandSubject,
+    HostSubject,
+    Kind,
+    PathSubject,
+    Subject,
+    ToolTraits,
+)
+from tools.files.workspace import Workspace, is_inside
+from tools.permissions.auto_run_files import why_protected
+from tools.permissions.client_rights import ALL_RIGHTS, Rights
+from tools.permissions.guarded_paths import GuardedPaths
+from tools.permissions.permission_rules import CORE, PROFILE, SANDBOXED, SESSION, Rule, Rules, parse_rule, read_rules
+from tools.permissions.tool_names import PROFILES, names_of_any_tool
+from tools.permissions.verdict import PLAN_MODE, Permission, Verdict
+
+if TYPE_CHECKING:
+    from tools.permissions.hidden_files import HiddenFileLookout
+
+_NOT_GIVEN = "which the token of this client does not give"
+_NEW_LOGIN = "Do not try it in another way: tell the user. It takes a login that asks for this scope, and is given it."
+MAX_CACHED_GRANTS = 1_000  # clients' grants, and what their tokens give, whose rules are kept parsed
+
+
+@dataclass(frozen=True, slots=True)
+class PermissionRequest:
+    tool: ToolTraits
+    mode: ApprovalMode
+    grants: Sequence[str]
+    workspace: Workspace
+    asked_anew: str = ""  # why the person has to be asked whatever rules and modes allow; empty if there is no reason
+    rights: Rights = ALL_RIGHTS  # what the client's token gives
+
+    @property
+    def runs_in_plan_mode(self) -> bool:
+        return self.tool.read_only or self.tool.kind is Kind.THINK
+
+
+@dataclass(slots=True)
+class PermissionPolicy:
+    """Decides by rules and by the client's approval mode.
+
+    A call is judged in up to three steps, so that a refusal reveals nothing and what is allowed anyway costs nothing:
+    by its tool alone, by its subjects, and by the details of what the tool itself would ask.
+    """
+
+    rules: Rules = field(default_factory=Rules)
+    canonical: Callable[[str], str] = str
+    home: str = field(default_factory=lambda: os.path.expanduser("~"))
+    guarded: GuardedPaths = field(default_factory=GuardedPaths)
+    sandboxed_commands: bool = False  # whether any command that stays in the sandbox runs unasked
+    switched_off: frozenset[str] = frozenset()  # names of tools that the person does not want offered for now
+    _lookout: HiddenFileLookout | None = field(default=None, repr=False)  # what is hidden from commands
+    _judged_tools: weakref.WeakKeyDictionary[ToolTraits, tuple[Rules, ApprovalMode, Permission | None]] = field(
+        default_factory=weakref.WeakKeyDictionary, repr=False
+    )
+    _rules_of_clients: dict[tuple[tuple[str, ...], Rights], tuple[Rules, Rules]] = field(
+        default_factory=dict, repr=False
+    )
+
+    def allow(self, texts: Iterable[str], source: str) -> None:
+        """Add rules that a person has saved, for every client."""
+        self.rules = self._with_allowed(self.rules, texts, source)
+
+    def switch(self, name: str, *, is_on: bool) -> None:
+        """Offer a tool as rules and profile say, or not at all, until the server ends."""
+        self.switched_off = self.switched_off - {name} if is_on else self.switched_off | {name}
+        self.rules = replace(self.rules)  # what was found by them is looked for anew
+
+    def why_not_offered(self, tool: ToolTraits, rights: Rights = ALL_RIGHTS) -> Permission | None:
+        """The verdict on a tool that is not there at all for a client, or `None` if it is."""
+        if scope := rights.missing_scope(tool):
+            return Permission(Verdict.DENY, f"{tool.name} needs the scope {scope}, {_NOT_GIVEN}", way_out=_NEW_LOGIN)
+        rules = self.rules_of(rights)
+        if tool.name in self.switched_off:
+            return Permission(Verdict.DENY, f"{tool.name} is switched off at the dashboard", setting="its switch there")
+        core, included = rules.core, rules.included
+        if included is not None and not any(rule.names_tool(tool) for rule in included):
+            setting = rules.include_setting
+            reason = f"{tool.name} is switched off, since {setting} does not name it"
+            return Permission(Verdict.DENY, reason, setting=setting)
+        for profile, setting in ((rules.profile, PROFILE), (rights.profile, f"{rights.source}.profile")):
+            if tool.is_builtin and tool.name not in PROFILES.get(profile, (tool.name,)):
+                reason = f"{tool.name} is switched off, since it is not in the profile {profile} ({setting})"
+                return Permission(Verdict.DENY, reason, setting=setting)
+        if core and tool.is_builtin and not any(rule.names_tool(tool) for rule in core):
+            return Permission(Verdict.DENY, f"{tool.name} is switched off, since {CORE} does not name it", setting=CORE)
+        rule = next((rule for rule in rules.deny if rule.is_of_every_call and rule.names_tool(tool)), None)
+        if rule is None:
+            return None
+        return Permission(Verdict.DENY, f"{tool.name} is switched off by the {rule}", setting=rule.source)
+
+    def why_server_not_offered(self, server: str, rights: Rights = ALL_RIGHTS) -> str:
+        """Why nothing of an upstream server is offered to a client, as a sentence; empty if nothing says so."""
+        if scope := rights.missing_for_server(server):
+            return f"The server {server} needs the scope {scope}, {_NOT_GIVEN}."
+        names, deny = names_of_any_tool(server), self.rules_of(rights).deny
+        rule = next((rule for rule in deny if rule.is_of_every_call and rule.names(names)), None)
+        return "" if rule is None else f"The server {server} is switched off by the {rule}."
+
+    def judge_alone(self, request: PermissionRequest) -> tuple[Permission | None, bool]:
+        """The verdict on a call for which nothing of the call has to be looked at, and whether it is settled by that.
+
+        What was found is remembered for the tool: looking through the rules would be most of the work of a small call.
+        """
+        tool, mode = request.tool, request.mode
+        rules = self.rules_of(request.rights, request.grants)
+        known = self._judged_tools.get(tool)
+        if known is not None and not request.asked_anew and known[0] is rules and known[1] is mode:
+            return known[2], True
+        permission = self.why_not_offered(tool, request.rights)
+        if permission is None and mode is ApprovalMode.PLAN and not request.runs_in_plan_mode:
+            # Of a command it counts what it does, and of an edit, where.
+            may_run = tool.kind is Kind.EXECUTE or (tool.kind is Kind.EDIT and request.workspace.scratch is not None)
+            permission = None if may_run else PLAN_MODE
+        if permission is None:
+            if tool.kind in (Kind.EDIT, Kind.EXECUTE, Kind.FETCH) or any(r.names_tool(tool) for r in rules.of_calls):
+                return None, False
+            permission = self.judge_subjects(request, ())
+        if not request.asked_anew:
+            self._judged_tools[tool] = rules, mode, permission
+        return permission, True
+
+    def judge_subjects(self, request: PermissionRequest, subjects: Sequence[Subject]) -> Permission | None:
+        """A verdict for which the tool need not be asked, or `None`. Blocking, where there are subjects.
+
+        There are none where nothing of the call has to be looked at, as `judge_alone` finds out.
+        """
+        command = next((subject for subject in subjects if isinstance(subject, CommandSubject)), None)
+        if command is not None:
+            return self._judge_command(request, command)
+        return next(self._opinions(request, subjects), None)
+
+    def judge_details(self, request: PermissionRequest, details: ConfirmationDetails | None) -> Permission:
+        """The verdict on a call that neither rules nor modes decide."""
+        name = request.tool.name
+        if details is None:
+            return Permission(Verdict.ALLOW, f"{name} changes nothing that needs consent")
+        # Leaving plan mode is a person's to decide, never a dialog's that nobody may have seen.
+        is_explicit = isinstance(details, PlanConfirmation)
+        return Permission(Verdict.ASK, f"{name} needs consent in approval mode {request.mode}", is_explicit=is_explicit)
+
+    def _opinions(self, request: PermissionRequest, subjects: Sequence[Subject]) -> Iterator[Permission]:
+        """What there is to say of a call, that which counts most first."""
+        tool, mode, workspace = request.tool, request.mode, request.workspace
+        rules = self.rules_of(request.rights, request.grants)
+        about = [
+            rule
+            for rule in rules.strict
+            if rule.names_tool(tool)
+            and (rule.is_of_every_call or any(_is_about(rule, subject, workspace) for subject in subjects))
+        ]
+        for rule in about:
+            if rule.verdict is Verdict.DENY:
+                yield Permission(Verdict.DENY, str(rule), setting=rule.source)
+        # Nothing in the client's own `/tmp` is obeyed by programs outside of it, or lasts longer than the client.
+        is_scratch = bool(subjects) and all(isinstance(each, PathSubject) and each.in_scratch for each in subjects)
+        if mode is ApprovalMode.PLAN and not request.runs_in_plan_mode and not is_scratch:
+            yield PLAN_MODE
+        for rule in about:
+            yield Permission(rule.verdict, str(rule), setting=rule.source, is_explicit=rule.verdict is Verdict.ASK)
+        if request.asked_anew:
+            yield Permission(Verdict.ASK, request.asked_anew, no_rule_allows=True)
+        yield from self._protections(subjects, workspace)
+        if tool.kind is Kind.COMMUNICATE:
+            return  # no rule and no mode answers in a person's place
+        if is_scratch:
+            yield Permission(Verdict.ALLOW, "it lies in the client's own /tmp")
+        for rule in rules.allow:
+            if rule.allows_tool(tool) and (
+                rule.is_of_every_call or (subjects and all(_is_about(rule, subject, workspace) for subject in subjects))
+            ):
+                yield Permission(Verdict.ALLOW, str(rule))
+        if mode is ApprovalMode.YOLO:
+            yield Permission(Verdict.ALLOW, "approval mode yolo")
+        if mode is ApprovalMode.AUTO_EDIT:
+            # What is outside the workspace is the user's own memory, which speaks to every other project.
+            # So is a file that may be read beside it.
+            paths = [subject.path for subject in subjects if isinstance(subject, PathSubject)]
+            are_inside = all(is_inside(path, workspace.roots) for path in paths)
+            if tool.kind in (Kind.FETCH, Kind.SEARCH) or (tool.kind is Kind.EDIT and are_inside):
+                yield Permission(Verdict.ALLOW, "approval mode auto-edit")
+
+    def _protections(self, subjects: Sequence[Subject], workspace: Workspace) -> Iterator[Permission]:
+        """Where no rule and no mode stands for a person's consent to what is written."""
+        for subject in subjects:
+            if not isinstance(subject, PathSubject) or subject.access is not Access.WRITE:
+                continue
+            is_reached = workspace.holds(subject.path)  # all but the user's own memory: tools change nothing else
+            shown = workspace.at(subject.path).relative if is_reached else subject.path
+            own = None if subject.in_scratch else self.guarded.why((subject.path, subject.named))
+            why = own or (why_protected(shown) if is_reached or subject.in_scratch else None)
+            if why is not None:
+                reason = f"'{shown}' is changed only with consent: {why}"
+                yield Permission(Verdict.ASK, reason, no_rule_allows=True, is_guarded=own is not None)
+
+    def _judge_command(self, request: PermissionRequest, command: CommandSubject) -> Permission:
+        # Loaded with the first command, since many servers never run one.
+        from tools.permissions.command_policy import Request, judge_command  # noqa: PLC0415
+        from tools.permissions.hidden_files import HiddenFileLookout  # noqa: PLC0415
+
+        self._lookout = self._lookout or HiddenFileLookout()
+        return judge_command(
+            Request(
+                command,
+                self.rules_of(request.rights, request.grants),
+                request.mode,
+                request.workspace,
+                self.guarded,
+                self._lookout,
+                self.home,
+                partial(self.rules_of, request.rights, request.grants),
+                is_sandboxed=self.sandboxed_commands or SANDBOXED in request.grants,
+            )
+        )
+
+    def kept_from_readers(self, workspace: Workspace, rights: Rights) -> tuple[FileRestrictions, str]:
+        """What rules about files keep from a program that only reads, and why some of it cannot be kept. Blocking."""
+        from tools.permissions.git_store import with_stored  # noqa: PLC0415 - few need it
+        from tools.permissions.hidden_files import HiddenFileLookout, restrictions  # noqa: PLC0415
+
+        self._lookout = lookout = self._lookout or HiddenFileLookout()
+        rules = self.rules_of(rights)
+        hidden = lookout.look(workspace, rules)
+        found = restrictions(hidden, ViewKind.READING, named=(), is_asked=False, rules=rules, workspace=workspace)
+        stores = lookout.stores_hidden(workspace, hidden, rules) if found.masked else ()
+        return with_stored(found, stores), hidden.problem
+
+    def rules_of(self, rights: Rights, granted: Sequence[str] = ()) -> Rules:
+        """The rules for a client: the operator's, those of its token, and what was granted to it.
+
+        It is the same object as long as all three are the same.
+        """
+        if not granted and rights is ALL_RIGHTS:  # most calls
+            return self.rules
+        key = tuple(granted), rights
+        known = self._rules_of_clients.get(key)
+        if known is None or known[0] is not self.rules:
+            if len(self._rules_of_clients) >= MAX_CACHED_GRANTS:
+                self._rules_of_clients.clear()
+            own, _ = self.read_rules_of(rights)
+            rules = replace(
+                self.rules,
+                deny=(*self.rules.deny, *own.deny),
+                ask=(*self.rules.ask, *own.ask),
+                allow=(*self.rules.allow, *own.allow),
+            )
+            known = self._rules_of_clients[key] = (self.rules, self._with_allowed(rules, granted, SESSION))
+        return known[1]
+
+    def read_rules_of(self, rights: Rights) -> tuple[Rules, list[str]]:
+        """The rules of a token alone; a sentence tells of each that does not count as written."""
+        lists = {"permissions.allow": rights.allow, "permissions.ask": rights.ask, "permissions.deny": rights.deny}
+        places = {key: key.replace("permissions", f"{rights.source}.rules") for key in lists}
+        return read_rules(lists, self.canonical, self.home, places)
+
+    def _with_allowed(self, rules: Rules, texts: Iterable[str], source: str) -> Rules:
+        added = (parse_rule(text, Verdict.ALLOW, source, self.canonical, self.home) for text in texts)
+        return replace(rules, allow=(*rules.allow, *added))
+
+
+def _is_about(rule: Rule, subject: Subject, workspace: Workspace) -> bool:
+    match subject:
+        case PathSubject(path=path, named=named):
+            paths = (path,) if rule.verdict is Verdict.ALLOW else (path, named)
+            return rule.fits_path(paths, workspace.roots)
+        case HostSubject(host=host):
+            return rule.fits_host(host)
+        case AgentSubject(name=name):
+            return rule.fits_agent(name)
+        case CommandSubject():
+            return False  # judged by its parts

@@ -1,0 +1,470 @@
+"""Runs shell commands and configured programs: starts, reads, limits and ends them, and keeps what is left running.
+
+Both wait for one of a few slots, in the order of arrival. A command is over as soon as its shell has ended; what it
+left running becomes a background job of its client, so that nothing is lost. At a limit, and when its call is
+cancelled, a program is ended with all that it started.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import re
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import anyio
+
+from tools.contract.command_views import CommandSite, Engine
+from tools.contract.limits import Progress
+from tools.contract.tool_errors import (
+    NOTHING_DONE,
+    ExhaustedError,
+    ToolError,
+    ToolErrorType,
+    exhaustion_of,
+    scarcity_in,
+)
+from tools.files.child_process import find_program
+from tools.files.workspace import Scratch, Workspace
+from tools.machine.threads import THREADS
+from tools.shell.job_table import Job, JobTable
+from tools.shell.private_folders import PrivateFolders
+from tools.shell.process_spec import (
+    ConfinedCommand,
+    Confinement,
+    EndedEarlyError,
+    ExitStatus,
+    Process,
+    ProcessSpec,
+    ProcessStarter,
+    StartFailedError,
+    printed,
+)
+from tools.shell.program_output import OUTPUT_CHARS, TAIL_BYTES, Output, OutputReader, ShownOutput, newest_text
+from tools.shell.resource_limits import default_limits
+from tools.shell.shell_command import CommandRequest, Ending, RunningProgram
+from tools.text.file_names import one_line
+
+logger = logging.getLogger(__name__)
+POSIX_SHELL = "/bin/sh"  # what runs commands where there is no bash
+MAX_CONCURRENT = 8  # commands that calls wait for at once, and programs that run at once
+TICK_SECONDS = 0.25  # how often a running program is looked at: for limits, and for something to report
+REPORT_SECONDS = 1.0  # between two reports (Gemini CLI's number)
+LAST_REPORT_SECONDS = 0.5  # how long a report that is on its way may delay the result
+FIRST_LOOK_SECONDS = 0.2  # a background command is watched so long, for mistakes (Gemini CLI's number)
+ENDED_CHARS = 4_000  # characters shown of the output of a command that was ended at a limit; they are part of an error
+SANDBOX_CHARS = 300  # characters shown of what a sandbox said that failed
+ERRORS_CHARS = 4_000  # characters shown of what came on standard error
+AGAIN_SECONDS = 0.25  # until a start that failed for want of processes is tried again
+ALONE_SECONDS = 2.0  # how long it is tried again when none of our programs runs; what the last one held may come late
+_NOT_STARTED = re.compile(r"bwrap: [^\n]*\n?")  # all that is printed if bubblewrap cannot start a command
+_STARTUP_FILES = frozenset({"BASH_ENV", "ENV"})  # variables that name a file which a shell runs first
+_WHY_NO_COMMAND = {
+    0: "what runs commands here was lost at that moment, so something of it may have run; look before you try again",
+    errno.ENOENT: "the folder, the shell or the sandbox's program does not exist or was removed; give a folder that "
+    "list_directory shows, else tell the user",
+    errno.ENOTDIR: "its folder is not a folder (any more); give another one as directory",
+    errno.EACCES: "this server may not use its folder, the shell or the sandbox's program; give another folder as "
+    "directory, or ask the user",
+    errno.E2BIG: "the command is too long for the operating system; write it into a script and run that",
+    errno.EINVAL: "it, its folder or a variable of its environment (shell.env) holds what no program can be given "
+    "(NUL, or half of a surrogate pair); write such a character as an escape, as in printf '\\x00'",
+    errno.ENOSYS: "no commands can be run on this system; use the file tools, or ask the user to run it",
+}
+_WHY_NO_PROGRAM = {
+    errno.ENOENT: "it, or the interpreter that it names, does not exist or was removed",
+    errno.EACCES: "this server may not execute it",
+    errno.ENOEXEC: "it is not a program",
+    errno.E2BIG: "its arguments are too long for the operating system",
+    errno.EINVAL: "an argument holds what the operating system cannot take, such as NUL",
+    errno.ENOSYS: "no programs can be run on this system",
+}
+
+
+class StartQueue:
+    """Lets starts wait for which there are too few descriptors or processes, or too little memory, at the moment.
+
+    What other programs hold comes back when they end. So such a start is repeated then, in the order of arrival, as
+    long as its call has time, and refused at once only where nothing could change.
+    """
+
+    def __init__(self) -> None:
+        self._running = 0
+        self._last_end = float("-inf")
+        self._line = anyio.Lock()
+
+    async def start(self, start: Callable[[], Awaitable[RunningProgram]], deadline: float) -> RunningProgram:
+        """Start a program as soon as there is enough for it. It counts as running until `end` is called.
+
+        `start` leaves nothing of what it cannot start. After the deadline (monotonic) the last `ExhaustedError` is
+        raised.
+        """
+        try:
+            return await self._attempt(start)
+        except ExhaustedError as error:
+            lack = error
+        with anyio.move_on_after(deadline - time.monotonic()):
+            # One at a time: those that start at once take from each other what one of them needs.
+            async with self._line:
+                while self._running or time.monotonic() < self._last_end + ALONE_SECONDS:
+                    await anyio.sleep(AGAIN_SECONDS)
+                    with suppress(ExhaustedError):
+                        return await self._attempt(start)
+        raise lack
+
+    def end(self) -> None:
+        """A program does not run any more, and has given back what it held."""
+        self._last_end = time.monotonic()
+        self._running -= 1
+
+    async def _attempt(self, start: Callable[[], Awaitable[RunningProgram]]) -> RunningProgram:
+        self._running += 1
+        try:
+            return await start()
+        except BaseException:
+            self._running -= 1
+            raise
+
+
+class Runner:
+    def __init__(
+        self,
+        starter: ProcessStarter,
+        folders: PrivateFolders,  # where long outputs are kept
+        max_concurrent: int = MAX_CONCURRENT,  # programs that run at once for calls; others wait, in order of arrival
+        queue: StartQueue | None = None,  # that of all programs which the starter starts
+    ) -> None:
+        self._starter = starter
+        self._folders = folders
+        self._queue = queue or StartQueue()
+        self._slots = anyio.Semaphore(max_concurrent, fast_acquire=True)
+
+    @asynccontextmanager
+    async def _slot(self, seconds: float, refusal: ToolError) -> AsyncGenerator[None]:
+        """Hold a slot, waiting for it as long as there is time; the refusal is raised if all stayed taken."""
+        with anyio.move_on_after(seconds) as waiting:
+            await self._slots.acquire()
+        if waiting.cancelled_caught:
+            raise refusal
+        try:
+            yield
+        finally:
+            self._slots.release()
+
+    async def _start(
+        self,
+        confined: ConfinedCommand,
+        client_key: str,
+        refusal: Callable[[int], ToolError],
+        tail_bytes: int = TAIL_BYTES,
+    ) -> RunningProgram:
+        """Start a program where it is confined to, or release it and raise the refusal for an error number."""
+        started_at = time.monotonic()
+        process = await start_confined(self._starter, confined, refusal)
+        output = Output(self._folders.of(client_key), tail_bytes)
+        reader = OutputReader(process.output, output)
+        return RunningProgram(process, output, reader, confined, started_at, self._queue.end)
+
+
+async def start_confined(
+    starter: ProcessStarter, confined: ConfinedCommand, refusal: Callable[[int], ToolError]
+) -> Process:
+    """Start a program where it is confined to, or release it and raise the refusal for an error number."""
+    process: Process | None = None
+    try:
+        process = await starter.start(confined.spec)
+        await confined.begin(process.mount)
+    except BaseException as error:
+        said = ""
+        if process is not None:
+            await process.end(0)
+            said = printed(process)
+            process.close()
+        await confined.release()
+        if isinstance(error, EndedEarlyError):
+            raise exhaustion_of(scarcity_in(said) or OSError(), NOTHING_DONE) or sandbox_failed(said) from None
+        if isinstance(error, StartFailedError):
+            raise exhaustion_of(OSError(error.number, ""), NOTHING_DONE) or refusal(error.number) from None
+        raise
+    return process
+
+
+def sandbox_failed(said: str) -> ToolError:
+    """What a call is told whose sandbox has ended before the command began."""
+    return ToolError(
+        ToolErrorType.SANDBOX_UNAVAILABLE,
+        f"The command was not run: its sandbox could not be set up ({one_line(said.strip())[:SANDBOX_CHARS]}). Nothing "
+        "runs with more access than it was given. Run it again; if it keeps failing, tell the user.",
+    )
+
+
+def _check_has_run(
+    running: RunningProgram, status: ExitStatus | None, printed_text: str, jobs: JobTable | None
+) -> None:
+    """Refuse as the result of a command what bubblewrap says, and nothing else does, when it cannot start it."""
+    is_bubblewraps = running.confined.engine is Engine.BUBBLEWRAP and status is not None and status.code == 1
+    if is_bubblewraps and _NOT_STARTED.fullmatch(printed_text) and (lack := scarcity_in(printed_text)) is not None:
+        refusal = exhaustion_of(lack, NOTHING_DONE) or sandbox_failed(printed_text)
+        raise ToolError(refusal.code, f"{refusal.message}{_about_jobs(jobs)}")
+
+
+def _about_jobs(jobs: JobTable | None) -> str:
+    """What to do where there is too little for a command while jobs run, which may be what takes it."""
+    ids = ", ".join(job.id for job in jobs.running()) if jobs is not None else ""
+    return f" If a job has started very many processes, end it by stop_background_job; running: {ids}." if ids else ""
+
+
+async def _tell(progress: Progress, count: int, text: str) -> None:
+    """Report bytes so far, no total, and the last lines. A client that takes nothing makes no command fail."""
+    try:
+        await progress(count, None, text)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is the client's
+        logger.info("progress could not be reported: %s", type(error).__name__)
+
+
+async def _watch(
+    running: RunningProgram,
+    reported: Output,
+    progress: Progress,
+    deadline: float,  # monotonic seconds
+    *,
+    silence: float = float("inf"),  # for which it may print nothing
+    most_bytes: float = float("inf"),  # of either output
+) -> tuple[Ending, ExitStatus | None]:
+    """Wait until a program has ended or reached a limit, and report one of its outputs meanwhile."""
+    told, told_at = 0, float("-inf")
+    report: asyncio.Task[None] | None = None
+    waiting = asyncio.ensure_future(running.process.wait())
+    try:
+        while True:
+            now = time.monotonic()
+            next_look = min(deadline, reported.changed_at + silence, now + TICK_SECONDS)
+            await asyncio.wait([waiting], timeout=max(next_look - now, 0))
+            if waiting.done():
+                return Ending.EXITED, waiting.result()
+            now = time.monotonic()
+            if now >= deadline:
+                return Ending.TIMED_OUT, None
+            if now >= reported.changed_at + silence:
+                return Ending.SILENT, None
+            if max(running.output.total, reported.total) > most_bytes:
+                return Ending.OVERFLOWED, None
+            if reported.total != told and now >= told_at + REPORT_SECONDS and (report is None or report.done()):
+                told, told_at = reported.total, now
+                report = asyncio.create_task(_tell(progress, told, newest_text(reported)))
+    finally:
+        waiting.cancel()
+        if report is not None:
+            await asyncio.wait([report], timeout=LAST_REPORT_SECONDS)
+            report.cancel()
+            with suppress(asyncio.CancelledError):
+                await report
+
+
+@dataclass(frozen=True, slots=True)
+class ShellOptions:
+    environment: Mapping[str, str] = field(repr=False)
+    timeout_seconds: float = 120.0  # unless the call says otherwise (Qwen Code's two minutes)
+    silence_seconds: float = 0.0  # how long it may print nothing; 0 is off
+    max_concurrent: int = MAX_CONCURRENT  # the most commands that calls wait for at once
+    has_network: bool = True  # whether commands may be given the network
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedCommand:
+    """A command that is over, as far as its call is concerned."""
+
+    request: CommandRequest
+    running: RunningProgram  # the command, which may go on as a job
+    ending: Ending
+    exit: ExitStatus | None  # how the shell ended; `None` where it was ended
+    shown: ShownOutput
+    seconds: float  # how long it ran, without the time in the queue
+    left_running: tuple[int, ...] = ()  # ids of processes that it started and that ran on
+    job: Job | None = None  # what these are now; `None` where they were ended because there can be no job
+
+
+class CommandRunner(Runner):
+    """Runs shell commands for all clients, where `confinement` decides. `Runner` tells what else it is given."""
+
+    def __init__(
+        self,
+        starter: ProcessStarter,
+        confinement: Confinement,
+        options: ShellOptions,
+        folders: PrivateFolders,
+        queue: StartQueue | None = None,
+    ) -> None:
+        super().__init__(starter, folders, options.max_concurrent, queue)
+        self.options = options
+        self._confinement = confinement
+        self._environment = {name: value for name, value in options.environment.items() if name not in _STARTUP_FILES}
+
+    async def make_ready(self, workspace: Workspace) -> None:
+        """Have it tried out what can hold commands, if that is not known."""
+        await self._confinement.make_ready(workspace.roots)
+
+    def site(self, workspace: Workspace, client_key: str) -> CommandSite:
+        """What commands of a client meet here. Blocks."""
+        site = self._confinement.site(workspace.roots, self._environment.get("PATH", ""))
+        scratch = workspace.scratch
+        return replace(
+            site,
+            has_network=self.options.has_network,
+            has_session=bool(client_key),
+            scratch=scratch.path if isinstance(scratch, Scratch) else None,
+        )
+
+    async def run(self, request: CommandRequest, jobs: JobTable | None, progress: Progress) -> FinishedCommand:
+        """Run a command until its shell has ended, or a limit is reached. What is left running becomes a job.
+
+        A `ToolError` if it was not started: `shell_execute_error`, `shell_timed_out` while it waited for a slot, or
+        `resources_exhausted`.
+        """
+        deadline = time.monotonic() + request.timeout_seconds
+        full = ToolError(
+            ToolErrorType.SHELL_TIMED_OUT,
+            f"The command was not started: it waited {request.timeout_seconds:g} s for one of "
+            f"{self.options.max_concurrent} places, and all of them stayed taken by other commands. Try again when "
+            "these have ended, or give a longer timeout.",
+        )
+        async with self._slot(request.timeout_seconds, full):
+            running = await self._begin(request, jobs, deadline)
+            left: tuple[int, ...] = ()
+            job: Job | None = None
+            try:
+                silence = self.options.silence_seconds or float("inf")
+                ending, status = await _watch(running, running.output, progress, deadline, silence=silence)
+                seconds = time.monotonic() - running.started_at
+                if ending is Ending.EXITED:
+                    await running.read_to_end()
+                    left = await running.left_running()
+                    if left and jobs is not None:
+                        with suppress(ToolError), jobs.starting():
+                            job = jobs.add(request, running)
+                if job is None:
+                    await running.end()
+                shown = await running.output.shown(OUTPUT_CHARS if ending is Ending.EXITED else ENDED_CHARS)
+                _check_has_run(running, status, shown.text, jobs)
+            finally:
+                if job is None:
+                    await running.end()
+                    await running.close()
+        return FinishedCommand(request, running, ending, status, shown, seconds, left, job)
+
+    async def start_job(self, request: CommandRequest, jobs: JobTable) -> Job:
+        """Start a command in the background, and watch it for a moment; a `ToolError` as from `run`."""
+        deadline = time.monotonic() + request.timeout_seconds
+        with jobs.starting():
+            job = jobs.add(request, await self._begin(request, jobs, deadline))
+        with anyio.move_on_after(FIRST_LOOK_SECONDS):
+            await job.is_over.wait()
+            _check_has_run(job.running, job.exit, newest_text(job.running.output), jobs)
+        return job
+
+    async def _begin(self, request: CommandRequest, jobs: JobTable | None, deadline: float) -> RunningProgram:
+        try:
+            return await self._queue.start(partial(self._start_command, request), deadline)
+        except ToolError as error:
+            if error.code in (ToolErrorType.RESOURCES_EXHAUSTED, ToolErrorType.SANDBOX_UNAVAILABLE):
+                raise ToolError(error.code, f"{error.message}{_about_jobs(jobs)}") from None
+            raise
+
+    async def _start_command(self, request: CommandRequest) -> RunningProgram:
+        def refusal(number: int) -> ToolError:
+            name = errno.errorcode.get(number, str(number))
+            what = "the sandbox's program" if confined.engine is Engine.BUBBLEWRAP else "it"
+            other = f"the operating system refused {what} ({name}); try it once more, then tell the user"
+            return ToolError(
+                ToolErrorType.SHELL_EXECUTE_ERROR, f"The command was not started: {_WHY_NO_COMMAND.get(number, other)}."
+            )
+
+        shell = find_program("bash", self._environment.get("PATH", ""), request.roots) or POSIX_SHELL
+        limits = await THREADS.run(default_limits)
+        spec = ProcessSpec((shell, "-c", request.command), request.folder, self._environment, limits)
+        folder = self._folders.of(request.client_key)
+        make_folder = folder.make if folder is not None else None
+        confined = await self._confinement.confine(spec, request.roots, request.view, make_folder, request.client_key)
+        return await self._start(confined, request.client_key, refusal)
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramRequest:
+    argv: tuple[str, ...] = field(repr=False)  # the program, by absolute path, and its arguments
+    folder: str  # the real path of the folder it starts in
+    environment: Mapping[str, str] = field(repr=False)
+    client_key: str  # whose output it is; empty for a client that cannot be told from others
+    timeout_seconds: float  # how long it may take, including the time in the queue
+    given: bytes = field(default=b"", repr=False)
+    whole_bytes: int = TAIL_BYTES  # how long its output may be to be kept in memory as a whole
+    most_bytes: int | None = None  # bytes on either stream after which it is ended; `None` for no such limit
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramOutcome:
+    """A program that is over, with all that it started."""
+
+    ending: Ending
+    exit: ExitStatus | None  # how it ended; `None` where it was ended
+    tail: bytes = field(repr=False)  # the end of what it printed, at least the `whole_bytes` of the request
+    is_whole: bool  # whether that is all of it
+    shown: ShownOutput  # what it printed, as a result shows it
+    errors: str  # the end of what came on standard error, without blank lines around it
+    seconds: float  # how long it ran, without the time in the queue
+
+
+class ProgramRunner(Runner):
+    """Runs programs that the operator has configured, for all clients."""
+
+    async def run(self, request: ProgramRequest, progress: Progress) -> ProgramOutcome:
+        """Run a program until it has ended, or a limit is reached. Reports what comes on standard error.
+
+        A `ToolError` if it was not started (`execution_failed`, `resources_exhausted`).
+        """
+
+        def refusal(number: int) -> ToolError:
+            name = one_line(os.path.basename(request.argv[0]))
+            why = _WHY_NO_PROGRAM.get(number, "the operating system refused it")
+            said = f"The program '{name}' was not started: {why}. Tell the user if it keeps failing."
+            return ToolError(ToolErrorType.EXECUTION_FAILED, said)
+
+        deadline = time.monotonic() + request.timeout_seconds
+        full = ToolError(
+            ToolErrorType.EXECUTION_FAILED,
+            f"The program was not started: it waited {request.timeout_seconds:g} s while too many others ran. Try "
+            "again later.",
+        )
+        given = {0: request.given} if request.given else {}
+        spec = ProcessSpec(request.argv, request.folder, request.environment, attachments=given, separates_errors=True)
+        start = partial(self._start, ConfinedCommand(spec), request.client_key, refusal, request.whole_bytes)
+        async with self._slot(request.timeout_seconds, full):
+            running = await self._queue.start(start, deadline)
+            errors = Output(None)
+            errors_reader = OutputReader(running.process.errors, errors)
+            try:
+                most_bytes = float("inf") if request.most_bytes is None else request.most_bytes
+                ending, status = await _watch(running, errors, progress, deadline, most_bytes=most_bytes)
+                seconds = time.monotonic() - running.started_at
+                await running.read_to_end()
+                await running.end()
+                errors_reader.read_present()
+                snapshot = running.output.snapshot()
+                return ProgramOutcome(
+                    ending=ending,
+                    exit=status,
+                    tail=snapshot.tail,
+                    is_whole=snapshot.is_whole,
+                    shown=await running.output.shown(),
+                    errors=(await THREADS.run(partial(errors.snapshot().text, ERRORS_CHARS)))[0],
+                    seconds=seconds,
+                )
+            finally:
+                await running.end()
+                errors_reader.stop()
+                await running.close()

@@ -1,0 +1,166 @@
+"""What a client has running in the background: started so, or left behind by a command that has ended."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from tools.contract.tool_errors import ToolError, ToolErrorType
+
+if TYPE_CHECKING:
+    from tools.shell.process_spec import ExitStatus
+    from tools.shell.shell_command import CommandRequest, RunningProgram
+
+logger = logging.getLogger(__name__)
+MAX_RUNNING = 16
+MAX_KEPT = 100  # jobs of one client that are known; the one that ended first is forgotten first, with its output
+STOP_SECONDS = 10.0  # waiting for a job's end is abandoned after this, so that nothing waits for a hung disk for ever
+STOP_GRACE_SECONDS = 2.0  # between SIGTERM and SIGKILL: what runs in the background may have something to save
+KEPT_BYTES = 1 << 15  # memory for the output of a job that has ended; all of it is in its file
+
+
+class JobStatus(StrEnum):
+    """What became of a job, in the words of Qwen Code."""
+
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+
+@dataclass(slots=True)
+class Job:
+    id: str  # `bg_` and 8 hexadecimal digits; with `@` and its replica, where there are several
+    request: CommandRequest
+    running: RunningProgram  # the command, with its process and its output
+    exit: ExitStatus | None = None  # how the shell ended, once it has; what it started may go on
+    ended: float | None = None  # the monotonic time when nothing of it ran any more
+    is_stopped: bool = False  # whether somebody wanted its end
+    is_over: asyncio.Event = field(default_factory=asyncio.Event)  # set once nothing of it runs
+
+    @property
+    def status(self) -> JobStatus:
+        if self.ended is None:
+            return JobStatus.RUNNING
+        if self.is_stopped:
+            return JobStatus.STOPPED
+        return JobStatus.COMPLETED if self.exit is not None and self.exit.code == 0 else JobStatus.FAILED
+
+    @property
+    def seconds(self) -> float:
+        return (self.ended or time.monotonic()) - self.running.started_at
+
+
+class JobTable:
+    """The jobs of one client. To be closed when the client is forgotten or the server ends.
+
+    Args:
+        replica: The name of this process among those that serve the same clients; empty where it is the only one.
+    """
+
+    def __init__(self, replica: str = "") -> None:
+        self._mark = f"@{replica}" if replica else ""
+        self._jobs: dict[str, Job] = {}
+        self._watches: set[asyncio.Task[None]] = set()
+        self._starting = 0
+        self._is_closed = False
+
+    def all(self) -> Sequence[Job]:
+        return tuple(self._jobs.values())
+
+    def running(self) -> Sequence[Job]:
+        return tuple(job for job in self._jobs.values() if job.ended is None)
+
+    def get(self, job_id: str) -> Job:
+        """The job with this id, or a `ToolError` (`job_not_found`)."""
+        job = self._jobs.get(job_id.strip())
+        if job is not None:
+            return job
+        _, at, replica = job_id.strip().partition("@")
+        if self._mark and at and f"@{replica}" != self._mark:
+            raise ToolError(
+                ToolErrorType.JOB_NOT_FOUND,
+                f"This job is in the replica '{replica:.80}' of this server, and the call has come to another one. "
+                "Nothing was done: call again. If that is answered in the same way, that replica is gone, and its jobs "
+                "with it: start the command again if you still need it.",
+            )
+        known = ", ".join(self._jobs) or "none"
+        raise ToolError(
+            ToolErrorType.JOB_NOT_FOUND,
+            f"There is no background job '{job_id:.40}'. Known here: {known}. list_background_jobs tells more of them.",
+        )
+
+    @contextmanager
+    def starting(self) -> Generator[None]:
+        """Count a job while it is being started; a `ToolError` if as many run as may."""
+        if self._is_closed:
+            raise ToolError(
+                ToolErrorType.SHELL_EXECUTE_ERROR,
+                "The server is ending, so nothing was started. Start it again once the server is back.",
+            )
+        if len(self.running()) + self._starting >= MAX_RUNNING:
+            raise ToolError(
+                ToolErrorType.SHELL_EXECUTE_ERROR,
+                f"{MAX_RUNNING} background jobs are running, which is the most; nothing was started. "
+                "End one with stop_background_job; list_background_jobs shows them.",
+            )
+        self._starting += 1
+        try:
+            yield
+        finally:
+            self._starting -= 1
+
+    def add(self, request: CommandRequest, running: RunningProgram) -> Job:
+        """Take over a started command. All it prints is kept from now on."""
+        running.output.keep_all()
+        job = Job(f"bg_{os.urandom(4).hex()}{self._mark}", request, running)
+        self._jobs[job.id] = job
+        while len(self._jobs) > MAX_KEPT:
+            oldest = min((job for job in self._jobs.values() if job.ended is not None), key=lambda job: job.ended or 0)
+            del self._jobs[oldest.id]
+            if (file := oldest.running.output.file) is not None:
+                file.folder.discard(file)
+        watch = asyncio.create_task(self._watch(job))
+        self._watches.add(watch)
+        watch.add_done_callback(self._watches.discard)
+        return job
+
+    async def stop(self, job: Job) -> None:
+        """End a job with all that it started; does nothing if it has ended."""
+        if job.ended is None:
+            job.is_stopped = True
+            await job.running.end(STOP_GRACE_SECONDS)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(STOP_SECONDS):
+                    await job.is_over.wait()
+
+    async def aclose(self) -> None:
+        self._is_closed = True
+        await asyncio.gather(*(self.stop(job) for job in self.running()))
+        for watch in tuple(self._watches):
+            watch.cancel()
+        await asyncio.gather(*self._watches, return_exceptions=True)
+
+    async def _watch(self, job: Job) -> None:
+        running = job.running
+        try:
+            job.exit = await running.process.wait()
+            await running.process.wait_gone()
+            await running.read_to_end()
+        except Exception as error:  # noqa: BLE001 - the job must come to an end whatever happened
+            # Whoever runs processes has gone; it ends what it ran.
+            logger.warning("background job %s is lost: %s", job.id, type(error).__name__)
+        finally:
+            try:
+                await running.close()
+                running.output.keep_only_end(KEPT_BYTES)
+            finally:
+                job.ended = time.monotonic()
+                job.is_over.set()

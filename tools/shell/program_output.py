@@ -1,0 +1,383 @@
+"""The output of a program: read as it comes, kept in bounds, shown in parts, and reported while it grows.
+
+What is shown of it is text: colours and cursor movements gone, overwritten parts dropped, the rest visible. That is
+made for the few hundred kilobytes that are kept of an output, never for all of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sys
+import time
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+
+import anyio
+
+from tools.contract.display import visible
+from tools.files.text_encodings import (
+    SNIFFED_BYTES,
+    UTF_8,
+    is_utf8,
+    looks_binary,
+    marked_encoding,
+    shown_text,
+)
+from tools.machine.threads import THREADS
+from tools.shell.private_folders import OutputFile, PrivateFolder
+from tools.text.terminal_text import terminal_text
+
+MAX_UTF8_BYTES = 4
+_PLAIN = bytes([*b"\t\n", *range(0x20, 0x7F)])  # the bytes of a text that needs no work
+_UNFINISHED = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b\r\n]*\x1b?|[ -/]*)\Z")
+LONGEST_SEQUENCE = 256  # bytes of an escape sequence at the end of an output that are waited for; real ones are shorter
+
+
+def plain_text(data: bytes, codec: str = "utf-8") -> str:
+    """The text that a person would find on a terminal, line by line.
+
+    Bytes that cannot be decoded become U+FFFD. What was written over or erased is left out. All other characters that
+    cannot be seen become visible marks.
+    """
+    odd = data.translate(None, _PLAIN)
+    if not odd:
+        return data.decode("ascii")
+    return visible(terminal_text(data.decode(codec, "replace").removeprefix("\ufeff")))
+
+
+def whole_characters(data: bytes) -> bytes:
+    """The bytes without those at the end that begin a character or an escape sequence and do not finish it."""
+    end = len(data)
+    for back in range(1, min(MAX_UTF8_BYTES, end + 1)):
+        byte = data[-back]
+        if byte & 0xC0 == 0x80:
+            continue
+        length = 4 if byte >= 0xF0 else 3 if byte >= 0xE0 else 2 if byte >= 0xC0 else 1
+        end -= back if length > back else 0
+        break
+    unfinished = _UNFINISHED.search(data, max(0, end - LONGEST_SEQUENCE), end)
+    return data[: unfinished.start() if unfinished else end]
+
+
+def from_whole_character(data: bytes) -> bytes:
+    """The bytes without those at the beginning that belong to a character whose beginning is missing."""
+    start = 0
+    while start < min(MAX_UTF8_BYTES - 1, len(data)) and data[start] & 0xC0 == 0x80:
+        start += 1
+    return data[start:]
+
+
+OUTPUT_CHARS = 40_000  # characters of an output that are shown (Gemini CLI's number)
+HEAD_SHARE = 5  # one part in so many is for the beginning; what counts is mostly at the end (as both CLIs do)
+HEAD_BYTES = 1 << 16  # bytes kept of the beginning: a fifth of the text, with room for colours
+TAIL_BYTES = 1 << 18  # bytes kept of the end; an output that is not longer is in memory as a whole
+SMALL_BYTES = 4096  # a smaller piece is joined with the one before, so that a million cost no more than their bytes
+QUICK_BYTES = 1 << 15  # a longer output is made text in a thread
+FLUSH_SECONDS = 10.0  # how long a result waits for a hung disk to take the rest of the output
+CUT_MARK = "[... what was printed here is left out ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class ShownOutput:
+    text: str  # what is shown of it, without blank lines around it
+    total: int
+    is_cut: bool = False  # whether something between its beginning and its end is left out
+    is_binary: bool = False  # whether it is not text, so that nothing of it is shown
+    note: str = ""  # in which encoding it is shown, where that is a guess
+    file: str | None = None  # the path of the file with the output, or `None`
+    missing: int = 0  # bytes at the end of the output that the file lacks
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What is in memory of an output at one moment. Making it text takes a while, and can be done in a thread."""
+
+    head: bytes
+    tail: bytes  # its end; all of it where `is_whole`
+    is_whole: bool  # whether nothing is missing
+
+    def decoding(self) -> tuple[str, str]:
+        """The codec of the output, found out as that of a file, and a sentence about it where it is a guess."""
+        whole = (
+            self.tail if self.is_whole else b"%s\n%s" % (whole_characters(self.head), from_whole_character(self.tail))
+        )
+        if is_utf8(whole):
+            return UTF_8.codec, ""
+        shown = shown_text(whole)
+        if shown.note:
+            return shown.encoding.codec, f"The output is not UTF-8; it is shown as {shown.encoding.name}, {shown.note}."
+        return shown.encoding.codec if shown.encoding.is_known and self.is_whole else UTF_8.codec, ""
+
+    def text(self, budget: int = OUTPUT_CHARS, codec: str = UTF_8.codec) -> tuple[str, bool]:
+        """The output as text, without blank lines around it, and whether its middle was left out."""
+        head_chars = budget // HEAD_SHARE
+        if self.is_whole and len(self.tail) <= TAIL_BYTES:
+            whole = plain_text(self.tail, codec).strip("\n")
+            if len(whole) <= budget:
+                return whole, False
+            head, tail = whole[:head_chars], whole[head_chars - budget :]
+        else:
+            head = plain_text(whole_characters(self.head), codec).lstrip("\n")[:head_chars]
+            # There may be ten times as many bytes as characters, or as few: as much of the end is read as is needed.
+            tail_chars, end = budget - head_chars, self.tail[-TAIL_BYTES:]
+            size = 2 * tail_chars
+            while True:
+                tail = plain_text(from_whole_character(end[-size:]), codec).strip("\n")
+                if len(tail) >= tail_chars or size >= len(end):
+                    break
+                size *= 4
+            tail = tail[-tail_chars:]
+        # Whole lines, where they are not very long.
+        head = head.rpartition("\n")[0] or head
+        line, ending, rest = tail.partition("\n")
+        if ending and len(line) < len(tail) // 2:
+            tail = rest
+        return f"{head}\n{CUT_MARK}\n{tail}", True
+
+
+class Output:
+    """Takes over what is printed, on the event loop. Without a folder, what is too long for memory is not kept."""
+
+    def __init__(self, folder: PrivateFolder | None, tail_bytes: int = TAIL_BYTES) -> None:
+        self.total = 0  # bytes printed so far
+        self.changed_at = time.monotonic()  # when something was printed last; at first, when this was made
+        self.is_binary = False
+        self.file: OutputFile | None = None
+        self._folder = folder
+        self._tail_bytes = tail_bytes
+        self._head = bytearray()
+        self._recent: deque[bytes | bytearray] = deque()
+        self._recent_bytes = 0
+
+    def feed(self, data: bytes) -> None:
+        if len(self._head) < HEAD_BYTES:
+            self._head += data[: HEAD_BYTES - len(self._head)]
+        if self.total < SNIFFED_BYTES and b"\0" in self._head:
+            sample = bytes(self._head[:SNIFFED_BYTES])
+            self.is_binary = b"\0" in sample and marked_encoding(sample) is None and looks_binary(sample)
+        self.total += len(data)
+        self.changed_at = time.monotonic()
+        self._recent_bytes += len(data)
+        last = self._recent[-1] if self._recent else None
+        if last is None or len(last) + len(data) > SMALL_BYTES:
+            self._recent.append(data)
+        elif isinstance(last, bytearray):
+            last += data
+        else:
+            self._recent[-1] = bytearray(last + data)
+        if self.file is not None:
+            self.file.write(data)
+        elif self.total > self._tail_bytes and self.tail_start == 0:
+            self.keep_all()
+        while self._recent_bytes - len(self._recent[0]) >= self._tail_bytes:
+            self._recent_bytes -= len(self._recent.popleft())
+
+    @property
+    def tail_start(self) -> int:
+        """Position of the first byte of the end that is in memory."""
+        return self.total - self._recent_bytes
+
+    @property
+    def kept_in(self) -> str | None:
+        """The path of the file with the output, if there is something in it."""
+        return self.file.path if self.file is not None and self.file.kept else None
+
+    def keep_all(self) -> None:
+        """Write the output to a file from here on, with all that came before; in time, while that is in memory."""
+        if self.file is None and self._folder is not None:
+            self.file = self._folder.open()
+            self.file.write(self.tail())
+
+    def tail(self, size: int | None = None) -> bytes:
+        """The last bytes, as many as there are in memory or as are asked for."""
+        if size is None:
+            return b"".join(self._recent)
+        pieces: list[bytes | bytearray] = []
+        for piece in reversed(self._recent):
+            pieces.append(piece)
+            size -= len(piece)
+            if size <= 0:
+                break
+        pieces.reverse()
+        return b"".join(pieces)[max(-size, 0) :]
+
+    def snapshot(self) -> Snapshot:
+        return Snapshot(bytes(self._head), self.tail(), is_whole=self.tail_start == 0)
+
+    async def shown(self, budget: int = OUTPUT_CHARS) -> ShownOutput:
+        """The output so far as a result shows it, in `budget` characters; what is longer is kept in a file."""
+        text, is_cut, note = "", False, ""
+        if not self.is_binary:
+            snapshot = self.snapshot()
+            if len(snapshot.tail) <= QUICK_BYTES and is_utf8(snapshot.tail):
+                text, is_cut = snapshot.text(budget)
+            else:
+                codec, note = await THREADS.run(snapshot.decoding)
+                text, is_cut = await THREADS.run(partial(snapshot.text, budget, codec))
+        if is_cut or self.is_binary:
+            self.keep_all()
+        if self.file is not None:
+            with anyio.move_on_after(FLUSH_SECONDS):
+                await self.file.flush()
+        missing = self.file.missing if self.file is not None else 0
+        return ShownOutput(text, self.total, is_cut, self.is_binary, note, self.kept_in, missing)
+
+    def keep_only_end(self, size: int) -> None:
+        """After the last of it: give back memory. What is dropped can be read from the file only."""
+        self._head.clear()
+        end = self.tail(size)
+        self._recent = deque([end])
+        self._recent_bytes = len(end)
+
+
+READ_BYTES = 1 << 18  # most bytes read in one turn of the event loop; takes some 50 microseconds
+# A pipe that is read in fewer turns; Linux gives as much to every user (/proc/sys/fs/pipe-max-size), but not to one who
+# has many such pipes.
+PIPE_BYTES = 1 << 20
+USUAL_PIPE_BYTES = 1 << 16  # what a pipe holds at first; a command that fills it prints much
+MOST_WAITING = 1 << 20  # while more bytes wait for the disk, nothing is read, and the command waits
+
+
+class OutputReader:
+    """Fills an output from a non-blocking descriptor, from now on until its end. The descriptor is not closed here."""
+
+    def __init__(self, descriptor: int, output: Output) -> None:
+        self._descriptor = descriptor
+        self._output = output
+        self._loop = asyncio.get_running_loop()
+        self._ended = asyncio.Event()
+        self._is_large = False
+        self._loop.add_reader(descriptor, self._on_readable)
+
+    async def wait_ended(self, seconds: float) -> bool:
+        """Wait for the end, when nobody can print any more, but not for longer; whether it was reached."""
+        with anyio.move_on_after(seconds):
+            await self._ended.wait()
+        return self._ended.is_set()
+
+    def read_present(self) -> None:
+        """Read what has been printed already, however much waits for the disk."""
+        for _ in range(PIPE_BYTES // READ_BYTES + 1):
+            if not self._read_piece():
+                return
+
+    def stop(self) -> None:
+        self._loop.remove_reader(self._descriptor)
+        self._ended.set()
+
+    def _on_readable(self) -> None:
+        self._read_piece()
+        if self._output.file is not None and self._output.file.waiting > MOST_WAITING:
+            self._output.file.on_written = self._on_written
+            self._loop.remove_reader(self._descriptor)
+
+    def _on_written(self) -> None:
+        file = self._output.file
+        if file is not None and file.waiting <= MOST_WAITING // 2 and not self._ended.is_set():
+            file.on_written = None
+            self._loop.add_reader(self._descriptor, self._on_readable)
+
+    def _read_piece(self) -> bool:
+        """Read once; whether there may be more."""
+        if self._ended.is_set():
+            return False
+        try:
+            data = os.read(self._descriptor, READ_BYTES)
+        except (BlockingIOError, InterruptedError):
+            return False
+        except OSError:
+            data = b""
+        if not data:
+            self.stop()
+            return False
+        self._output.feed(data)
+        if len(data) >= USUAL_PIPE_BYTES and not self._is_large and sys.platform == "linux":
+            import fcntl  # noqa: PLC0415 - only where it exists
+
+            self._is_large = True
+            with suppress(OSError):
+                fcntl.fcntl(self._descriptor, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+        return True
+
+
+WINDOW_BYTES = 1 << 15  # most bytes shown at once
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    text: str  # what is shown, without a line ending at the end
+    start: int  # position of its first byte
+    end: int  # position after its last byte, where to go on
+    total: int  # bytes printed so far
+    lost: int = 0  # bytes before it that were asked for and are not kept
+    note: str = ""  # in which encoding it is shown, where that is a guess
+
+
+async def last_lines(output: Output, lines: int, *, is_over: bool) -> Window:
+    """The last lines, including the one that is being printed."""
+    data = output.tail(WINDOW_BYTES)
+    end = output.total
+    if not is_over:
+        size = len(data)
+        data = whole_characters(data)
+        end -= size - len(data)
+    # A line ending at the end ends the last line and starts no other one.
+    before = len(data) - data.endswith(b"\n")
+    for _ in range(lines):
+        before = data.rfind(b"\n", 0, before)
+        if before < 0:
+            break
+    shown = data[before + 1 :]
+    if before < 0 and end > len(data):
+        shown = from_whole_character(shown)
+    text, note = await THREADS.run(partial(_text, shown))
+    return Window(text, end - len(shown), end, output.total, note=note)
+
+
+async def lines_from(output: Output, position: int, lines: int, *, is_over: bool) -> Window:
+    """The next lines from a position on (at most `output.total`), or from the first byte after it that is kept."""
+    total, file = output.total, output.file
+    start, data = position, b""
+    if position < output.tail_start and file is not None and position < file.kept:
+        with anyio.move_on_after(FLUSH_SECONDS):
+            await file.flush()
+        with suppress(OSError):
+            data = await THREADS.run(partial(file.read_at, position, min(WINDOW_BYTES, file.kept - position)))
+    if not data:
+        tail = output.tail()
+        start = max(position, output.total - len(tail))
+        data = tail[len(tail) - (output.total - start) :][:WINDOW_BYTES]
+    reaches_end = start + len(data) >= total
+    endings = [found.end() for found in re.finditer(rb"\n", data)]
+    if len(endings) >= lines:
+        data = data[: endings[lines - 1]]
+    elif not reaches_end:
+        data = data[: endings[-1] if endings else 0] or whole_characters(data) or data
+    elif not is_over:
+        data = whole_characters(data)
+    text, note = await THREADS.run(partial(_text, data))
+    return Window(text, start, start + len(data), total, lost=start - position, note=note)
+
+
+def _text(data: bytes) -> tuple[str, str]:
+    codec, note = Snapshot(b"", data, is_whole=True).decoding()
+    return plain_text(data, codec).removesuffix("\n"), note
+
+
+REPORT_BYTES = 4096  # of the end of the output that are looked at
+REPORT_CHARS = 1_000  # of it that are reported
+
+
+def newest_text(output: Output) -> str:
+    """The end of the output, as lines that are whole where they are not too long."""
+    if output.is_binary:
+        return f"(binary output, {output.total:,} bytes so far)"
+    text = plain_text(whole_characters(from_whole_character(output.tail(REPORT_BYTES)))).strip("\n")
+    if len(text) <= REPORT_CHARS and output.total <= REPORT_BYTES:
+        return text
+    _, ending, rest = text[-REPORT_CHARS:].partition("\n")
+    return rest if ending else text[-REPORT_CHARS:]

@@ -1,0 +1,236 @@
+"""What commands in the sandbox do not get to see: keys, passwords, sessions of browsers, settings of agents.
+
+Everything else stays readable, since toolchains lie anywhere in a home. A table tells what is known; beside it, small
+files near the top of the home are found by a secret in them. Settings that programs need, as the table knows them, are
+shown as a copy without the secrets in them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from fnmatch import translate
+from functools import cache, lru_cache
+from itertools import chain, islice
+
+from tools.files.stat_cache import SETTLED_NANOSECONDS
+from tools.files.workspace import contains, is_inside
+from tools.shell.process_spec import WithheldSecret
+from tools.shell.sandbox.auto_run_guard import read_settings
+from tools.shell.sandbox.credential_locations import HOME_PLACES, MOVED, Place
+from tools.shell.sandbox.secret_removal import included_settings, keeps_secret, without_secrets
+
+# What root can read even without its rights.
+_OF_ROOT = """
+/etc/shadow /etc/shadow- /etc/gshadow /etc/gshadow- /etc/sudoers /etc/sudoers.d /etc/krb5.keytab
+/etc/ssh/ssh_host_rsa_key /etc/ssh/ssh_host_ecdsa_key /etc/ssh/ssh_host_ed25519_key /etc/rancher/k3s/k3s.yaml
+/etc/kubernetes /etc/ssl/private /etc/wireguard /etc/NetworkManager/system-connections
+"""
+SYSTEM_PATHS = _OF_ROOT.split()
+COPIES = 64  # of a command: each takes a descriptor and a mount; what comes after them is hidden
+# How many files are searched for a secret, how large each and all of them may be, and how long the result counts (ours)
+SEARCHED_FILES, SEARCHED_FILE_BYTES, SEARCHED_BYTES, SEARCH_SECONDS = 400, 16_384, 2_000_000, 300
+_FEW = 4  # so few names are looked for one by one; for more, their folder is listed
+
+
+@dataclass(frozen=True, slots=True)
+class HiddenPaths:
+    """Real paths of what is there and has to be hidden."""
+
+    folders: tuple[str, ...]
+    files: tuple[str, ...]
+    copies: Mapping[str, bytes] = field(default_factory=dict[str, bytes], repr=False)  # what is shown in place of files
+    shown: tuple[str, ...] = ()  # what is seen as it is although it lies in a folder that is hidden
+    withheld: tuple[WithheldSecret, ...] = ()  # what of it is known, for results
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """What is not seen as it is."""
+        return (*self.folders, *self.files, *self.copies)
+
+
+def secret_places(
+    home: str,
+    more: Iterable[str] = (),  # folders or files of the server itself
+    readable: Sequence[str] = (),  # shown whole although they are known
+    roots: Sequence[str] = (),  # real paths of the writable folders
+    environ: Mapping[str, str] = os.environ,
+) -> HiddenPaths:
+    """What has to be hidden on this machine now."""
+    real_home = os.path.realpath(home)
+    whole = tuple(map(os.path.realpath, readable))
+    # What is there of the table, each with its place in it; folders before what lies in them.
+    there = list(_there(home, _names()))
+    for variable, place in MOVED.items():
+        for value in filter(os.path.isabs, environ.get(variable, "").split(os.pathsep)):
+            if os.path.normpath(value) != os.path.normpath(f"{home}/{place}"):
+                there += _there(os.path.normpath(value), _moved(place))
+    known = [*sorted(there), *((path, "") for path in SYSTEM_PATHS)]
+    folders: dict[str, None] = {}
+    files: dict[str, None] = {}
+    copies: dict[str, bytes] = {}
+    withheld: dict[str, WithheldSecret] = {}
+    named: list[tuple[str, str]] = []
+    tabled = {path for path, _ in known}
+    beside = [root for root in roots if not contains(root, real_home)]  # what lies in these is the workspace's
+    found = (each for each in _files_with_secrets(home, time.monotonic() // SEARCH_SECONDS) if each not in tabled)
+    others = ((each, each) for each in found if not is_inside(os.path.realpath(each), (*beside, *folders)))
+    for path, place in chain(known, named, ((path, None) for path in more), others):
+        # What this user cannot read, no command can.
+        with suppress(OSError):
+            if not os.access(path, os.R_OK):
+                continue
+            real = os.path.realpath(path)
+            if real in withheld or contains(real, real_home) or (place is not None and is_inside(real, whole)):
+                continue
+            entry = HOME_PLACES.get(place) or _found_place(place, real_home) if place else None
+            state = os.stat(real)
+            # In a workspace that does not hold the home, a copy could be taken for the file, and committed.
+            is_linked = any(contains(root, real) and not contains(root, real_home) for root in roots)
+            if entry is not None and place and entry.is_settings and len(copies) < COPIES:
+                # What is shown of settings, nothing for `None`; whether that is all of them; what they include.
+                content: bytes | None = None
+                is_whole = False
+                included: Sequence[str] = ()
+                changed = max(state.st_mtime_ns, state.st_ctime_ns)
+                look = _look if time.time_ns() - changed > SETTLED_NANOSECONDS else _look.__wrapped__
+                with suppress(OSError):
+                    device, number, size = state.st_dev, state.st_ino, state.st_size
+                    content, is_whole, included = look(real, place, device, number, size, changed)
+                if len(named) < COPIES:
+                    named += (
+                        (os.path.join(os.path.dirname(path), re.sub(r"^~(?=/)", lambda _: home, each)), place)
+                        for each in included
+                    )
+                if is_whole and not is_linked and not any(contains(folder, real) for folder in folders):
+                    continue
+                if content is not None and not is_linked:
+                    copies[real] = content
+            if real not in copies:
+                (folders if stat.S_ISDIR(state.st_mode) else files)[real] = None
+            if entry is not None:
+                withheld[real] = WithheldSecret(path, entry.programs, is_copy=real in copies)
+    covered = tuple(folders)
+    return HiddenPaths(
+        folders=tuple(sorted(folders)),
+        files=tuple(sorted(path for path in files if is_inside(path, roots) or not is_inside(path, covered))),
+        copies=copies,
+        shown=tuple(path for path in whole if is_inside(path, covered) and os.path.exists(path)),
+        withheld=tuple(withheld.values()),
+    )
+
+
+@dataclass(slots=True)
+class _Names:
+    """What is known below a folder."""
+
+    place: str | None = None  # the place in the table that the folder itself is, if it is one
+    # What is known below each name in it; the case of the key is folded, since there are file systems where it makes no
+    # difference.
+    below: dict[str, tuple[str, _Names]] = field(default_factory=dict[str, "tuple[str, _Names]"])
+    # The same for names of a pattern.
+    patterns: list[tuple[re.Pattern[str], _Names]] = field(default_factory=list["tuple[re.Pattern[str], _Names]"])
+    any_pattern: re.Pattern[str] | None = None  # all of these in one, once it was needed
+
+
+@cache
+def _names() -> _Names:
+    top = _Names()
+    patterns: dict[tuple[int, str], _Names] = {}
+    for place in HOME_PLACES:
+        names = top
+        for part in place.split("/"):
+            if "*" not in part:
+                names = names.below.setdefault(part.casefold(), (part, _Names()))[1]
+                continue
+            pattern = patterns.setdefault((id(names), part), _Names())
+            if all(pattern is not known for _, known in names.patterns):
+                names.patterns.append((re.compile(translate(part.casefold())), pattern))
+            names = pattern
+        names.place = place
+    return top
+
+
+@cache
+def _moved(folder: str) -> _Names:
+    """What is known at and below a folder of the home, wherever that has been moved to."""
+    names = _names()
+    for part in map(str.casefold, filter(None, folder.split("/"))):
+        matching = (known for pattern, known in names.patterns if pattern.match(part))
+        names = names.below[part][1] if part in names.below else next(matching, _Names())
+        if names.place is not None and not HOME_PLACES[names.place].is_settings:
+            break  # all that lies in it
+    exact = HOME_PLACES.get(folder)
+    return _Names(folder) if exact is not None and exact.is_settings else names
+
+
+def _there(folder: str, names: _Names) -> Iterator[tuple[str, str]]:
+    """The paths of names that can be there: one look at a folder tells of most that they are not."""
+    if names.place is not None:
+        yield folder, names.place
+    present: Iterable[str] = names.below  # what cannot be listed may be reached by name all the same
+    if names.patterns and names.any_pattern is None:
+        names.any_pattern = re.compile("|".join(f"(?:{pattern.pattern})" for pattern, _ in names.patterns))
+    if len(names.below) > _FEW or names.patterns:
+        with suppress(OSError):
+            present = os.listdir(folder)
+    for entry in present:
+        folded = entry.casefold()
+        if (known := names.below.get(folded)) is not None:
+            yield from _there(f"{folder}/{known[0]}", known[1])
+        if names.any_pattern is None or names.any_pattern.match(folded) is None:
+            continue
+        for pattern, those in names.patterns:
+            if pattern.match(folded):
+                yield from _there(f"{folder}/{entry}", those)
+
+
+def _files_near_the_top(home: str) -> Iterator[os.DirEntry[str]]:
+    """The files in a home, in its folders with a dot, and in those of `.config`."""
+
+    def listed(folder: str) -> list[os.DirEntry[str]]:
+        with suppress(OSError), os.scandir(folder) as entries:
+            return sorted(entries, key=lambda each: each.name)
+        return []
+
+    top, settings = listed(home), listed(f"{home}/.config")
+    folders = [each.path for each in top if each.name[0] == "."] + [each.path for each in settings]
+    yield from (each for entries in (top, *map(listed, folders)) for each in entries if each.is_file())
+
+
+@lru_cache(maxsize=4)
+def _files_with_secrets(home: str, _period: float) -> tuple[str, ...]:
+    """Those of them that are small and certainly hold a secret; as many are looked into as nobody notices."""
+    found: list[str] = []
+    left = SEARCHED_BYTES
+    for entry in islice(_files_near_the_top(home), SEARCHED_FILES):
+        with suppress(OSError):
+            size = entry.stat().st_size
+            if not 0 < size <= min(SEARCHED_FILE_BYTES, left):
+                continue
+            left -= size
+            content = read_settings(os.path.realpath(entry.path)) or b""
+            if b"\0" not in content and keeps_secret(content.decode("utf-8", "replace")):
+                found.append(entry.path)
+    return tuple(found)
+
+
+def _found_place(path: str, home: str) -> Place:
+    """A file that was found so, as a place; its folder or the file itself is probably named after its program."""
+    name = os.path.relpath(path, home).removeprefix(".config/").lstrip(".").split("/")[0].split(".")[0]
+    return Place(frozenset({name, name.removesuffix("rc")}), is_settings=False)
+
+
+@lru_cache(maxsize=256)
+def _look(path: str, place: str, *_state: int) -> tuple[bytes | None, bool, Sequence[str]]:
+    if (content := read_settings(path)) is None:
+        return None, False, ()
+    text = content.decode("utf-8", "replace")
+    shown = without_secrets(text, place)
+    included = included_settings(text) if "git" in HOME_PLACES[place].programs else ()
+    return (None, False, included) if shown is None else (shown.encode(), shown == text, included)

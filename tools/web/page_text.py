@@ -1,0 +1,332 @@
+"""What a response is for a model: text, a picture, the text of a PDF, or a sentence about what it is.
+
+A text is read in the encoding that browsers would take it for.
+"""
+
+from __future__ import annotations
+
+import codecs
+import logging
+import os
+import re
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from http import HTTPStatus
+from typing import Any
+
+from tools.contract.limits import AbortSignal, MediaHandling
+from tools.contract.tool_errors import ToolError
+from tools.contract.tool_results import FileDataPart, InlineDataPart, Part
+from tools.files.child_process import ChildFailedError, DocumentWorker, unnamed_file
+from tools.files.path_opener import OpenedFile
+from tools.files.read.media_files import MAX_INLINE_BYTES, TEXT_KINDS, FileKind, FileType, detect
+from tools.files.read.pdf import ALL_PAGES, INSTALL, extract, is_installed
+from tools.files.text_encodings import SNIFFED_BYTES, guess, marked_encoding
+from tools.web.address_guard import UrlError, parse_url
+from tools.web.http_exchange import REDIRECTS
+from tools.web.untrusted_text import harmless
+from tools.web.url_opener import WebResponse
+
+logger = logging.getLogger(__name__)
+
+DECLARATION_BYTES = 4_096  # where a page has to name its encoding (the HTML standard asks for the first 1,024)
+
+_META = re.compile(rb"""(?i)<meta\s[^>]{0,400}?charset\s{0,9}=\s{0,9}["']?\s{0,9}([\w:.-]{1,40})""")
+_XML = re.compile(rb"""(?i)\A\s{0,9}<\?xml\s[^>]{0,200}?encoding\s{0,9}=\s{0,9}["']([\w:.-]{1,40})""")
+
+# Labels of the WHATWG encoding standard that are in use, with the codec that reads them as browsers do
+_LABELS = {
+    **{name: name for name in ("koi8-r", "koi8-u", "euc-jp", "iso-2022-jp")},
+    **{f"iso-8859-{part}": f"iso-8859-{part}" for part in range(2, 17) if part not in (9, 11, 12)},
+    **{f"windows-{page}": f"windows-{page}" for page in range(1250, 1259)},
+    **{f"cp{page}": f"windows-{page}" for page in range(1250, 1259)},
+    **dict.fromkeys(("utf-8", "utf8", "unicode-1-1-utf-8"), "utf-8"),
+    **dict.fromkeys(("utf-16", "utf-16le", "unicode"), "utf-16-le"),
+    "utf-16be": "utf-16-be",
+    **dict.fromkeys(("ascii", "us-ascii", "iso-8859-1", "iso8859-1", "latin1", "latin-1", "l1"), "windows-1252"),
+    **dict.fromkeys(("iso-8859-9", "latin5"), "windows-1254"),
+    **dict.fromkeys(("iso-8859-11", "tis-620", "windows-874"), "cp874"),
+    "macintosh": "mac-roman",
+    "ibm866": "cp866",
+    **dict.fromkeys(("gb2312", "gbk", "gb18030", "x-gbk", "gb_2312-80"), "gb18030"),
+    **dict.fromkeys(("big5", "big5-hkscs", "cn-big5", "x-x-big5"), "big5hkscs"),
+    **dict.fromkeys(("shift_jis", "shift-jis", "sjis", "x-sjis", "windows-31j", "ms_kanji"), "cp932"),
+    "x-euc-jp": "euc-jp",
+    **dict.fromkeys(("euc-kr", "ks_c_5601-1987", "korean", "windows-949"), "cp949"),
+}
+
+# Codecs, beside those of Unicode, in which a character may have several bytes
+_MULTIBYTE = frozenset({"gb18030", "big5hkscs", "cp932", "euc-jp", "iso-2022-jp", "cp949"})
+# A codec keeps all other threads waiting, and takes a third of a microsecond for each byte that is wrong: five
+# milliseconds
+DECODED_AT_ONCE = 1 << 14
+# For one text; after that, only ASCII is read of the rest. Only millions of wrong bytes take as long.
+DECODE_SECONDS = 2.0
+_LONGEST_CHARACTER = 4
+
+
+def decode(body: bytes, declared: str | None, *, is_markup: bool, is_cut: bool) -> tuple[str, str]:
+    """The text of a body, and a sentence where its encoding is a guess; what cannot be decoded becomes U+FFFD.
+
+    `declared` is what `Content-Type` says; markup may itself name its encoding; what is cut may end within a character.
+    """
+    name = None
+    if (mark := marked_encoding(body)) is not None:
+        body, name = body[len(mark.bom) :], mark.codec
+    else:
+        name = _LABELS.get(declared or "")
+        if name is None and is_markup:
+            found = _META.search(body, 0, DECLARATION_BYTES) or _XML.search(body, 0, DECLARATION_BYTES)
+            name = _LABELS.get(found[1].decode("ascii", "replace").lower()) if found is not None else None
+            # This was read as ASCII, so the page is not in UTF-16, whatever it says.
+            name = "utf-8" if name is not None and name.startswith("utf-16") else name
+    if name is None:
+        try:
+            return body.decode("utf-8"), ""
+        except UnicodeDecodeError as error:
+            name = "utf-8"
+            is_cut_character = is_cut and len(body) - error.start < _LONGEST_CHARACTER
+            guessed = None if is_cut_character else guess(body)
+        if guessed is not None:
+            note = f"Nothing says in which encoding it is: it is shown as {guessed.name}, {guessed.how}."
+            return guessed.decoded.text, note
+    if name not in _MULTIBYTE and not name.startswith("utf-"):
+        return _by_table(body, name), ""
+    decoder = codecs.getincrementaldecoder(name)("replace")
+    parts: list[str] = []
+    deadline = time.monotonic() + DECODE_SECONDS
+    for start in range(0, len(body), DECODED_AT_ONCE):
+        if time.monotonic() > deadline:
+            return "".join([*parts, _by_table(body[start:], "ascii")]), ""
+        parts.append(decoder.decode(body[start : start + DECODED_AT_ONCE]))
+    return "".join([*parts, decoder.decode(b"", final=True)]), ""
+
+
+def _by_table(body: bytes, name: str) -> str:
+    """Decode by a table, which takes no longer for bytes that mean nothing."""
+    table: Any = bytes(range(256)).decode(name, "replace")  # the stub knows other tables only
+    return codecs.charmap_decode(body, "strict", table)[0]
+
+
+class Format(StrEnum):
+    """The values of the parameter `format`."""
+
+    AUTO = "auto"
+    MARKDOWN = "markdown"
+    HTML = "html"
+    TEXT = "text"
+
+    @property
+    def accepted(self) -> str:
+        """The header `Accept`; some servers have their pages in Markdown already."""
+        if self is Format.HTML:
+            return "text/html,application/xhtml+xml;q=0.9,*/*;q=0.5"
+        if self is Format.TEXT:
+            return "text/plain,text/html;q=0.9,*/*;q=0.5"
+        return "text/markdown,text/html;q=0.9,application/xhtml+xml;q=0.9,text/plain;q=0.8,*/*;q=0.5"
+
+
+MAX_SECONDS = 5.0  # time for one page; two megabytes of an ordinary one take a tenth of a second
+MAX_MEMORY = 1 << 30  # address space of the process; the largest page that is taken (10 MiB) needs half of it
+MAX_TEXT_BYTES = 64 << 20  # a text that is longer was made to be
+
+
+@dataclass(frozen=True, slots=True)
+class PageText:
+    """What a page says."""
+
+    title: str  # on one line; empty where it has none
+    text: str  # as Markdown
+    is_partial: bool = False  # whether elements are missing that are nested too deep
+    hides: bool = False  # whether text is left out that the page hides
+    refresh: tuple[str, ...] = ()  # what it says to send browsers on
+    frames: tuple[str, ...] = ()  # the targets of its frames
+
+
+class Unconverted(StrEnum):
+    """Why a page is not there as text; each ends a sentence about the page."""
+
+    LATE = "that takes too long"
+    ENDED = "the process that does it came to an end, perhaps because the page takes too much memory"
+    NOT_STARTED = "the process that does it cannot be started"
+
+
+def page_text(
+    page: str, url: str, signal: AbortSignal, seconds: float = MAX_SECONDS, memory: int = MAX_MEMORY
+) -> PageText | Unconverted:
+    """Turn HTML into text, in a process that is killed as soon as the signal is set. Blocking.
+
+    Links become absolute by the URL that it came from; an empty one gives text without links. `memory` is the bytes of
+    address space that the process may take.
+    """
+    with unnamed_file() as document:
+        document.write(page.encode("utf-8", "replace"))
+        document.seek(0)
+        try:
+            with DocumentWorker(
+                "html", url, document=document, memory=memory, seconds=seconds, signal=signal
+            ) as worker:
+                answer = next(worker.messages(MAX_TEXT_BYTES), None)
+                is_late = worker.deadline.is_over
+        except ChildFailedError as error:
+            logger.warning("a page is shown as it came: %s", error)
+            return Unconverted.NOT_STARTED
+    signal.raise_if_aborted()
+    if answer is None or answer["end"] != "done":
+        return Unconverted.LATE if is_late else Unconverted.ENDED
+    refresh, frames = tuple(answer["refresh"]), tuple(answer["frames"])
+    return PageText(answer["title"], answer["text"], answer["is_partial"], answer["hides"], refresh, frames)
+
+
+ERROR_CHARS = 10_000  # characters that are shown of what comes with a status from 400 on (Gemini CLI's number)
+MAX_LEAD_CHARS = 500  # of a URL that a page leads to
+_WAIT = re.compile(r"\d{1,9}|[A-Za-z]{3}, [\w :-]{1,40}")  # a `Retry-After`: seconds, or a date
+# What a refresh says: seconds, then a target
+_REFRESH = re.compile(r"""(?i)[\d.]{1,20}[;,\s]\s{0,9}(?:url\s{0,9}=\s{0,9})?["']?([^"'\s]{1,8000})["']?""")
+_HTML_TYPES = ("text/html", "application/xhtml+xml")
+# Types that say nothing, or that servers send for what they do not know
+_VAGUE_TYPES = ("", "application/octet-stream")
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What was fetched."""
+
+    response: WebResponse  # where it came from and how; its body is gone
+    size: int  # bytes of the body
+    title: str = ""  # of an HTML page, on one line; it is the page's word
+    text: str = ""  # what it says, harmless; empty where it is not text
+    notes: tuple[str, ...] = ()  # sentences about how it is shown
+    media: tuple[Part, ...] = ()  # a picture, a sound or a document, instead of text
+
+    @property
+    def is_error(self) -> bool:
+        return self.response.status >= 400
+
+    @property
+    def status(self) -> str:
+        """The status with its meaning."""
+        try:
+            return f"{self.response.status} {HTTPStatus(self.response.status).phrase}"
+        except ValueError:
+            return str(self.response.status)
+
+
+def page_of(response: WebResponse, shown_as: Format, media: MediaHandling, signal: AbortSignal) -> Page:
+    """Read a response. Blocking; the signal is looked at between steps."""
+    page = _read(response, shown_as, media, signal)
+    notes = page.notes
+    if response.cut is not None:
+        notes = (f"Only its first {len(response.body):,} bytes are here: {response.cut}.", *notes)
+    if response.status in REDIRECTS and response.moved_to is None:
+        notes = (f"It is a redirect ({page.status}) that names no target.", *notes)
+    wait = response.headers.get("retry-after", "")
+    if page.is_error and _WAIT.fullmatch(wait):
+        unit = " seconds" if wait.isdigit() else ""
+        notes = (f"The server asks to wait before the next request: {wait}{unit} (Retry-After).", *notes)
+    if refresh := response.headers.get("refresh"):
+        notes = (*notes, *_leads(response, PageText("", "", refresh=(refresh,))))
+    text = harmless(page.text)
+    if page.is_error and len(text) > ERROR_CHARS:
+        text = text[:ERROR_CHARS]
+        notes = (*notes, f"Only the first {ERROR_CHARS:,} characters of what came with this status are kept.")
+    return replace(page, response=replace(response, body=b""), title=harmless(page.title[:500]), text=text, notes=notes)
+
+
+def _leads(response: WebResponse, page: PageText) -> Iterator[str]:
+    """Sentences about where a page leads by itself; a target that could not be opened is left out."""
+    origin = parse_url(response.url)
+    refresh = [found[1] for text in page.refresh if (found := _REFRESH.fullmatch(text.strip()))]
+    for targets, how in (
+        (refresh, "It sends browsers on after a while (refresh)"),
+        (page.frames, "It shows other pages in frames"),
+    ):
+        urls: dict[str, None] = {}
+        for target in targets:
+            with suppress(UrlError):
+                urls[origin.joined(target).url[:MAX_LEAD_CHARS]] = None
+        if urls:
+            yield f"{how}, not fetched; call web_fetch for what you want: {' '.join(urls)}"
+
+
+def _read(response: WebResponse, shown_as: Format, media: MediaHandling, signal: AbortSignal) -> Page:
+    body, media_type, charset, is_cut = response.body, response.media_type, response.charset, response.cut is not None
+    page = Page(response, len(body))
+    if not body:
+        return replace(page, notes=("The answer has no content.",)) if response.moved_to is None else page
+    head = body[:SNIFFED_BYTES]
+    found = detect(head, parse_url(response.url).path.partition("?")[0])
+    # The first bytes of media count, whatever the server calls it.
+    if found.kind in (FileKind.BINARY, FileKind.SVG, FileKind.NOTEBOOK, FileKind.TEXT):
+        begins_as_html = head.lstrip().lower().startswith((b"<!doctype html", b"<html"))
+        if media_type in _HTML_TYPES or (media_type in _VAGUE_TYPES and begins_as_html):
+            source, note = decode(body, charset, is_markup=True, is_cut=is_cut)
+            notes = (note,) if note else ()
+            if shown_as is Format.HTML:
+                return replace(page, text=source, notes=notes)
+            converted = page_text(source, "" if shown_as is Format.TEXT else response.url, signal)
+            if isinstance(converted, Unconverted):
+                note = f"It could not be turned into text, since {converted}. This is its source."
+                return replace(page, text=source, notes=(*notes, note))
+            page = replace(page, title=converted.title)
+            notes = (*notes, *_leads(response, converted))
+            if not converted.text.strip():
+                why = "perhaps scripts make it in a browser, or its elements are nested too deep"
+                return replace(page, notes=(f"The page has no text; {why}. format='html' shows its source.", *notes))
+            if converted.is_partial:
+                notes = ("What is nested too deep in it is missing; format='html' shows its source.", *notes)
+            if converted.hides:
+                notes = ("Text that the page hides is left out; format='html' shows its source.", *notes)
+            return replace(page, text=converted.text, notes=notes)
+    # A text of two-byte characters does not look like text.
+    is_utf_16 = (charset or "").startswith("utf-16")
+    if found.kind in TEXT_KINDS or (
+        is_utf_16 and (media_type.startswith("text/") or media_type.endswith(("json", "xml")))
+    ):
+        text, note = decode(body, charset, is_markup=media_type.endswith("xml"), is_cut=is_cut)
+        return replace(page, text=text, notes=(note,) if note else ())
+    if found.kind is not FileKind.PDF:
+        return _media(page, found, media)
+    if not is_installed():
+        shown = _media(page, found, media)
+        note = f"The text of PDF files can be shown once the server has the extra 'pdf': {INSTALL}"
+        return replace(shown, notes=(*shown.notes, note))
+    try:
+        with tempfile.TemporaryFile() as file:
+            file.write(body)
+            file.flush()
+            descriptor = os.dup(file.fileno())
+        with OpenedFile(descriptor) as opened:
+            name = parse_url(response.url).authority
+            pdf = extract(opened, name, pages=ALL_PAGES, is_enough=lambda _text: False, signal=signal)
+    except ToolError as error:
+        signal.raise_if_aborted()
+        return replace(page, notes=(error.message,))
+    if pdf is None or not pdf.has_words:
+        shown = _media(page, found, media)
+        return replace(shown, notes=(*shown.notes, "There is no text in it; it may hold scanned pictures."))
+    if pdf.is_complete:
+        return replace(page, text=pdf.text)
+    note = f"Only the first {pdf.last} of {pdf.count} pages could be read: {pdf.cut}."
+    return replace(page, text=pdf.text, notes=(note,))
+
+
+def _media(page: Page, file_type: FileType, handling: MediaHandling) -> Page:
+    response = page.response
+    if file_type.kind in (FileKind.BINARY, FileKind.VIDEO):
+        return replace(page, notes=("It is neither text nor a picture, so it is not shown.",))
+    if handling is MediaHandling.NOTICE:
+        return replace(page, notes=("It is not shown: this server leaves media out of results (setting: media).",))
+    if handling is MediaHandling.INLINE and page.size <= MAX_INLINE_BYTES and response.cut is None:
+        return replace(page, media=(InlineDataPart(file_type.mime_type, response.body, response.url),))
+    target = parse_url(response.url)
+    name = os.path.basename(target.path.partition("?")[0]) or target.host
+    return replace(
+        page,
+        notes=("It is given as a link.",),
+        media=(FileDataPart(response.url, name, file_type.mime_type, page.size),),
+    )
