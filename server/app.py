@@ -13,7 +13,7 @@ from anyio.abc import TaskGroup
 
 from server.administration.audit_log import AuditLog
 from server.administration.live_settings import LiveSettings, has_other_rules
-from server.administration.running_server import Oversight
+from server.administration.running_server import RunningServer
 from server.clients.announcements import Announcements, ListenBus, ListenStreams, ListKind
 from server.clients.client_request import Exchange, exchange_of
 from server.clients.client_workspaces import WorkspacePolicy, ask_roots, follow_roots
@@ -23,7 +23,7 @@ from server.protocol.request_table import MODERN, RequestContext, RequestTable
 from server.requests import call_contexts
 from server.requests.instructions import instructions
 from server.requests.progress_reports import keep_patient
-from server.requests.recent_calls import Activity
+from server.requests.recent_calls import RecentCalls
 from server.requests.skill_requests import SkillRequests
 from server.requests.tool_requests import ToolRequests
 from server.requests.tool_search import ToolSearch
@@ -48,7 +48,7 @@ from tools.builtin.all_tools import builtin_tools
 from tools.builtin.web_search import WebSearchTool
 from tools.call.tool_context import ClientState, Services
 from tools.call.tool_registry import ToolRegistry
-from tools.call.tool_runner import Flow
+from tools.call.tool_runner import ToolRunner
 from tools.machine.threads import THREADS
 from tools.permissions.client_rights import ALL_RIGHTS, Rights
 from tools.permissions.permission_policy import PermissionPolicy
@@ -153,11 +153,11 @@ class App:
         self.live = LiveSettings(report, self.registry, policy, self.pool, self._on_settings_changed)
         # People's rules are saved in the user's own settings file, if there is one.
         saved_rules = SavedRules(report.user_file) if report.user_file is not None else None
-        flow = Flow(self.registry, policy, saved_rules, self._audit)
+        runner = ToolRunner(self.registry, policy, saved_rules, self._audit)
         if replica.shares_secrets:
             from server.clients.shared_grants import SharedGrants  # noqa: PLC0415 - only where there are replicas
 
-            flow.shared_grants = SharedGrants(
+            runner.shared_grants = SharedGrants(
                 replica,
                 settings.http.session_idle / 1000,
                 lambda: " ".join(sorted(f"{each.alias} {each.reach}" for each in self.pool.upstreams)),
@@ -177,7 +177,7 @@ class App:
         self.search = ToolSearch(settings.proxy.search, self.registry, policy, self.pool)
         self.tools = ToolRequests(
             registry=self.registry,
-            flow=flow,
+            runner=runner,
             clients=self.clients,
             contexts=contexts,
             confirmers=confirmers,
@@ -199,10 +199,10 @@ class App:
         table.add_notification("notifications/roots/list_changed", self._on_roots_list_changed)
         remembered = MemoryResources(memory, self._todos)
         FileRequests(
-            flow, lambda ctx: contexts.of(self.clients.of(ctx), ctx), self.clients.of, confirmers, remembered
+            runner, lambda ctx: contexts.of(self.clients.of(ctx), ctx), self.clients.of, confirmers, remembered
         ).register(table)
-        activity = Activity()
-        table.middleware = [activity, keep_patient, self.tools.dispatch, self.proxy]
+        recent_calls = RecentCalls()
+        table.middleware = [recent_calls, keep_patient, self.tools.dispatch, self.proxy]
         if settings.limits.calls_per_minute is not None or settings.limits.calls_at_once is not None:
             from server.requests.call_limits import CallLimits  # noqa: PLC0415 - only where the operator sets one
 
@@ -213,11 +213,11 @@ class App:
                 self.metrics = partial(observation.metrics.text, self.clients, self.proxy)
                 self.on_http_refusal = observation.metrics.count_http_refusal
             table.middleware.insert(1, observation)
-        self.oversight = Oversight(
+        self.running_server = RunningServer(
             live=self.live,
             clients=self.clients,
             contexts=contexts,
-            flow=flow,
+            runner=runner,
             questions=confirmers.pending,
             asks_at_dashboard=settings.confirmation.when_unavailable == "page",
             audit=self._audit,
@@ -225,7 +225,7 @@ class App:
             commands=self.commands,
             custom_tools=self.custom_tools,
             memory=remembered,
-            activity=activity,
+            recent_calls=recent_calls,
             on_switch=self._tools_changed,
         )
         self._instruct(report)

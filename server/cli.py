@@ -28,7 +28,7 @@ from server.console import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
     EXIT_USAGE,
-    Failure,
+    CommandFailure,
     UsageError,
     nearest,
 )
@@ -110,7 +110,7 @@ def _fail_with(error: BaseException, *, is_call: bool) -> int:
             return _fail(str(error), CALL_SETTINGS if is_call else EXIT_USAGE)
         case UsageError():
             return _fail(str(error), CALL_USAGE if is_call else EXIT_USAGE)
-        case Failure():
+        case CommandFailure():
             return _fail(str(error), failed)
         case OSError(errno=errno.EPIPE | errno.ENOSPC | errno.EDQUOT as number):
             # Nothing that is still to be written may fail once more while the interpreter ends.
@@ -499,7 +499,7 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
     install.add_argument("--print", action="store_true", help="print the entry, and change nothing")
     what = "move the client's other servers into your settings, behind this one"
     install.add_argument("--import", action="store_true", dest="imports", help=what)
-    trust_command = command(
+    trust = command(
         names,
         "trust",
         "let the settings of a workspace count, as they are now",
@@ -508,12 +508,12 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
         "would do, and asks. After a change of them they have to be trusted again.",
     )
     where = "the workspace (default: the working folder)"
-    trust_command.add_argument("folder", nargs="?", metavar="DIR", help=where)
-    trust_command.add_argument("--yes", action="store_true", help="do not ask")
-    instead = trust_command.add_mutually_exclusive_group()
+    trust.add_argument("folder", nargs="?", metavar="DIR", help=where)
+    trust.add_argument("--yes", action="store_true", help="do not ask")
+    instead = trust.add_mutually_exclusive_group()
     instead.add_argument("--remove", action="store_true", help="trust the folder no more")
     instead.add_argument("--list", action="store_true", help="list the folders that are trusted")
-    login_commands = command(
+    login = command(
         names,
         "login",
         "log in to a server behind this one",
@@ -522,19 +522,17 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
         is_shared=True,
     )
     logout = command(names, "logout", "end a login to a server behind this one", is_shared=True)
-    login_commands.add_argument("server", nargs="?", metavar="SERVER", help="its alias in mcpServers")
+    login.add_argument("server", nargs="?", metavar="SERVER", help="its alias in mcpServers")
     logout.add_argument("server", metavar="SERVER", help="its alias in mcpServers")
-    login_commands.add_argument(
-        "--no-browser", action="store_true", help="print the address, and take the one it leads back to"
-    )
-    login_commands.add_argument("--list", action="store_true", help="list the logins that are kept")
-    login_commands.add_argument("--json", action="store_true", help="with --list: answer as JSON")
-    for each in (login_commands, logout):
+    login.add_argument("--no-browser", action="store_true", help="print the address, and take the one it leads back to")
+    login.add_argument("--list", action="store_true", help="list the logins that are kept")
+    login.add_argument("--json", action="store_true", help="with --list: answer as JSON")
+    for each in (login, logout):
         what = "whose login: the name of a token in http.tokens (default: yours)"
         each.add_argument("--as", dest="principal", default="", metavar="NAME", help=what)
     what = "list the changes of files that can be undone, of every client"
     changes = command(names, "changes", what, "Those of the working folder, or of --workspace.", is_shared=True)
-    undo_commands = command(
+    undo = command(
         names,
         "undo",
         "take back a change of a file that a tool has made",
@@ -543,9 +541,9 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
         is_shared=True,
     )
     what = "the change, as coretools-mcp changes numbers it (default: the last one not undone)"
-    undo_commands.add_argument("id", nargs="?", type=int, metavar="ID", help=what)
-    undo_commands.add_argument("--forget", action="store_true", help="delete all that is kept, of every workspace")
-    undo_commands.add_argument("--yes", action="store_true", help="do not ask")
+    undo.add_argument("id", nargs="?", type=int, metavar="ID", help=what)
+    undo.add_argument("--forget", action="store_true", help="delete all that is kept, of every workspace")
+    undo.add_argument("--yes", action="store_true", help="do not ask")
     doctor = command(names, "doctor", "tell what works here, and what to do about the rest", is_shared=True)
     what = "tell what the servers do that are running"
     status = command(names, "status", what, "Each with its clients, their folders, and the servers behind it.")

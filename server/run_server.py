@@ -20,7 +20,7 @@ from server.store.replica import Replica, lone_replica, read_replica
 from server.transports.credentials import read_state_keys, read_store_password, read_tokens
 from server.transports.http_options import HttpOptions, open_socket
 from server.transports.stdio_server import serve_stdio
-from tools.contract.permission_subjects import Kind
+from tools.contract.permission_subjects import ToolKind
 from tools.machine.process_limits import allow_open_files
 from tools.machine.threads import THREADS
 
@@ -50,7 +50,7 @@ def serve(report: SettingsReport, transport: Transport, watchdog: Watchdog) -> i
 
         async def serve_client(app: App) -> None:
             def runs_command(tool: str) -> bool:
-                return (found := app.registry.find(tool)) is not None and found.kind is Kind.EXECUTE
+                return (found := app.registry.find(tool)) is not None and found.kind is ToolKind.EXECUTE
 
             await serve_stdio(app.table, settings.limits.request_bytes, runs_command)
 
@@ -166,7 +166,7 @@ async def _answer_person(app: App, transport: Transport) -> None:
         from server.dashboard.control_socket import serve_control  # noqa: PLC0415 - the first list comes first
 
         try:
-            await serve_control(app.oversight, transport)
+            await serve_control(app.running_server, transport)
         except Exception:
             # Whatever is wrong with it, the server goes on.
             logger.exception("the control socket has ended because of an internal error")

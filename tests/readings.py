@@ -6,7 +6,7 @@ from tools.call.tool_context import ToolContext
 from tools.contract.limits import AbortSignal, Limits, MediaHandling
 from tools.contract.tool_results import TextPart
 from tools.files.read.file_reader import look_at, read
-from tools.files.read.line_window import Reading, Wanted
+from tools.files.read.line_window import Reading, WantedLines
 from tools.files.read.pdf import ALL_PAGES, MAX_SECONDS, Pages
 
 
@@ -26,7 +26,7 @@ def read_file(
     location = context.workspace.locate(name)
     with context.workspace.open_file(location) as opened:
         limits = limits or Limits()
-        wanted = Wanted(offset, limit or limits.read_lines, limits, signal or AbortSignal())
+        wanted = WantedLines(offset, limit or limits.read_lines, limits, signal or AbortSignal())
         return read(opened, location, look_at(opened, location), wanted, media, pages=pages, pdf_seconds=seconds)
 
 

@@ -11,7 +11,7 @@ from server import cli, run_server
 from server.app import App
 from tools.call.base_tool import READS, BuiltinTool
 from tools.call.tool_context import ToolContext
-from tools.contract.permission_subjects import Kind
+from tools.contract.permission_subjects import ToolKind
 from tools.contract.tool_parameters import ToolParams
 from tools.contract.tool_results import ToolResult
 
@@ -28,7 +28,7 @@ class HelloTool(BuiltinTool[HelloParams]):
     name = "hello"
     display_name = "Hello"
     description = "Say hello."
-    kind = Kind.OTHER
+    kind = ToolKind.OTHER
     behaviour = READS
     params_model = HelloParams
 

@@ -15,7 +15,7 @@ from server.clients.client_request import principal_in
 from server.clients.client_workspaces import ClientRoots
 from server.consent.pending_questions import PendingQuestions
 from server.requests.call_contexts import STDIO_KEY, ClientTable, Contexts
-from server.requests.recent_calls import Activity
+from server.requests.recent_calls import RecentCalls
 from server.requests.tool_services import Commands, CustomTools, LazyJournal
 from server.requests.workspace_resources import MemoryResources
 from server.settings.settings_files import real_path
@@ -24,9 +24,9 @@ from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
 from tools.call.base_tool import BaseTool
 from tools.call.consent import Judgement
 from tools.call.tool_context import ClientState, ToolContext
-from tools.call.tool_runner import Flow
+from tools.call.tool_runner import ToolRunner
 from tools.contract.limits import ApprovalMode
-from tools.contract.permission_subjects import Kind
+from tools.contract.permission_subjects import ToolKind
 from tools.contract.tool_results import FunctionCall
 from tools.files.workspace import Workspace
 from tools.machine.threads import THREADS
@@ -37,13 +37,13 @@ SWITCHED_OFF = {"state": "switched off", "problem": "it was switched off at the 
 
 
 @dataclass(slots=True, kw_only=True)
-class Oversight:
+class RunningServer:
     """A person's look at one running server, and their switches."""
 
     live: LiveSettings
     clients: ClientTable
     contexts: Contexts
-    flow: Flow
+    runner: ToolRunner
     questions: PendingQuestions
     asks_at_dashboard: bool
     audit: AuditLog
@@ -51,7 +51,7 @@ class Oversight:
     commands: Commands
     custom_tools: CustomTools
     memory: MemoryResources
-    activity: Activity
+    recent_calls: RecentCalls
     on_switch: Callable[[], None]  # called when a tool was switched on or off
 
     def status(self) -> dict[str, Any]:
@@ -103,10 +103,10 @@ class Oversight:
         if isinstance(tool, DiscoveredMCPTool):
             return (await self.judge(FunctionCall(tool.name, {}))).permission
         workspace = self.contexts.workspaces.workspace(ClientRoots())
-        policy, mode = self.flow.policy, self.clients.approval_mode
+        policy, mode = self.runner.policy, self.clients.approval_mode
         request = PermissionRequest(tool.traits, mode, (), workspace, tool.why_asked_anew(STDIO_KEY))
         permission, is_settled = policy.judge_alone(request)
-        if permission is None and not is_settled and tool.kind is not Kind.EXECUTE:
+        if permission is None and not is_settled and tool.kind is not ToolKind.EXECUTE:
             permission = await THREADS.run(partial(policy.judge_subjects, request, ()))
         if permission is not None:
             return permission
@@ -116,10 +116,10 @@ class Oversight:
 
     def look_on(self, on_change: Callable[[], None]) -> None:
         """Tell of each change from now on, for a person who looks."""
-        self.questions.on_change = self.activity.on_change = on_change
+        self.questions.on_change = self.recent_calls.on_change = on_change
 
     def switch_tool(self, name: str, *, is_on: bool) -> None:
-        self.flow.policy.switch(name, is_on=is_on)
+        self.runner.policy.switch(name, is_on=is_on)
         self.on_switch()
 
     def stopped_tool(self, name: str) -> StoppedMCPTool | None:
@@ -130,7 +130,7 @@ class Oversight:
     @property
     def switched_off(self) -> frozenset[str]:
         """Names of the tools that the person has switched off."""
-        return self.flow.policy.switched_off
+        return self.runner.policy.switched_off
 
     def workspace_of_person(self) -> Workspace:
         """The folders of all clients, as the person sees them: nothing is hidden from them. Blocking."""
@@ -151,4 +151,4 @@ class Oversight:
         scratch = self.clients.scratch(STDIO_KEY)[state.approval_mode is ApprovalMode.PLAN]
         workspace = self.contexts.workspaces.workspace(ClientRoots(), scratch=scratch)
         context = ToolContext(workspace, self.contexts.limits, state, self.contexts.services)
-        return await self.flow.judge(self.live.registry.get_tool(call.name), call.arguments, context)
+        return await self.runner.judge(self.live.registry.get_tool(call.name), call.arguments, context)

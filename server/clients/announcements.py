@@ -22,7 +22,7 @@ from anyio.abc import TaskGroup
 from server.clients.principals import principal_of
 from server.protocol.json_rpc import Json, as_mapping
 from server.protocol.protocol_errors import INTERNAL_ERROR, MCPError
-from server.protocol.request_table import Connection, RequestContext
+from server.protocol.request_table import McpConnection, RequestContext
 from server.protocol.revisions import SUBSCRIPTION_ID_META_KEY
 from server.store.replica import Replica
 from server.store.shared_store import StoreUnavailableError
@@ -43,7 +43,7 @@ SETTLE_SECONDS = 0.02  # how long changes are gathered: an upstream that comes c
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ListChange:
     """What clients are told of: that a list is another one, or a resource."""
 
     kind: ListKind | Literal["resource"]
@@ -54,7 +54,7 @@ class Change:
         return "notifications/resources/updated" if self.uri else f"notifications/{self.kind}/list_changed"
 
 
-Listener = Callable[[Change], None]
+Listener = Callable[[ListChange], None]
 _STREAM: ContextVar[object | None] = ContextVar("stream", default=None)
 
 
@@ -85,11 +85,11 @@ class ListenBus:
 
         return unsubscribe
 
-    def publish(self, change: Change) -> None:
+    def publish(self, change: ListChange) -> None:
         for listener in tuple(self._listeners.values()):
             listener(change)
 
-    def publish_to(self, whose: object, change: Change) -> None:
+    def publish_to(self, whose: object, change: ListChange) -> None:
         """Tell one stream, if it is still there and wants to hear of that."""
         if (listener := self._streams.get(id(whose))) is not None:
             listener(change)
@@ -134,11 +134,11 @@ class ListenStreams:
         honored: Json = {flag: True for flag in flags if wanted.get(flag) is True}
         if uris:
             honored["resourceSubscriptions"] = uris
-        heard = {Change(kind) for flag, kind in flags.items() if flag in honored}
-        heard |= {Change("resource", uri) for uri in uris or ()}
-        changed, has_changed = dict[Change, None](), asyncio.Event()
+        heard = {ListChange(kind) for flag, kind in flags.items() if flag in honored}
+        heard |= {ListChange("resource", uri) for uri in uris or ()}
+        changed, has_changed = dict[ListChange, None](), asyncio.Event()
 
-        def listen(change: Change) -> None:
+        def listen(change: ListChange) -> None:
             if change in heard:
                 changed[change] = None
                 has_changed.set()
@@ -161,7 +161,7 @@ class ListenStreams:
 class Announcements:
     """Tells clients of changed lists: those of the 2026-07-28 revision over the bus, the others in their sessions."""
 
-    def __init__(self, bus: ListenBus, connections: Callable[[], Iterable[Connection]], replica: Replica) -> None:
+    def __init__(self, bus: ListenBus, connections: Callable[[], Iterable[McpConnection]], replica: Replica) -> None:
         self._bus = bus
         self._replica = replica
         self._connections = connections
@@ -210,12 +210,12 @@ class Announcements:
                 for name in LIST_KINDS:
                     # Where some may have been missed, all lists may have changed.
                     if text is None or (name == kind and replica != self._replica.name):
-                        self._bus.publish(Change(name))
+                        self._bus.publish(ListChange(name))
 
-    async def tell(self, kind: ListKind, connections: Sequence[Connection]) -> None:
-        change = Change(kind)
+    async def tell(self, kind: ListKind, connections: Sequence[McpConnection]) -> None:
+        change = ListChange(kind)
 
-        async def tell_one(connection: Connection) -> None:
+        async def tell_one(connection: McpConnection) -> None:
             with anyio.move_on_after(TELL_SECONDS):
                 await connection.outbound.notify(change.method, None)
 

@@ -17,7 +17,7 @@ from server.consent.pending_questions import ASKED
 from server.protocol.json_rpc import Json, as_mapping
 from server.protocol.protocol_errors import MCPError
 from server.protocol.request_parameters import LEVELS
-from server.protocol.request_table import MODERN, Connection, Outbound, RequestContext
+from server.protocol.request_table import MODERN, McpConnection, Outbound, RequestContext
 from server.protocol.revisions import LOG_LEVEL_META_KEY
 from tools.contract.display import visible
 from tools.permissions.client_rights import ALL_RIGHTS, Rights
@@ -51,7 +51,7 @@ class Exchange:
     version: str
     capabilities: Json
     client_key: str  # as `ClientState.key`; empty for a client that cannot be told from others
-    connection: Connection | None  # of the client, where its revision has such
+    connection: McpConnection | None  # of the client, where its revision has such
     carried: Json = field(default_factory=dict[str, Any])  # the state of an earlier round of this call, if any
     is_resumed: bool = False  # whether this request goes on with an earlier one, whose consent holds
     rights: Rights = ALL_RIGHTS  # what its token gives

@@ -29,7 +29,7 @@ MOST_TRIES = 5  # to write while others write too (ours)
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class _GrantRow:
     whose: str
     rules: list[str]
     expires: float
@@ -70,7 +70,7 @@ class SharedGrants:
             for _ in range(MOST_TRIES):
                 before, version = await self._read(whose)
                 now = list(dict.fromkeys([*before, *rules]))[-MOST_RULES:]
-                row = _Row(whose, now, time.time() + self._seconds)
+                row = _GrantRow(whose, now, time.time() + self._seconds)
                 sealed = self._codec.seal(json.dumps(asdict(row)).encode())
                 if await self._store.put(f"grants:{whose}", sealed, self._seconds, if_version=version) is not None:
                     return
@@ -85,7 +85,7 @@ class SharedGrants:
         if held is None:
             return [], ABSENT
         try:
-            row = read_stored(_Row, self._codec.unseal(held.value))
+            row = read_stored(_GrantRow, self._codec.unseal(held.value))
         except ValueError:
             logger.warning("the store has a row of grants that was not sealed with our keys; it counts for nothing")
             return [], held.version

@@ -20,7 +20,15 @@ from server.protocol.protocol_errors import MCPError
 from server.protocol.request_table import RequestContext
 from server.store.replica import Replica
 from server.store.sealed_states import SealedStates
-from tools.contract.confirmation import Answer, AskUserConfirmation, Channel, Decision, Pending, Question, Unavailable
+from tools.contract.confirmation import (
+    Answer,
+    AskUserConfirmation,
+    ConsentChannel,
+    Decision,
+    Pending,
+    Question,
+    Unavailable,
+)
 from tools.contract.display import render_question
 from tools.text.file_names import brief
 
@@ -92,7 +100,7 @@ class AlreadyConsented:
     async def ask(self, question: Question) -> Answer:
         """Yes, to the same action: the state of the round is bound to it."""
         del question
-        return Answer(Decision.ONCE, Channel.EARLIER)
+        return Answer(Decision.ONCE, ConsentChannel.EARLIER)
 
 
 def _can_be_asked(ctx: RequestContext) -> bool:
@@ -158,12 +166,12 @@ class ClientConfirmer:
                 asked = how.form(question, ctx.protocol_version)
                 action, content = _read_reply(await ctx.outbound.request("elicitation/create", asked))
         except TimeoutError:
-            return Answer(Decision.DENY, Channel.TIMED_OUT)
+            return Answer(Decision.DENY, ConsentChannel.TIMED_OUT)
         except MCPError as error:
             logger.warning("the client answered a question with error %s", error.code)
-            return Answer(Decision.DENY, Channel.FAILED, reason=brief(f"{error.code}: {error.message}"))
+            return Answer(Decision.DENY, ConsentChannel.FAILED, reason=brief(f"{error.code}: {error.message}"))
         except ValueError:
-            return Answer(Decision.DENY, Channel.MALFORMED)
+            return Answer(Decision.DENY, ConsentChannel.MALFORMED)
         return read_answer(question, action, content, style)
 
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, cast
 from tools.contract.confirmation import (
     Answer,
     AskUserConfirmation,
-    Channel,
+    ConsentChannel,
     Decision,
     EditConfirmation,
     Option,
@@ -57,12 +57,12 @@ def form_schema(question: Question, style: FormStyle, protocol_version: str) -> 
 def read_answer(question: Question, action: str, content: Mapping[str, Any] | None, style: FormStyle) -> Answer:
     """What a person's answer means. Accepting is consent only if every field of the form is what it should be."""
     if content is not None and NO_ANSWER in content:
-        return Answer(Decision.DENY, Channel.MALFORMED)
+        return Answer(Decision.DENY, ConsentChannel.MALFORMED)
     if action != "accept":
-        return Answer(Decision.DENY, Channel.CANCELLED if action == "cancel" else Channel.DECLINED)
+        return Answer(Decision.DENY, ConsentChannel.CANCELLED if action == "cancel" else ConsentChannel.DECLINED)
     if isinstance(question.details, AskUserConfirmation):
         answers = read_questionnaire(question.details.questions, content or {})
-        return Answer(Decision.ONCE, answers=answers) if answers else Answer(Decision.DENY, Channel.MALFORMED)
+        return Answer(Decision.ONCE, answers=answers) if answers else Answer(Decision.DENY, ConsentChannel.MALFORMED)
     if style == "simple":
         return Answer(Decision.ONCE)
     fields = content or {}
@@ -75,7 +75,7 @@ def read_answer(question: Question, action: str, content: Mapping[str, Any] | No
         or (isinstance(text, str) and _offers_other_text(question) and len(text) <= MAX_CONTENT_CHARS)
     )
     if decision is None or not isinstance(reason, str | None) or not is_acceptable:
-        return Answer(Decision.DENY, Channel.MALFORMED)
+        return Answer(Decision.DENY, ConsentChannel.MALFORMED)
     return Answer(decision, reason=(reason or "")[:MAX_REASON_CHARS], content=text or None)
 
 

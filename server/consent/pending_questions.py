@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import anyio
 
-from tools.contract.confirmation import Answer, Channel, Decision, Question, Unavailable
+from tools.contract.confirmation import Answer, ConsentChannel, Decision, Question, Unavailable
 from tools.contract.limits import Progress
 
 MAX_WAITING = 100  # questions at once, of all clients; more than a person would answer (ours)
@@ -76,7 +76,7 @@ class PendingQuestions:
         finally:
             del self._waiting[pending.id]
             self.on_change()
-        return pending.answer or Answer(Decision.DENY, Channel.NOBODY_CAME)
+        return pending.answer or Answer(Decision.DENY, ConsentChannel.NOBODY_CAME)
 
     def all(self) -> list[PendingQuestion]:
         return list(self._waiting.values())

@@ -30,5 +30,5 @@ class UsageError(Exception):
     """The arguments of the command are wrong; the message says how to write them."""
 
 
-class Failure(Exception):  # noqa: N818 - it is said to a person, and is no fault of the program
+class CommandFailure(Exception):  # noqa: N818 - it is said to a person, and is no fault of the program
     """The command cannot do what was asked; the message says why, and what to do."""

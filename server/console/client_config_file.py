@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from typing import Any, cast
 
-from server.console import Failure
+from server.console import CommandFailure
 from server.console.known_clients import MAX_CLIENT_BYTES, ClientConfig, read_document
 from server.console.own_settings import SECTION, own_ports
 from server.console.terminal import note
@@ -39,7 +39,7 @@ from tools.contract.display import visible, visible_line
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ConfigFile:
     """An entry in a file of a client."""
 
     key: str  # the client's name among all clients
@@ -76,7 +76,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class InstallRecord:
     """What an install has done to a file, so that it can be taken back. It holds nothing of the file."""
 
     file: str  # its real path
@@ -92,19 +92,19 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ConfigChange:
     """A file before and after; `None` is no file."""
 
     path: str
     before: bytes | None
     after: bytes | None
-    record: Record
+    record: InstallRecord
     entry: Tree = field(default_factory=dict[str, Any])  # ours, as it is in the file after
 
 
 def install_change(
-    target: Target, content: bytes | None, entry: Tree, environ: Mapping[str, str], moved: Iterable[str] = ()
-) -> Change:
+    target: ConfigFile, content: bytes | None, entry: Tree, environ: Mapping[str, str], moved: Iterable[str] = ()
+) -> ConfigChange:
     """What a file becomes with our entry in it, and without the servers that are moved behind us.
 
     Raises:
@@ -117,16 +117,20 @@ def install_change(
         is_toml = client.dialect == "toml"
         doubt = None if is_toml else doubtful_key(before, target.place, target.path, MAX_CLIENT_BYTES)
         if doubt is not None:
-            raise Failure(f"{shown}: {visible_line(doubt)}. Leave one of them and try again; nothing was changed.")
+            raise CommandFailure(
+                f"{shown}: {visible_line(doubt)}. Leave one of them and try again; nothing was changed."
+            )
         present: Any = servers.get(name)
         if present is not None and name not in starting_us(servers):
             said = f"{client.title} already has another entry named {name}; it stays as it is"
-            raise Failure(f"{said}. Give ours another one with --name. ({shown})")
+            raise CommandFailure(f"{said}. Give ours another one with --name. ({shown})")
         others = [key for key, each in servers.items() if isinstance(each, dict) and is_own(cast("Tree", each), ports)]
         if others and present is None and not target.is_named:
             other = visible_line(others[0])
             said = f"{client.title} has coretools-mcp already, as {other}"
-            raise Failure(f"{said}. Give --name: {other} to change that entry, another one to add one. ({shown})")
+            raise CommandFailure(
+                f"{said}. Give --name: {other} to change that entry, another one to add one. ({shown})"
+            )
         if present is not None:
             entry = _merged(cast("Tree", present), entry)
         after = before if present == entry else target.with_entry(before, name, entry)
@@ -136,8 +140,8 @@ def install_change(
         is_new = value_at(read_document(before, target.path, client.dialect), client.path) is None
         target.servers(after)  # the client has to be able to read it
     except SettingsError as error:
-        raise Failure(f"nothing was changed: {visible(str(error))}") from None
-    record = Record(os.path.realpath(target.path), name, _digest(content), _digest(after))
+        raise CommandFailure(f"nothing was changed: {visible(str(error))}") from None
+    record = InstallRecord(os.path.realpath(target.path), name, _digest(content), _digest(after))
     known = _find(record, environ) if present is not None else None
     is_exact, is_again = False, False
     if known is not None:
@@ -148,16 +152,16 @@ def install_change(
         record = replace(known, after=record.after, is_exact=is_exact)
     elif known is not None and known.moved:
         said = f"{shown} was changed since its servers were moved"
-        raise Failure(f"{said}. Give it back first: coretools-mcp uninstall {target.key}")
+        raise CommandFailure(f"{said}. Give it back first: coretools-mcp uninstall {target.key}")
     else:
         backup = f"{target.key}-{(record.before or '')[:16]}.bak" if content else ""
         is_made = is_new and not is_toml
         folders = _missing_folders(record.file)
         record = replace(record, backup=backup, is_exact=present is None, made_section=is_made, folders=folders)
-    return Change(target.path, content, after, record, entry)
+    return ConfigChange(target.path, content, after, record, entry)
 
 
-def uninstall_change(target: Target, content: bytes | None, environ: Mapping[str, str]) -> Change:
+def uninstall_change(target: ConfigFile, content: bytes | None, environ: Mapping[str, str]) -> ConfigChange:
     """What a file becomes without our entry: what it was before, if it is as we left it, else without the entry alone.
 
     Raises:
@@ -167,20 +171,20 @@ def uninstall_change(target: Target, content: bytes | None, environ: Mapping[str
     try:
         servers = target.servers(content)
         ours = starting_us(servers)
-        record = Record(os.path.realpath(target.path), name)
+        record = InstallRecord(os.path.realpath(target.path), name)
         record = _find(record, environ) or record
         if name not in servers and not record.moved:
             hint = f" It is installed as {visible_line(ours[0])}: give --name." if ours else ""
-            raise Failure(f"there is no server {name} in {shown}, so nothing was changed.{hint}")
+            raise CommandFailure(f"there is no server {name} in {shown}, so nothing was changed.{hint}")
         if name in servers and name not in ours:
             said = f"the server {name} in {shown} does not start coretools-mcp, so it stays"
-            raise Failure(f"{said}. Where ours has another name, give it with --name.")
+            raise CommandFailure(f"{said}. Where ours has another name, give it with --name.")
         backup = _backup(record, environ)
         if record.is_exact and record.after == _digest(content) and record.before == _digest(backup):
-            return Change(target.path, content, backup, record)
+            return ConfigChange(target.path, content, backup, record)
         if record.moved and _digest(backup) != record.before:
             said = "the copy of the file as it was is gone or damaged, so its servers cannot be put back"
-            raise Failure(f"{said}. They stand in your settings; take the entry {name} out by hand. ({shown})")
+            raise CommandFailure(f"{said}. They stand in your settings; take the entry {name} out by hand. ({shown})")
         # Somebody may have taken it out already, and what went behind it is to come back all the same.
         after = target.without_entry(content or b"", name) if name in servers else content or b""
         moved = target.servers(backup) if record.moved else {}
@@ -190,11 +194,11 @@ def uninstall_change(target: Target, content: bytes | None, environ: Mapping[str
         if record.made_section and not target.servers(after):
             after = without_member(after, target.client.path, target.path, MAX_CLIENT_BYTES)
     except SettingsError as error:
-        raise Failure(f"nothing was changed: {visible(str(error))}") from None
-    return Change(target.path, content, after, record)
+        raise CommandFailure(f"nothing was changed: {visible(str(error))}") from None
+    return ConfigChange(target.path, content, after, record)
 
 
-def write_install(change: Change, moved: Tree, environ: Mapping[str, str]) -> None:
+def write_install(change: ConfigChange, moved: Tree, environ: Mapping[str, str]) -> None:
     """Keep the file as it was, remember what is done, add what is moved to the user's own settings, and write.
 
     In this order a server that is moved is in at least one of both files at any moment, and whoever was killed here can
@@ -226,8 +230,8 @@ def write_install(change: Change, moved: Tree, environ: Mapping[str, str]) -> No
             keep_private(own)
             rewrite_file(own, lambda content: with_entries(content, SECTION, added))
         _write(change)
-    except Failure:
-        with suppress(Failure):
+    except CommandFailure:
+        with suppress(CommandFailure):
             _forget(record, environ, earlier)
             if added:
                 _drop(own, {alias: _digest_of(entry) for alias, entry in added.items()})
@@ -237,7 +241,7 @@ def write_install(change: Change, moved: Tree, environ: Mapping[str, str]) -> No
         raise
 
 
-def write_uninstall(change: Change, environ: Mapping[str, str]) -> None:
+def write_uninstall(change: ConfigChange, environ: Mapping[str, str]) -> None:
     """Write the file without our entry, take back what was moved, and forget the install with its backup."""
     record = change.record
     _write(change)
@@ -302,7 +306,7 @@ def _drop(own: str, digests: Mapping[str, str]) -> None:
     rewrite_file(own, changed)
 
 
-def _write(change: Change) -> None:
+def _write(change: ConfigChange) -> None:
     """Put the new content in place, or remove the file that was made, with its folders."""
     if change.after is not None:
         replace_content(change.path, change.before, change.after)
@@ -312,9 +316,9 @@ def _write(change: Change) -> None:
         check_unchanged(read_regular(real, MAX_CLIENT_BYTES), change.before)
         os.unlink(real)
     except SettingsError as error:
-        raise Failure(f"nothing was changed in {visible_line(change.path)}: {error}.") from None
+        raise CommandFailure(f"nothing was changed in {visible_line(change.path)}: {error}.") from None
     except OSError:
-        raise Failure(f"{visible_line(change.path)} cannot be removed. Remove it by hand.") from None
+        raise CommandFailure(f"{visible_line(change.path)} cannot be removed. Remove it by hand.") from None
     for folder in change.record.folders:
         with suppress(OSError):  # something else is in it by now
             os.rmdir(folder)
@@ -344,16 +348,18 @@ def _digest_of(entry: Any) -> str:
 def _folder(environ: Mapping[str, str]) -> str:
     folder = own_folder(environ)
     if folder is None:
-        raise Failure("there is no home folder, so it cannot be remembered what is changed; --print shows the entry.")
+        raise CommandFailure(
+            "there is no home folder, so it cannot be remembered what is changed; --print shows the entry."
+        )
     return os.path.join(folder, "installs")
 
 
-def backup_file(record: Record, environ: Mapping[str, str]) -> str:
+def backup_file(record: InstallRecord, environ: Mapping[str, str]) -> str:
     """Where the file is as it was before."""
     return os.path.join(_folder(environ), record.backup)
 
 
-def _backup(record: Record, environ: Mapping[str, str]) -> bytes | None:
+def _backup(record: InstallRecord, environ: Mapping[str, str]) -> bytes | None:
     if not record.backup:  # there was nothing to copy
         return None if record.before is None else b""
     try:
@@ -362,10 +368,10 @@ def _backup(record: Record, environ: Mapping[str, str]) -> bytes | None:
         return None
 
 
-def _records(environ: Mapping[str, str]) -> list[Record]:
+def _records(environ: Mapping[str, str]) -> list[InstallRecord]:
     """What is remembered. What cannot be read counts as nothing: an entry is then taken out by itself."""
     try:
-        return read_stored(list[Record], read_regular(os.path.join(_folder(environ), "installs.json")))
+        return read_stored(list[InstallRecord], read_regular(os.path.join(_folder(environ), "installs.json")))
     except FileNotFoundError:
         return []
     except (OSError, ValueError):
@@ -378,12 +384,12 @@ def _note_damage() -> None:
     note("what is remembered of installs cannot be read, so it counts for nothing")
 
 
-def _find(wanted: Record, environ: Mapping[str, str]) -> Record | None:
+def _find(wanted: InstallRecord, environ: Mapping[str, str]) -> InstallRecord | None:
     key = (wanted.file, wanted.name)
     return next((each for each in _records(environ) if (each.file, each.name) == key), None)
 
 
-def _remember(record: Record, environ: Mapping[str, str], *, forget: bool = False) -> None:
+def _remember(record: InstallRecord, environ: Mapping[str, str], *, forget: bool = False) -> None:
     def changed(_content: bytes) -> bytes:
         others = [each for each in _records(environ) if (each.file, each.name) != (record.file, record.name)]
         kept = others if forget else [*others, record]
@@ -392,7 +398,7 @@ def _remember(record: Record, environ: Mapping[str, str], *, forget: bool = Fals
     rewrite_file(os.path.join(_folder(environ), "installs.json"), changed)
 
 
-def _forget(record: Record, environ: Mapping[str, str], instead: Record | None = None) -> None:
+def _forget(record: InstallRecord, environ: Mapping[str, str], instead: InstallRecord | None = None) -> None:
     """Remember another install in place of one, or none, and remove the copy of the file that then nobody needs."""
     others = [each for each in _records(environ) if (each.file, each.name) != (record.file, record.name)]
     try:

@@ -17,7 +17,7 @@ from typing import Any, Literal, cast
 import anyio
 
 from server.administration.log import start_log
-from server.console import EXIT_FAILED, Failure, UsageError, nearest
+from server.console import EXIT_FAILED, CommandFailure, UsageError, nearest
 from server.console.own_settings import SECTION, names_by_alias, own_ports, settings_with
 from server.console.terminal import ERASE, Spinner, can_move, diff_text, note, show
 from server.console.terminal_questions import ask
@@ -146,7 +146,7 @@ def add(
     words = [str(word) for word in cast("list[Any]", entry.get("args", []))]
     is_chain = any(word.startswith(("--config", "--settings")) for word in words)  # with settings of its own
     if is_own(entry, own_ports(environ)) and not is_chain:
-        raise Failure(
+        raise CommandFailure(
             "this starts or reaches coretools-mcp itself, which cannot stand behind itself; nothing was added."
         )
     path = _path(options, environ)
@@ -156,18 +156,20 @@ def add(
         said = f"{', '.join(secrets)} looks like a secret, which {shown} would hold as it is"
         by_option = " or by --env NAME" if "command" in entry else ""
         hint = f"Set a variable and name it, as '${{NAME}}'{by_option}, or give --yes to write it nevertheless"
-        raise Failure(f"{said}; nothing was added. {hint}.")
+        raise CommandFailure(f"{said}; nothing was added. {hint}.")
     before = read_file(path)
     try:
         present = names_by_alias(parse(before or b"", path))
         if name in present and not replaces:
-            raise Failure(f"there is a server {name} in {shown} already, so nothing was added. --force replaces it.")
+            raise CommandFailure(
+                f"there is a server {name} in {shown} already, so nothing was added. --force replaces it."
+            )
         place = (SECTION, present.get(name, name))
         _check_keys(before, place, path)
         after = with_member(before or b"", place, entry, path)
         report = settings_with(after, path, environ)
     except SettingsError as error:
-        raise Failure(f"nothing was added: {visible_line(str(error))}") from None
+        raise CommandFailure(f"nothing was added: {visible_line(str(error))}") from None
     if after == before:
         sys.stdout.write(f"{shown} has this entry already, so nothing was changed.\n")
     else:
@@ -205,7 +207,7 @@ def change_server(
         if before is None or key is None:
             like = nearest(name, [*present, *present.values()])
             told = f" Did you mean {visible_line(like)}?" if like else ""
-            raise Failure(f"there is no server {visible_line(name)} in {shown}, so nothing was changed.{told}")
+            raise CommandFailure(f"there is no server {visible_line(name)} in {shown}, so nothing was changed.{told}")
         place, after = (SECTION, key), before
         if what == "remove":
             _check_keys(before, place, path)
@@ -220,7 +222,7 @@ def change_server(
                 after = without_member(after, (*place, "enabled"), path)
                 report = settings_with(after, path, environ)
     except SettingsError as error:
-        raise Failure(f"nothing was changed: {visible_line(str(error))}") from None
+        raise CommandFailure(f"nothing was changed: {visible_line(str(error))}") from None
     done = {"remove": "Removed from", "enable": "Enabled in", "disable": "Disabled in"}[what]
     if after == before:
         sys.stdout.write(f"{visible_line(key)} is {what}d in {shown} already, so nothing was changed.\n")
@@ -244,14 +246,14 @@ def init(options: EditOptions, environ: Mapping[str, str]) -> int:
         ours = parse(schema, copy)
         if copied is not None and parse(copied, copy).get("title") != ours["title"]:
             said = "is not a schema of coretools-mcp, so it stays as it is, and nothing was written"
-            raise Failure(f"{visible_line(copy)} {said}. Give another folder with --config.")
+            raise CommandFailure(f"{visible_line(copy)} {said}. Give another folder with --config.")
         after = before
         if not (before and before.strip()):
             after = NEW_FILE.encode()
         elif "$schema" not in tree:
             after = with_member(before, ("$schema",), REFERENCE, path)
     except SettingsError as error:
-        raise Failure(f"nothing was written: {visible_line(str(error))}") from None
+        raise CommandFailure(f"nothing was written: {visible_line(str(error))}") from None
     if not options.is_dry and copied != schema:
         replace_content(copy, copied, schema)
         sys.stdout.write(f"{'Written' if copied is None else 'Brought up to date'}: {visible_line(copy)}\n")
@@ -268,7 +270,9 @@ def init(options: EditOptions, environ: Mapping[str, str]) -> int:
 def _path(options: EditOptions, environ: Mapping[str, str]) -> str:
     path = os.path.abspath(options.file) if options.file is not None else user_file(environ)
     if path is None:
-        raise Failure("there is no home folder, so there is no settings file of yours. Name one with --config FILE.")
+        raise CommandFailure(
+            "there is no home folder, so there is no settings file of yours. Name one with --config FILE."
+        )
     return path
 
 
@@ -303,7 +307,7 @@ def _check_keys(content: bytes | None, place: tuple[str, ...], path: str) -> Non
     doubt = doubtful_key(content or b"", place, path, MAX_FILE_BYTES)
     if doubt is not None:
         said = f"{visible_line(path)}: {visible_line(doubt)}"
-        raise Failure(f"{said}. Leave one of them and try again; nothing was changed.")
+        raise CommandFailure(f"{said}. Leave one of them and try again; nothing was changed.")
 
 
 def _write(path: str, before: bytes | None, after: bytes, options: EditOptions, *, holds_secrets: bool = False) -> bool:
@@ -369,7 +373,7 @@ def _connect(name: str, report: SettingsReport, file: str | None, *, offers_appr
                     if offers_approval:
                         await compare_servers(app, report.lock, lock, [upstream])
                         return 0
-                except Failure as error:
+                except CommandFailure as error:
                     why = f"{error} "
                 note(f"{why}Until its tools are approved they are stopped: {COMMAND} --approve {name}{option}")
         return 0

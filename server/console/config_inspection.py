@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 
-from server.console import EXIT_FAILED, Failure
+from server.console import EXIT_FAILED, CommandFailure
 from server.console.known_clients import ClientConfig, client_configs, read_servers
 from server.console.own_settings import SECTION, names_by_alias, problems_of, usable_servers
 from server.console.terminal import linked, marked, note
@@ -73,7 +73,7 @@ def import_servers(wanted: str, environ: Mapping[str, str], *, prints: bool, for
     try:
         path, client, servers = _usable_servers(wanted, environ, diagnostics)
     except SettingsError as error:
-        raise Failure(visible_line(str(error))) from None
+        raise CommandFailure(visible_line(str(error))) from None
     finally:
         for warning in diagnostics.warnings:
             note(warning)
@@ -83,7 +83,9 @@ def import_servers(wanted: str, environ: Mapping[str, str], *, prints: bool, for
     sys.stdout.write(f"From {visible_line(path)}\n")
     own = user_file(environ)
     if own is None:
-        raise Failure("there is no home folder, so there is no settings file to add them to; --print shows them.")
+        raise CommandFailure(
+            "there is no home folder, so there is no settings file to add them to; --print shows them."
+        )
 
     def with_servers(content: bytes) -> bytes:
         """The file with the servers in it. What somebody else added in the meantime stays."""
@@ -117,9 +119,9 @@ def import_servers(wanted: str, environ: Mapping[str, str], *, prints: bool, for
             keep_private(own)
         rewrite(own, with_servers, AbortSignal())
     except SettingsError as error:
-        raise Failure(f"nothing was added: {visible_line(str(error))}") from None
+        raise CommandFailure(f"nothing was added: {visible_line(str(error))}") from None
     except (ToolError, OSError):
-        raise Failure(f"{visible_line(own)} cannot be written, so nothing was added.") from None
+        raise CommandFailure(f"{visible_line(own)} cannot be written, so nothing was added.") from None
     sys.stdout.write(f"Added to {visible_line(own)}: {', '.join(added)}\n")
     return 0
 

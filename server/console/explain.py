@@ -85,7 +85,7 @@ def explain_call(report: SettingsReport, name: str, given: GivenArguments, *, as
             try:
                 if tool is None and owner is None:
                     raise UsageError(f"{_unknown(name, app)} coretools-mcp tools lists the tools.")
-                judged = await app.oversight.judge(FunctionCall(name, arguments))
+                judged = await app.running_server.judge(FunctionCall(name, arguments))
             except ToolError as error:
                 # A tool of a server that is down is not unknown.
                 told = error if owner is None or owner.live_session is not None else owner.unavailable()

@@ -19,11 +19,11 @@ from typing import Any, Literal, cast
 
 import anyio
 
-from server.console import EXIT_FAILED, Failure, UsageError, nearest
+from server.console import EXIT_FAILED, CommandFailure, UsageError, nearest
 from server.console.call_command import LAUNCHER
 from server.console.client_config_file import (
-    Change,
-    Target,
+    ConfigChange,
+    ConfigFile,
     backup_file,
     install_change,
     own_servers,
@@ -96,7 +96,7 @@ def install(options: InstallOptions, environ: Mapping[str, str]) -> int:
         sys.stdout.write(toml_table(target.place, entry) if client.dialect == "toml" else as_json)
         return 0
 
-    def change_of(content: bytes | None) -> Change:
+    def change_of(content: bytes | None) -> ConfigChange:
         return install_change(target, content, entry, environ, moved)
 
     change = change_of(read_file(target.path))
@@ -130,10 +130,10 @@ def install(options: InstallOptions, environ: Mapping[str, str]) -> int:
     return code
 
 
-def _with_choices(target: Target, options: InstallOptions) -> InstallOptions:
+def _with_choices(target: ConfigFile, options: InstallOptions) -> InstallOptions:
     """The options, with what the entry says already; where there is none, a person is asked once for what."""
     client, present = target.client, None
-    with suppress(SettingsError, Failure):  # what is wrong with the file is told when it is to be changed
+    with suppress(SettingsError, CommandFailure):  # what is wrong with the file is told when it is to be changed
         present = target.servers(read_file(target.path)).get(target.name)
     words: list[str] = []
     for value in cast("Tree", present).values() if isinstance(present, dict) else ():
@@ -153,7 +153,7 @@ def uninstall(options: InstallOptions, environ: Mapping[str, str]) -> int:
     """Take our entry out of a client's file, which is then what it was before."""
     target = _target(options, environ)
 
-    def change_of(content: bytes | None) -> Change:
+    def change_of(content: bytes | None) -> ConfigChange:
         return uninstall_change(target, content, environ)
 
     agreed = _confirmed_change(target, change_of(read_file(target.path)), change_of, options)
@@ -168,8 +168,8 @@ def uninstall(options: InstallOptions, environ: Mapping[str, str]) -> int:
 
 
 def _confirmed_change(
-    target: Target, change: Change, change_of: Callable[[bytes | None], Change], options: InstallOptions
-) -> Change | None:
+    target: ConfigFile, change: ConfigChange, change_of: Callable[[bytes | None], ConfigChange], options: InstallOptions
+) -> ConfigChange | None:
     """The change to be written, once it was shown and a person has agreed; `None` where it is only to be shown.
 
     Some clients write their files all the time. Where that left the servers alone, the change is made anew.
@@ -192,7 +192,7 @@ def _confirmed_change(
         is_alike = False
     if not is_alike:
         said = f"{visible_line(target.path)} was changed in the meantime, so nothing was written"
-        raise Failure(f"{said}. Run this again, to see what it would become now.")
+        raise CommandFailure(f"{said}. Run this again, to see what it would become now.")
     return change_of(now)
 
 
@@ -206,8 +206,8 @@ def list_clients(environ: Mapping[str, str]) -> int:
         for path in dict.fromkeys([*client.files, *project]):
             shown = visible_line(path)
             try:
-                servers = Target(key, _as_in(path, client), path, NAME).servers(read_file(path))
-            except (SettingsError, Failure) as error:
+                servers = ConfigFile(key, _as_in(path, client), path, NAME).servers(read_file(path))
+            except (SettingsError, CommandFailure) as error:
                 found.append(visible_line(str(error)))
                 continue
             ours = [
@@ -226,7 +226,7 @@ def list_clients(environ: Mapping[str, str]) -> int:
     return 0
 
 
-def _target(options: InstallOptions, environ: Mapping[str, str]) -> Target:
+def _target(options: InstallOptions, environ: Mapping[str, str]) -> ConfigFile:
     """The entry and the file that are meant."""
     clients = client_configs(environ)
     client = clients.get(options.client)
@@ -243,33 +243,35 @@ def _target(options: InstallOptions, environ: Mapping[str, str]) -> Target:
         if options.imports:
             raise UsageError("--import moves servers of a person's own file only. Leave out --scope project.")
         path = os.path.join(os.getcwd(), *client.project_file.split("/"))
-        return Target(options.client, client, path, name, is_named=options.name is not None)
+        return ConfigFile(options.client, client, path, name, is_named=options.name is not None)
     existing = [file for file in client.files if os.path.lexists(file)]
     if not client.files:
-        raise Failure(f"there is no home folder, so there is no configuration of {client.title}.")
+        raise CommandFailure(f"there is no home folder, so there is no configuration of {client.title}.")
     if client.is_single and len(existing or client.files) > 1:
         both = visible_line(" and ".join(existing or client.files))
-        raise Failure(f"{client.title} seems to be there more than once: {both}. Remove the one that you do not use.")
+        raise CommandFailure(
+            f"{client.title} seems to be there more than once: {both}. Remove the one that you do not use."
+        )
     with_folder = [file for file in client.files if os.path.isdir(os.path.dirname(file))]
     path = (existing or with_folder or list(client.files))[0]
     client = _as_in(path, client)
-    return Target(options.client, client, path, name, is_named=options.name is not None)
+    return ConfigFile(options.client, client, path, name, is_named=options.name is not None)
 
 
 def _as_in(path: str, client: ClientConfig) -> ClientConfig:
     """The client with the place that servers have in this file, where newer versions have another one."""
-    with suppress(SettingsError, Failure):
+    with suppress(SettingsError, CommandFailure):
         document = read_document(read_file(path) or b"", path, client.dialect)
         if client.newer_path and isinstance(value_at(document, client.newer_path), dict):
             return replace(client, path=client.newer_path)
     return client
 
 
-def _servers_to_move(target: Target, environ: Mapping[str, str]) -> Tree:
+def _servers_to_move(target: ConfigFile, environ: Mapping[str, str]) -> Tree:
     """The client's other servers in our form, by their names there; those that cannot be moved are told, and stay."""
     diagnostics, own, ports = Diagnostics(), user_file(environ), own_ports(environ)
     if own is None:
-        raise Failure("there is no home folder, so there is no settings file to move them to.")
+        raise CommandFailure("there is no home folder, so there is no settings file to move them to.")
     moved: Tree = {}
     try:
         if not target.servers(read_file(target.path)):
@@ -286,7 +288,7 @@ def _servers_to_move(target: Target, environ: Mapping[str, str]) -> Tree:
                 said = f"{dotted((name,))} stays there, since your settings have another server {alias}."
                 diagnostics.warn(target.path, said)
     except SettingsError as error:
-        raise Failure(f"nothing was moved: {visible_line(str(error))}") from None
+        raise CommandFailure(f"nothing was moved: {visible_line(str(error))}") from None
     finally:
         for warning in diagnostics.warnings:
             note(warning)
@@ -319,7 +321,7 @@ def lasting_command(
         if os.path.isabs(uv) and os.path.isfile(uv):
             return [uv, "tool", "run", PROGRAM]
         said = "this copy of coretools-mcp lies in a cache, which may be emptied at any time"
-        raise Failure(f"{said}. Install it first: uv tool install {PROGRAM}, or pipx install {PROGRAM}.")
+        raise CommandFailure(f"{said}. Install it first: uv tool install {PROGRAM}, or pipx install {PROGRAM}.")
     folders = [environ.get(name, "") for name in ("UV_TOOL_BIN_DIR", "PIPX_BIN_DIR", "XDG_BIN_HOME")]
     for folder in (*folders, os.path.join(home_folder(environ), ".local", "bin")):
         link = os.path.join(folder, os.path.basename(script))

@@ -11,7 +11,7 @@ from typing import Literal
 import anyio
 
 from server.app import App
-from server.console import EXIT_FAILED, EXIT_USAGE, Failure, UsageError, nearest
+from server.console import EXIT_FAILED, EXIT_USAGE, CommandFailure, UsageError, nearest
 from server.console.terminal import Spinner, note, show
 from server.console.terminal_questions import agree
 from server.console.upstream_waits import quiet_log, show_failure, wait_for
@@ -59,7 +59,7 @@ def lock(report: SettingsReport, wish: Wish, names: Sequence[str], *, as_json: b
         0; 1 where a server is missing, or, of a check, a tool is stopped; of a check 2 where file or server is missing.
     """
     if report.lock is None:
-        raise Failure(f"there is no home folder, so there is no place for {LOCK_NAME}. Give --config FILE.")
+        raise CommandFailure(f"there is no home folder, so there is no place for {LOCK_NAME}. Give --config FILE.")
     source, before = report.lock, read_lock(report.lock)
     if wish != "write" or names:
         problem = f"{visible_line(source.path)} " + (
@@ -69,7 +69,9 @@ def lock(report: SettingsReport, wish: Wish, names: Sequence[str], *, as_json: b
             note(f"{problem}. {COMMAND} writes it anew, with all tools as they are now.")
             return EXIT_USAGE
     elif source.problem:
-        raise Failure(f"{visible_line(source.path)}: {source.problem}, so it stays as it is. Remove it and try again.")
+        raise CommandFailure(
+            f"{visible_line(source.path)}: {source.problem}, so it stays as it is. Remove it and try again."
+        )
     quiet_log("error")  # what would be told there is told here
 
     async def compare() -> int:
@@ -136,7 +138,9 @@ async def compare_servers(
     try:
         after = lock_text(servers)
     except ValueError as error:
-        raise Failure(f"nothing was changed in {visible_line(source.path)}: {visible_line(str(error))}.") from None
+        raise CommandFailure(
+            f"nothing was changed in {visible_line(source.path)}: {visible_line(str(error))}."
+        ) from None
     if wish == "write" and after != source.content:
         if before is not None and (before.problem or any(each.stops for each in found)) and not is_sure:
             await agree(f"Approve all of this in {LOCK_NAME}?", "nothing was changed")
@@ -196,7 +200,7 @@ async def approve_tools(app: App, path: str, names: Iterable[str], *, is_sure: b
         try:
             await THREADS.run(lambda alias=alias, entries=entries: write_approved(path, alias, entries))
         except ToolError as error:
-            raise Failure(error.message) from None
+            raise CommandFailure(error.message) from None
     for name, tool in tools.items():
         standing = (
             app.pool.catalog.standing(tool.alias, tool.upstream_name) if isinstance(tool, DiscoveredMCPTool) else ""

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit, urlunsplit
 import anyio
 
 from server.app import App
-from server.console import EXIT_FAILED, Failure, UsageError, nearest
+from server.console import EXIT_FAILED, CommandFailure, UsageError, nearest
 from server.console.browser import open_in_browser
 from server.console.terminal import Spinner, note, show, show_table
 from server.console.upstream_waits import quiet_log, show_failure, wait_for
@@ -67,7 +67,7 @@ def log_in(report: SettingsReport, alias: str, principal: str, *, opens_browser:
             (upstream,) = app.pool.upstreams
             login = upstream.login_of(principal)
             if login is None:
-                raise Failure(
+                raise CommandFailure(
                     f"{alias} is shown the Authorization header of mcpServers.{alias}.headers, or its logins are "
                     "switched off (oauth.enabled), so there is no login to make."
                 )
@@ -90,7 +90,7 @@ def log_in(report: SettingsReport, alias: str, principal: str, *, opens_browser:
                         note("the authorization server did not know this program any more; once more, please")
                         continue
                     if attempt.problem:
-                        raise Failure(f"the login to {alias} has failed: {visible_line(attempt.problem)}.")
+                        raise CommandFailure(f"the login to {alias} has failed: {visible_line(attempt.problem)}.")
                 break
             if principal:
                 sys.stdout.write(f"Logged in to {alias} as {principal}\n")
@@ -110,7 +110,7 @@ def _entry(report: SettingsReport, alias: str) -> UpstreamEntry:
             + (f" Did you mean {like}?" if like else " coretools-mcp config add adds one.")
         )
     if found.left_out is not None:
-        raise Failure(f"{alias} is not used: {found.left_out}")
+        raise CommandFailure(f"{alias} is not used: {found.left_out}")
     return found
 
 
@@ -129,12 +129,12 @@ async def _begin(app: App, login: Login) -> LoginAttempt | None:
         try:
             attempt = await login.begin(app.pool.tasks, wait)
         except LoginError as error:
-            raise Failure(
+            raise CommandFailure(
                 f"there is no login to {login.alias}: {visible_line(error.why)}. If it wants a token instead, put that "
                 f"into mcpServers.{login.alias}.headers."
             ) from None
     if login.is_unsaved:
-        raise Failure(
+        raise CommandFailure(
             f"a login to {login.alias} could not be kept: the state folder cannot be written, or its disk is full."
         )
     return attempt
@@ -220,9 +220,9 @@ def log_out(report: SettingsReport, alias: str, principal: str) -> int:
             try:
                 is_removed |= await login.end()
             except TokenStoreError as error:
-                raise Failure(str(error)) from None
+                raise CommandFailure(str(error)) from None
             except LoginStoreUnavailableError as error:
-                raise Failure(f"the login to {alias} was not ended: {error.why}.") from None
+                raise CommandFailure(f"the login to {alias} was not ended: {error.why}.") from None
             except LoginError as error:
                 is_removed = True
                 note(f"the tokens could not be ended at their authorization server: {visible_line(error.why)}")
@@ -248,7 +248,7 @@ def _with_logins(report: SettingsReport, work: Callable[[LoginStore | None], Awa
         try:
             return await work(login_store(replica, report.state_folder, report.settings.proxy.token_storage))
         except LoginsUnavailableError as error:
-            raise Failure(str(error)) from None
+            raise CommandFailure(str(error)) from None
         finally:
             await replica.store.aclose()
 

@@ -13,7 +13,7 @@ import anyio
 from anyio.abc import ByteReceiveStream, ByteSendStream, Process
 
 from server import VERSION
-from server.protocol.json_rpc import Failure, Json, Notification, Request, Response, as_mapping, read_message
+from server.protocol.json_rpc import ErrorResponse, Json, Notification, Request, Response, as_mapping, read_message
 from server.protocol.protocol_errors import CONNECTION_CLOSED, INTERNAL_ERROR, METHOD_NOT_FOUND, MCPError
 from server.protocol.revisions import LATEST_HANDSHAKE_VERSION
 from server.transports.json_lines import LineSplitter
@@ -56,7 +56,7 @@ class OwnServer:
             message = read_message(await self._line())
             if isinstance(message, Response) and message.id == self._count:
                 return message.result
-            if isinstance(message, Failure) and message.id == self._count:
+            if isinstance(message, ErrorResponse) and message.id == self._count:
                 error = message.error
                 raise MCPError(error["code"], error["message"], error.get("data"))
             if isinstance(message, Request):

@@ -13,7 +13,7 @@ from typing import NotRequired, TypeVar, cast
 from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
-from server.console import Failure, UsageError
+from server.console import CommandFailure, UsageError
 from server.console.terminal import note, show, show_table
 from server.console.upstream_waits import not_approved
 from server.protocol.json_rpc import Json
@@ -87,7 +87,7 @@ def _checked(kind: type[T], said: object) -> T:
     try:
         TypeAdapter(kind).validate_python(said, strict=True)
     except ValidationError:
-        raise Failure(NONSENSE) from None
+        raise CommandFailure(NONSENSE) from None
     return cast("T", said)
 
 
@@ -98,7 +98,7 @@ def _running(environ: Mapping[str, str]) -> tuple[list[tuple[str, ServerStatus]]
     for path, answer in ask_servers({"ask": "status"}, environ):
         try:
             found += [(path, _checked(ServerStatus, said)) for said in answer]
-        except Failure as failure:
+        except CommandFailure as failure:
             problems.append(str(failure))
         problems += [] if answer else [STUCK]
     return found, problems
@@ -207,7 +207,7 @@ def show_logs(environ: Mapping[str, str], alias: str | None, which: Which, *, fo
     for answered in ask_server(path, question):
         said = _checked(_Said, answered)
         if "error" in said:
-            raise Failure(visible_line(said["error"]))
+            raise CommandFailure(visible_line(said["error"]))
         lines = [visible_line(redact(line)) for line in said.get("lines", ())]
         if lines:
             show(*lines)
@@ -226,7 +226,7 @@ def open_dashboard(environ: Mapping[str, str], which: Which, *, opens_browser: b
     socket, about = _chosen(environ, which)
     said = _checked(_Said, next(ask_server(socket, {"ask": "dashboard"}), Json()))
     if "link" not in said:
-        raise Failure(visible_line(said.get("error", STUCK)))
+        raise CommandFailure(visible_line(said.get("error", STUCK)))
     sys.stdout.write(f"{said['link']}\n")
     sys.stdout.flush()
     where = ", ".join(map(visible_line, about["workspaces"])) or "no folder"
@@ -252,12 +252,12 @@ def _chosen(environ: Mapping[str, str], which: Which) -> tuple[str, ServerStatus
     fitting = [each for each in found if which.fits(each[1])]
     here = [each for each in fitting if works_in(each[1], real_path(os.getcwd()))]
     if problems and not (fitting if which != Which() else here):
-        raise Failure(f"{problems[0]} It may be the one that is meant; --pid names another one.")
+        raise CommandFailure(f"{problems[0]} It may be the one that is meant; --pid names another one.")
     if len(fitting) > 1:
         fitting = here or fitting
     if len(fitting) == 1:
         return fitting[0]
     if not found:
-        raise Failure(NONE_RUNS)
+        raise CommandFailure(NONE_RUNS)
     said = which.said if not fitting else "several servers are running" + (" there" if which.folder is not None else "")
     raise UsageError(f"{said}.{_listed(about for _, about in fitting or found)}")

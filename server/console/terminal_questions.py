@@ -9,7 +9,7 @@ from typing import Any, cast
 import anyio
 
 from server.consent.form import OTHER
-from server.console import Failure
+from server.console import CommandFailure
 from server.console.terminal import question_text, read_key, read_line, show
 from tools.contract.confirmation import Decision
 from tools.contract.display import visible_line
@@ -23,9 +23,9 @@ def ask(question: str, otherwise: str) -> None:
 async def agree(question: str, otherwise: str) -> None:
     """The same, where other work goes on meanwhile."""
     if not sys.stdin.isatty():
-        raise Failure(f"{otherwise}: nobody can answer here (standard input is not a terminal). Give --yes.")
+        raise CommandFailure(f"{otherwise}: nobody can answer here (standard input is not a terminal). Give --yes.")
     if not await says_yes(question):
-        raise Failure(f"{otherwise}.")
+        raise CommandFailure(f"{otherwise}.")
 
 
 async def says_yes(question: str) -> bool:

@@ -49,7 +49,7 @@ def show_tools(report: SettingsReport, *, as_json: bool) -> int:
             if as_json:
                 sys.stdout.write(f"{listing_as_json(tools, names, standings(app, tools))}\n")
             else:
-                asked = {tool.name: (await app.oversight.permission_of(tool)).verdict for tool in tools}
+                asked = {tool.name: (await app.running_server.permission_of(tool)).verdict for tool in tools}
                 show_listing(tools, asked, names, standings(app, tools))
             sys.stdout.flush()
             missing = [upstream for upstream in app.pool.upstreams if upstream.live_session is None]

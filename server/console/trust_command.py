@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any, cast
 
-from server.console import Failure
+from server.console import CommandFailure
 from server.console.terminal import note
 from server.console.terminal_questions import ask
 from server.console.user_files import not_written
@@ -81,7 +81,7 @@ def add(folder: str, environ: Mapping[str, str], *, is_sure: bool) -> int:
     real, store = os.path.realpath(folder), _store(environ)
     shown = visible_line(real)
     if not os.path.isdir(real):
-        raise Failure(f"'{visible_line(folder)}' is not a folder. Name one that exists.")
+        raise CommandFailure(f"'{visible_line(folder)}' is not a folder. Name one that exists.")
     found = find_files(real, AGENT_CLIS.values())
     files = [file for file in found if file.content is not None]
     unused: list[str] = []
@@ -93,7 +93,7 @@ def add(folder: str, environ: Mapping[str, str], *, is_sure: bool) -> int:
             *(f"language servers in {place}" for place in IN_WORKSPACE),
         )
         looked = ", ".join((*(file.name for file in found), *others))
-        raise Failure(f"there are no settings in {shown}, so there is nothing to trust. Looked for {looked}.")
+        raise CommandFailure(f"there are no settings in {shown}, so there is nothing to trust. Looked for {looked}.")
     lines: list[str] = []
     runs: list[str] = []
     usable: list[WorkspaceFile] = []
@@ -106,7 +106,7 @@ def add(folder: str, environ: Mapping[str, str], *, is_sure: bool) -> int:
         else:
             usable.append(file)
     if (files and not usable) or any(file.cli is None and file not in usable for file in files):
-        raise Failure(" ".join(problems))
+        raise CommandFailure(" ".join(problems))
     for name, _, skill in skills:
         lines += [visible_line(os.path.join(real, *name.split("/")))]
         lines += [f"  would offer models the skill {visible_line(skill.name)}: {visible_line(skill.about)}"]
@@ -135,7 +135,7 @@ def add(folder: str, environ: Mapping[str, str], *, is_sure: bool) -> int:
         for cli, known in zip((None, *AGENT_CLIS), before, strict=True):
             if (why := _why_no_start(cli, real, environ)) and (cli is None or why != known):
                 trust_folder(store, real, None)
-                raise Failure(f"nothing was trusted, because the server would not start: {visible_line(why)}")
+                raise CommandFailure(f"nothing was trusted, because the server would not start: {visible_line(why)}")
     except (ToolError, OSError) as error:
         raise not_written(store, error) from None
     sys.stdout.write(f"{shown} is trusted, with its settings, skills and programs as they are now.\n")
@@ -153,7 +153,7 @@ def _why_no_start(cli: CliName | None, folder: str, environ: Mapping[str, str]) 
 def _store(environ: Mapping[str, str]) -> str:
     store = trust_file(environ)
     if store is None:
-        raise Failure("there is no home folder, so there is no place to remember it in.")
+        raise CommandFailure("there is no home folder, so there is no place to remember it in.")
     return store
 
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Generator
 from contextlib import closing, contextmanager
 
-from server.console import Failure
+from server.console import CommandFailure
 from server.console.terminal import diff_text, show
 from server.console.terminal_questions import ask
 from server.requests.tool_services import LazyJournal
@@ -62,12 +62,12 @@ def _journal(report: SettingsReport) -> Generator[Journal]:
     """The journal of the settings, closed at the end; what a tool would be told, the person is."""
     opened = LazyJournal(report).open
     if opened is None:
-        raise Failure(f"no changes are kept: {NONE_KEPT}.")
+        raise CommandFailure(f"no changes are kept: {NONE_KEPT}.")
     with closing(opened()) as journal:
         try:
             yield journal
         except ToolError as error:
-            raise Failure(error.message) from None
+            raise CommandFailure(error.message) from None
 
 
 def _workspace(report: SettingsReport) -> Workspace:

@@ -6,7 +6,7 @@ import os
 import stat
 from collections.abc import Callable, Mapping
 
-from server.console import Failure
+from server.console import CommandFailure
 from server.console.known_clients import MAX_CLIENT_BYTES
 from server.console.terminal import note
 from server.settings import SettingsError
@@ -32,13 +32,15 @@ def read_file(path: str) -> bytes | None:
         return None
     except (OSError, ValueError):
         said = f"{shown} cannot be read, or is not a regular file, so it stays as it is"
-        raise Failure(f"{said}. Put that right and try again.") from None
+        raise CommandFailure(f"{said}. Put that right and try again.") from None
     if os.name == "posix" and info.st_uid != os.geteuid():
-        raise Failure(f"{shown} belongs to another user, so it stays as it is. Run this as that user.")
+        raise CommandFailure(f"{shown} belongs to another user, so it stays as it is. Run this as that user.")
     if info.st_nlink > 1:
-        raise Failure(f"{shown} has a second name (a hard link), which would stay as it is. Make it a link (ln -s).")
+        raise CommandFailure(
+            f"{shown} has a second name (a hard link), which would stay as it is. Make it a link (ln -s)."
+        )
     if not os.access(path, os.W_OK):
-        raise Failure(f"{shown} may not be written by you, so it stays as it is. Change its mode (chmod u+w).")
+        raise CommandFailure(f"{shown} may not be written by you, so it stays as it is. Change its mode (chmod u+w).")
     return content
 
 
@@ -75,7 +77,7 @@ def keep_private(path: str) -> None:
         try:
             os.chmod(path, mode & ~0o077)
         except OSError:
-            raise Failure(f"{visible_line(path)} cannot be closed to others, so nothing was added.") from None
+            raise CommandFailure(f"{visible_line(path)} cannot be closed to others, so nothing was added.") from None
         said = f"there may be secrets in what is added, so only you can read {visible_line(path)} from now on"
         note(said)
 
@@ -96,14 +98,14 @@ def rewrite_file(path: str, change: Callable[[bytes], bytes]) -> None:
     try:
         rewrite(path, change, AbortSignal())
     except SettingsError as error:
-        raise Failure(f"nothing was changed in {visible_line(path)}: {visible_line(str(error))}.") from None
+        raise CommandFailure(f"nothing was changed in {visible_line(path)}: {visible_line(str(error))}.") from None
     except (ToolError, OSError) as error:
         raise not_written(path, error) from None
 
 
-def not_written(path: str, error: ToolError | OSError) -> Failure:
+def not_written(path: str, error: ToolError | OSError) -> CommandFailure:
     """Why a file was not written, and what to do."""
     shown = visible_line(path)
     code = (error if isinstance(error, ToolError) else explain(error, shown)).code
     why = _WHY_NOT_WRITTEN.get(code, "what is there cannot be written. Put that right, or remove it")
-    return Failure(f"{shown} cannot be written, so nothing was changed: {why}, and try again.")
+    return CommandFailure(f"{shown} cannot be written, so nothing was changed: {why}, and try again.")

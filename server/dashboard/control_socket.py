@@ -27,7 +27,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 
 from server import VERSION
 from server.administration.log_history import HISTORY
-from server.administration.running_server import Oversight
+from server.administration.running_server import RunningServer
 from server.protocol.json_rpc import Json
 from server.settings.installation import install_command
 from server.settings.settings_files import runtime_folders
@@ -101,7 +101,7 @@ def _connections(folder: str) -> Iterator[tuple[str, socket.socket]]:
                     yield entry.path, connection
 
 
-async def serve_control(oversight: Oversight, transport: str) -> None:
+async def serve_control(running_server: RunningServer, transport: str) -> None:
     """Answer questions until cancelled. Without a socket the server goes on."""
     path = await THREADS.run(lambda: _make_room(os.environ))
     if path is None:
@@ -111,7 +111,7 @@ async def serve_control(oversight: Oversight, transport: str) -> None:
 
     async def status(_: Json) -> AsyncGenerator[Json]:
         about = {"pid": os.getpid(), "version": VERSION, "transport": transport}
-        yield {**about, "seconds": round(time.monotonic() - began, 1), **oversight.status()}
+        yield {**about, "seconds": round(time.monotonic() - began, 1), **running_server.status()}
 
     async def logs(question: Json) -> AsyncGenerator[Json]:
         alias, follows = question.get("server"), question.get("follow") is True
@@ -156,7 +156,7 @@ async def serve_control(oversight: Oversight, transport: str) -> None:
             return
         async with opening:
             if not pages:
-                pages.append(module.Dashboard(oversight))
+                pages.append(module.Dashboard(running_server))
                 opened = anyio.Event()
                 tasks.start_soon(serve_page, pages[0], opened)
                 await opened.wait()

@@ -24,7 +24,7 @@ from tools.text.file_names import shown_path
 from tools.text.secrets import redact
 
 if TYPE_CHECKING:
-    from server.administration.running_server import Oversight
+    from server.administration.running_server import RunningServer
 
 MAX_TEXT_CHARS = 400_000  # of what one question shows; what is longer can only be denied there
 MAX_TOOLS = 200  # tools on the page; others are found by the search
@@ -38,9 +38,9 @@ def _clock(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%H:%M:%S")
 
 
-def about(oversight: Oversight) -> str:
+def about(running_server: RunningServer) -> str:
     """Whose page it is: the process, with the folders that it works in."""
-    folders = oversight.folders
+    folders = running_server.folders
     more = " ..." * (len(folders) > MAX_NAMED)
     return f"process {os.getpid()} in {', '.join(folders[:MAX_NAMED]) or 'no folder'}{more}"
 
@@ -54,10 +54,10 @@ def offered_choices(question: Question) -> list[Choice]:
     return [choice for choice in question.choices if is_whole or choice.decision is Decision.DENY]
 
 
-def questions(oversight: Oversight) -> dict[str, Any]:
+def questions(running_server: RunningServer) -> dict[str, Any]:
     """The questions that wait, each with the whole action, why it is asked, and the answers that it offers."""
     shown: list[dict[str, Any]] = []
-    for pending in oversight.questions.all():
+    for pending in running_server.questions.all():
         question, parts = pending.question, question_parts(pending.question.details)
         more = [*parts.before, *parts.after, *([CUT_HERE] if parts.is_cut else [])]
         more += true_hosts(f"{parts.block}\n{question.description}")
@@ -82,7 +82,7 @@ def questions(oversight: Oversight) -> dict[str, Any]:
                 ],
             }
         )
-    return {"questions": shown, "asks_here": oversight.asks_at_dashboard}
+    return {"questions": shown, "asks_here": running_server.asks_at_dashboard}
 
 
 def calls(latest: Sequence[RecordedCall]) -> dict[str, Any]:
@@ -103,8 +103,8 @@ def calls(latest: Sequence[RecordedCall]) -> dict[str, Any]:
     }
 
 
-def servers(oversight: Oversight) -> dict[str, Any]:
-    live = oversight.live
+def servers(running_server: RunningServer) -> dict[str, Any]:
+    live = running_server.live
     rows = [
         {
             "alias": each["alias"],
@@ -128,25 +128,25 @@ def log_of(alias: str) -> dict[str, Any]:
     return {"alias": alias, "lines": [redact(line) for line in lines]}
 
 
-async def tools(oversight: Oversight, wanted: str) -> dict[str, Any]:
+async def tools(running_server: RunningServer, wanted: str) -> dict[str, Any]:
     """The tools, those that hold the words that are looked for; what would be decided on each, and why."""
-    words, catalog = wanted[:MAX_SEARCH_CHARS].casefold().split(), oversight.live.pool.catalog
+    words, catalog = wanted[:MAX_SEARCH_CHARS].casefold().split(), running_server.live.pool.catalog
     rows: list[dict[str, Any]] = []
     more = 0
-    async for tool in in_turns(oversight.live.registry.get_all_tools()):
+    async for tool in in_turns(running_server.live.registry.get_all_tools()):
         if not tool.is_listed or not all(word in f"{tool.name} {tool.description}".casefold() for word in words):
             continue
         if len(rows) == MAX_TOOLS:
             more += 1
             continue
-        permission = await oversight.permission_of(tool)
+        permission = await running_server.permission_of(tool)
         rows.append(
             {
                 "name": tool.name,
                 "about": textwrap.shorten(tool.description[: 4 * MAX_ABOUT_CHARS], MAX_ABOUT_CHARS, placeholder=" ..."),
                 "verdict": {"allow": "allowed", "ask": "ask first", "deny": "refused"}[permission.verdict],
                 "reason": permission.reason,
-                "is_on": tool.name not in oversight.switched_off,
+                "is_on": tool.name not in running_server.switched_off,
                 "standing": catalog.standing(tool.alias, tool.upstream_name)
                 if isinstance(tool, DiscoveredMCPTool)
                 else "",
@@ -158,11 +158,11 @@ async def tools(oversight: Oversight, wanted: str) -> dict[str, Any]:
     return {"tools": rows, "wanted": wanted, "more": more, "closed": lock.why_closed if lock is not None else ""}
 
 
-def jobs(oversight: Oversight) -> dict[str, Any]:
+def jobs(running_server: RunningServer) -> dict[str, Any]:
     from tools.shell.program_output import newest_text  # noqa: PLC0415 - jobs are few
     from tools.shell.result_text import status_text  # noqa: PLC0415
 
-    tables = [(client.name, client.state.jobs) for client in oversight.clients.all()]
+    tables = [(client.name, client.state.jobs) for client in running_server.clients.all()]
     return {
         "jobs": [
             {
@@ -182,19 +182,21 @@ def jobs(oversight: Oversight) -> dict[str, Any]:
     }
 
 
-async def memory(oversight: Oversight) -> dict[str, Any]:
+async def memory(running_server: RunningServer) -> dict[str, Any]:
     return {
-        "memories": [{"client": who, "title": what, "text": text} for who, what, text in await oversight.memories()]
+        "memories": [
+            {"client": who, "title": what, "text": text} for who, what, text in await running_server.memories()
+        ]
     }
 
 
-def changes(oversight: Oversight) -> dict[str, Any]:
+def changes(running_server: RunningServer) -> dict[str, Any]:
     """The changes of files that are kept, of every client. Blocking."""
-    if oversight.journal.open is None:
+    if running_server.journal.open is None:
         return {"changes": [], "problem": f"No file changes are kept: {NONE_KEPT}."}
-    workspace = oversight.workspace_of_person()
+    workspace = running_server.workspace_of_person()
     try:
-        found = oversight.journal.open().changes(None, workspace.roots, limit=MAX_CHANGES)
+        found = running_server.journal.open().changes(None, workspace.roots, limit=MAX_CHANGES)
     except ToolError as error:
         return {"changes": [], "problem": error.message}
     return {
@@ -221,8 +223,8 @@ def audit(latest: Sequence[Callable[[], dict[str, Any]]], file: str | None) -> d
     return {"records": [{**record, "at": when} for record, when in zip(records, at, strict=True)], "file": file}
 
 
-def settings(oversight: Oversight) -> dict[str, Any]:
-    report = oversight.live.report
+def settings(running_server: RunningServer) -> dict[str, Any]:
+    report = running_server.live.report
     rows = [
         {"key": dotted(given.path), "value": as_text(shown_value(given.path, given.value)), "source": given.source}
         for given in report.given

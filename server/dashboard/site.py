@@ -40,7 +40,7 @@ from tools.files.change.revert import ChangeUndo, carry_out, plan_for_person
 from tools.machine.threads import THREADS
 
 if TYPE_CHECKING:
-    from server.administration.running_server import Oversight
+    from server.administration.running_server import RunningServer
     from server.consent.pending_questions import PendingQuestion
     from tools.files.change.journal import Journal
 
@@ -88,8 +88,8 @@ NOT_SIGNED_IN = (
 class Dashboard:
     """The page of one server. Made when it is first asked for, and there until the server ends."""
 
-    def __init__(self, oversight: Oversight) -> None:
-        self._oversight = oversight
+    def __init__(self, running_server: RunningServer) -> None:
+        self._running_server = running_server
         self._changes = 0
         self._streams = 0
         self._ending = anyio.Event()
@@ -107,7 +107,7 @@ class Dashboard:
         )
         environment.filters["quoted"] = _quoted
         self._templates = environment
-        oversight.look_on(self._changed)
+        running_server.look_on(self._changed)
 
     async def serve(self, opened: anyio.Event) -> None:
         """Serve on a free port of this machine until cancelled."""
@@ -194,27 +194,27 @@ class Dashboard:
     async def _page(self, request: Request) -> Response:
         session = self._session(request)
         name = request.url.path.removeprefix("/")
-        oversight = self._oversight
+        running_server = self._running_server
         match name:
             case "":
-                shown = sections.questions(oversight)
+                shown = sections.questions(running_server)
             case "calls":
-                shown = await THREADS.run(partial(sections.calls, tuple(oversight.activity.calls)))
+                shown = await THREADS.run(partial(sections.calls, tuple(running_server.recent_calls.calls)))
             case "servers":
-                shown = sections.servers(oversight)
+                shown = sections.servers(running_server)
             case "tools":
-                shown = await sections.tools(oversight, request.query_params.get("q", ""))
+                shown = await sections.tools(running_server, request.query_params.get("q", ""))
             case "jobs":
-                shown = sections.jobs(oversight)
+                shown = sections.jobs(running_server)
             case "changes":
-                shown = await THREADS.run(partial(sections.changes, oversight))
+                shown = await THREADS.run(partial(sections.changes, running_server))
             case "memory":
-                shown = await sections.memory(oversight)
+                shown = await sections.memory(running_server)
             case "audit":
-                latest = tuple(oversight.audit.recent)
-                shown = await THREADS.run(partial(sections.audit, latest, oversight.audit.path))
+                latest = tuple(running_server.audit.recent)
+                shown = await THREADS.run(partial(sections.audit, latest, running_server.audit.path))
             case _:
-                shown = sections.settings(oversight)
+                shown = sections.settings(running_server)
         return await self._rendered(f"{name or 'questions'}.html", session, page=name, **shown)
 
     async def _server_log(self, request: Request) -> Response:
@@ -227,15 +227,15 @@ class Dashboard:
         self, template: str, session: BrowserSession | None, status: int = HTTPStatus.OK, page: str = "-", **shown: Any
     ) -> Response:
         if self._is_confined is None:
-            self._is_confined = await self._oversight.commands.are_confined(
-                self._oversight.live.report.settings.workspace.roots
+            self._is_confined = await self._running_server.commands.are_confined(
+                self._running_server.live.report.settings.workspace.roots
             )
         shown |= {
             "home": self._home,
             "page": page,
             "pages": PAGES,
-            "about": sections.about(self._oversight),
-            "waiting": len(self._oversight.questions.all()),
+            "about": sections.about(self._running_server),
+            "waiting": len(self._running_server.questions.all()),
             "signed_in": session is not None,
             "confined": self._is_confined,
             "token": session.form_token if session is not None else None,
@@ -275,7 +275,9 @@ class Dashboard:
                     now = self._state(page)
                     if now != before or anyio.current_time() > spoken + STREAM_PULSE_SECONDS:
                         yield (
-                            f"data: {len(self._oversight.questions.all())}\n\n" if now != before else ": still here\n\n"
+                            f"data: {len(self._running_server.questions.all())}\n\n"
+                            if now != before
+                            else ": still here\n\n"
                         )
                         before, spoken = now, anyio.current_time()
                     with anyio.move_on_after(STREAM_LOOK_SECONDS):
@@ -287,20 +289,20 @@ class Dashboard:
 
     def _state(self, page: str) -> object:
         """What tells whether a page shows something else now, and how many questions wait."""
-        oversight = self._oversight
-        waiting = [(pending.id, pending.scope.deadline) for pending in oversight.questions.all()]
+        running_server = self._running_server
+        waiting = [(pending.id, pending.scope.deadline) for pending in running_server.questions.all()]
         match page:
             case "calls" | "audit" | "changes" | "memory":
                 return waiting, self._changes
             case "jobs":
-                jobs = [job for table in oversight.clients.job_tables() for job in table.all()]
+                jobs = [job for table in running_server.clients.job_tables() for job in table.all()]
                 return waiting, [(job.id, job.status, job.running.output.total) for job in jobs]
             case "servers" | "tools":
-                states = [(each.alias, each.status.state) for each in oversight.live.pool.upstreams]
-                off = (oversight.live.switched_off, oversight.switched_off)
-                return waiting, states, *off, oversight.live.registry.get_all_tools(), oversight.live.report
+                states = [(each.alias, each.status.state) for each in running_server.live.pool.upstreams]
+                off = (running_server.live.switched_off, running_server.switched_off)
+                return waiting, states, *off, running_server.live.registry.get_all_tools(), running_server.live.report
             case "settings":
-                return waiting, oversight.live.report
+                return waiting, running_server.live.report
             case "log":
                 return waiting, HISTORY.count
             case _:
@@ -329,7 +331,7 @@ class Dashboard:
         return self._waiting(request), form  # it may have been answered while the form came in
 
     def _waiting(self, request: Request) -> PendingQuestion:
-        pending = self._oversight.questions.find(request.path_params["id"])
+        pending = self._running_server.questions.find(request.path_params["id"])
         if pending is None:
             raise HTTPException(HTTPStatus.CONFLICT, GONE)
         return pending
@@ -342,18 +344,18 @@ class Dashboard:
         if choice is None:
             raise HTTPException(HTTPStatus.BAD_REQUEST, "This answer is not offered. Nothing was changed.")
         reason = str(form.get("reason", ""))[:MAX_REASON_CHARS] if choice.decision is Decision.DENY else ""
-        self._oversight.questions.give(pending, Answer(choice.decision, reason=reason))
+        self._running_server.questions.give(pending, Answer(choice.decision, reason=reason))
         return self._on_to("#next")
 
     async def _wait_longer(self, request: Request) -> Response:
         pending, _ = await self._sent_for_question(request)
-        self._oversight.questions.wait_longer(pending)
+        self._running_server.questions.wait_longer(pending)
         return self._on_to("")
 
     async def _switch_server(self, request: Request) -> Response:
         alias, action = request.path_params["alias"], request.path_params["action"]
         await self._sent(request, alias)
-        live = self._oversight.live
+        live = self._running_server.live
         if action not in ("restart", "on", "off") or alias not in live.report.upstreams:
             raise HTTPException(HTTPStatus.NOT_FOUND)
         for is_on in {"restart": (False, True), "on": (True,), "off": (False,)}[action]:
@@ -363,14 +365,14 @@ class Dashboard:
 
     async def _change_tool(self, request: Request) -> Response:
         name, action = request.path_params["name"], request.path_params["action"]
-        stopped = self._oversight.stopped_tool(name) if action == "approve" else None
+        stopped = self._running_server.stopped_tool(name) if action == "approve" else None
         # What is approved is what the page has shown.
         form = await self._sent(request, name if stopped is None else stopped.version)
         if stopped is not None:
             with _refusals_on_a_page():
-                await self._oversight.live.pool.catalog.approve(stopped)
+                await self._running_server.live.pool.catalog.approve(stopped)
         elif action in ("on", "off"):
-            self._oversight.switch_tool(name, is_on=action == "on")
+            self._running_server.switch_tool(name, is_on=action == "on")
         else:
             raise HTTPException(HTTPStatus.NOT_FOUND)
         return self._on_to(f"tools?q={quote(str(form.get('q', '')))}")
@@ -378,7 +380,7 @@ class Dashboard:
     async def _stop_job(self, request: Request) -> Response:
         wanted = request.path_params["id"]
         await self._sent(request, wanted)
-        for table in self._oversight.clients.job_tables():
+        for table in self._running_server.clients.job_tables():
             for job in table.all():
                 if job.id == wanted:
                     await table.stop(job)
@@ -386,12 +388,14 @@ class Dashboard:
 
     async def _planned_undo(self, request: Request) -> tuple[Journal, ChangeUndo]:
         self._session(request)
-        journal, number = self._oversight.journal.open, request.path_params["number"]
+        journal, number = self._running_server.journal.open, request.path_params["number"]
         if journal is None:
             raise HTTPException(HTTPStatus.NOT_FOUND)
         opened = await THREADS.run(journal)
         with _refusals_on_a_page():
-            plan = await THREADS.run(lambda: plan_for_person(opened, self._oversight.workspace_of_person(), number))
+            plan = await THREADS.run(
+                lambda: plan_for_person(opened, self._running_server.workspace_of_person(), number)
+            )
         return opened, plan
 
     async def _show_undo(self, request: Request) -> Response:

@@ -23,7 +23,7 @@ class LongAnswerError(Exception):
     """The answer is longer than any that is taken."""
 
 
-class NoAnswerError(Exception):
+class NoJsonAnswerError(Exception):
     """There is no answer, or one that says that the server is down; the text ends a sentence that begins with it."""
 
 
@@ -43,9 +43,9 @@ async def fetch_json(request: httpx2.Request, *, by_proxy: bool = True) -> tuple
     except (TimeoutError, httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:
         logger.info("an authorization server could not be asked (%s)", type(error).__name__)
         why = cause_of(error, is_proxied=by_proxy and proxy_of(str(request.url)) is not None)
-        raise NoAnswerError(f"could not be reached: {why}") from None
+        raise NoJsonAnswerError(f"could not be reached: {why}") from None
     if response.status_code >= 500 or response.status_code == 429:
-        raise NoAnswerError(f"answered with HTTP status {response.status_code}")
+        raise NoJsonAnswerError(f"answered with HTTP status {response.status_code}")
     try:
         # Unlike that of the standard library it refuses halves of characters, which nothing can be sent with.
         return response.status_code, as_mapping(from_json(content.removeprefix(codecs.BOM_UTF8)))

@@ -71,14 +71,14 @@ class Response(NamedTuple):
     result: Json
 
 
-class Failure(NamedTuple):
+class ErrorResponse(NamedTuple):
     """An answer that is an error: `code`, `message` and perhaps `data`."""
 
     id: RequestId | None
     error: Json
 
 
-Message = Request | Notification | Response | Failure
+Message = Request | Notification | Response | ErrorResponse
 
 
 def read_message(line: bytes | str, *, is_of_client: bool = False) -> Message:
@@ -169,7 +169,7 @@ def _usual(fields: Json) -> Message | None:
     if has_id and parts == _PARTS - 1 and type(result := fields.get("result")) is dict:
         return Response(cast("RequestId", identity), cast("Json", result))
     if has_id and parts == _PARTS - 1 and type(error := fields.get("error")) is dict:
-        return Failure(cast("RequestId", identity), _readable(cast("Json", error)))
+        return ErrorResponse(cast("RequestId", identity), _readable(cast("Json", error)))
     if has_method and "id" not in fields and parts == _PARTS - 1 - (not has_params):
         return Notification(cast("str", method), params)
     return None
@@ -195,7 +195,7 @@ def of_sdk(message: types.JSONRPCMessage) -> Message:
         case types.JSONRPCResponse():
             return Response(message.id, message.result)
         case types.JSONRPCError():
-            return Failure(message.id, message.error.model_dump(mode="json", exclude_unset=True))
+            return ErrorResponse(message.id, message.error.model_dump(mode="json", exclude_unset=True))
 
 
 def fields_of(message: Message) -> Json:
@@ -208,7 +208,7 @@ def fields_of(message: Message) -> Json:
             return {"jsonrpc": "2.0", "method": method} | ({} if params is None else {"params": params})
         case Response(identity, result):
             return {"jsonrpc": "2.0", "id": identity, "result": result}
-        case Failure(identity, error):
+        case ErrorResponse(identity, error):
             return {"jsonrpc": "2.0", "id": identity, "error": error}
 
 

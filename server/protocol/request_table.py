@@ -76,7 +76,7 @@ NO_WAY = _NoWay()
 
 
 @dataclass(eq=False, slots=True)
-class Connection:
+class McpConnection:
     """What is known of a client for as long as its connection lasts; in 2026-07-28, as long as the request."""
 
     outbound: Outbound  # outside of requests
@@ -115,7 +115,7 @@ class RequestContext:
     method: str
     params: Json | None
     request_id: RequestId | None  # `None` for a notification
-    connection: Connection
+    connection: McpConnection
     outbound: RequestOutbound  # as long as the request is open
     http_request: HttpRequest | None = None  # that it came with
 
@@ -272,7 +272,7 @@ def unsupported(version: str) -> MCPError:
     return MCPError(UNSUPPORTED_PROTOCOL_VERSION, "Unsupported protocol version", data)
 
 
-def opened_by(params: Json | None, outbound: Outbound) -> Connection:
+def opened_by(params: Json | None, outbound: Outbound) -> McpConnection:
     """The connection of a request of 2026-07-28, which says itself who it is from; else `MCPError`."""
     fields, keys = (
         as_mapping(as_mapping(params).get("_meta")),
@@ -287,4 +287,4 @@ def opened_by(params: Json | None, outbound: Outbound) -> Connection:
         raise unsupported(version)
     info = as_mapping(fields.get(CLIENT_INFO_META_KEY))
     capabilities = capabilities_of(fields[CLIENT_CAPABILITIES_META_KEY])
-    return Connection(outbound, version, True, info, capabilities)
+    return McpConnection(outbound, version, True, info, capabilities)

@@ -25,7 +25,7 @@ from server.clients.client_workspaces import (
     ask_roots,
 )
 from server.clients.principals import principal_of
-from server.protocol.request_table import Connection, RequestContext
+from server.protocol.request_table import McpConnection, RequestContext
 from server.upstreams.relay.request_relay import CallContext
 from tools.call.tool_context import ClientState, Services, ToolContext
 from tools.contract.limits import ApprovalMode, Limits, MediaHandling
@@ -61,7 +61,7 @@ class Client:
     readable: tuple[str, ...] = ()  # folders whose files it may read beside its workspace
     scratch: tuple[Scratch | str, Scratch | str] = ("", "")  # its `/tmp`, and that of plan mode; or why it has none
     folders: RootsState = field(default_factory=RootsState)  # that it works in
-    connections: dict[Connection, None] = field(default_factory=dict[Connection, None])
+    connections: dict[McpConnection, None] = field(default_factory=dict[McpConnection, None])
     """By which it is notified outside of its requests, in revisions that have connections."""
     last_seen: float = field(default_factory=time.monotonic)  # of its latest request
     calls: int = 0
@@ -140,7 +140,7 @@ class ClientTable:
     def all(self) -> Sequence[Client]:
         return tuple(self._clients.values())
 
-    def connections(self) -> Iterator[Connection]:
+    def connections(self) -> Iterator[McpConnection]:
         for client in self.all():
             yield from tuple(client.connections)
 

@@ -45,7 +45,7 @@ def show_as(params: Mapping[str, Any]) -> None:
         show(params)
 
 
-class Activity:
+class RecentCalls:
     """The latest calls, the newest last. A middleware of the server."""
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ from server.consent.confirmers import (
 )
 from server.protocol.json_rpc import ReadyList, as_mapping
 from server.protocol.protocol_errors import INVALID_PARAMS, MCPError
-from server.protocol.request_table import CallNext, Connection, RequestContext
+from server.protocol.request_table import CallNext, McpConnection, RequestContext
 from server.protocol.result_shapes import NEVER_CACHED
 from server.requests.call_contexts import ClientTable, Contexts
 from server.requests.protocol_mapping import DisplayPlace, result_to_wire, tool_to_wire
@@ -38,7 +38,7 @@ from server.upstreams.wire.own_meta import chain_of, list_meta, listed_for
 from tools.builtin.skill import told_skills, with_skills
 from tools.call.base_tool import BaseTool
 from tools.call.tool_registry import ToolRegistry
-from tools.call.tool_runner import Flow
+from tools.call.tool_runner import ToolRunner
 from tools.contract.confirmation import Confirmer, Question
 from tools.contract.display import visible_line
 from tools.contract.limits import ApprovalMode
@@ -65,7 +65,7 @@ NO_AGENTS = (
 @dataclass(frozen=True, slots=True)
 class ToolRequests:
     registry: ToolRegistry
-    flow: Flow
+    runner: ToolRunner
     clients: ClientTable
     contexts: Contexts
     confirmers: Confirmers
@@ -77,7 +77,7 @@ class ToolRequests:
     published_uri: Callable[[Upstream, str], str]  # the URI by which clients know a resource of an upstream
     skills: SkillRequests
     told: Callable[[Rights], str | None]  # what a client is told of all tools, which may do that
-    modes_changed: Callable[[Sequence[Connection]], Awaitable[None]]
+    modes_changed: Callable[[Sequence[McpConnection]], Awaitable[None]]
     listings: dict[Kept, dict[str, Any]] = field(default_factory=dict["Kept", dict[str, Any]])
 
     async def on_list(self, ctx: RequestContext) -> Mapping[str, Any]:
@@ -155,7 +155,7 @@ class ToolRequests:
         tools = [tool for tool in self.registry.get_all_tools() if tool.is_listed]
         if self.is_built_in:  # else these are names of others
             tools = [tool for tool in tools if tool.name not in hidden]
-        return [tool for tool in tools if self.flow.policy.why_not_offered(tool.traits, rights) is None]
+        return [tool for tool in tools if self.runner.policy.why_not_offered(tool.traits, rights) is None]
 
     async def dispatch(self, ctx: RequestContext, call_next: CallNext) -> Any:
         """A middleware: calls of tools of servers, and by way of `call_tool`; and what is told to whom."""
@@ -218,9 +218,11 @@ class ToolRequests:
         is_refused, is_bare = False, self.relay.pool.catalog.names.find(call.name) is None
         if not owner.tried.is_set() or owner.entry.prefix == "none" or is_bare:  # another one may have the name
             tool = self.registry.find(call.name)
-            is_refused = tool is not None and self.flow.policy.why_not_offered(tool.traits, exchange.rights) is not None
+            is_refused = (
+                tool is not None and self.runner.policy.why_not_offered(tool.traits, exchange.rights) is not None
+            )
             if not is_refused:
-                owner = await self.relay.pool.when_known(call.name, owner)
+                owner = await self.relay.pool.wait_for_owner(call.name, owner)
         if owner.is_connecting_anew:  # after a login, or without one: which it is decides who is asked
             await owner.come_back()
         if (owner.wants_login or "login" in exchange.carried) and not is_refused:
@@ -238,7 +240,7 @@ class ToolRequests:
                 raise owner.unavailable()
             with client:
                 is_answered = exchange.is_resumed or has_answer(ctx)
-                outcome = await self.flow.run(call, context, confirmer, has_answer=is_answered)
+                outcome = await self.runner.run(call, context, confirmer, has_answer=is_answered)
         except ToolNotRegisteredError:
             unused = self.relay.pool.why_not_used(call.name)
             if owner.live_session is not None and call.name in self.relay.pool.catalog.vanished.get(owner.alias, ()):
@@ -265,11 +267,11 @@ class ToolRequests:
     def _is_proposed(self, rights: Rights, tool: BaseTool[Any]) -> bool:
         """Whether a model that has called what is not there may be told of a tool."""
         is_for_apps = isinstance(tool, DiscoveredMCPTool) and not is_for_models(tool.definition)
-        return not is_for_apps and self.flow.policy.why_not_offered(tool.traits, rights) is None
+        return not is_for_apps and self.runner.policy.why_not_offered(tool.traits, rights) is None
 
     def _is_there(self, rights: Rights, name: str) -> bool:
         tool = self.registry.find(name)
-        return tool is not None and self.flow.policy.why_not_offered(tool.traits, rights) is None
+        return tool is not None and self.runner.policy.why_not_offered(tool.traits, rights) is None
 
     async def _log_in(
         self, ctx: RequestContext, call: FunctionCall, owner: Upstream, exchange: Exchange
@@ -313,7 +315,7 @@ class ToolRequests:
                 if tool is not None and tool.is_builtin and tool.name == SKILL:
                     context = replace(context, relayed_skills=await self.skills.relayed(ctx))
                 confirmer = ClientConfirmer(self.confirmers, ctx, client.state.key)
-                outcome = await self.flow.run(call, context, confirmer, has_answer=has_answer(ctx))
+                outcome = await self.runner.run(call, context, confirmer, has_answer=has_answer(ctx))
         except ToolNotRegisteredError:
             if (unused := self.relay.pool.why_not_used(name)) is None:
                 await self.relay.pool.wait_for_first_list()  # what was meant is perhaps a tool of a server

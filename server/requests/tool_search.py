@@ -288,7 +288,7 @@ class ToolSearch:
         owner = self.pool.by_alias.get(tool.alias) if tool is not None else self.pool.owner_of(name)
         # What it was in the last run does not tell whether models may call it in this one.
         if owner is not None and not owner.tried.is_set() and (tool is None or self._is_callable(tool, rights)):
-            owner = await self.pool.when_known(name, owner)
+            owner = await self.pool.wait_for_owner(name, owner)
             tool = self.registry.find(name)
         # The tool of a server that is not there now is told of as if it was called by its name.
         if not self._is_callable(tool, rights) and (tool is not None or owner is None):

@@ -28,7 +28,7 @@ from server.requests.protocol_mapping import contents_to_wire, encodable, prompt
 from tools.call.consent import refuse
 from tools.call.tool_context import ToolContext
 from tools.call.tool_registry import ToolRegistry
-from tools.call.tool_runner import Flow
+from tools.call.tool_runner import ToolRunner
 from tools.contract.confirmation import Question, Unavailable
 from tools.contract.tool_errors import ExecutionDeniedError, ToolError, ToolErrorType
 from tools.contract.tool_results import FunctionCall, ToolResult
@@ -81,7 +81,7 @@ _DESCRIPTIONS: Mapping[MemoryScope, str] = {
 class FileRequests:
     """Answers requests for prompts, resources and completion."""
 
-    flow: Flow
+    runner: ToolRunner
     context_of: Callable[[RequestContext], Awaitable[ToolContext]]
     at_work: Callable[[RequestContext], AbstractContextManager[Any]]
     confirmers: Confirmers
@@ -89,7 +89,7 @@ class FileRequests:
 
     def register(self, table: RequestTable) -> None:
         """Add the handlers for what the tools that are there make possible."""
-        names = {tool.name for tool in self.flow.registry.get_all_tools()}
+        names = {tool.name for tool in self.runner.registry.get_all_tools()}
         has_prompt, has_files = MANY_READER in names, READER in names
         handlers: dict[str, Handler] = {}
         if has_prompt:
@@ -112,8 +112,8 @@ class FileRequests:
 
     def _why_not_offered(self, tool: str, ctx: RequestContext) -> Permission | None:
         """The verdict on what the rules of a tool hold for, where that is not there at all for a client."""
-        found = self.flow.registry.find(tool)
-        return None if found is None else self.flow.policy.why_not_offered(found.traits, rights_of(ctx))
+        found = self.runner.registry.find(tool)
+        return None if found is None else self.runner.policy.why_not_offered(found.traits, rights_of(ctx))
 
     async def _list_prompts(self, ctx: RequestContext) -> Wire:
         return {"prompts": [] if self._why_not_offered(MANY_READER, ctx) else [AT_PROMPT], **NEVER_CACHED}
@@ -124,7 +124,9 @@ class FileRequests:
             raise MCPError(INVALID_PARAMS, "Unknown prompt. Use the exact names listed.")
         context = await self.context_of(ctx)
         confirmer = ClientConfirmer(self.confirmers, ctx, context.client.key)
-        outcome = await read_at(params.get("arguments"), context, lambda call: self.flow.run(call, context, confirmer))
+        outcome = await read_at(
+            params.get("arguments"), context, lambda call: self.runner.run(call, context, confirmer)
+        )
         if isinstance(outcome, Question):
             return self.confirmers.input_required(outcome, context.client.key, ctx.protocol_version)
         read = len(outcome.facts["files"])
@@ -201,7 +203,7 @@ class FileRequests:
         return {"completion": completion if found.partial else {**completion, "total": found.total}}
 
     @cached_property
-    def _unpublished(self) -> Flow:
+    def _unpublished(self) -> ToolRunner:
         """The flow for calls that no client can name: the tools in it carry the names whose rules they keep."""
         from tools.builtin.file_requests import (  # noqa: PLC0415 - starting up does not need them
             CompletePathTool,
@@ -211,7 +213,7 @@ class FileRequests:
         registry = ToolRegistry()
         for tool in (CompletePathTool(), FileResourceTool()):
             registry.register_tool(tool)
-        return Flow(registry, self.flow.policy)
+        return ToolRunner(registry, self.runner.policy)
 
 
 class _NobodyIsAsked:

@@ -15,7 +15,7 @@ LEAST_SWEPT = 256  # keys, of which none is looked at for being over (ours)
 
 
 @dataclass(slots=True)
-class _Row:
+class _MemoryRow:
     held: Versioned
     expires: float  # by the clock of the store
 
@@ -28,7 +28,7 @@ class MemoryStore:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.generation = new_version()
         self._clock = clock
-        self._rows: dict[str, _Row] = {}
+        self._rows: dict[str, _MemoryRow] = {}
         self._next_sweep = LEAST_SWEPT
         self._subscribers: dict[str, set[MemoryObjectSendStream[str]]] = {}
 
@@ -52,7 +52,7 @@ class MemoryStore:
             self._rows = {name: row for name, row in self._rows.items() if row.expires > now}
             self._next_sweep = max(LEAST_SWEPT, 2 * len(self._rows))
         version = new_version()
-        self._rows[key] = _Row(Versioned(value, version), float("inf") if seconds is None else now + seconds)
+        self._rows[key] = _MemoryRow(Versioned(value, version), float("inf") if seconds is None else now + seconds)
         return version
 
     async def delete(self, key: str, *, if_version: str | None = None) -> None:

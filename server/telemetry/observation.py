@@ -20,7 +20,7 @@ from server.protocol.revisions import KNOWN_PROTOCOL_VERSIONS
 from server.settings.models import UpstreamSettings
 from server.telemetry.measured_request import OTHER, Operation, UpstreamEnd
 from server.upstreams.catalog.published_names import SEARCH_NAMES
-from server.upstreams.wire.json_rpc_channel import Answer, UnusableAnswerError, UpstreamError
+from server.upstreams.wire.json_rpc_channel import RpcAnswer, UnusableAnswerError, UpstreamError
 
 if TYPE_CHECKING:
     from server.telemetry.open_telemetry import Telemetry
@@ -94,7 +94,7 @@ class UpstreamObserver:
     observation: Observation
     end: UpstreamEnd
 
-    def begin(self, method: str, params: Json) -> tuple[Json, Callable[[Answer | None], None]]:
+    def begin(self, method: str, params: Json) -> tuple[Json, Callable[[RpcAnswer | None], None]]:
         """Begin with a request: its parameters as they go out, and whom to tell its answer, `None` where none came."""
         name = params.get("name")
         operation = Operation(method, version=self.end.version)
@@ -107,7 +107,7 @@ class UpstreamObserver:
         if telemetry is not None:
             params, span = telemetry.begin_client_span(operation, params, self.end)
 
-        def end(answer: Answer | None) -> None:
+        def end(answer: RpcAnswer | None) -> None:
             if answer is None:
                 operation.error = "cancelled"
             elif answer.problem is None:

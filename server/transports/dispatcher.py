@@ -16,7 +16,7 @@ import anyio
 from server.protocol.json_rpc import (
     ID_IS_TAKEN,
     AnyId,
-    Failure,
+    ErrorResponse,
     Json,
     Message,
     Notification,
@@ -39,7 +39,7 @@ from server.protocol.protocol_errors import (
 )
 from server.protocol.request_table import (
     NO_WAY,
-    Connection,
+    McpConnection,
     RequestContext,
     RequestTable,
     answer_to,
@@ -393,7 +393,7 @@ class Dispatcher:
                 if incoming is not None:
                     incoming.task = asyncio.get_running_loop().create_task(self._hear(incoming, message))
                     self._running.add(incoming)
-            case Response() | Failure():
+            case Response() | ErrorResponse():
                 asked = self._asked.get(comparable_id(message.id)) if message.id is not None else None
                 if asked is None or asked.done():
                     return
@@ -499,7 +499,7 @@ class Conversation:
     """The client, whose first request says how it speaks."""
 
     def __init__(self, table: RequestTable, dispatcher: Dispatcher, *, is_modern: bool | None = None) -> None:
-        self.connection = Connection(dispatcher)
+        self.connection = McpConnection(dispatcher)
         self._table = table
         self._dispatcher = dispatcher
         self._is_modern = is_modern  # `None` until that is known

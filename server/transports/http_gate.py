@@ -28,7 +28,7 @@ SEND_HEADER = (
 )
 
 
-class Gate:
+class HttpGate:
     """An application for those who may use it; all others are refused with 401, 403, 421 or 503."""
 
     def __init__(self, app: ASGIApp, options: HttpOptions) -> None:

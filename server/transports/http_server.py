@@ -28,7 +28,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from server.clients.principals import principal_of
 from server.protocol.json_rpc import error_of
 from server.protocol.request_table import RequestTable
-from server.transports.http_gate import SEND_HEADER, Gate, metadata_routes
+from server.transports.http_gate import SEND_HEADER, HttpGate, metadata_routes
 from server.transports.http_options import HttpOptions
 from server.transports.posted_messages import OPEN_REQUEST, ROOT_PATH
 from server.transports.slow_clients import ClientConnection
@@ -206,17 +206,17 @@ class WebApp(Starlette):
             app.table, app.schema_with_headers, options.max_body_bytes, most_sessions, idle_seconds
         )
         sse = SseSessions(app.table, options.max_body_bytes)
-        self._gate = Gate(self.mcp, options) if options.with_streamable else None
+        self._gate = HttpGate(self.mcp, options) if options.with_streamable else None
         routes: list[Route] = [
             Route("/healthz", endpoint=self._healthz, methods=["GET"]),
             Route("/readyz", endpoint=self._readyz, methods=["GET"]),
-            Route("/sse", endpoint=Gate(sse.connect, options), methods=["GET", "OPTIONS"]),
-            Route("/messages", endpoint=Gate(sse.post, options)),
+            Route("/sse", endpoint=HttpGate(sse.connect, options), methods=["GET", "OPTIONS"]),
+            Route("/messages", endpoint=HttpGate(sse.post, options)),
             *(metadata_routes(options.issuer) if options.issuer is not None else ()),
             *app.pages,
         ]
         if app.metrics is not None:
-            shown = Gate(request_response(self._metrics), options)
+            shown = HttpGate(request_response(self._metrics), options)
             routes.append(Route("/metrics", endpoint=shown, methods=["GET"]))
         answers = {404: self._leads_nowhere, 405: self._leads_nowhere}
         super().__init__(routes=routes, exception_handlers=answers, lifespan=self._lifespan)

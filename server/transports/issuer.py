@@ -28,7 +28,7 @@ from mcp.client.auth.utils import build_oauth_authorization_server_metadata_disc
 from pydantic_core import from_json
 
 from server.clients.principals import Principal, TokenRefusedError
-from server.network.oauth_requests import LongAnswerError, NoAnswerError, fetch_json, is_safe
+from server.network.oauth_requests import LongAnswerError, NoJsonAnswerError, fetch_json, is_safe
 from server.protocol.json_rpc import Json
 from server.settings import SettingsError
 from server.settings.models import IssuerSettings
@@ -211,7 +211,7 @@ class Issuer:
                 try:
                     await self._fetch_keys()
                     self._is_away = False
-                except (NoAnswerError, LongAnswerError) as error:
+                except (NoJsonAnswerError, LongAnswerError) as error:
                     self._keys_at = self.settings.jwks_uri or ""  # they may have moved
                     logger.warning("the keys of %s cannot be fetched: it %s", self.settings.issuer, error)
             if (found := self._suitable(kid, algorithm)) is not None:
@@ -238,15 +238,15 @@ class Issuer:
                 # Byte for byte (RFC 8414, 3.3).
                 if status == 200 and about.get("issuer") == self.settings.issuer and isinstance(address, str):
                     if not is_safe(address, may_be_local=True):
-                        raise NoAnswerError("names an address of its keys that is not https")
+                        raise NoJsonAnswerError("names an address of its keys that is not https")
                     self._keys_at = address
                     break
             else:
-                raise NoAnswerError("does not describe itself under this name (RFC 8414)")
+                raise NoJsonAnswerError("does not describe itself under this name (RFC 8414)")
         status, said = await fetch_json(httpx2.Request("GET", self._keys_at, headers={"accept": "application/json"}))
         listed: Any = said.get("keys")
         if status != 200 or not isinstance(listed, list):
-            raise NoAnswerError(f"gives none (HTTP status {status})")
+            raise NoJsonAnswerError(f"gives none (HTTP status {status})")
         keys: dict[str, list[SigningKey]] = {}
         makers = get_default_algorithms()
         for jwk in cast("list[Any]", listed)[:MOST_KEYS]:
@@ -265,7 +265,7 @@ class Issuer:
             elif isinstance(kid, str) and isinstance(algorithm, str):
                 keys.setdefault(kid, []).append(SigningKey(algorithm, family, key))
         if not keys:
-            raise NoAnswerError("gives none that can be used")
+            raise NoJsonAnswerError("gives none that can be used")
         self._keys = keys
 
     async def _introspect(self, token: str) -> Json:
@@ -279,7 +279,7 @@ class Issuer:
                 status, said = await fetch_json(httpx2.Request("POST", about.url, data=form, headers=headers))
             finally:
                 self._places.release()
-        except (NoAnswerError, LongAnswerError, TimeoutError):
+        except (NoJsonAnswerError, LongAnswerError, TimeoutError):
             raise self._unavailable() from None
         if status != 200:
             logger.warning("the introspection at %s is refused (HTTP status %d)", about.url, status)

@@ -40,7 +40,7 @@ from server.protocol.protocol_errors import (
 )
 from server.protocol.request_table import (
     NO_WAY,
-    Connection,
+    McpConnection,
     RequestContext,
     RequestTable,
     answer_to,
@@ -112,7 +112,7 @@ def is_of_handshake_era(headers: Iterable[tuple[bytes, bytes]]) -> bool:
     return revision is None or revision in HANDSHAKE_PROTOCOL_VERSIONS
 
 
-class Session:
+class HttpSession:
     """A client of the handshake era between its requests."""
 
     def __init__(self, table: RequestTable, owner: object, principal: str) -> None:
@@ -175,8 +175,8 @@ class Session:
 class _PrincipalSessions:
     """The sessions of one principal, or of all clients where there are no tokens; the longest silent ones first."""
 
-    silent: OrderedDict[str, Session] = field(default_factory=OrderedDict[str, Session])
-    busy: dict[str, Session] = field(default_factory=dict[str, Session])
+    silent: OrderedDict[str, HttpSession] = field(default_factory=OrderedDict[str, HttpSession])
+    busy: dict[str, HttpSession] = field(default_factory=dict[str, HttpSession])
 
     @property
     def count(self) -> int:
@@ -190,19 +190,19 @@ class Sessions:
         self._table = table
         self._most = most
         self._idle_seconds = idle_seconds
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, HttpSession] = {}
         self._principals: dict[str, _PrincipalSessions] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._look: asyncio.TimerHandle | None = None
         self._has_warned = False
 
-    def find(self, name: str, owner: object) -> Session | None:
+    def find(self, name: str, owner: object) -> HttpSession | None:
         session = self._sessions.get(name)
         return session if session is not None and session.owner == owner else None
 
-    def open(self, owner: object, principal: str) -> Session:
+    def open(self, owner: object, principal: str) -> HttpSession:
         """A new session, which is busy until it is released."""
-        session = Session(self._table, owner, principal)
+        session = HttpSession(self._table, owner, principal)
         self._sessions[session.id] = session
         self.take(session)
         self._end_surplus()
@@ -210,7 +210,7 @@ class Sessions:
             self._look_later(self._idle_seconds)
         return session
 
-    def take(self, session: Session) -> None:
+    def take(self, session: HttpSession) -> None:
         """A request of a session is at work, or a stream of it open."""
         session.requests += 1
         if session.id not in self._sessions:
@@ -219,7 +219,7 @@ class Sessions:
         of_principal.silent.pop(session.id, None)
         of_principal.busy[session.id] = session
 
-    def release(self, session: Session) -> None:
+    def release(self, session: HttpSession) -> None:
         """The request is done, or the stream at its end."""
         session.requests -= 1
         if session.requests or session.id not in self._sessions:
@@ -229,7 +229,7 @@ class Sessions:
         session.silent_since = time.monotonic()
         of_principal.silent[session.id] = session
 
-    def end(self, session: Session) -> None:
+    def end(self, session: HttpSession) -> None:
         """End a session at once; what is at work for it may take a moment to clean up."""
         if self._sessions.pop(session.id, None) is None:
             return
@@ -349,7 +349,7 @@ class StreamableHttp:
             told = f"There is no {method} here."
             await refuse(HTTPStatus.METHOD_NOT_ALLOWED, told, send, {"Allow": "GET, POST, DELETE"})
 
-    async def _session(self, scope: Scope, send: Send) -> Session | None:
+    async def _session(self, scope: Scope, send: Send) -> HttpSession | None:
         """The session that a request names; where there is none, the request is refused."""
         name = header_of(scope["headers"], SESSION_HEADER)
         if not name:
@@ -403,7 +403,7 @@ class StreamableHttp:
             self.sessions.release(session)
 
     async def _respond(
-        self, session: Session, identity: RequestId | None, stream: RequestStream, receive: Receive, send: Send
+        self, session: HttpSession, identity: RequestId | None, stream: RequestStream, receive: Receive, send: Send
     ) -> None:
         """Answer a request of a session."""
         async with _answered(identity, stream, send) as guarded:
@@ -417,7 +417,7 @@ class StreamableHttp:
                 first = b"id: %b/0\r\ndata: \r\n\r\n" % stream.name.encode()
             await session.send_stream(stream, receive, guarded, first)
 
-    async def _listen(self, session: Session, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _listen(self, session: HttpSession, scope: Scope, receive: Receive, send: Send) -> None:
         """A stream of what belongs to no request; or one that was lost, where a client goes on with that."""
         if not await _accepts(scope, send, STREAM):
             return
@@ -494,7 +494,7 @@ class StreamableHttp:
         stream.put_answer(encoded(answer)) if answer else stream.end()
         return _STATUS.get(as_mapping(answer.get("error")).get("code", 0), HTTPStatus.OK)
 
-    async def _opened(self, request: Request, http_request: HttpRequest) -> Connection:
+    async def _opened(self, request: Request, http_request: HttpRequest) -> McpConnection:
         """Who a request is from; `MCPError` where its headers say something else than it does itself."""
         headers, params = http_request.scope["headers"], request.params or {}
         for name in (REVISION_HEADER, METHOD_HEADER, NAME_HEADER):

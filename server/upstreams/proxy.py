@@ -48,7 +48,7 @@ from server.upstreams.session.list_reader import (
     SKILLS,
     TEMPLATES,
     IsThisServerError,
-    Kind,
+    OfferedKind,
     read_list,
 )
 from server.upstreams.session.text_sanitizer import prompt_with_visible_texts
@@ -247,7 +247,7 @@ class Proxy:
 
         async def tell(session: UpstreamSession) -> None:
             with suppress(ConnectionLostError):
-                await session.peer.notify("notifications/roots/list_changed")
+                await session.channel.notify("notifications/roots/list_changed")
 
         sessions = [session for session in self.pool.opened_by(exchange) if not session.era.is_modern]
         if self._tasks is not None and sessions:
@@ -259,7 +259,7 @@ class Proxy:
         self._dependencies.changed("prompts")
         self._dependencies.changed("resources")
 
-    def _on_offer(self, kind: Kind, is_said: bool) -> None:
+    def _on_offer(self, kind: OfferedKind, is_said: bool) -> None:
         self._denied = self._routes = self._prompts = None
         if is_said:
             self._dependencies.changed(kind.capability)
@@ -478,7 +478,7 @@ class Proxy:
     async def _bring(self, ctx: RequestContext, upstream: Upstream, named: Json) -> Json:
         self._check_open(upstream, ctx)
         await self.pool.until_live(upstream)
-        result = await self.relay.bring(upstream, ctx.method, named, await self._exchange(ctx))
+        result = await self.relay.forward(upstream, ctx.method, named, await self._exchange(ctx))
         if ctx.method == "skills/get":
             skill = self.routes.published_skill(upstream, as_mapping(result.get("skill")))
             result = {**result, "skill": with_origin(skill, upstream.alias)}
@@ -553,7 +553,7 @@ class Proxy:
         upstream = self.pool.by_alias.get(origin.alias)
         return None if upstream is None else (upstream, origin.name)
 
-    def _refuse_denied(self, alias: str, name: str, *kinds: Kind) -> None:
+    def _refuse_denied(self, alias: str, name: str, *kinds: OfferedKind) -> None:
         """Refuse what is of an upstream that is switched off: by its alias, or since only that lists it."""
         for denied, why in self.denied.items():
             upstream = self.pool.by_alias.get(denied)

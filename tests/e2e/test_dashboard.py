@@ -732,12 +732,12 @@ async def test_a_failure_of_ours_is_a_page_with_a_sentence_and_told_to_the_log(
     root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     app = App(load_settings([], {"workspace": {"roots": [str(root)]}}, {}), "stdio")
-    dashboard, opened = Dashboard(app.oversight), anyio.Event()
+    dashboard, opened = Dashboard(app.running_server), anyio.Event()
     async with app.running(), anyio.create_task_group() as tasks:
         tasks.start_soon(dashboard.serve, opened)
         await opened.wait()
         async with signed_in(dashboard.link()) as browser:
-            app.oversight.audit.recent.append(lambda: {"tool": "a record without its time"})
+            app.running_server.audit.recent.append(lambda: {"tool": "a record without its time"})
             failed = await browser.get("/audit")
             assert failed.status_code == 500
             assert "coretools-mcp logs" in failed.text
@@ -768,9 +768,9 @@ async def test_calls_have_their_turns_while_thousands_of_tools_are_looked_throug
         ],
     )
     async with app.running():
-        assert await turns_during(sections.tools(app.oversight, "")) > 4
-        assert await turns_during(sections.tools(app.oversight, "no such words")) > 4
-        assert (await sections.tools(app.oversight, "up__"))["more"] == 5_000 - sections.MAX_TOOLS
+        assert await turns_during(sections.tools(app.running_server, "")) > 4
+        assert await turns_during(sections.tools(app.running_server, "no such words")) > 4
+        assert (await sections.tools(app.running_server, "up__"))["more"] == 5_000 - sections.MAX_TOOLS
 
 
 @pytest.mark.requirement("dashboard.undo")

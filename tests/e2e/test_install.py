@@ -16,7 +16,7 @@ import pytest
 
 from server.console.call_command import LAUNCHER
 from server.console.client_config_file import (
-    Target,
+    ConfigFile,
     install_change,
     uninstall_change,
     write_install,
@@ -634,8 +634,8 @@ def test_several_entries_of_ours_are_taken_out_in_any_order(
     environ = {"HOME": str(home)}
     clients = client_configs(environ)
 
-    def target(number: int) -> Target:
-        return Target("cursor", clients["cursor"], str(file), f"n{number}", is_named=True)
+    def target(number: int) -> ConfigFile:
+        return ConfigFile("cursor", clients["cursor"], str(file), f"n{number}", is_named=True)
 
     for number in sorted(order):
         entry = {"command": "coretools-mcp", "args": ["--workspace", f"/{number}"]}

@@ -20,7 +20,7 @@ from tools.files.gitignore_matcher import COST_OF_RULE, MAX_COST, read_rules
 from tools.files.ignore_files import (
     MAX_COST_IN_FORCE,
     HiddenBy,
-    Scope,
+    IgnoreScope,
     agent_ignore_file,
     rules_for_agents,
     scope_of,
@@ -38,7 +38,7 @@ def brackets() -> bytes:
     return "\n".join(f"[{chr(one)}]?[{chr(one)}{chr(other)}]*" for one, other in pairs).encode()[: MEGABYTE - 100]
 
 
-def scope(root: Path, folder: str = ".") -> Scope:
+def scope(root: Path, folder: str = ".") -> IgnoreScope:
     workspace = Workspace([str(root)])
     return scope_of(workspace, workspace.locate(folder), git=True, agent=True)
 

@@ -17,9 +17,9 @@ from tools.files.change.text_match import (
     MAX_RELAXED_LINES,
     PIECE_CHARS,
     Haystack,
-    Match,
     Span,
     Strategy,
+    TextMatch,
     find_match,
     find_text,
 )
@@ -104,17 +104,17 @@ def test_in_a_large_text_only_line_endings_are_forgiven_and_the_failure_says_so(
     assert find_match(haystack, "a\nb") is None
     assert any(TOO_LARGE in sentence and "The file" in sentence for sentence in causes(haystack, "a\nb", "c"))
     start = len(text) - 7
-    assert find_match(haystack, "a \n\tb") == Match(Strategy.EXACT, (Span(start + 2, start + 7),))
+    assert find_match(haystack, "a \n\tb") == TextMatch(Strategy.EXACT, (Span(start + 2, start + 7),))
     found = find_match(haystack, "a \r\n\tb\r\n")
-    assert found == Match(Strategy.FINAL_NEWLINE, (Span(start + 2, start + 7),))
-    assert find_match(haystack, "a \r\n\tb") == Match(Strategy.LINE_ENDINGS, (Span(start + 2, start + 7),))
+    assert found == TextMatch(Strategy.FINAL_NEWLINE, (Span(start + 2, start + 7),))
+    assert find_match(haystack, "a \r\n\tb") == TextMatch(Strategy.LINE_ENDINGS, (Span(start + 2, start + 7),))
 
 
 @pytest.mark.requirement("edit.large")
 def test_a_text_just_below_the_limit_is_compared_line_by_line() -> None:
     text = "\n" * (MAX_RELAXED_LINES - 1) + "  a \n\tb"
     match = find_match(Haystack(text), "  a\n\tb")
-    assert match == Match(Strategy.TRAILING_WHITESPACE, (Span(len(text) - 7, len(text)),))
+    assert match == TextMatch(Strategy.TRAILING_WHITESPACE, (Span(len(text) - 7, len(text)),))
     assert not any(TOO_LARGE in sentence for sentence in causes(Haystack(text), "absent", "c"))
 
 
@@ -187,7 +187,7 @@ def _diagnosis(haystack: Haystack) -> object:
 
 def _replacing(haystack: Haystack) -> object:
     spans = tuple(Span(place, place + 1) for place in range(0, 100, 10))
-    return apply_edit(haystack, Match(Strategy.EXACT, spans), "w", "x")
+    return apply_edit(haystack, TextMatch(Strategy.EXACT, spans), "w", "x")
 
 
 WORKS: list[Callable[[Haystack], object]] = [

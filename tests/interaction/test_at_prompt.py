@@ -26,7 +26,7 @@ from tests.interaction.test_revisions import initialize
 from tools.builtin.all_tools import builtin_tools
 from tools.call.tool_context import ToolContext
 from tools.call.tool_registry import ToolRegistry
-from tools.call.tool_runner import Flow
+from tools.call.tool_runner import ToolRunner
 from tools.memory.memory_files import MemoryFiles
 from tools.permissions.permission_policy import Permission, PermissionPolicy, Verdict
 from tools.planning.todo_lists import TodoLists
@@ -318,7 +318,9 @@ def features_of(names: set[str], policy: PermissionPolicy, context: ToolContext)
     table = RequestTable()
     confirmers = Confirmers("client", 60, "form", lone_replica())
     remembered = MemoryResources(MemoryFiles(), TodoLists())
-    FileRequests(Flow(registry, policy), context_of, lambda _: nullcontext(), confirmers, remembered).register(table)
+    FileRequests(ToolRunner(registry, policy), context_of, lambda _: nullcontext(), confirmers, remembered).register(
+        table
+    )
     return table
 
 

@@ -21,7 +21,7 @@ from server.settings.workspace_trust import trust_folder
 from tests.conformance.fetch import LANGUAGE_SERVERS
 from tests.harness import HANDSHAKE, MODERN, PEERS, in_memory, server_arguments, write_config
 from tests.processes import carrying, until_none_carries
-from tools.lsp.language_server_wire import Connection, EndedError
+from tools.lsp.language_server_wire import EndedError, LanguageServerConnection
 from tools.lsp.language_servers import programs_in
 
 pytestmark = pytest.mark.anyio
@@ -233,7 +233,7 @@ async def test_a_message_that_cannot_be_taken_for_any_reason_ends_the_connection
     def trip(*_: object) -> None:
         raise RuntimeError("nobody thought of this")
 
-    connection = Connection(trip, trip, lambda: None)
+    connection = LanguageServerConnection(trip, trip, lambda: None)
     (output, said), (read, given) = os.pipe(), os.pipe()
     await connection.open(output, given)
     body = b'{"method": "x"}'

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tools.files import gitignore_matcher
 from tools.files.gitignore_matcher import RuleList, bytes_text, read_rules
-from tools.files.ignore_files import Scope, agent_ignore_file, scope_of
+from tools.files.ignore_files import IgnoreScope, agent_ignore_file, scope_of
 from tools.files.workspace import Workspace
 
 NAMES = ["a", "b", "ab", "foo", "foo.txt", "b.log", "dist", "x y", "\u00e9", "[a]", "a\\b", "B", "*", "#x", "!y"]
@@ -107,7 +107,7 @@ def ignored_by_git(root: Path, paths: list[str]) -> set[str]:
 def ignored_by_us(root: Path, *, git: bool = True) -> set[str]:
     ignored: set[str] = set()
 
-    def look(folder: Path, scope: Scope, *, inside_hidden: bool) -> None:
+    def look(folder: Path, scope: IgnoreScope, *, inside_hidden: bool) -> None:
         for path in folder.iterdir():
             if path.name in {".git", ".gitignore", ".qwenignore"}:
                 continue

@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from server.console.client_config_file import (
-    Target,
+    ConfigFile,
     install_change,
     uninstall_change,
     write_install,
@@ -111,7 +111,7 @@ def there_and_back(key: str, content: bytes | None) -> None:
         if content is not None:
             file.parent.mkdir()
             file.write_bytes(content)
-        target = Target(key, client, str(file), "core")
+        target = ConfigFile(key, client, str(file), "core")
         options = InstallOptions(key, workspaces=(folder,))
         entry = entry_for(client, options, COMMAND, ["TAVILY_API_KEY"])
         before = target.servers(content)
@@ -158,7 +158,7 @@ def test_install_repeat_and_uninstall_give_every_byte_back_long(key: str, data: 
 def test_a_member_that_is_added_and_taken_out_leaves_the_text_as_it_was(text: str) -> None:
     content = text.encode()
     holder = CLIENTS["vscode"].path
-    target = Target("vscode", CLIENTS["vscode"], "f", "core")
+    target = ConfigFile("vscode", CLIENTS["vscode"], "f", "core")
     before = target.servers(content)
     added = with_member(content, (*holder, "core"), {"command": "x"})
     assert target.servers(added) == {**before, "core": {"command": "x"}}
@@ -185,7 +185,7 @@ def test_a_member_that_is_added_and_taken_out_leaves_the_text_as_it_was(text: st
 )
 def test_a_text_that_is_written_oddly_keeps_its_other_members_and_its_comments(text: str) -> None:
     text = text if text.count("{") == text.count("}") else text + "\n}"
-    target = Target("vscode", CLIENTS["vscode"], "f", "core")
+    target = ConfigFile("vscode", CLIENTS["vscode"], "f", "core")
     before = target.servers(text.encode())
     added = target.with_entry(text.encode(), "core", {"command": "x"})
     assert target.servers(target.without_entry(added, "core")) == before

@@ -13,7 +13,7 @@ import pytest
 from server.administration.audit_log import AuditLog
 from tests.processes import in_another_process
 from tools.call.audit_entries import AuditEntry
-from tools.call.consent import LastingAnswer, Scope
+from tools.call.consent import GrantScope, LastingAnswer
 from tools.contract.confirmation import Answer, Decision, Unavailable
 from tools.permissions.verdict import Permission, Verdict
 
@@ -53,7 +53,7 @@ def test_the_rules_that_an_answer_allows_are_written_with_their_scope_and_withou
     token = "ghp_" + "a1B2" * 9
     rules = ("Edit(//ws)", f"Bash(curl {token} *)", f"Bash({'x' * 10_000} *)")
     log.note(decided(answer=Answer(Decision.ONCE)))
-    log.note(decided(answer=Answer(Decision.SAVE), lasting=LastingAnswer(rules, Scope.SAVED)))
+    log.note(decided(answer=Answer(Decision.SAVE), lasting=LastingAnswer(rules, GrantScope.SAVED)))
     log.close()
     once, saved = records(tmp_path / "audit.jsonl")
     assert "rules" not in once

@@ -12,15 +12,15 @@ import pytest
 from tests.people import Keeper, Person
 from tools.call.audit_entries import AuditEntry
 from tools.call.base_tool import BaseTool, Behaviour
-from tools.call.consent import RuleKeeper, Scope
+from tools.call.consent import GrantScope, RuleKeeper
 from tools.call.tool_context import ClientState, ToolContext
 from tools.call.tool_registry import ToolRegistry
-from tools.call.tool_runner import Flow, package
+from tools.call.tool_runner import ToolRunner, package
 from tools.contract.confirmation import (
     Answer,
     ApprovalConfirmation,
-    Channel,
     ConfirmationDetails,
+    ConsentChannel,
     Decision,
     EditConfirmation,
     Pending,
@@ -29,7 +29,7 @@ from tools.contract.confirmation import (
 )
 from tools.contract.display import render_question
 from tools.contract.limits import ApprovalMode
-from tools.contract.permission_subjects import HostSubject, Kind, Subject
+from tools.contract.permission_subjects import HostSubject, Subject, ToolKind
 from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType, ToolNotRegisteredError
 from tools.contract.tool_results import FunctionCall, InlineDataPart, TextPart, ToolResult
 from tools.permissions.client_rights import Rights
@@ -46,7 +46,7 @@ class Recorder(BaseTool[Mapping[str, Any]]):
     name = "recorder"
     display_name = "Recorder"
     description = "Records."
-    kind = Kind.EDIT
+    kind = ToolKind.EDIT
     behaviour = Behaviour(read_only=False, destructive=True)
 
     def __init__(self, *, asks: bool = True, fails: Exception | None = None) -> None:
@@ -107,7 +107,7 @@ async def call(
 ) -> ToolResult | Question:
     registry = ToolRegistry()
     registry.register_tool(tool)
-    flow = Flow(registry, policy or PermissionPolicy())
+    flow = ToolRunner(registry, policy or PermissionPolicy())
     return await flow.run(FunctionCall("recorder", arguments or {}), context, person)
 
 
@@ -156,15 +156,17 @@ async def test_a_rule_that_denies_since_the_question_was_asked_refuses_whatever_
 
 
 @pytest.mark.requirement("flow.order")
-@pytest.mark.parametrize("channel", [channel for channel in Channel if channel is not Channel.EARLIER])
-async def test_a_refusal_executes_nothing_and_tells_how_it_came_about(channel: Channel, context: ToolContext) -> None:
+@pytest.mark.parametrize("channel", [channel for channel in ConsentChannel if channel is not ConsentChannel.EARLIER])
+async def test_a_refusal_executes_nothing_and_tells_how_it_came_about(
+    channel: ConsentChannel, context: ToolContext
+) -> None:
     tool = Recorder()
     result = await call(tool, context, Person(Answer(Decision.DENY, channel, reason="not now")))
     assert isinstance(result, ToolResult)
     assert result.error is not None
     assert result.error.code is ToolErrorType.EXECUTION_DENIED
     assert "execute" not in tool.steps
-    assert ("not now" in result.error.message) is (channel in (Channel.FORM, Channel.FAILED))
+    assert ("not now" in result.error.message) is (channel in (ConsentChannel.FORM, ConsentChannel.FAILED))
 
 
 @pytest.mark.requirement("flow.order")
@@ -246,7 +248,7 @@ async def test_a_failed_call_shows_the_model_its_error_with_the_code(context: To
 @pytest.mark.requirement("protocol.unknown_tool")
 async def test_an_unknown_name_proposes_the_nearest(context: ToolContext) -> None:
     with pytest.raises(ToolNotRegisteredError) as caught:
-        await Flow(ToolRegistry(), PermissionPolicy()).run(FunctionCall("nothing", {}), context, Person(YES))
+        await ToolRunner(ToolRegistry(), PermissionPolicy()).run(FunctionCall("nothing", {}), context, Person(YES))
     assert caught.value.code is ToolErrorType.TOOL_NOT_REGISTERED
 
 
@@ -274,13 +276,13 @@ async def test_every_verdict_is_followed_whether_or_not_the_tool_would_ask(
 class Other(Recorder):
     """A recorder that an answer of always covers by its name."""
 
-    kind = Kind.OTHER
+    kind = ToolKind.OTHER
 
 
 class Fetcher(Recorder):
     """A recorder that reaches two hosts."""
 
-    kind = Kind.FETCH
+    kind = ToolKind.FETCH
 
     def subjects(self, params: Mapping[str, Any], context: ToolContext) -> Sequence[Subject]:
         return HostSubject("example.org"), HostSubject("docs.example.net")
@@ -305,7 +307,7 @@ async def answered(
 ) -> tuple[ToolResult, Record]:
     registry, record = ToolRegistry(), Record(tool)
     registry.register_tool(tool)
-    flow = Flow(registry, PermissionPolicy(), keeper, record)
+    flow = ToolRunner(registry, PermissionPolicy(), keeper, record)
     result = await flow.run(FunctionCall("recorder", {}), context, Person(Answer(decision)))
     assert isinstance(result, ToolResult)
     return result, record
@@ -331,11 +333,11 @@ async def test_what_could_not_be_saved_is_told_after_the_content_of_a_failed_cal
     ("decision", "problem", "knows_client", "remembered"),
     [
         (Decision.ONCE, None, True, None),
-        (Decision.ALWAYS, None, True, (("recorder",), Scope.SESSION)),
-        (Decision.SAVE, None, True, (("recorder",), Scope.SAVED)),
-        (Decision.SAVE, FULL, True, (("recorder",), Scope.SESSION)),
-        (Decision.SAVE, None, False, (("recorder",), Scope.SAVED)),
-        (Decision.SAVE, FULL, False, (("recorder",), Scope.CALL)),
+        (Decision.ALWAYS, None, True, (("recorder",), GrantScope.SESSION)),
+        (Decision.SAVE, None, True, (("recorder",), GrantScope.SAVED)),
+        (Decision.SAVE, FULL, True, (("recorder",), GrantScope.SESSION)),
+        (Decision.SAVE, None, False, (("recorder",), GrantScope.SAVED)),
+        (Decision.SAVE, FULL, False, (("recorder",), GrantScope.CALL)),
         (Decision.DENY, None, True, None),
     ],
 )
@@ -343,7 +345,7 @@ async def test_the_record_of_an_answer_holds_the_rules_that_it_allows_and_comes_
     decision: Decision,
     problem: ToolError | None,
     knows_client: bool,
-    remembered: tuple[tuple[str, ...], Scope] | None,
+    remembered: tuple[tuple[str, ...], GrantScope] | None,
     context: ToolContext,
 ) -> None:
     if not knows_client:
@@ -356,8 +358,8 @@ async def test_the_record_of_an_answer_holds_the_rules_that_it_allows_and_comes_
     assert not is_done
     found = given.lasting
     assert (None if found is None else (found.rules, found.scope)) == remembered
-    assert keeper.kept == (["recorder"] if remembered is not None and remembered[1] is Scope.SAVED else [])
-    in_session = remembered is not None and remembered[1] is Scope.SESSION
+    assert keeper.kept == (["recorder"] if remembered is not None and remembered[1] is GrantScope.SAVED else [])
+    in_session = remembered is not None and remembered[1] is GrantScope.SESSION
     assert context.client.grants == (None if not knows_client else ["recorder"] if in_session else [])
 
 
@@ -365,7 +367,7 @@ async def test_the_record_of_an_answer_holds_the_rules_that_it_allows_and_comes_
 async def test_always_covers_the_hosts_that_a_call_reaches(context: ToolContext) -> None:
     person, registry = Person(Answer(Decision.DENY)), ToolRegistry()
     registry.register_tool(Fetcher())
-    await Flow(registry, PermissionPolicy()).run(FunctionCall("recorder", {}), context, person)
+    await ToolRunner(registry, PermissionPolicy()).run(FunctionCall("recorder", {}), context, person)
     always = person.questions[0].choice(Decision.ALWAYS)
     assert always is not None
     assert always.rules == ("WebFetch(domain:example.org)", "WebFetch(domain:docs.example.net)")
@@ -373,10 +375,11 @@ async def test_always_covers_the_hosts_that_a_call_reaches(context: ToolContext)
 
 @pytest.mark.requirement("consent.refusal")
 @pytest.mark.parametrize(
-    ("channel", "way_out"), [(Channel.TIMED_OUT, "confirmation.timeout"), (Channel.MALFORMED, "confirmation.style")]
+    ("channel", "way_out"),
+    [(ConsentChannel.TIMED_OUT, "confirmation.timeout"), (ConsentChannel.MALFORMED, "confirmation.style")],
 )
 async def test_a_missing_answer_tells_what_to_do_and_the_setting_that_helps(
-    channel: Channel, way_out: str, context: ToolContext
+    channel: ConsentChannel, way_out: str, context: ToolContext
 ) -> None:
     result = await call(Recorder(), context, Person(Answer(Decision.DENY, channel)))
     assert isinstance(result, ToolResult)
@@ -388,7 +391,7 @@ async def test_a_missing_answer_tells_what_to_do_and_the_setting_that_helps(
 class Plain(Recorder):
     """A tool whose calls a rule can allow."""
 
-    kind = Kind.OTHER
+    kind = ToolKind.OTHER
 
 
 class Changed(Recorder):
@@ -409,7 +412,7 @@ async def test_a_client_with_rights_of_its_own_decides_nothing_for_everybody(con
     ):
         registry = ToolRegistry()
         registry.register_tool(tool)
-        flow = Flow(registry, PermissionPolicy(), Keeper())
+        flow = ToolRunner(registry, PermissionPolicy(), Keeper())
         judged = await flow.judge(tool, {}, limited)
         assert {choice.decision for choice in judged.choices} == decisions
         open_to_all = await flow.judge(tool, {}, context)

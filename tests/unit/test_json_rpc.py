@@ -8,7 +8,7 @@ from typing import Any
 import mcp_types as types
 import pytest
 
-from server.protocol.json_rpc import Failure, Notification, Request, Response, fields_of, of_sdk, read_message
+from server.protocol.json_rpc import ErrorResponse, Notification, Request, Response, fields_of, of_sdk, read_message
 
 ERROR = {"code": -32601, "message": "no"}
 
@@ -26,8 +26,8 @@ ERROR = {"code": -32601, "message": "no"}
         ({"method": "x", "more": 1}, Notification("x")),
         ({"id": 1, "result": {}}, Response(1, {})),
         ({"id": 1, "result": {"a": 1}, "more": 1}, Response(1, {"a": 1})),
-        ({"id": 1, "error": ERROR}, Failure(1, ERROR)),
-        ({"id": None, "error": {**ERROR, "data": [1]}}, Failure(None, {**ERROR, "data": [1]})),
+        ({"id": 1, "error": ERROR}, ErrorResponse(1, ERROR)),
+        ({"id": None, "error": {**ERROR, "data": [1]}}, ErrorResponse(None, {**ERROR, "data": [1]})),
     ],
 )
 def test_messages_of_every_kind_are_read(fields: dict[str, Any], message: object) -> None:
@@ -69,10 +69,10 @@ def test_what_is_no_message_is_refused(line: str) -> None:
         Notification("x"),
         Notification("x", {"a": 1}),
         Response(1, {"a": 1}),
-        Failure(1, ERROR),
+        ErrorResponse(1, ERROR),
     ],
 )
-def test_what_is_written_is_read_as_the_same(message: Request | Notification | Response | Failure) -> None:
+def test_what_is_written_is_read_as_the_same(message: Request | Notification | Response | ErrorResponse) -> None:
     assert read_message(json.dumps(fields_of(message))) == message
 
 

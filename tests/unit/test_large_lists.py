@@ -13,7 +13,7 @@ import pytest
 
 from server.settings import UpstreamSettings
 from server.upstreams.catalog.tool_catalog import ToolCatalog
-from server.upstreams.session.list_reader import TOOLS, Kind, Offer, read_lists
+from server.upstreams.session.list_reader import TOOLS, Offer, OfferedKind, read_lists
 from server.upstreams.session.text_sanitizer import tool_with_visible_texts
 from server.upstreams.session.upstream_session import UpstreamSession
 from tests.interaction.relay.clients import listing, proxied
@@ -55,7 +55,7 @@ class Session:
 async def read(tools: list[Json], offer: Offer) -> list[Json]:
     """What is taken of a list."""
 
-    async def take(kind: Kind, items: list[Json]) -> None:
+    async def take(kind: OfferedKind, items: list[Json]) -> None:
         offer.lists[kind.field] = items
 
     await read_lists(cast("UpstreamSession", Session(tools)), (TOOLS,), 30, take, offer)

@@ -7,7 +7,15 @@ from collections.abc import Sequence
 
 import pytest
 
-from server.upstreams.catalog.published_names import Change, NameList, NameMap, Origin, is_included, name_map, rule_name
+from server.upstreams.catalog.published_names import (
+    NameChange,
+    NameList,
+    NameMap,
+    Origin,
+    is_included,
+    name_map,
+    rule_name,
+)
 from tests.tables import each_of
 
 LONG = "create_pull_request_review_comment_of_a_thread"
@@ -42,7 +50,7 @@ def test_a_shortened_name_is_its_beginning_and_a_hash_that_never_changes() -> No
     names = mapped(NameList("github", [LONG]))
     # Written out: clients keep rules and histories with these names, so another version may not spell them otherwise.
     assert list(names.published) == ["github__create_pull_request_review_comm-iab3d171"]
-    assert [(entry.origin, entry.change) for entry in names.changed] == [(Origin("github", LONG), Change.LENGTH)]
+    assert [(entry.origin, entry.change) for entry in names.changed] == [(Origin("github", LONG), NameChange.LENGTH)]
 
 
 @pytest.mark.requirement("proxy.names.budget")
@@ -148,7 +156,7 @@ def test_names_that_begin_with_the_alias_of_another_server_are_for_that_one_even
 def test_a_renamed_tool_keeps_its_alias_and_without_prefixes_has_the_new_name_alone() -> None:
     names = mapped(NameList("a", ["old"], renamed={"old": "new"}), NameList("b", ["old"], False, {"old": "mine"}))
     assert published(names) == {"a__new": ("a", "old"), "mine": ("b", "old")}
-    assert {entry.change for entry in names.changed} == {Change.RENAMED}
+    assert {entry.change for entry in names.changed} == {NameChange.RENAMED}
 
 
 @pytest.mark.requirement("proxy.names.stable")

@@ -19,12 +19,12 @@ from server.upstreams.wire import json_rpc_channel as peers
 from server.upstreams.wire.json_rpc_channel import (
     MOST_EVENT_BYTES,
     MOST_EVENTS,
-    Answer,
     Challenge,
+    JsonRpcChannel,
     Notice,
-    Peer,
     PendingRequest,
     Progress,
+    RpcAnswer,
     UnusableAnswerError,
     unusable,
 )
@@ -54,7 +54,7 @@ async def pending() -> AsyncGenerator[PendingRequest]:
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     outgoing = StdinWriter(writing, on_lost=lambda: None)
-    yield await Peer(outgoing, ignored, ignored).start("tools/call", {})
+    yield await JsonRpcChannel(outgoing, ignored, ignored).start("tools/call", {})
     outgoing.close()
     os.close(reading)
 
@@ -62,9 +62,9 @@ async def pending() -> AsyncGenerator[PendingRequest]:
 async def waiting(pending: PendingRequest) -> list[Any]:
     """Everything that waits, with the answer at the end."""
     events: list[Any] = []
-    pending.put(Answer({}))
+    pending.put(RpcAnswer({}))
     with anyio.fail_after(60):
-        while not (events and isinstance(events[-1], Answer)):
+        while not (events and isinstance(events[-1], RpcAnswer)):
             events.append(await pending.next())
     return events
 
@@ -145,14 +145,14 @@ async def test_progress_gives_a_call_more_time_though_nobody_has_taken_it(
 
 
 @pytest.fixture
-async def peer() -> AsyncGenerator[Peer]:
+async def peer() -> AsyncGenerator[JsonRpcChannel]:
     """A connection with an upstream that never answers."""
     writer = StdinWriter(os.open(os.devnull, os.O_WRONLY), on_lost=lambda: None)
-    yield Peer(writer, ignored, ignored)
+    yield JsonRpcChannel(writer, ignored, ignored)
     writer.close()
 
 
-async def abandoned(peer: Peer, client_key: str) -> int:
+async def abandoned(peer: JsonRpcChannel, client_key: str) -> int:
     """A call that its client does not wait for any more; its id."""
     pending = await peer.start("tools/call", {}, client_key=client_key)
     await pending.aclose()
@@ -161,7 +161,7 @@ async def abandoned(peer: Peer, client_key: str) -> int:
 
 @pytest.mark.requirement("proxy.isolation.lists")
 async def test_an_abandoned_call_that_is_never_answered_is_forgotten_after_a_time(
-    peer: Peer, monkeypatch: pytest.MonkeyPatch
+    peer: JsonRpcChannel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     call = await abandoned(peer, "ada")
     assert peer.has_abandoned_beside("bob")
@@ -179,7 +179,7 @@ async def test_an_abandoned_call_that_is_never_answered_is_forgotten_after_a_tim
 
 
 @pytest.mark.requirement("proxy.isolation.lists")
-async def test_no_client_makes_the_calls_forgotten_that_others_have_abandoned(peer: Peer) -> None:
+async def test_no_client_makes_the_calls_forgotten_that_others_have_abandoned(peer: JsonRpcChannel) -> None:
     of_ada = await abandoned(peer, "ada")
     of_bob = [await abandoned(peer, "bob") for _ in range(peers.MOST_ABANDONED + 100)]
     assert peer.has_abandoned_beside("bob")
@@ -191,7 +191,7 @@ async def test_no_client_makes_the_calls_forgotten_that_others_have_abandoned(pe
 
 
 @pytest.mark.requirement("proxy.isolation.lists")
-async def test_abandoned_calls_of_more_clients_than_are_told_apart_count_for_everybody(peer: Peer) -> None:
+async def test_abandoned_calls_of_more_clients_than_are_told_apart_count_for_everybody(peer: JsonRpcChannel) -> None:
     count = 2 * peers.MOST_ABANDONED + 1
     calls = [await abandoned(peer, f"client {number}") for number in range(count)]
     for call in calls[:-1]:
@@ -223,7 +223,7 @@ async def test_a_question_to_a_client_that_does_not_read_waits_and_leaves_nothin
 @pytest.mark.requirement("upstream.challenge")
 async def test_a_request_that_fails_for_want_of_a_login_says_how_the_server_wants_it(pending: PendingRequest) -> None:
     challenge = Challenge(403, ('Bearer error="insufficient_scope", scope="write"',))
-    pending.peer.take(unusable(pending.identity, "it requires a token or a login (HTTP status 403)", challenge))
+    pending.channel.take(unusable(pending.identity, "it requires a token or a login (HTTP status 403)", challenge))
     with pytest.raises(UnusableAnswerError) as failed:
         await pending.result()
     assert failed.value.challenge == challenge

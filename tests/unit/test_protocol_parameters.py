@@ -15,7 +15,7 @@ from server.protocol import protocol_errors, revisions
 from server.protocol.headers import decode_header, encode_header
 from server.protocol.protocol_errors import MCPError
 from server.protocol.request_parameters import capabilities_of, check_params
-from server.protocol.request_table import NO_WAY, Connection
+from server.protocol.request_table import NO_WAY, McpConnection
 from tests.tables import each_of
 
 ABOUT = {"name": "t", "version": "1"}
@@ -142,7 +142,7 @@ def test_a_header_that_is_encoded_in_another_way_has_no_value(header: str | None
 @pytest.mark.requirement("protocol.parameters")
 @each_of("info, name", [(ABOUT, "t 1"), ({}, ""), ({"name": "t"}, ""), ({"name": ["t"] * 1_000, "version": "1"}, "")])
 def test_a_client_whose_name_is_no_text_has_none(info: dict[str, Any], name: str) -> None:
-    assert Connection(NO_WAY, client_info=info).client_name == name
+    assert McpConnection(NO_WAY, client_info=info).client_name == name
 
 
 @pytest.mark.requirement("project.start-imports")

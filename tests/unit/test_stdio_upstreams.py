@@ -15,7 +15,7 @@ from typing import Any
 import anyio
 import pytest
 
-from server.protocol.json_rpc import Failure, Message, Notification, Response, fields_of
+from server.protocol.json_rpc import ErrorResponse, Message, Notification, Response, fields_of
 from tests.processes import BASH, CEILING, ENVIRONMENT, is_running, needs_proc
 from tools.shell.brokered_starter import BrokeredStarter
 
@@ -156,7 +156,7 @@ async def test_an_answer_that_is_no_message_fails_its_request_at_once(
     code = f"out.write({json.dumps({'jsonrpc': '2.0', 'id': 7, **answer}).encode()!r} + b'\\n')"
     async with speaking(python(code), starter) as streams:
         failed = await first(streams)
-    assert isinstance(failed, Failure)
+    assert isinstance(failed, ErrorResponse)
     assert failed.id == 7
 
 
@@ -168,7 +168,7 @@ async def test_messages_that_come_together_are_taken_one_by_one_up_to_a_number(s
     async with speaking(python(code), starter) as streams:
         first, failed, *others = await all_of(streams)
     assert first == say("a")
-    assert isinstance(failed, Failure)
+    assert isinstance(failed, ErrorResponse)
     assert failed.id == 7
     assert others == [say("b")] + [say("c")] * MOST_TOGETHER
 
@@ -185,8 +185,8 @@ async def test_the_number_of_a_request_may_come_back_as_a_fraction(starter: Brok
     lines = "".join(json.dumps({"jsonrpc": "2.0", **answer}) + "\n" for answer in answers)
     async with speaking(python(f"out.write({lines.encode()!r})"), starter) as streams:
         whole, refused, *unusable = await all_of(streams)
-    assert (whole, refused) == (Response(7, {}), Failure(8, error))
-    assert [message.id for message in unusable if isinstance(message, Failure)] == [9]
+    assert (whole, refused) == (Response(7, {}), ErrorResponse(8, error))
+    assert [message.id for message in unusable if isinstance(message, ErrorResponse)] == [9]
 
 
 @pytest.mark.requirement("upstream.stdio.messages")
@@ -207,7 +207,7 @@ async def test_a_line_that_is_too_long_is_not_taken_and_fails_the_request_that_i
         messages = await all_of(streams)
     assert len(messages) == 1 + fails
     assert say("after") in messages
-    errors = [message for message in messages if isinstance(message, Failure)]
+    errors = [message for message in messages if isinstance(message, ErrorResponse)]
     assert [(error.id, "larger than" in error.error["message"]) for error in errors] == [(7, True)] * fails
 
 

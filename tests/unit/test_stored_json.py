@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from server.clients.shared_grants import SharedGrants
-from server.console.client_config_file import Record
+from server.console.client_config_file import InstallRecord
 from server.settings.layers import FileState, SettingsScope
 from server.settings.section_model import Diagnostics
 from server.settings.stored_json import read_stored
@@ -118,4 +118,4 @@ def test_a_folder_whose_name_is_no_text_is_trusted_beside_others(tmp_path: Path)
 @each_of("content", [json.dumps([each]).encode() for each in variants({"file": "f", "name": "n"})])
 def test_installs_of_other_types_are_not_taken_for_such(content: bytes) -> None:
     with pytest.raises(ValueError, match="validation error"):
-        read_stored(list[Record], content)
+        read_stored(list[InstallRecord], content)

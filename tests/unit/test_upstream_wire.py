@@ -13,7 +13,7 @@ from server.settings import UpstreamSettings
 from server.upstreams.connections.connection import Upstream
 from server.upstreams.relay.published_resources import ResourceRoutes
 from server.upstreams.session.list_reader import RESOURCES
-from server.upstreams.wire.json_rpc_channel import Challenge, Peer
+from server.upstreams.wire.json_rpc_channel import Challenge, JsonRpcChannel
 
 if sys.platform == "win32":
     pytest.skip("not run: the SDK's transport serves on Windows", allow_module_level=True)
@@ -31,7 +31,7 @@ async def test_a_notification_without_parameters_has_no_such_key() -> None:
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     outgoing = StdinWriter(writing, on_lost=lambda: None)
-    peer = Peer(outgoing, ignored, ignored)
+    peer = JsonRpcChannel(outgoing, ignored, ignored)
     try:
         await peer.notify("notifications/initialized")
         await peer.notify("notifications/other", {"a": 1})

@@ -9,8 +9,8 @@ from pydantic import Field
 
 from tools.call.base_tool import READS, BuiltinTool
 from tools.call.tool_context import ToolContext
-from tools.contract.confirmation import AskUserConfirmation, Channel, Option, UserQuestion
-from tools.contract.permission_subjects import Kind
+from tools.contract.confirmation import AskUserConfirmation, ConsentChannel, Option, UserQuestion
+from tools.contract.permission_subjects import ToolKind
 from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.tool_parameters import ToolParams, coerce, object_schema
 from tools.contract.tool_results import ToolResult
@@ -24,16 +24,16 @@ MAX_QUESTION_CHARS = 1_000  # with all of them at their limits a question is sti
 YES_OR_NO = (Option("Yes"), Option("No"))
 Outcome = Literal["answered", "declined", "dismissed", "timed_out"]
 # What is told where no answer came, which is no failure of the call
-_OUTCOMES: Mapping[Channel, tuple[Outcome, str]] = {
-    Channel.DECLINED: (
+_OUTCOMES: Mapping[ConsentChannel, tuple[Outcome, str]] = {
+    ConsentChannel.DECLINED: (
         "declined",
         "The user declined to answer. Go on as you think best and say what you assume, or stop if you cannot.",
     ),
-    Channel.CANCELLED: (
+    ConsentChannel.CANCELLED: (
         "dismissed",
         "The user dismissed the questions without an answer. Do not ask them again; ask in your reply how to go on.",
     ),
-    Channel.TIMED_OUT: (
+    ConsentChannel.TIMED_OUT: (
         "timed_out",
         "Nobody answered in time. Go on as you think best and say what you assume, or ask in your reply.",
     ),
@@ -118,7 +118,7 @@ class AskUserQuestionTool(BuiltinTool[AskUserQuestionParams]):
         "user knows before you go on. Not for consent to a tool call, which is asked for by itself, and never for "
         "passwords, keys or other secrets. The user may decline."
     )
-    kind = Kind.COMMUNICATE
+    kind = ToolKind.COMMUNICATE
     behaviour = READS
     params_model = AskUserQuestionParams
     output_schema = OUTPUT_SCHEMA
@@ -176,19 +176,19 @@ class AskUserQuestionTool(BuiltinTool[AskUserQuestionParams]):
                 "The user was not asked, because no form can be shown here: this client has announced none, or the "
                 "operator has set confirmation.style to simple. Ask the questions in your reply instead.",
             )
-        if answer.channel is Channel.FAILED:
+        if answer.channel is ConsentChannel.FAILED:
             raise ToolError(
                 ToolErrorType.EXECUTION_FAILED,
                 f"The client answered the questions with an error ({answer.reason}), so perhaps the user did not see "
                 "them. Ask them in your reply instead.",
             )
-        if answer.channel is Channel.MALFORMED:
+        if answer.channel is ConsentChannel.MALFORMED:
             raise ToolError(
                 ToolErrorType.EXECUTION_FAILED,
                 "The form came back without an answer to any question, or with one that was not offered. Ask once "
                 "more with type text, or ask in your reply instead.",
             )
-        if answer.channel is not Channel.FORM:
+        if answer.channel is not ConsentChannel.FORM:
             outcome, sentence = _OUTCOMES[answer.channel]
             return ToolResult(sentence, sentence, structured={"outcome": outcome, "answers": {}})
         given = [(asked.header, answers) for asked, answers in zip(params.questions, answer.answers, strict=True)]

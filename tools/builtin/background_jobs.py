@@ -10,7 +10,7 @@ from pydantic import Field
 from tools.call.base_tool import READS, Behaviour, BuiltinTool
 from tools.call.tool_context import ToolContext
 from tools.contract.limits import MAX_COMMAND_TIMEOUT
-from tools.contract.permission_subjects import Kind
+from tools.contract.permission_subjects import ToolKind
 from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.tool_parameters import ForeignParameter, ToolParams, object_schema
 from tools.contract.tool_results import ToolResult
@@ -70,7 +70,7 @@ class ListJobsTool(BuiltinTool[ToolParams]):
     description = (
         "List this session's background jobs (ps, jobs), newest first: id, status, time, bytes printed, command."
     )
-    kind = Kind.READ
+    kind = ToolKind.READ
     behaviour = READS
     params_model = ToolParams
     output_schema = object_schema(
@@ -137,7 +137,7 @@ class ReadOutputTool(BuiltinTool[ReadOutputParams]):
         "Show the output (logs) of a background job and how it stands: the last lines, or those from "
         "offset on. Each answer tells the next offset."
     )
-    kind = Kind.READ
+    kind = ToolKind.READ
     behaviour = READS
     params_model = ReadOutputParams
     parameter_aliases = JOB_ALIASES
@@ -197,7 +197,7 @@ class StopJobTool(BuiltinTool[JobParams]):
         "End (kill) a background job and all its processes: SIGTERM, after two seconds SIGKILL. Its output stays "
         "readable."
     )
-    kind = Kind.EXECUTE
+    kind = ToolKind.EXECUTE
     behaviour = Behaviour(read_only=False, destructive=True, idempotent=True)
     params_model = JobParams
     parameter_aliases = JOB_ALIASES

@@ -16,7 +16,7 @@ from tools.call.base_tool import BaseTool, Behaviour
 from tools.call.tool_context import ToolContext
 from tools.contract.confirmation import ConfirmationDetails, InfoConfirmation
 from tools.contract.limits import no_progress
-from tools.contract.permission_subjects import Kind
+from tools.contract.permission_subjects import ToolKind
 from tools.contract.tool_errors import InvalidToolParamsError, ToolError
 from tools.contract.tool_results import ToolResult
 from tools.discovery.custom_tool_declarations import BETWEEN, DeclaredTool
@@ -47,7 +47,7 @@ Arguments = Mapping[str, Any]
 class DiscoveredTool(BaseTool[Arguments]):
     """Runs one custom tool. What it does is not known, so it may do anything."""
 
-    kind = Kind.EXECUTE
+    kind = ToolKind.EXECUTE
     behaviour = Behaviour(read_only=False, destructive=True, idempotent=False, open_world=True)
 
     def __init__(self, declared: DeclaredTool, command: CallCommand) -> None:

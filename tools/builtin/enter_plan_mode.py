@@ -5,7 +5,7 @@ from __future__ import annotations
 from tools.call.base_tool import Behaviour, BuiltinTool
 from tools.call.tool_context import ToolContext
 from tools.contract.limits import ApprovalMode
-from tools.contract.permission_subjects import Kind
+from tools.contract.permission_subjects import ToolKind
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_parameters import ToolParams, foreign, object_schema
 from tools.contract.tool_results import ToolResult
@@ -23,7 +23,7 @@ class EnterPlanModeTool(BuiltinTool[EnterPlanModeParams]):
     display_name = "EnterPlanMode"
     aliases = ("EnterPlanModeTool", "EnterPlanMode")
     description = "Change nothing from now on until the user approves a plan: for large or unclear tasks."
-    kind = Kind.THINK
+    kind = ToolKind.THINK
     behaviour = Behaviour(read_only=False)
     params_model = EnterPlanModeParams
     foreign_parameters = {"userRequested": foreign("true", "false")}  # noqa: RUF012 - declared as a Mapping

@@ -10,7 +10,7 @@ from tools.call.base_tool import Behaviour, BuiltinTool
 from tools.call.tool_context import ToolContext
 from tools.contract.confirmation import Decision, PlanConfirmation
 from tools.contract.limits import ApprovalMode
-from tools.contract.permission_subjects import Kind
+from tools.contract.permission_subjects import ToolKind
 from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.tool_parameters import ToolParams, object_schema
 from tools.contract.tool_results import ToolResult
@@ -44,7 +44,7 @@ class ExitPlanModeTool(BuiltinTool[ExitPlanModeParams]):
         "to change things: the user approves the plan, or says what to plan differently. Not for questions that need "
         "no change."
     )
-    kind = Kind.THINK
+    kind = ToolKind.THINK
     behaviour = Behaviour(read_only=False)
     params_model = ExitPlanModeParams
     output_schema = OUTPUT_SCHEMA

@@ -13,7 +13,7 @@ from pydantic import Field
 from tools.builtin.path_parameters import check_file_path, located_subject
 from tools.call.base_tool import BuiltinTool
 from tools.call.tool_context import ToolContext
-from tools.contract.permission_subjects import Access, Kind, Subject
+from tools.contract.permission_subjects import Access, Subject, ToolKind
 from tools.contract.tool_parameters import ForeignParameter, ToolParams, foreign
 from tools.contract.tool_results import ToolResult
 from tools.machine.threads import run_blocking
@@ -97,7 +97,7 @@ async def change_and_tell_errors(
 class ChangingTool(BuiltinTool[ChangeParamsT], Generic[ChangeParamsT]):
     """A tool that writes one file. Its path is resolved once; what was planned for the question is written."""
 
-    kind = Kind.EDIT
+    kind = ToolKind.EDIT
 
     path_parameter = "file_path"
     text_parameter: str  # the parameter whose text a person may replace in the question

@@ -16,14 +16,14 @@ from pydantic import Field
 from tools.builtin.path_parameters import path_subject, shown
 from tools.call.base_tool import READS, BuiltinTool
 from tools.call.tool_context import ToolContext
-from tools.contract.permission_subjects import Access, Kind, Subject
+from tools.contract.permission_subjects import Access, Subject, ToolKind
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_parameters import ToolParams
 from tools.contract.tool_results import InlineDataPart, ToolResult
 from tools.files.find.path_completion import entries_that_start_with, files_that_hold
 from tools.files.ignore_files import refuse_hidden
 from tools.files.read.file_reader import look_at, read
-from tools.files.read.line_window import Wanted
+from tools.files.read.line_window import WantedLines
 from tools.files.read.media_files import TEXT_KINDS, FileKind
 from tools.files.workspace import explain
 from tools.machine.threads import run_blocking
@@ -54,7 +54,7 @@ class FileResourceTool(BuiltinTool[FileResourceParams]):
     name = "read_file"
     display_name = "ReadFileResource"
     description = "The content of one file, as a resource."
-    kind = Kind.READ
+    kind = ToolKind.READ
     behaviour = READS
     params_model = FileResourceParams
 
@@ -87,7 +87,7 @@ class FileResourceTool(BuiltinTool[FileResourceParams]):
                     except OSError as error:
                         raise explain(error, location.shown) from None
                     return ToolResult(llm_content=part, facts=facts | {"kind": file_type.kind.value})
-                wanted = Wanted(0, limits.read_lines, limits, context.signal)
+                wanted = WantedLines(0, limits.read_lines, limits, context.signal)
                 reading = read(opened, location, beginning, wanted, context.media)
             mime_type = file_type.mime_type
             if file_type.kind is not FileKind.SVG:
@@ -121,7 +121,7 @@ class CompletePathTool(BuiltinTool[CompletePathParams]):
     name = "list_directory"
     display_name = "CompletePath"
     description = "What a path that is being typed may become."
-    kind = Kind.SEARCH
+    kind = ToolKind.SEARCH
     behaviour = READS
     params_model = CompletePathParams
 

@@ -20,7 +20,7 @@ from tools.builtin.path_parameters import (
 from tools.call.base_tool import READS, BuiltinTool
 from tools.call.tool_context import ToolContext
 from tools.contract.limits import SEARCH_SECONDS, Deadline
-from tools.contract.permission_subjects import Kind, Subject
+from tools.contract.permission_subjects import Subject, ToolKind
 from tools.contract.tool_parameters import ToolParams, object_schema
 from tools.contract.tool_results import ToolResult
 from tools.machine.threads import run_blocking
@@ -54,7 +54,7 @@ class GlobTool(BuiltinTool[GlobParams]):
         "first. Dotfiles are found; what ignore files hide, node_modules and .git only if asked for. For file contents "
         "use grep_search."
     )
-    kind = Kind.SEARCH
+    kind = ToolKind.SEARCH
     behaviour = READS
     params_model = GlobParams
     parameter_aliases = FOLDER_ALIASES

@@ -11,7 +11,7 @@ from tools.builtin.path_parameters import FOLDER_ALIASES, OPTIONS, gather_option
 from tools.call.base_tool import READS, BuiltinTool
 from tools.call.tool_context import ToolContext
 from tools.contract.limits import SEARCH_SECONDS, Deadline
-from tools.contract.permission_subjects import Kind, Subject
+from tools.contract.permission_subjects import Subject, ToolKind
 from tools.contract.tool_errors import InvalidToolParamsError
 from tools.contract.tool_parameters import UNPUBLISHED, ToolParams, foreign
 from tools.contract.tool_results import ToolResult
@@ -60,7 +60,7 @@ class GrepTool(BuiltinTool[GrepParams]):
         "Not searched: what ignore files hide, node_modules, .git, binary and very large files. For file names use "
         "glob."
     )
-    kind = Kind.SEARCH
+    kind = ToolKind.SEARCH
     behaviour = READS
     params_model = GrepParams
     parameter_aliases: Mapping[str, str] = {

@@ -19,7 +19,7 @@ from tools.builtin.path_parameters import (
 )
 from tools.call.base_tool import READS, BuiltinTool
 from tools.call.tool_context import ToolContext
-from tools.contract.permission_subjects import Access, Kind, Subject
+from tools.contract.permission_subjects import Access, Subject, ToolKind
 from tools.contract.tool_errors import InvalidToolParamsError
 from tools.contract.tool_parameters import ToolParams, object_schema
 from tools.contract.tool_results import ToolResult
@@ -50,7 +50,7 @@ class LSTool(BuiltinTool[LSParams]):
         "point. Dotfiles are listed; what ignore files hide is only counted. Not recursive: for a whole tree use "
         "glob."
     )
-    kind = Kind.SEARCH
+    kind = ToolKind.SEARCH
     behaviour = READS
     params_model = LSParams
     parameter_aliases = FOLDER_ALIASES

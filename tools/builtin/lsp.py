@@ -12,7 +12,7 @@ from tools.builtin.path_parameters import FILE_ALIASES, check_file_path, path_su
 from tools.call.base_tool import READS, BuiltinTool
 from tools.call.tool_context import ToolContext
 from tools.contract.confirmation import ConfirmationDetails, InfoConfirmation
-from tools.contract.permission_subjects import Access, Kind, Subject
+from tools.contract.permission_subjects import Access, Subject, ToolKind
 from tools.contract.tool_errors import InvalidToolParamsError, PathNotInWorkspaceError, ToolError, ToolErrorType
 from tools.contract.tool_parameters import ToolParams
 from tools.contract.tool_results import ToolResult
@@ -22,8 +22,8 @@ from tools.text.file_names import brief
 if TYPE_CHECKING:
     from tools.files.workspace import Location
     from tools.lsp.code_intelligence import CodeIntelligence, Start
-    from tools.lsp.code_locations import Place, Teller
-    from tools.lsp.language_server_session import Document, Session
+    from tools.lsp.code_locations import CodePlace, Teller
+    from tools.lsp.language_server_session import Document, LanguageServerSession
 
 DEFAULT_LIMIT, MAX_LIMIT = 100, 1_000
 REPORT_SECONDS = 20.0  # how long a server may take to report on one file
@@ -66,7 +66,7 @@ class LspTool(BuiltinTool[LspParams]):
         "workspaceSymbol needs query. For workspaceSymbol and workspaceDiagnostics, filePath selects the language. "
         "The first question is slow: it starts the server."
     )
-    kind = Kind.READ
+    kind = ToolKind.READ
     behaviour = READS
     params_model = LspParams
     parameter_aliases: Mapping[str, str] = dict.fromkeys((*FILE_ALIASES, "file_path", "file"), "filePath") | {
@@ -104,10 +104,10 @@ class LspTool(BuiltinTool[LspParams]):
         return () if params.filePath is None else (path_subject(context.workspace, params.filePath, Access.READ),)
 
     async def should_confirm_execute(self, params: LspParams, context: ToolContext) -> ConfirmationDetails | None:
-        from tools.lsp.language_server_session import Session  # noqa: PLC0415 - with the first call
+        from tools.lsp.language_server_session import LanguageServerSession  # noqa: PLC0415 - with the first call
 
         prepared = await self._prepared(params, context)
-        if isinstance(prepared, Session) or not self._intelligence().needs_consent(prepared):
+        if isinstance(prepared, LanguageServerSession) or not self._intelligence().needs_consent(prepared):
             return None
         import shlex  # noqa: PLC0415 - with the first question
 
@@ -118,12 +118,12 @@ class LspTool(BuiltinTool[LspParams]):
         )
 
     async def execute(self, params: LspParams, context: ToolContext) -> ToolResult:
-        from tools.lsp.language_server_session import Session  # noqa: PLC0415 - as above
+        from tools.lsp.language_server_session import LanguageServerSession  # noqa: PLC0415 - as above
 
         location = await self._location(params, context)
-        kept = cast("Session | Start | None", context.memo.pop(_START, None))
+        kept = cast("LanguageServerSession | Start | None", context.memo.pop(_START, None))
         session = kept or await self._prepared(params, context)
-        if not isinstance(session, Session):
+        if not isinstance(session, LanguageServerSession):
             session = await self._intelligence().session(session, is_agreed=context.confirmed is not None)
         try:
             return await self._ask(params, context, session, location)
@@ -132,7 +132,7 @@ class LspTool(BuiltinTool[LspParams]):
                 await session.follow(context.workspace)  # one that was shown for this call alone is closed
 
     async def _ask(
-        self, params: LspParams, context: ToolContext, session: Session, location: Location | None
+        self, params: LspParams, context: ToolContext, session: LanguageServerSession, location: Location | None
     ) -> ToolResult:
         from tools.lsp.code_locations import Teller  # noqa: PLC0415 - with the first call
 
@@ -152,7 +152,12 @@ class LspTool(BuiltinTool[LspParams]):
         return ToolResult(llm_content="\n".join((said, *notes)))
 
     async def _answer(
-        self, params: LspParams, context: ToolContext, session: Session, document: Document | None, teller: Teller
+        self,
+        params: LspParams,
+        context: ToolContext,
+        session: LanguageServerSession,
+        document: Document | None,
+        teller: Teller,
     ) -> str:
         """What the server says, in words for the model."""
         from tools.lsp.code_locations import place_of, places_in, symbols_in  # noqa: PLC0415 - with the first call
@@ -182,12 +187,14 @@ class LspTool(BuiltinTool[LspParams]):
             asked["context"] = {"includeDeclaration": params.includeDeclaration}
         return await self._told(places_in(await session.ask(_AT_PLACE[operation], asked)), params, context, teller)
 
-    async def _hover(self, asked: Mapping[str, Any], context: ToolContext, session: Session, teller: Teller) -> str:
+    async def _hover(
+        self, asked: Mapping[str, Any], context: ToolContext, session: LanguageServerSession, teller: Teller
+    ) -> str:
         from tools.lsp.code_locations import hover_text, places_in  # noqa: PLC0415 - with the first call
 
         text = hover_text(await session.ask(_AT_PLACE["hover"], asked))
         if text and (session.hidden.files.masked or session.hidden.problem):  # it may be about what stands in one
-            definition: Sequence[Place] = ()
+            definition: Sequence[CodePlace] = ()
             with suppress(ToolError):
                 definition = places_in(await session.ask(_AT_PLACE["goToDefinition"], asked))
             if session.sees_hidden and not definition:
@@ -197,7 +204,7 @@ class LspTool(BuiltinTool[LspParams]):
             text = f"What this is stands in a file that is hidden from agents by {why}." if why else text
         return text or f"{session.program} knows nothing about this position. Put character on a name."
 
-    def _position(self, params: LspParams, session: Session, document: Document) -> Mapping[str, int]:
+    def _position(self, params: LspParams, session: LanguageServerSession, document: Document) -> Mapping[str, int]:
         from tools.lsp.language_server_session import lines_of  # noqa: PLC0415 - with the first call
 
         lines, line, character = lines_of(document.text), params.line or 1, params.character or 1
@@ -211,7 +218,12 @@ class LspTool(BuiltinTool[LspParams]):
         return {"line": line - 1, "character": session.units(text, character - 1)}
 
     async def _told(
-        self, places: Sequence[Place], params: LspParams, context: ToolContext, teller: Teller, total: int | None = None
+        self,
+        places: Sequence[CodePlace],
+        params: LspParams,
+        context: ToolContext,
+        teller: Teller,
+        total: int | None = None,
     ) -> str:
         """Places in lines, as many as are wanted of all that there are."""
         most = min(params.limit or DEFAULT_LIMIT, MAX_LIMIT)
@@ -225,7 +237,9 @@ class LspTool(BuiltinTool[LspParams]):
         more = [f"{left} more are not shown; {hint}."] if left > 0 else []
         return "\n".join((*lines, *more)) or f"{teller.session.program} found nothing."
 
-    async def _all_diagnostics(self, params: LspParams, context: ToolContext, session: Session, teller: Teller) -> str:
+    async def _all_diagnostics(
+        self, params: LspParams, context: ToolContext, session: LanguageServerSession, teller: Teller
+    ) -> str:
         from tools.lsp.code_locations import place_of  # noqa: PLC0415 - with the first call
 
         if session.widen() or not session.reports:
@@ -266,7 +280,7 @@ class LspTool(BuiltinTool[LspParams]):
 
         return await run_blocking(context.signal, locate)
 
-    async def _prepared(self, params: LspParams, context: ToolContext) -> Session | Start:
+    async def _prepared(self, params: LspParams, context: ToolContext) -> LanguageServerSession | Start:
         location = await self._location(params, context)
         prepared = await self._intelligence().prepared(context.workspace, context.rights, location)
         context.memo[_START] = prepared

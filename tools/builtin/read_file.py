@@ -11,7 +11,7 @@ from pydantic import Field
 from tools.builtin.path_parameters import check_file_path, path_subject, shown
 from tools.call.base_tool import READS, BuiltinTool
 from tools.call.tool_context import ToolContext
-from tools.contract.permission_subjects import Access, Kind, Subject
+from tools.contract.permission_subjects import Access, Subject, ToolKind
 from tools.contract.tool_errors import InvalidToolParamsError
 from tools.contract.tool_parameters import ToolParams, coerce
 from tools.contract.tool_results import ToolResult
@@ -49,7 +49,7 @@ class ReadFileTool(BuiltinTool[ReadFileParams]):
         "PDF as text; images, audio and video as media. If it is too long, a header tells which lines are shown and "
         "the offset to go on with."
     )
-    kind = Kind.READ
+    kind = ToolKind.READ
     behaviour = READS
     params_model = ReadFileParams
     parameter_aliases: Mapping[str, str] = {"file_path": "absolute_path", "path": "absolute_path"}

@@ -18,7 +18,7 @@ from tools.builtin.path_parameters import (
 from tools.call.base_tool import READS, BuiltinTool
 from tools.call.tool_context import ToolContext
 from tools.contract.limits import SEARCH_SECONDS
-from tools.contract.permission_subjects import Access, Kind, Subject
+from tools.contract.permission_subjects import Access, Subject, ToolKind
 from tools.contract.tool_errors import InvalidToolParamsError
 from tools.contract.tool_parameters import ToolParams, coerce
 from tools.contract.tool_results import ToolResult
@@ -59,7 +59,7 @@ class ReadManyFilesTool(BuiltinTool[ReadManyFilesParams]):
         "Read several files at once (like cat), by path, folder or glob. A line '--- path ---' precedes each. Media "
         "and PDF come only if named or asked for by extension. For one file use read_file."
     )
-    kind = Kind.READ
+    kind = ToolKind.READ
     behaviour = READS
     params_model = ReadManyFilesParams
 

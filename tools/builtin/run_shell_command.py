@@ -17,7 +17,7 @@ from tools.call.tool_context import ToolContext
 from tools.contract.command_views import UNCONFINED, UNHELD, ViewKind
 from tools.contract.confirmation import ConfirmationDetails, ExecConfirmation
 from tools.contract.limits import MAX_COMMAND_TIMEOUT
-from tools.contract.permission_subjects import CommandSubject, Kind, Needs, Subject
+from tools.contract.permission_subjects import CommandSubject, Needs, Subject, ToolKind
 from tools.contract.tool_errors import ExhaustedError, InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.tool_parameters import ForeignParameter, ToolParams, folded, foreign
 from tools.contract.tool_results import TextPart, ToolResult
@@ -80,7 +80,7 @@ class ShellTool(BuiltinTool[ShellParams]):
         "--no-pager). What is left running (&) becomes a background job. For files prefer read_file, edit, glob and "
         "grep_search."
     )
-    kind = Kind.EXECUTE
+    kind = ToolKind.EXECUTE
     behaviour = Behaviour(read_only=False, destructive=True, idempotent=False, open_world=True)
     params_model = ShellParams
     parameter_aliases = _ALIASES

@@ -11,7 +11,7 @@ from tools.builtin.file_changes import author_of
 from tools.call.base_tool import Behaviour, BuiltinTool
 from tools.call.tool_context import ToolContext
 from tools.contract.confirmation import EditConfirmation
-from tools.contract.permission_subjects import Access, Kind, PathSubject, Subject
+from tools.contract.permission_subjects import Access, PathSubject, Subject, ToolKind
 from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.tool_parameters import ForeignParameter, ToolParams, object_schema
 from tools.contract.tool_results import ToolResult
@@ -61,7 +61,7 @@ class MemoryTool(BuiltinTool[SaveMemoryParams]):
         "Remember a fact for later conversations: a preference, convention or detail that the user states or asks to "
         "keep. One short fact a call; no secrets, and nothing that only this conversation needs."
     )
-    kind = Kind.EDIT
+    kind = ToolKind.EDIT
     behaviour = Behaviour(read_only=False, idempotent=True)
     params_model = SaveMemoryParams
     # What the dialogs of Qwen Code and Gemini CLI fill in. Here a person changes the fact in the question

@@ -12,7 +12,7 @@ from pydantic import Field
 from tools.call.base_tool import READS, BuiltinTool
 from tools.call.tool_context import ToolContext
 from tools.contract.limits import AbortSignal
-from tools.contract.permission_subjects import Kind
+from tools.contract.permission_subjects import ToolKind
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_parameters import ToolParams
 from tools.contract.tool_results import ToolResult
@@ -42,7 +42,7 @@ class SkillTool(BuiltinTool[SkillParams]):
     display_name = "Skill"
     aliases = ("activate_skill", "SkillTool", "Skill", "ActivateSkill")
     description = "Load a skill (instructions for a kind of task) before such a task."
-    kind = Kind.READ
+    kind = ToolKind.READ
     behaviour = READS
     params_model = SkillParams
     parameter_aliases: Mapping[str, str] = {"name": "skill"}

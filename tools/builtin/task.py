@@ -11,7 +11,7 @@ from pydantic import Field
 from tools.call.base_tool import Behaviour, BuiltinTool
 from tools.call.tool_context import ToolContext
 from tools.contract.confirmation import ExecConfirmation
-from tools.contract.permission_subjects import AgentSubject, Kind, Subject
+from tools.contract.permission_subjects import AgentSubject, Subject, ToolKind
 from tools.contract.tool_errors import ExecutionDeniedError, InvalidToolParamsError
 from tools.contract.tool_parameters import ToolParams, foreign, full_schema, published_schema
 from tools.contract.tool_results import ToolResult
@@ -54,7 +54,7 @@ class TaskTool(BuiltinTool[TaskParams]):
     title = "Hand over task"
     display_name = "Task"
     aliases = ("agent", "TaskTool", "Task", "AgentTool", "Agent", "invoke_agent")
-    kind = Kind.EXECUTE
+    kind = ToolKind.EXECUTE
     behaviour = Behaviour(read_only=False, destructive=True, open_world=True)
     params_model = TaskParams
     parameter_aliases: Mapping[str, str] = {"agent_name": "subagent_type"}

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from tools.call.base_tool import Behaviour, BuiltinTool
 from tools.call.tool_context import ToolContext
-from tools.contract.permission_subjects import Kind
+from tools.contract.permission_subjects import ToolKind
 from tools.contract.tool_errors import InvalidToolParamsError
 from tools.contract.tool_parameters import ForeignParameter, ToolParams, coerce, foreign, object_schema
 from tools.contract.tool_results import TodoListDisplay, ToolResult
@@ -61,7 +61,7 @@ class TodoWriteTool(BuiltinTool[TodoWriteParams]):
         "todo in_progress when you begin it, one at a time, and completed as soon as it is done. Not for a single "
         "simple step."
     )
-    kind = Kind.THINK
+    kind = ToolKind.THINK
     behaviour = Behaviour(read_only=False, idempotent=True)
     params_model = TodoWriteParams
     foreign_parameters = {  # noqa: RUF012 - declared as a Mapping

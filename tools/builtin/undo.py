@@ -11,7 +11,7 @@ from tools.builtin.file_changes import COMMON_OUTPUT, author_of, change_and_tell
 from tools.call.base_tool import READS, Behaviour, BuiltinTool
 from tools.call.tool_context import ToolContext
 from tools.contract.confirmation import ConfirmationDetails
-from tools.contract.permission_subjects import Access, Kind, PathSubject, Subject
+from tools.contract.permission_subjects import Access, PathSubject, Subject, ToolKind
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_parameters import ToolParams, object_schema
 from tools.contract.tool_results import ToolResult
@@ -19,7 +19,7 @@ from tools.machine.threads import run_blocking
 
 if TYPE_CHECKING:
     from tools.files.change.file_change import Author
-    from tools.files.change.journal import Change
+    from tools.files.change.journal import JournaledChange
     from tools.files.change.revert import ChangeUndo
 
 MAX_LISTED = 30  # changes in a list (ours)
@@ -42,7 +42,7 @@ class ListChangesTool(BuiltinTool[ToolParams]):
     title = "List changes"
     display_name = "ListChanges"
     description = "List your last changes of files (history), for undo_change; not those by commands."
-    kind = Kind.READ
+    kind = ToolKind.READ
     behaviour = READS
     params_model = ToolParams
     output_schema = object_schema(
@@ -96,7 +96,7 @@ class UndoChangeTool(BuiltinTool[UndoParams]):
     title = "Undo change"
     display_name = "UndoChange"
     description = "Undo (revert, restore) a change by write_file or edit, if the file is still as it left it."
-    kind = Kind.EDIT
+    kind = ToolKind.EDIT
     behaviour = Behaviour(read_only=False, destructive=True, idempotent=False)
     params_model = UndoParams
     parameter_aliases = {"id": "change_id"}  # noqa: RUF012 - declared as a Mapping
@@ -139,16 +139,16 @@ class UndoChangeTool(BuiltinTool[UndoParams]):
                 confirmed_state=context.confirmed.state if context.confirmed is not None else None,
             )
 
-        found = cast("tuple[object, Change | None]", context.memo.get(_CHANGE, (None, None)))[1]
+        found = cast("tuple[object, JournaledChange | None]", context.memo.get(_CHANGE, (None, None)))[1]
         is_inside = found is not None and context.workspace.holds(found.path)
         return await change_and_tell_errors(
             context, context.workspace.at(found.path) if found is not None and is_inside else None, make
         )
 
-    def _change(self, params: UndoParams, context: ToolContext) -> Change:
+    def _change(self, params: UndoParams, context: ToolContext) -> JournaledChange:
         from tools.files.change.revert import find_change  # noqa: PLC0415 - with the first call
 
-        found_for, change = cast("tuple[object, Change | None]", context.memo.get(_CHANGE, (None, None)))
+        found_for, change = cast("tuple[object, JournaledChange | None]", context.memo.get(_CHANGE, (None, None)))
         if change is None or found_for is not params:
             author = _author(self.name, context)
             change = find_change(author.journal, author.client, context.workspace, params.change_id)

@@ -10,7 +10,7 @@ from pydantic import Field
 from tools.call.base_tool import Behaviour, BuiltinTool
 from tools.call.tool_context import ToolContext
 from tools.contract.confirmation import InfoConfirmation
-from tools.contract.permission_subjects import HostSubject, Kind, Subject
+from tools.contract.permission_subjects import HostSubject, Subject, ToolKind
 from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.tool_parameters import ToolParams
 from tools.contract.tool_results import ToolResult
@@ -60,7 +60,7 @@ class WebSearchTool(BuiltinTool[WebSearchParams]):
         "provider gives one. For what is newer than you know, documentation, versions, error messages, facts to be "
         "checked. Read a page with web_fetch, and name your sources to the user."
     )
-    kind = Kind.SEARCH
+    kind = ToolKind.SEARCH
     # Nothing is changed by it; but the query leaves this machine, so a client must not run it unasked.
     behaviour = Behaviour(read_only=False, idempotent=True, open_world=True)
     params_model = WebSearchParams

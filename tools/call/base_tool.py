@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from tools.contract.permission_subjects import Kind, Subject, ToolTraits
+from tools.contract.permission_subjects import Subject, ToolKind, ToolTraits
 from tools.contract.tool_errors import InvalidToolParamsError
 from tools.contract.tool_parameters import (
     ForeignParameter,
@@ -60,7 +60,7 @@ class BaseTool(ABC, Generic[ParamsT]):
 
     description: str  # what it does, told to the model
 
-    kind: Kind  # what permission rules and approval modes group tools by
+    kind: ToolKind  # what permission rules and approval modes group tools by
 
     behaviour: Behaviour
 

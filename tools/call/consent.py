@@ -18,9 +18,9 @@ from tools.contract.confirmation import (
     Answer,
     ApprovalConfirmation,
     AskUserConfirmation,
-    Channel,
     Choice,
     ConfirmationDetails,
+    ConsentChannel,
     Decision,
     EditConfirmation,
     ExecConfirmation,
@@ -31,7 +31,7 @@ from tools.contract.confirmation import (
     Unavailable,
 )
 from tools.contract.display import can_be_shown, visible_line
-from tools.contract.permission_subjects import Access, AgentSubject, HostSubject, Kind, PathSubject, Subject
+from tools.contract.permission_subjects import Access, AgentSubject, HostSubject, PathSubject, Subject, ToolKind
 from tools.contract.tool_errors import ExecutionDeniedError, ToolError
 from tools.files.workspace import Workspace
 from tools.permissions.permission_policy import PermissionPolicy
@@ -64,7 +64,7 @@ class Judgement:
     written: tuple[str, ...] = ()  # where the verdict is to ask: real paths of the files that are written
 
 
-class Scope(StrEnum):
+class GrantScope(StrEnum):
     """How far an answer counts."""
 
     CALL = "call"
@@ -87,7 +87,7 @@ class RuleKeeper(Protocol):
         ...
 
 
-class SharedGrants(Protocol):
+class GrantStore(Protocol):
     """Rules that people have allowed for a session which goes on in other processes too."""
 
     async def take_up(self, client: ClientState) -> bool:
@@ -104,7 +104,7 @@ class LastingAnswer:
     """What became of an answer that allows more than its call."""
 
     rules: tuple[str, ...]  # the rules that it allows
-    scope: Scope  # how far they count
+    scope: GrantScope  # how far they count
     note: str = ""  # told beside the call's result, where they count less far than the person wanted; else empty
 
 
@@ -120,7 +120,7 @@ def grants_for(
         return ()
     if permission.parts:
         found = permission.grants
-    elif tool.kind is Kind.EDIT:
+    elif tool.kind is ToolKind.EDIT:
         # Edits anywhere in the same workspace folder; of a file outside of it, only of this very file.
         titles: dict[str, str] = {}
         for subject in subjects:
@@ -227,7 +227,7 @@ async def accept(
     context: ToolContext,
     policy: PermissionPolicy,
     keeper: RuleKeeper | None,
-    shared_grants: SharedGrants | None = None,
+    shared_grants: GrantStore | None = None,
 ) -> LastingAnswer | None:
     """Go on only with consent, and let what an answer allows beyond its call count from now on.
 
@@ -257,7 +257,7 @@ async def accept(
                 raise ExecutionDeniedError(" ".join(filter(None, said)))
         elif answer.decision is Decision.DENY:
             raise ExecutionDeniedError(_refusal(judged, answer))
-    if not isinstance(answer, Answer) or answer.channel is not Channel.EARLIER:
+    if not isinstance(answer, Answer) or answer.channel is not ConsentChannel.EARLIER:
         tool.consented(client.key)
     if (gone := policy.why_not_offered(tool.traits, context.rights)) is not None:  # meanwhile
         refuse(gone)
@@ -275,7 +275,7 @@ async def accept(
     if choice is None or not choice.rules:
         return None
     note = ""
-    scope = Scope.SESSION if client.grants is not None else Scope.CALL
+    scope = GrantScope.SESSION if client.grants is not None else GrantScope.CALL
     if choice.decision is Decision.SAVE and keeper is not None:
         try:
             policy.allow(choice.rules, await keeper.save(choice.rules))
@@ -283,7 +283,7 @@ async def accept(
             logger.warning("%s The answer counts for the %s only.", error.message, scope)
             note = f"Allowed for this {scope} only: {', '.join(map(one_line, choice.rules))}. {error.message}"
         else:
-            return LastingAnswer(choice.rules, Scope.SAVED)
+            return LastingAnswer(choice.rules, GrantScope.SAVED)
     if client.grants is not None:
         client.grants.extend(choice.rules)
         if shared_grants is not None:
@@ -310,33 +310,33 @@ def refuse(permission: Permission) -> NoReturn:
 def _refusal(judged: Judgement, answer: Answer) -> str:
     """What a model is told of an answer that is not consent."""
     match answer.channel:
-        case Channel.FORM | Channel.EARLIER:
+        case ConsentChannel.FORM | ConsentChannel.EARLIER:
             said = f" Their reason: {answer.reason}" if answer.reason else ""
             return f"The user refused this action; nothing was done. Do not try it again unchanged.{said}"
-        case Channel.DECLINED:
+        case ConsentChannel.DECLINED:
             return (
                 "The question was declined, so nothing was done. Some clients decline by themselves: perhaps nobody "
                 f"saw it. {_way_out(judged) or 'Ask the user how to go on.'}"
             )
-        case Channel.FAILED:
+        case ConsentChannel.FAILED:
             return (
                 f"The client answered the question with an error ({answer.reason}), so nothing was done, and perhaps "
                 f"nobody saw it. Tell the user. {_way_out(judged)}".rstrip()
             )
-        case Channel.CANCELLED:
+        case ConsentChannel.CANCELLED:
             return "The question was dismissed without a decision, so nothing was done. Ask the user how to go on."
-        case Channel.TIMED_OUT:
+        case ConsentChannel.TIMED_OUT:
             return (
                 "The question was not answered in time, so nothing was done. Tell the user what is waiting for an "
                 "answer, and call it again when they are there. The operator can set a longer confirmation.timeout."
             )
-        case Channel.NOBODY_CAME:
+        case ConsentChannel.NOBODY_CAME:
             return (
                 "Nobody answered the question at the dashboard in time, so nothing was done. Ask the user to run "
                 "`coretools-mcp dashboard` in a terminal, where such questions are shown and answered, and call it "
                 "again when they have it open."
             )
-        case Channel.MALFORMED:
+        case ConsentChannel.MALFORMED:
             return (
                 "The answer carried no valid decision, which is no consent, so nothing was done. Call it again to have "
                 "it asked once more. If the client cannot show the fields of a form, the operator can set "
@@ -359,7 +359,7 @@ def _way_out(judged: Judgement) -> str:
     ways = [_allowing(permission)]
     if isinstance(judged.details, McpConfirmation):
         ways.append("trust: true for this upstream server")
-    if isinstance(judged.details, EditConfirmation) or judged.tool.kind in (Kind.FETCH, Kind.SEARCH):
+    if isinstance(judged.details, EditConfirmation) or judged.tool.kind in (ToolKind.FETCH, ToolKind.SEARCH):
         ways.append("--approval-mode auto-edit (for files of the workspace and the web)")
     elif permission.offers_sandboxed:
         ways.append('permissions.sandboxedCommands "allow" (for any command that stays in the sandbox)')

@@ -26,10 +26,10 @@ import anyio
 from tools.call.audit_entries import Audit, AuditEntry
 from tools.call.base_tool import BaseTool
 from tools.call.consent import (
+    GrantStore,
     Judgement,
     LastingAnswer,
     RuleKeeper,
-    SharedGrants,
     accept,
     choices_for,
     grants_for,
@@ -71,14 +71,14 @@ _FOR_EVERYBODY = Permission(
 
 
 @dataclass(slots=True)
-class Flow:
+class ToolRunner:
     """What every call goes through."""
 
     registry: ToolRegistry  # where tools are found
     policy: PermissionPolicy  # decides whether a call may run, has to be asked about, or is refused
     keeper: RuleKeeper | None = None  # saves rules for good, where there is a place for them
     audit: Audit | None = None  # is told of every decision; there may be one later
-    shared_grants: SharedGrants | None = None  # knows what was allowed in other processes, where there are such
+    shared_grants: GrantStore | None = None  # knows what was allowed in other processes, where there are such
 
     async def run(
         self, call: FunctionCall, context: ToolContext, confirmer: Confirmer, *, has_answer: bool = False

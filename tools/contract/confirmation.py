@@ -140,7 +140,7 @@ ONCE = Choice(Decision.ONCE, "Allow once")
 DENY = Choice(Decision.DENY, "Deny")
 
 
-class Channel(StrEnum):
+class ConsentChannel(StrEnum):
     """How an answer came about; it decides what a refusal tells the model."""
 
     FORM = "form"
@@ -158,7 +158,7 @@ class Answer:
     """What came back for a question."""
 
     decision: Decision  # whether the action may happen. Everything but a valid acceptance is a denial.
-    channel: Channel = Channel.FORM  # how the answer came about
+    channel: ConsentChannel = ConsentChannel.FORM  # how the answer came about
     reason: str = ""  # what the person wrote beside a denial, or the client's error
     content: str | None = None  # the text the person put in place of the proposed one, or `None`
     # To the questions of an `AskUserConfirmation`, in order: for each what was chosen and written, nothing where it was

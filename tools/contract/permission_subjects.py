@@ -8,7 +8,7 @@ from enum import StrEnum
 from tools.contract.command_views import UNHELD, CommandSite
 
 
-class Kind(StrEnum):
+class ToolKind(StrEnum):
     """What a tool does to the world, in the words of Qwen Code and Gemini CLI.
 
     `COMMUNICATE` speaks with the user: no rule and no approval mode answers in a person's place.
@@ -29,7 +29,7 @@ class ToolTraits:
     """What permissions go by of a tool, whatever a call of it touches."""
 
     name: str  # the name used in calls
-    kind: Kind  # what rules and approval modes group tools by
+    kind: ToolKind  # what rules and approval modes group tools by
     # The names that permission rules may call it by. The first one is nobody else's, now and later.
     rule_names: tuple[str, ...]
     # Names that may be another tool's tomorrow: only rules that ask or refuse count them

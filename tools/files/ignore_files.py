@@ -55,7 +55,7 @@ class IgnoreFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class IgnoreScope:
     """The rules in force in one folder."""
 
     prefix: str  # the folder below the top, as bytes text with a slash at its end; empty for the top
@@ -91,11 +91,11 @@ class Scope:
                     return file if hidden else None
         return None
 
-    def enter(self, folder: str, names: Container[str]) -> Scope:
+    def enter(self, folder: str, names: Container[str]) -> IgnoreScope:
         prefix = f"{self.prefix}{bytes_text(os.path.basename(folder))}/"
-        return Scope(prefix, self.git, self.agent, self.forbidden, folder).with_own_rules(names)
+        return IgnoreScope(prefix, self.git, self.agent, self.forbidden, folder).with_own_rules(names)
 
-    def with_own_rules(self, names: Container[str]) -> Scope:
+    def with_own_rules(self, names: Container[str]) -> IgnoreScope:
         """This scope with the ignore files that stand in its folder itself.
 
         A `ToolError` (`path_ignored`) says that it is not known what an agent-ignore file among them hides.
@@ -119,7 +119,7 @@ class Scope:
                     agent = (*agent, IgnoreFile(rules, base, os.path.join(folder, name), HiddenBy.AGENT))
         if git is self.git and agent is self.agent:
             return self
-        return Scope(self.prefix, git, agent, self.forbidden, folder)
+        return IgnoreScope(self.prefix, git, agent, self.forbidden, folder)
 
 
 def names_of_ignore_files(names: Iterable[str]) -> set[str]:
@@ -129,7 +129,7 @@ def names_of_ignore_files(names: Iterable[str]) -> set[str]:
 
 def scope_of(
     workspace: Workspace, location: Location, *, git: bool, agent: bool, names: Container[str] | None = None
-) -> Scope:
+) -> IgnoreScope:
     """The rules in force in a folder that was named outright: whether it is hidden itself does not matter.
 
     Names are those of what is in the folder, where that is known. A `ToolError` (`path_ignored`) says that it is not
@@ -144,7 +144,9 @@ def scope_of(
         top, below = os.path.dirname(top), top
     # From the top of the repository, where there is one.
     folder = top = root if top == below else top
-    scope = Scope("", () if git else None, () if agent and top == root else None, workspace.forbidden_in(location), top)
+    scope = IgnoreScope(
+        "", () if git else None, () if agent and top == root else None, workspace.forbidden_in(location), top
+    )
 
     def present(folder: str) -> Container[str]:
         return PresentNames(folder) if names is None or folder != location.path else names
@@ -175,7 +177,7 @@ def agent_ignore_file(workspace: Workspace, location: Location, *, own_files: bo
     if not any(own):
         return None
     may_block()
-    scope = Scope("", None, (), None, location.root).with_own_rules(own[0])
+    scope = IgnoreScope("", None, (), None, location.root).with_own_rules(own[0])
     for name, folder, files in zip(names, folders[1:], own[1:], strict=True):
         try:
             is_folder = stat.S_ISDIR(os.lstat(folder).st_mode)

@@ -59,7 +59,7 @@ def names_of(cells: Sequence[Any]) -> list[str]:
 
 
 @dataclass(slots=True)
-class Part:
+class JsonPart:
     """A member of an object, or an element of a list, as it stands in the text."""
 
     gap: str  # what stands before it: white space, and a comma unless it is the first
@@ -77,7 +77,7 @@ class Parts:
     start: int
     end: int
     brackets: str
-    parts: list[Part]
+    parts: list[JsonPart]
     tail: str  # the white space before its end
 
     @property
@@ -89,17 +89,17 @@ class Parts:
         """The text that it was taken from, with what it is now."""
         return text[: self.start] + self.text + text[self.end :]
 
-    def find(self, key: str) -> Part | None:
+    def find(self, key: str) -> JsonPart | None:
         """The member of this name; of several the last, which readers take."""
         return next((part for part in reversed(self.parts) if part.key == key), None)
 
-    def drop(self, part: Part) -> None:
+    def drop(self, part: JsonPart) -> None:
         at = self.parts.index(part)
         del self.parts[at]
         if not at and self.parts:
             self.parts[0].gap = part.gap
 
-    def insert(self, at: int, part: Part) -> None:
+    def insert(self, at: int, part: JsonPart) -> None:
         """Put in a part whose own gap is that of a first one; its neighbours tell how it stands between them."""
         if self.parts:
             first = self.parts[0].gap
@@ -115,7 +115,7 @@ def taken_apart(text: str, start: int) -> Parts:
     brackets = {"{": "{}", "[": "[]"}.get(text[start : start + 1])
     if brackets is None:
         raise ValueError("an object or a list is expected")
-    parts: list[Part] = []
+    parts: list[JsonPart] = []
     at = start + 1
     while True:
         before, at = at, _after_blanks(text, at)
@@ -130,7 +130,7 @@ def taken_apart(text: str, start: int) -> Parts:
             key, at = _value_at(text, at)
             at = _after(":", text, _after_blanks(text, at))
         value, end = _value_at(text, at)
-        parts.append(Part(text[before:label], text[label:at], key, value, at, text[at:end]))
+        parts.append(JsonPart(text[before:label], text[label:at], key, value, at, text[at:end]))
         at = end
 
 
@@ -195,7 +195,7 @@ class Notebook:
     lists: tuple[CellList, ...]
 
     @property
-    def cells(self) -> list[Part]:
+    def cells(self) -> list[JsonPart]:
         return [part for each in self.lists for part in each.parts.parts]
 
     @property

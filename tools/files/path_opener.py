@@ -254,7 +254,7 @@ def _open_by_steps(path: str, flags: int, mode: int) -> int:
     return descriptor
 
 
-def look(path: str) -> os.stat_result:
+def lstat(path: str) -> os.stat_result:
     """The stat of what is at a real path, a link at its end not followed; `ELOOP` if a folder above is one by now."""
     may_block()
     if not CAN_STEP:

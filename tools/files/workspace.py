@@ -21,7 +21,7 @@ from tools.contract.tool_errors import PathNotInWorkspaceError, ToolError, ToolE
 from tools.files import path_opener
 from tools.files.path_opener import TEMPORARY_PREFIX, Folder, NotRegularError, OpenedFile, PathKind, is_temporary
 from tools.text.file_names import meant_path, shown_path
-from tools.text.look_alikes import look
+from tools.text.look_alikes import visible_form
 
 MAX_PATH_CHARS = 4096  # linux's PATH_MAX; resolving a longer path takes time and leads nowhere
 SCRATCH_NAME = "/tmp"  # noqa: S108 - what a client's scratch folder is called by its tools and its commands
@@ -185,11 +185,11 @@ class Workspace:
         for name in path[len(root) :].strip(os.sep).split(os.sep):
             if len(found) != 1:
                 return []
-            names, wanted = [name], look(name)
+            names, wanted = [name], visible_form(name)
             try:
                 if not os.path.lexists(os.path.join(found[0], name)):
                     with self.open_folder(found[0]) as folder:
-                        names = [other for other in folder.names() if look(other) == wanted]
+                        names = [other for other in folder.names() if visible_form(other) == wanted]
                 paths = [os.path.join(found[0], other) for other in names]
                 found = [path_opener.real_path(path) for path in paths if not self._forbids(path)]
             except (OSError, PathNotInWorkspaceError):
@@ -335,7 +335,7 @@ class Workspace:
 
     def stat(self, location: Location) -> os.stat_result | None:
         try:
-            return path_opener.look(location.path)
+            return path_opener.lstat(location.path)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
@@ -344,14 +344,14 @@ class Workspace:
     def kind_of(self, location: Location) -> PathKind | None:
         """What is there, or `None` where nothing can be seen."""
         try:
-            return PathKind.of_mode(path_opener.look(location.path).st_mode)
+            return PathKind.of_mode(path_opener.lstat(location.path).st_mode)
         except (OSError, ValueError):
             return None
 
     def size_of(self, location: Location) -> int | None:
         """The size in bytes of what is there, or `None` where nothing can be seen."""
         try:
-            return path_opener.look(location.path).st_size
+            return path_opener.lstat(location.path).st_size
         except (OSError, ValueError):
             return None
 
@@ -362,7 +362,7 @@ class Workspace:
             real = path_opener.real_path(above)
             if not self.holds(real):
                 return False
-            path_opener.look(os.path.join(real, name))
+            path_opener.lstat(os.path.join(real, name))
         except (OSError, ValueError):
             return False
         return True

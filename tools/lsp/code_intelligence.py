@@ -23,7 +23,15 @@ from tools.files.find.folder_walk import DEFAULT_EXCLUDED_FOLDERS
 from tools.files.path_opener import identity_of
 from tools.files.read_ledger import FileIdentity
 from tools.files.workspace import Location, Workspace
-from tools.lsp.language_server_session import Diagnostic, Document, Hidden, Session, is_hidden, lines_of, new_errors
+from tools.lsp.language_server_session import (
+    Diagnostic,
+    Document,
+    Hidden,
+    LanguageServerSession,
+    is_hidden,
+    lines_of,
+    new_errors,
+)
 from tools.lsp.language_servers import LanguageServer, ServerPrograms, dependency_folders
 from tools.machine.threads import THREADS
 from tools.permissions.client_rights import Rights
@@ -102,14 +110,14 @@ class CodeIntelligence:
         self.programs = programs
         self._starter, self._confinement, self._folders = starter, confinement, folders
         self._environment, self._home, self._hiding, self._after_edit = environment, home, hiding, after_edit
-        self._sessions: dict[Key, Session] = {}
+        self._sessions: dict[Key, LanguageServerSession] = {}
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._starting: dict[Key, asyncio.Lock] = {}
         self._failed: dict[Key, tuple[float, ToolError]] = {}  # when a start failed last, and why
         self._agreed: set[tuple[object, ...]] = set()
         self._ending: set[asyncio.Task[None]] = set()
 
-    def use(self, key: Key) -> Session | None:
+    def use(self, key: Key) -> LanguageServerSession | None:
         """The session, if one runs; its idle time begins again."""
         session = self._sessions.get(key)
         if session is None or session.connection.problem:
@@ -119,12 +127,14 @@ class CodeIntelligence:
         self._timers[key] = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._end_later, key)
         return session
 
-    def use_latest_in(self, workspace: Workspace, rights: Rights) -> Session | None:
+    def use_latest_in(self, workspace: Workspace, rights: Rights) -> LanguageServerSession | None:
         """The session for a workspace that was used last."""
         keys = [key for key in self._timers if key[0] in workspace.roots and key[2] == rights]
         return next(filter(None, map(self.use, reversed(keys))), None)
 
-    async def prepared(self, workspace: Workspace, rights: Rights, location: Location | None) -> Session | Start:
+    async def prepared(
+        self, workspace: Workspace, rights: Rights, location: Location | None
+    ) -> LanguageServerSession | Start:
         """The session that is to be asked about a file, or about the workspace; or what to start for it.
 
         Raises:
@@ -183,14 +193,14 @@ class CodeIntelligence:
                 found.append((info.st_dev, info.st_ino))
         return Hidden(files, problem, tuple(found))
 
-    async def _is_current(self, session: Session, workspace: Workspace, rights: Rights) -> bool:
+    async def _is_current(self, session: LanguageServerSession, workspace: Workspace, rights: Rights) -> bool:
         """Whether the view of a server still keeps from it what is hidden now: masks hold what they were put on."""
         return session.hidden == await THREADS.run(partial(self._hidden, workspace, rights))
 
     def needs_consent(self, start: Start) -> bool:
         return bool(start.why_asked) and start.agreed not in self._agreed
 
-    async def session(self, start: Start, *, is_agreed: bool) -> Session:
+    async def session(self, start: Start, *, is_agreed: bool) -> LanguageServerSession:
         """Start a server, unless it runs by now."""
         if is_agreed:
             self._agreed.add(start.agreed)
@@ -212,7 +222,7 @@ class CodeIntelligence:
             self.use(start.key)
             return session
 
-    async def _start(self, start: Start) -> Session:
+    async def _start(self, start: Start) -> LanguageServerSession:
         server, (root, _, rights), program = start.server, start.key, os.path.basename(start.argv[0])
         program = server.name if server in self.programs.configured else program
         folder = self._folders.of(f"language server {server.name} {root} {hash(rights)}")
@@ -284,7 +294,7 @@ class CodeIntelligence:
 
         sees_hidden = view.kind is ViewKind.UNCONFINED or bool(start.why_asked)
         last_words = partial(newest_text, errors)
-        session = Session(server, one_line(program), root, close, last_words, sees_hidden, start.hidden)
+        session = LanguageServerSession(server, one_line(program), root, close, last_words, sees_hidden, start.hidden)
         watch = asyncio.create_task(end_with_program(), name=f"end of {program}")
         ending = asyncio.create_task(end_program(), name=f"end {program} with its connection")
         try:
@@ -362,7 +372,7 @@ class CodeIntelligence:
 class AwaitedErrors:
     """The errors of a file before it is changed, and then those that are new."""
 
-    session: Session
+    session: LanguageServerSession
     workspace: Workspace
     location: Location
     was_there: bool

@@ -12,8 +12,8 @@ from tools.files.ignore_files import why_hidden
 from tools.files.workspace import Location, Workspace, contains
 from tools.lsp.language_server_session import (
     Diagnostic,
-    Position,
-    Session,
+    DocumentPosition,
+    LanguageServerSession,
     lines_of,
     path_of,
     read_document,
@@ -37,28 +37,28 @@ _KINDS = (  # the protocol's, in its order
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CodePlace:
     """A place that an answer names, and what is said of it."""
 
     uri: Any
-    start: Position
+    start: DocumentPosition
     said: str = ""
     depth: int = 0
 
 
-def places_in(answer: Any) -> list[Place]:
+def places_in(answer: Any) -> list[CodePlace]:
     """The places of a `Location`, a `LocationLink`, or an array of these; each once."""
-    found: dict[tuple[str, Position], Place] = {}
+    found: dict[tuple[str, DocumentPosition], CodePlace] = {}
     for given in (as_list(answer) or [answer])[:MOST_LOOKED_AT]:
         item = as_object(given)
         uri = item.get("targetUri", item.get("uri"))
         start = start_of(item.get("targetSelectionRange", item.get("range")))
         if isinstance(uri, str) and start is not None:
-            found.setdefault((uri, start), Place(uri, start))
+            found.setdefault((uri, start), CodePlace(uri, start))
     return list(found.values())
 
 
-def symbols_in(answer: Any, uri: str = "") -> Iterator[Place]:
+def symbols_in(answer: Any, uri: str = "") -> Iterator[CodePlace]:
     """The symbols of one document, or of the workspace; those inside of others after these."""
     waiting = [(as_object(item), 0) for item in reversed(as_list(answer)[:MOST_LOOKED_AT])]
     left = MOST_LOOKED_AT
@@ -66,20 +66,20 @@ def symbols_in(answer: Any, uri: str = "") -> Iterator[Place]:
         left -= 1
         item, depth = waiting.pop()
         place = as_object(item.get("location"))
-        start = start_of(item.get("selectionRange", item.get("range", place.get("range")))) or Position(0, 0)
+        start = start_of(item.get("selectionRange", item.get("range", place.get("range")))) or DocumentPosition(0, 0)
         name, kind = item.get("name"), item.get("kind")
         if isinstance(name, str):
             what = _KINDS[kind - 1] if isinstance(kind, int) and 0 < kind <= len(_KINDS) else "symbol"
             inside = item.get("containerName")
             where = f" in {inside}" if isinstance(inside, str) and inside else ""
-            yield Place(place.get("uri", uri), start, f"{what} {_short(name)}{_short(where)}", depth)
+            yield CodePlace(place.get("uri", uri), start, f"{what} {_short(name)}{_short(where)}", depth)
         if depth < DEEPEST:
             children = as_list(item.get("children"))[:left]
             waiting += ((as_object(child), depth + 1) for child in reversed(children))
 
 
-def place_of(path: str, item: Diagnostic) -> Place:
-    return Place(uri_of(path), item.start, item.text())
+def place_of(path: str, item: Diagnostic) -> CodePlace:
+    return CodePlace(uri_of(path), item.start, item.text())
 
 
 def hover_text(answer: Any) -> str:
@@ -97,7 +97,7 @@ def _short(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _File:
+class _ReadFile:
     shown: str
     lines: list[str] | None  # `None` where they are not shown
     why: str = ""  # why not, where that is a rule's
@@ -111,16 +111,16 @@ class Teller:
     """
 
     workspace: Workspace
-    session: Session
+    session: LanguageServerSession
     asked: Location | None = None
-    _files: dict[str, _File] = field(default_factory=dict[str, _File])
+    _files: dict[str, _ReadFile] = field(default_factory=dict[str, _ReadFile])
     _left: int = MOST_CHARS
 
-    def hides(self, place: Place) -> str:
+    def hides(self, place: CodePlace) -> str:
         """Why what is at a place is not for the client; empty where it is."""
         return self._file_of(place).why
 
-    def line(self, place: Place) -> str:
+    def line(self, place: CodePlace) -> str:
         file, (number, units) = self._file_of(place), place.start
         if file.why:
             return f"{file.shown}:{number + 1} (hidden from agents by {file.why})"
@@ -133,21 +133,21 @@ class Teller:
             f"{file.shown}:{number + 1}:{self.session.characters(line, units) + 1}:{said or f' {_short(line.strip())}'}"
         )
 
-    def _file_of(self, place: Place) -> _File:
+    def _file_of(self, place: CodePlace) -> _ReadFile:
         raw = place.uri if isinstance(place.uri, str) else ""
         path = path_of(raw)
         key = path if path is not None else raw
         if key not in self._files:
-            self._files[key] = self._look(path) if path is not None else _File(_short(raw) or "(no place)", None)
+            self._files[key] = self._look(path) if path is not None else _ReadFile(_short(raw) or "(no place)", None)
         return self._files[key]
 
-    def _look(self, named: str) -> _File:
+    def _look(self, named: str) -> _ReadFile:
         try:
             path = os.path.realpath(named)
         except OSError:
-            return _File(shown_whole_path(named), None)
+            return _ReadFile(shown_whole_path(named), None)
         if not any(contains(root, path) for root in self.workspace.roots):
-            return _File(shown_whole_path(named), None)
+            return _ReadFile(shown_whole_path(named), None)
         location = self.workspace.at(path)
         shown = location.relative if location.root == self.workspace.roots[0] else location.path
         shown = shown_whole_path(shown)
@@ -159,9 +159,9 @@ class Teller:
                 why = "an ignore file that is not understood"
         try:
             if why or self._left < 0:
-                return _File(shown, None, why)
+                return _ReadFile(shown, None, why)
             text = read_document(self.workspace, location)[1]
             self._left -= len(text)
-            return _File(shown, lines_of(text))
+            return _ReadFile(shown, lines_of(text))
         except ToolError:
-            return _File(shown, None)
+            return _ReadFile(shown, None)

@@ -20,7 +20,7 @@ from tools.files.path_opener import identity_of
 from tools.files.read_ledger import FileIdentity
 from tools.files.text_encodings import shown_text
 from tools.files.workspace import Location, Workspace, contains
-from tools.lsp.language_server_wire import AnswerError, Connection, EndedError, Json, as_list, as_object
+from tools.lsp.language_server_wire import AnswerError, EndedError, Json, LanguageServerConnection, as_list, as_object
 from tools.lsp.language_servers import LanguageServer
 from tools.machine.threads import THREADS
 from tools.text.file_names import one_line
@@ -66,24 +66,24 @@ def path_of(uri: Any) -> str | None:
     return None
 
 
-class Position(NamedTuple):
+class DocumentPosition(NamedTuple):
     """Zero-based, as on the wire."""
 
     line: int
     units: int
 
 
-def start_of(given: Any) -> Position | None:
+def start_of(given: Any) -> DocumentPosition | None:
     """Where a range of the protocol begins."""
     start = as_object(as_object(given).get("start"))
     line, units = start.get("line"), start.get("character")
     is_place = type(line) is int and type(units) is int and 0 <= line < 1 << 31 and 0 <= units < 1 << 31
-    return Position(line, units) if is_place and line is not None and units is not None else None
+    return DocumentPosition(line, units) if is_place and line is not None and units is not None else None
 
 
 class Diagnostic(NamedTuple):
     severity: int
-    start: Position
+    start: DocumentPosition
     message: str
     rule: str
 
@@ -143,7 +143,7 @@ class Hidden:
 
 
 @dataclass(slots=True, eq=False)
-class Session:
+class LanguageServerSession:
     """A server that runs for one folder."""
 
     server: LanguageServer
@@ -156,14 +156,14 @@ class Session:
     notes: dict[str, None] = field(default_factory=dict[str, None])  # what the next answer has to tell
     documents: OrderedDict[str, Document] = field(default_factory=OrderedDict[str, Document])
     reports: OrderedDict[str, Report] = field(default_factory=OrderedDict[str, Report])
-    connection: Connection = field(init=False)
+    connection: LanguageServerConnection = field(init=False)
     encoding: str = "utf-16"
     _news: asyncio.Event = field(default_factory=asyncio.Event)
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     _settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def __post_init__(self) -> None:
-        self.connection = Connection(self._answer, self._hear, self._news.set)
+        self.connection = LanguageServerConnection(self._answer, self._hear, self._news.set)
 
     async def open(self, output: int, given: int) -> None:
         """Begin to speak with it."""

@@ -43,7 +43,7 @@ class EndedError(Exception):
     """The connection has ended; its `problem` says why."""
 
 
-class Connection:
+class LanguageServerConnection:
     """What is said to a server, and by it. `problem` says why it has ended, once it has.
 
     Args:

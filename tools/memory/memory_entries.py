@@ -21,7 +21,7 @@ from tools.contract.tool_results import FileDiff, ToolResult
 from tools.files.change.diff import unified_diff
 from tools.files.change.file_change import (
     PROPOSED,
-    Record,
+    ChangeRecord,
     TargetFile,
     about_broken_links,
     clipped,
@@ -234,7 +234,7 @@ def remember(
         )
     workspace, location, reads = target.workspace, target.location, target.reads
     written: Written | None = None
-    record = Record()
+    record = ChangeRecord()
     addition: MemoryAddition | None = None
     sha256 = ""
     with exclusive(location, target.signal):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tools.contract.permission_subjects import Kind, ToolTraits
+from tools.contract.permission_subjects import ToolKind, ToolTraits
 
 READ, WRITE, RUN, UPSTREAM = "read", "write", "run", "upstream:"
 SCOPES = (READ, WRITE, RUN, f"{UPSTREAM}*")
@@ -32,11 +32,11 @@ class Rights:
             return ""
         if tool.server:
             return self.missing_for_server(tool.server)
-        if tool.kind is Kind.EXECUTE or not tool.is_builtin:
+        if tool.kind is ToolKind.EXECUTE or not tool.is_builtin:
             needed = RUN
         else:
             # Plans and questions change nothing but what is said.
-            is_reading = tool.read_only or tool.kind in (Kind.THINK, Kind.COMMUNICATE)
+            is_reading = tool.read_only or tool.kind in (ToolKind.THINK, ToolKind.COMMUNICATE)
             needed = READ if is_reading else WRITE
         is_given = needed in self.scopes or (needed == READ and WRITE in self.scopes)
         is_given = is_given or (RUN in self.scopes and tool.name in OF_JOBS)  # who starts one reads what it writes

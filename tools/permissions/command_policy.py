@@ -51,7 +51,7 @@ from tools.permissions.permission_rules import (
     literal_path,
 )
 from tools.permissions.repositories import runs_programs, work_tree_above
-from tools.permissions.verdict import PLAN_MODE, Grant, Part, Permission, Verdict
+from tools.permissions.verdict import PLAN_MODE, Grant, Permission, Verdict, VerdictPart
 from tools.text.file_names import shown_path
 
 # What cannot work unless somebody was asked: git's settings are read-only to all other commands
@@ -63,7 +63,7 @@ _NAME_ITS_FOLDER = (
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class PolicyRequest:
     """What a command is judged by, beside its words."""
 
     command: CommandSubject
@@ -85,7 +85,7 @@ class Request:
         return replace(found, ignored=(), problem=found.problem if is_about_rules else "")
 
 
-def judge_command(request: Request) -> Permission:
+def judge_command(request: PolicyRequest) -> Permission:
     """Judge one shell command. Blocking: it looks where paths lead, and at what rules hide."""
     return _CommandPolicy(request, read_command(request.command.command)).judge()
 
@@ -113,7 +113,7 @@ class _Asking:
 
 
 class _CommandPolicy:
-    def __init__(self, request: Request, text: CommandText) -> None:
+    def __init__(self, request: PolicyRequest, text: CommandText) -> None:
         self._request = request
         self._text = text
         self._all_commands = (*text.commands, *text.inner)
@@ -593,17 +593,17 @@ class _CommandPolicy:
         self, verdict: Verdict, reason: str, *, setting: str = "", way_out: str = "", source: str = ""
     ) -> Permission:
         """A verdict, with what was said of each simple command where there are several."""
-        parts: list[Part] = []
+        parts: list[VerdictPart] = []
         for command in self._text.commands if len(self._text.commands) > 1 else ():
             if command.source == source:
-                parts.append(Part(source, verdict, reason))
+                parts.append(VerdictPart(source, verdict, reason))
             elif (allowing := self._allowing(command)) is not None or is_reader(command.words):
-                parts.append(Part(command.source, Verdict.ALLOW, str(allowing or "it only reads")))
+                parts.append(VerdictPart(command.source, Verdict.ALLOW, str(allowing or "it only reads")))
             else:
                 what = "it needs the network" if needs_network(command.words) else "it is not known to only read"
                 own = Verdict.ALLOW if verdict is Verdict.ALLOW else Verdict.ASK
-                parts.append(Part(command.source, own, what))
-        parts = parts if source and parts else [Part(source, verdict, reason), *parts]
+                parts.append(VerdictPart(command.source, own, what))
+        parts = parts if source and parts else [VerdictPart(source, verdict, reason), *parts]
         return Permission(verdict, reason, setting=setting, way_out=way_out, parts=tuple(parts))
 
 
@@ -650,7 +650,7 @@ def _grant(scope: str) -> Grant:
     return Grant(f"Bash({scope} *)", f"'{scope} ...'{network}")
 
 
-def _look_again(request: Request, view: CommandView, stores: Sequence[str]) -> FileRestrictions:
+def _look_again(request: PolicyRequest, view: CommandView, stores: Sequence[str]) -> FileRestrictions:
     """What rules keep from a command that starts now, in the view that its verdict gave."""
     request = replace(request, rules=request.rules_now())
     hidden = request.look()
@@ -662,7 +662,9 @@ def _look_again(request: Request, view: CommandView, stores: Sequence[str]) -> F
     return _restrictions(hidden, request, view, stores)
 
 
-def _restrictions(hidden: HiddenFiles, request: Request, view: CommandView, stores: Sequence[str]) -> FileRestrictions:
+def _restrictions(
+    hidden: HiddenFiles, request: PolicyRequest, view: CommandView, stores: Sequence[str]
+) -> FileRestrictions:
     named = frozenset((*view.seen, *view.writable))
     found = restrictions(
         hidden, view.kind, named=named, is_asked=view.is_asked, rules=request.rules, workspace=request.workspace

@@ -30,8 +30,8 @@ from tools.contract.tool_errors import ExhaustedError, ToolError, exhaustion_of
 from tools.files.gitignore_matcher import RuleList, bytes_text, parse_rules
 from tools.files.ignore_files import (
     AGENT_IGNORE_FILES,
+    IgnoreScope,
     PresentNames,
-    Scope,
     names_of_ignore_files,
     shown_below,
 )
@@ -129,14 +129,14 @@ class _Place(NamedTuple):
     """A folder to look into, and what is known of it before."""
 
     path: str
-    scope: Scope | None  # the agent-ignore files in force above it, if they count there
+    scope: IgnoreScope | None  # the agent-ignore files in force above it, if they count there
     covered: int  # what needs not be found in it
     in_repository: bool = False  # whether it is git's own, or lies in it
     by_path_only: bool = False  # whether it is of a repository's store, where names mean nothing
     depth: int = -1  # how many folders below it are looked into; all, if negative
 
 
-class _Folder(NamedTuple):
+class _FolderRules(NamedTuple):
     """What was found in a folder when it was last looked into."""
 
     place: _Place
@@ -286,7 +286,7 @@ class _Walk:
 
     def __init__(
         self,
-        folders: Remembered[_Folder],
+        folders: Remembered[_FolderRules],
         patterns: Iterable[_Pattern],
         top: str,
         roots: Collection[str],
@@ -348,7 +348,7 @@ class _Walk:
         bits = self._patterns.bits | (_IGNORED if start.scope is not None and look.ignore_files else 0)
         look.problems.extend((bit, why) for bit in _COVERED if bit & bits)
 
-    def _look_into(self, place: _Place, look: _Look) -> _Folder:
+    def _look_into(self, place: _Place, look: _Look) -> _FolderRules:
         looked_at, stamp = time.time_ns(), stamp_of(place.path)
         with os.scandir(place.path) as listed:
             entries = {entry.name: entry for entry in islice(listed, look.left + 1)}
@@ -378,19 +378,19 @@ class _Walk:
             if bits & ~hidden and path not in self._others:
                 own = None
                 if scope is not None and not in_repository:
-                    own = Scope(f"{scope.prefix}{bytes_text(name)}/", None, scope.agent, None, path)
+                    own = IgnoreScope(f"{scope.prefix}{bytes_text(name)}/", None, scope.agent, None, path)
                 depth = 0 if by_path_only and name == "objects" else max(place.depth - 1, -1)
                 below.append(_Place(path, own, hidden, in_repository, by_path_only, depth))
         is_repository = (REPOSITORY in entries or entries.keys() >= _BARE) and not (place.in_repository or self._named)
         named = [(self._name_of(each.path), each.path) for each in entries.values() if each.is_symlink()]
         links = ((*names, leads) for names in named if (leads := self._patterns.leading(names[0])))
-        folder = _Folder(place, ignore_files, found, tuple(below), tuple(links), len(entries), is_repository)
+        folder = _FolderRules(place, ignore_files, found, tuple(below), tuple(links), len(entries), is_repository)
         if is_known:
             self._folders.keep((self, place.path), folder, ((place.path, stamp), *ignore_files), looked_at)
         return folder
 
     def _found_in(
-        self, place: _Place, scope: Scope | None, names: Sequence[str], folders: Collection[str]
+        self, place: _Place, scope: IgnoreScope | None, names: Sequence[str], folders: Collection[str]
     ) -> tuple[tuple[tuple[int, HiddenFile], ...], Mapping[str, int]]:
         """What is hidden in a folder, and what is covered in each of those in it that are hidden."""
         found: list[tuple[int, HiddenFile]] = []
@@ -415,7 +415,7 @@ class _Walk:
         return self._named + path[len(self._top) :] if self._named else path
 
     def _hiding(
-        self, place: _Place, scope: Scope | None, names: Sequence[str], folders: Collection[str] = ()
+        self, place: _Place, scope: IgnoreScope | None, names: Sequence[str], folders: Collection[str] = ()
     ) -> dict[str, dict[int, HiddenFile]]:
         """What hides entries of a folder, by their names, and by the bits that these are found for."""
         hiding: dict[str, dict[int, HiddenFile]] = {}
@@ -434,10 +434,10 @@ class _Walk:
         return hiding
 
 
-class _Tree:
+class _RuleTree:
     """A workspace under one set of rules."""
 
-    def __init__(self, workspace: Workspace, patterns: tuple[_Pattern, ...], folders: Remembered[_Folder]) -> None:
+    def __init__(self, workspace: Workspace, patterns: tuple[_Pattern, ...], folders: Remembered[_FolderRules]) -> None:
         self.roots = workspace.roots
         self.agent = workspace.respect_agent_ignore
         self.reads = any(pattern.bit & _READING for pattern in patterns)  # whether a rule is about reading
@@ -465,7 +465,7 @@ class _Tree:
                     covered |= _COVERED[pattern.bit]
                     look.add(pattern.bit, pattern.at(root))
             if not covered & _DENIED:
-                scope = Scope("", None, (), None, root) if self.agent else None
+                scope = IgnoreScope("", None, (), None, root) if self.agent else None
                 self._walks_of_roots[root].go(look, _Place(root, scope, covered))
         look.links.extend(self._beginnings_elsewhere)
         known: set[tuple[int, int, _Leads]] = set()  # what was looked into, by its identity
@@ -527,9 +527,9 @@ class _Tree:
         """Whether agent-ignore files that are there now hide an entry of one of these folders."""
 
         @cache
-        def scope_in(folder: str) -> Scope | None:
+        def scope_in(folder: str) -> IgnoreScope | None:
             if folder in self.roots:
-                return Scope("", None, (), None, folder).with_own_rules(PresentNames(folder))
+                return IgnoreScope("", None, (), None, folder).with_own_rules(PresentNames(folder))
             above = scope_in(os.path.dirname(folder)) if is_inside(folder, self.roots) else None
             return above and above.enter(folder, PresentNames(folder))
 
@@ -554,8 +554,8 @@ class HiddenFileLookout:
     """Looks for all commands of a server, and remembers the folders that have not changed since."""
 
     def __init__(self) -> None:
-        self._folders = Remembered[_Folder](REMEMBERED)
-        self._trees: dict[Hashable, _Tree] = {}
+        self._folders = Remembered[_FolderRules](REMEMBERED)
+        self._trees: dict[Hashable, _RuleTree] = {}
         self._lock = threading.Lock()
 
     def look(self, workspace: Workspace, rules: Rules) -> HiddenFiles:
@@ -588,7 +588,7 @@ class HiddenFileLookout:
 
         return tuple(store for store, work_trees in tops.items() if holds(store, work_trees))
 
-    def _tree(self, workspace: Workspace, rules: Rules) -> _Tree | None:
+    def _tree(self, workspace: Workspace, rules: Rules) -> _RuleTree | None:
         patterns = _patterns(rules, workspace.roots)
         if not workspace.roots or not (patterns or workspace.respect_agent_ignore):
             return None
@@ -598,7 +598,7 @@ class HiddenFileLookout:
             if key not in self._trees:
                 if len(self._trees) >= TREES:
                     self._trees.clear()
-                self._trees[key] = _Tree(workspace, patterns, self._folders)
+                self._trees[key] = _RuleTree(workspace, patterns, self._folders)
             return self._trees[key]
 
 

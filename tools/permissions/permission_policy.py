@@ -23,9 +23,9 @@ from tools.contract.permission_subjects import (
     AgentSubject,
     CommandSubject,
     HostSubject,
-    Kind,
     PathSubject,
     Subject,
+    ToolKind,
     ToolTraits,
 )
 from tools.files.workspace import Workspace, is_inside
@@ -55,7 +55,7 @@ class PermissionRequest:
 
     @property
     def runs_in_plan_mode(self) -> bool:
-        return self.tool.read_only or self.tool.kind is Kind.THINK
+        return self.tool.read_only or self.tool.kind is ToolKind.THINK
 
 
 @dataclass(slots=True)
@@ -133,10 +133,14 @@ class PermissionPolicy:
         permission = self.why_not_offered(tool, request.rights)
         if permission is None and mode is ApprovalMode.PLAN and not request.runs_in_plan_mode:
             # Of a command it counts what it does, and of an edit, where.
-            may_run = tool.kind is Kind.EXECUTE or (tool.kind is Kind.EDIT and request.workspace.scratch is not None)
+            may_run = tool.kind is ToolKind.EXECUTE or (
+                tool.kind is ToolKind.EDIT and request.workspace.scratch is not None
+            )
             permission = None if may_run else PLAN_MODE
         if permission is None:
-            if tool.kind in (Kind.EDIT, Kind.EXECUTE, Kind.FETCH) or any(r.names_tool(tool) for r in rules.of_calls):
+            if tool.kind in (ToolKind.EDIT, ToolKind.EXECUTE, ToolKind.FETCH) or any(
+                r.names_tool(tool) for r in rules.of_calls
+            ):
                 return None, False
             permission = self.judge_subjects(request, ())
         if not request.asked_anew:
@@ -184,7 +188,7 @@ class PermissionPolicy:
         if request.asked_anew:
             yield Permission(Verdict.ASK, request.asked_anew, no_rule_allows=True)
         yield from self._protections(subjects, workspace)
-        if tool.kind is Kind.COMMUNICATE:
+        if tool.kind is ToolKind.COMMUNICATE:
             return  # no rule and no mode answers in a person's place
         if is_scratch:
             yield Permission(Verdict.ALLOW, "it lies in the client's own /tmp")
@@ -200,7 +204,7 @@ class PermissionPolicy:
             # So is a file that may be read beside it.
             paths = [subject.path for subject in subjects if isinstance(subject, PathSubject)]
             are_inside = all(is_inside(path, workspace.roots) for path in paths)
-            if tool.kind in (Kind.FETCH, Kind.SEARCH) or (tool.kind is Kind.EDIT and are_inside):
+            if tool.kind in (ToolKind.FETCH, ToolKind.SEARCH) or (tool.kind is ToolKind.EDIT and are_inside):
                 yield Permission(Verdict.ALLOW, "approval mode auto-edit")
 
     def _protections(self, subjects: Sequence[Subject], workspace: Workspace) -> Iterator[Permission]:
@@ -218,12 +222,12 @@ class PermissionPolicy:
 
     def _judge_command(self, request: PermissionRequest, command: CommandSubject) -> Permission:
         # Loaded with the first command, since many servers never run one.
-        from tools.permissions.command_policy import Request, judge_command  # noqa: PLC0415
+        from tools.permissions.command_policy import PolicyRequest, judge_command  # noqa: PLC0415
         from tools.permissions.hidden_files import HiddenFileLookout  # noqa: PLC0415
 
         self._lookout = self._lookout or HiddenFileLookout()
         return judge_command(
-            Request(
+            PolicyRequest(
                 command,
                 self.rules_of(request.rights, request.grants),
                 request.mode,

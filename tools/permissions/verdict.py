@@ -25,7 +25,7 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class VerdictPart:
     """What is said of one part of a call, such as one simple command of a shell command."""
 
     source: str  # the part, as it stands in the call; empty for what concerns all of it
@@ -44,7 +44,7 @@ class Permission:
     no_rule_allows: bool = False  # neither a rule nor a mode allows it from now on: it is asked about each time
     is_guarded: bool = False  # it writes this server's own settings: no dialog of a client stands for a person's yes
     way_out: str = ""  # what to do instead, as a sentence, where that is particular
-    parts: tuple[Part, ...] = ()  # what was said of its parts, where it was judged by parts
+    parts: tuple[VerdictPart, ...] = ()  # what was said of its parts, where it was judged by parts
     view: CommandView | None = None  # of a command: the view in which it runs, after a yes where it is asked
     dialog_view: CommandView | None = None  # the same where the client's own dialog stands for a person's yes
     offers_sandboxed: bool = False  # whether a person may allow any command that stays in the sandbox instead

@@ -16,7 +16,7 @@ from tools.files.workspace import Workspace
 from tools.machine.threads import run_blocking
 from tools.planning.agent_command import AgentCommand
 from tools.shell.command_runner import ProgramRequest, ProgramRunner
-from tools.shell.program_output import OUTPUT_CHARS, Snapshot
+from tools.shell.program_output import OUTPUT_CHARS, OutputSnapshot
 from tools.shell.result_text import DISPLAY_CHARS, kept_output, program_facts, size
 from tools.shell.shell_command import Ending
 from tools.text.file_names import one_line, shown_whole_path
@@ -105,7 +105,7 @@ async def run_agent(
     if answer is None:
         text, is_cut = shown.text, shown.is_cut
     else:
-        text, is_cut = Snapshot(b"", answer.text.encode("utf-8", "replace"), is_whole=True).text(OUTPUT_CHARS)
+        text, is_cut = OutputSnapshot(b"", answer.text.encode("utf-8", "replace"), is_whole=True).text(OUTPUT_CHARS)
         has_failed = has_failed or answer.is_error
     if has_failed or not text:
         status = outcome.exit

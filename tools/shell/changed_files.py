@@ -19,7 +19,7 @@ from pathlib import Path
 from tools.contract.limits import AbortSignal, Deadline
 from tools.contract.tool_errors import ToolError
 from tools.files.find.folder_walk import Filters, scope_below
-from tools.files.ignore_files import Scope, names_of_ignore_files, scope_of
+from tools.files.ignore_files import IgnoreScope, names_of_ignore_files, scope_of
 from tools.files.path_opener import PathKind
 from tools.files.workspace import Workspace
 from tools.text.file_names import shown_path
@@ -40,8 +40,8 @@ class WorkspaceState:
     """The files of a workspace as they are at one time."""
 
     # By the path of a folder, the rules in force there and its files, which may hold some that these hide
-    folders: dict[str, tuple[Scope, Mapping[str, State]]] = field(
-        default_factory=dict[str, tuple[Scope, Mapping[str, State]]]
+    folders: dict[str, tuple[IgnoreScope, Mapping[str, State]]] = field(
+        default_factory=dict[str, tuple[IgnoreScope, Mapping[str, State]]]
     )
     closed: set[str] = field(
         default_factory=set[str]
@@ -61,7 +61,7 @@ def state_of(workspace: Workspace, signal: AbortSignal) -> WorkspaceState | None
         return None
     deadline, state, left = Deadline(signal, MAX_SECONDS), WorkspaceState(), MAX_ENTRIES
     filters = Filters(agent=workspace.respect_agent_ignore)
-    ahead: list[tuple[str, Scope | None]] = [(root, None) for root in roots]
+    ahead: list[tuple[str, IgnoreScope | None]] = [(root, None) for root in roots]
     while ahead or left < 0:
         if deadline.check() or left < 0:
             if len(_too_large) >= MAX_RESTING:

@@ -93,7 +93,7 @@ class ShownOutput:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class OutputSnapshot:
     """What is in memory of an output at one moment. Making it text takes a while, and can be done in a thread."""
 
     head: bytes
@@ -205,8 +205,8 @@ class Output:
         pieces.reverse()
         return b"".join(pieces)[max(-size, 0) :]
 
-    def snapshot(self) -> Snapshot:
-        return Snapshot(bytes(self._head), self.tail(), is_whole=self.tail_start == 0)
+    def snapshot(self) -> OutputSnapshot:
+        return OutputSnapshot(bytes(self._head), self.tail(), is_whole=self.tail_start == 0)
 
     async def shown(self, budget: int = OUTPUT_CHARS) -> ShownOutput:
         """The output so far as a result shows it, in `budget` characters; what is longer is kept in a file."""
@@ -308,7 +308,7 @@ WINDOW_BYTES = 1 << 15  # most bytes shown at once
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class OutputWindow:
     text: str  # what is shown, without a line ending at the end
     start: int  # position of its first byte
     end: int  # position after its last byte, where to go on
@@ -317,7 +317,7 @@ class Window:
     note: str = ""  # in which encoding it is shown, where that is a guess
 
 
-async def last_lines(output: Output, lines: int, *, is_over: bool) -> Window:
+async def last_lines(output: Output, lines: int, *, is_over: bool) -> OutputWindow:
     """The last lines, including the one that is being printed."""
     data = output.tail(WINDOW_BYTES)
     end = output.total
@@ -335,10 +335,10 @@ async def last_lines(output: Output, lines: int, *, is_over: bool) -> Window:
     if before < 0 and end > len(data):
         shown = from_whole_character(shown)
     text, note = await THREADS.run(partial(_text, shown))
-    return Window(text, end - len(shown), end, output.total, note=note)
+    return OutputWindow(text, end - len(shown), end, output.total, note=note)
 
 
-async def lines_from(output: Output, position: int, lines: int, *, is_over: bool) -> Window:
+async def lines_from(output: Output, position: int, lines: int, *, is_over: bool) -> OutputWindow:
     """The next lines from a position on (at most `output.total`), or from the first byte after it that is kept."""
     total, file = output.total, output.file
     start, data = position, b""
@@ -360,11 +360,11 @@ async def lines_from(output: Output, position: int, lines: int, *, is_over: bool
     elif not is_over:
         data = whole_characters(data)
     text, note = await THREADS.run(partial(_text, data))
-    return Window(text, start, start + len(data), total, lost=start - position, note=note)
+    return OutputWindow(text, start, start + len(data), total, lost=start - position, note=note)
 
 
 def _text(data: bytes) -> tuple[str, str]:
-    codec, note = Snapshot(b"", data, is_whole=True).decoding()
+    codec, note = OutputSnapshot(b"", data, is_whole=True).decoding()
     return plain_text(data, codec).removesuffix("\n"), note
 
 

@@ -45,8 +45,8 @@ class SupervisorPool:
         self._by_group = by_group
         self._is_shared = is_shared
         self._broker: BrokerProcess | None = None
-        self._supervisors: set[Supervisor] = set()
-        self._idle: list[Supervisor] = []
+        self._supervisors: set[SupervisorHandle] = set()
+        self._idle: list[SupervisorHandle] = []
         self._is_closed = False
 
     async def start(self, spec: ProcessSpec) -> Process:
@@ -82,7 +82,7 @@ class SupervisorPool:
                 await self._broker.close(BROKER_SECONDS)
                 self._broker = None
 
-    async def _fork(self, spec: ProcessSpec) -> Supervisor:
+    async def _fork(self, spec: ProcessSpec) -> SupervisorHandle:
         """A new supervisor, of a new broker if there is none."""
         if self._broker is None:
             self._broker = BrokerProcess(by_group=self._by_group, on_lost=self._on_broker_lost)
@@ -94,17 +94,17 @@ class SupervisorPool:
                 ours.close()
                 raise
         ours.setblocking(False)
-        supervisor = Supervisor(ours, spec.limits, self._on_free, self._on_lost, is_shared=self._is_shared)
+        supervisor = SupervisorHandle(ours, spec.limits, self._on_free, self._on_lost, is_shared=self._is_shared)
         self._supervisors.add(supervisor)
         return supervisor
 
-    def _on_free(self, supervisor: Supervisor) -> None:
+    def _on_free(self, supervisor: SupervisorHandle) -> None:
         if len(self._idle) < MOST_IDLE and not self._is_closed:
             self._idle.append(supervisor)
         else:
             supervisor.close()
 
-    def _on_lost(self, supervisor: Supervisor) -> None:
+    def _on_lost(self, supervisor: SupervisorHandle) -> None:
         self._supervisors.discard(supervisor)
         if supervisor in self._idle:
             self._idle.remove(supervisor)
@@ -244,7 +244,7 @@ class NotTakenError(Exception):
     """The supervisor ended before it read what it was to run, so another one can be asked."""
 
 
-class Supervisor:
+class SupervisorHandle:
     """What runs one program at a time: a process, or a part in the shared one.
 
     Its end is the proof that nothing of that program is left.
@@ -254,8 +254,8 @@ class Supervisor:
         self,
         channel: socket.socket,  # non-blocking
         limits: ResourceLimits,  # those of its first program
-        on_free: Callable[[Supervisor], None],  # the next program may come
-        on_lost: Callable[[Supervisor], None],
+        on_free: Callable[[SupervisorHandle], None],  # the next program may come
+        on_lost: Callable[[SupervisorHandle], None],
         *,
         is_shared: bool,
     ) -> None:
@@ -409,7 +409,7 @@ class Supervisor:
 class SupervisedProcess:
     """A program beneath a supervisor: a `Process`. The descriptors with its output are taken out of `outputs`."""
 
-    def __init__(self, supervisor: Supervisor, pid: int, outputs: list[int]) -> None:
+    def __init__(self, supervisor: SupervisorHandle, pid: int, outputs: list[int]) -> None:
         self.pid = pid
         self.output = outputs.pop(0)
         self.errors = outputs.pop() if outputs else -1

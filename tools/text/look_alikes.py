@@ -27,7 +27,7 @@ def fold(text: str) -> str:
     return text
 
 
-def look(text: str) -> str:
+def visible_form(text: str) -> str:
     """The one text that stands for all that look like it."""
     return text if text.isascii() else fold(unicodedata.normalize("NFC", IGNORABLE.sub("", text)))
 

@@ -37,7 +37,7 @@ class UrlError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class UrlTarget:
     """Where a URL leads."""
 
     scheme: str  # `http` or `https`
@@ -64,7 +64,7 @@ class Target:
         """The whole URL, in the one form that is used from here on."""
         return f"{self.scheme}://{self.authority}{self.path}"
 
-    def joined(self, reference: str) -> Target:
+    def joined(self, reference: str) -> UrlTarget:
         """Where a reference on this page leads; a `UrlError` tells that it is nowhere that can be opened."""
         try:
             return parse_url(urljoin(self.url, reference))
@@ -74,7 +74,7 @@ class Target:
             raise UrlError("it is not a URL") from None
 
 
-def parse_url(text: str) -> Target:
+def parse_url(text: str) -> UrlTarget:
     """Read a URL; a `UrlError` tells that it is not one, or one that could be read in several ways."""
     if len(text) > MAX_URL_CHARS:
         raise UrlError(f"it has {len(text):,} characters, at most {MAX_URL_CHARS:,} are possible")
@@ -113,7 +113,7 @@ def parse_url(text: str) -> Target:
             raise UrlError(f"its port '{brief(digits)}' is not a number from 1 to {_LAST_PORT}")
         port = int(digits)
     path = quote(found["rest"], safe=_UNQUOTED)
-    return Target(scheme, host, port, path if path.startswith("/") else f"/{path}")
+    return UrlTarget(scheme, host, port, path if path.startswith("/") else f"/{path}")
 
 
 def _host(text: str) -> str:
@@ -271,7 +271,7 @@ class AddressGuard:
         self._private = PrivateHosts(rules.allow_private_hosts)
         self._resolver = resolver
 
-    def check(self, target: Target) -> None:
+    def check(self, target: UrlTarget) -> None:
         """Judge what can be judged without looking up the name: a `ToolError` is `web_refused`."""
         if not self._private.opens_name(target.host, target.port):
             if is_closed_name(target.host):
@@ -286,7 +286,7 @@ class AddressGuard:
                 "operator's setting web.allowedPorts adds others).",
             )
 
-    async def addresses(self, target: Target) -> Sequence[Address]:
+    async def addresses(self, target: UrlTarget) -> Sequence[Address]:
         """The addresses that may be connected to, in the order in which they should be tried.
 
         Raises:
@@ -300,7 +300,7 @@ class AddressGuard:
                 self._check_address(target, address)
         return found
 
-    async def look_up(self, target: Target) -> Sequence[Address]:
+    async def look_up(self, target: UrlTarget) -> Sequence[Address]:
         """All addresses of a host, without judging them; a `ToolError` that it has none is `web_unreachable`."""
         if target.address is not None:
             return [target.address]
@@ -320,15 +320,15 @@ class AddressGuard:
             )
         return [ip_address(text) for text in found]
 
-    def _opens_port(self, target: Target) -> bool:
+    def _opens_port(self, target: UrlTarget) -> bool:
         return target.port in self._allowed_ports or self._private.opens_port(target.host, target.port)
 
-    def _check_address(self, target: Target, address: Address) -> None:
+    def _check_address(self, target: UrlTarget, address: Address) -> None:
         if not is_public(address) and not self._private.opens_address(address, target.port):
             which = f"{address} is" if target.address is not None else f"'{target.host}' leads to {address}, which is"
             raise self._private_address(target, f"{which} not a public address")
 
-    def _private_address(self, target: Target, why: str) -> ToolError:
+    def _private_address(self, target: UrlTarget, why: str) -> ToolError:
         """The refusal of a private address, with every setting that would have to change to open it."""
         host = f"[{target.host}]" if ":" in target.host else target.host
         both = f" Its port is not allowed either; the entry '{host}:{target.port}' opens both."

@@ -18,7 +18,7 @@ import anyio.lowlevel
 import httpx
 
 from tools.contract.tool_errors import ToolError, ToolErrorType
-from tools.web.address_guard import Address, Target, WebRules
+from tools.web.address_guard import Address, UrlTarget, WebRules
 
 if TYPE_CHECKING:
     from tools.contract.limits import Progress
@@ -45,7 +45,7 @@ class Cut(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpAnswer:
     """What came back."""
 
     status: int
@@ -55,7 +55,7 @@ class Answer:
 
 
 async def exchange(
-    target: Target,
+    target: UrlTarget,
     addresses: Sequence[Address],
     *,
     method: str,
@@ -66,7 +66,7 @@ async def exchange(
     deadline: float,
     skips_redirects: bool,
     progress: Progress | None,
-) -> Answer:
+) -> HttpAnswer:
     """Send a request to the first address that accepts a connection, and read the answer.
 
     The target's host is named in the `Host` header and in TLS, whatever address is connected to. The headers are those
@@ -104,7 +104,7 @@ async def exchange(
                 raise _unreachable(target, f"its answer has more than {rules.header_bytes >> 10} kB of headers")
             answered = dict(response.headers)
             if skips_redirects and response.status_code in REDIRECTS and "location" in answered:
-                return Answer(response.status_code, answered)
+                return HttpAnswer(response.status_code, answered)
             encoding = answered.get("content-encoding", "").strip().lower()
             if encoding not in ("", "identity", "deflate", "gzip", "x-gzip"):
                 raise _unreadable(target, "in an encoding that was not asked for")
@@ -112,7 +112,7 @@ async def exchange(
             cut: Cut | None = Cut.TIME
             with anyio.CancelScope(deadline=deadline):
                 cut = await _read_body(response, encoding, body, rules, target, progress)
-            return Answer(response.status_code, answered, bytes(body), cut)
+            return HttpAnswer(response.status_code, answered, bytes(body), cut)
         finally:
             await response.aclose()
 
@@ -122,7 +122,7 @@ async def _read_body(
     encoding: str,
     body: bytearray,
     rules: WebRules,
-    target: Target,
+    target: UrlTarget,
     progress: Progress | None,
 ) -> Cut | None:
     unpacker = _Unpacker(encoding)
@@ -213,14 +213,14 @@ def _what_failed(error: Exception | None) -> str:
     return "the connection broke before an answer came"
 
 
-def _unreachable(target: Target, why: str) -> ToolError:
+def _unreachable(target: UrlTarget, why: str) -> ToolError:
     return ToolError(
         ToolErrorType.WEB_UNREACHABLE,
         f"{target.authority} cannot be read: {why}. Check the URL, try again later, or use another source.",
     )
 
 
-def _unreadable(target: Target, how: str) -> ToolError:
+def _unreadable(target: UrlTarget, how: str) -> ToolError:
     return ToolError(
         ToolErrorType.WEB_FETCH_PROCESSING_ERROR,
         f"{target.authority} sent its answer {how}. Try again, or use another source.",

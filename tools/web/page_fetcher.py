@@ -16,7 +16,7 @@ from tools.web.url_opener import FairLimit, UrlOpener, WebRequest
 
 if TYPE_CHECKING:
     from tools.contract.limits import Progress
-    from tools.web.address_guard import Target
+    from tools.web.address_guard import UrlTarget
     from tools.web.page_text import Format, Page
 
 CACHE_SECONDS = 15 * 60.0  # as long as a model takes to read a long page
@@ -73,7 +73,7 @@ class PageFetcher:
         self._cache = cache if cache is not None else PageCache()
         self._readers = FairLimit(MAX_READERS, MAX_READERS_PER_CLIENT)
 
-    def cached(self, target: Target, shown_as: Format, client_key: str) -> Page | None:
+    def cached(self, target: UrlTarget, shown_as: Format, client_key: str) -> Page | None:
         """The page as this client fetched it last, if that is not long ago.
 
         An empty key is a client that cannot be told from others, for whom nothing is kept.
@@ -82,7 +82,7 @@ class PageFetcher:
 
     async def fetch(
         self,
-        target: Target,
+        target: UrlTarget,
         shown_as: Format,
         *,
         client_key: str,

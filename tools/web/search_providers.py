@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.text.file_names import one_line
 from tools.text.secrets import HIDDEN
-from tools.web.address_guard import Target, UrlError, parse_url
+from tools.web.address_guard import UrlError, UrlTarget, parse_url
 from tools.web.search_settings import SETUP, ProviderSettings
 from tools.web.untrusted_text import fenced, harmless
 from tools.web.url_opener import WebRequest
@@ -192,7 +192,7 @@ class SearchProvider:
             self._url = f"{self._url.rstrip('/').removesuffix('/search')}/search"
 
     @property
-    def target(self) -> Target:
+    def target(self) -> UrlTarget:
         """Where it is asked; a `ToolError` that this cannot be opened is `web_search_failed`."""
         try:
             return parse_url(self._url)

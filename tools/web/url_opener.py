@@ -20,7 +20,7 @@ import anyio
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.machine.threads import THREADS
 from tools.text.file_names import brief
-from tools.web.address_guard import AddressGuard, Resolver, Target, UrlError, WebRules, parse_url, system_resolver
+from tools.web.address_guard import AddressGuard, Resolver, UrlError, UrlTarget, WebRules, parse_url, system_resolver
 
 if TYPE_CHECKING:
     import ssl
@@ -150,7 +150,7 @@ class UrlOpener:
                 ) from None
 
     async def _follow(
-        self, request: WebRequest, target: Target, deadline: float, progress: Progress | None
+        self, request: WebRequest, target: UrlTarget, deadline: float, progress: Progress | None
     ) -> WebResponse:
         from tools.web.http_exchange import REDIRECTS, exchange  # noqa: PLC0415 - loaded by now
 
@@ -212,7 +212,7 @@ class UrlOpener:
                 moved_to=moved_to,
             )
 
-    def _onward(self, target: Target, location: str) -> Target:
+    def _onward(self, target: UrlTarget, location: str) -> UrlTarget:
         try:
             onward = target.joined(location)
         except UrlError as error:
@@ -223,7 +223,7 @@ class UrlOpener:
             raise _refused(target, where)
         return onward
 
-    async def _tls(self, target: Target) -> ssl.SSLContext:
+    async def _tls(self, target: UrlTarget) -> ssl.SSLContext:
         """The TLS settings; reading whom the system trusts takes a while, so it is done once, in a thread."""
         import ssl  # noqa: PLC0415 - for the first request
 
@@ -234,6 +234,6 @@ class UrlOpener:
         return self._trust
 
 
-def _refused(target: Target, where: str) -> ToolError:
+def _refused(target: UrlTarget, where: str) -> ToolError:
     said = f"{target.authority} redirects to {where}. Look for another address of the page, or tell the user."
     return ToolError(ToolErrorType.WEB_REFUSED, said)

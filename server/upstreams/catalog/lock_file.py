@@ -193,7 +193,7 @@ class _Server(_Entry):
     tools: dict[str, _Tool]
 
 
-class _File(_Entry):
+class _LockFile(_Entry):
     formula: Literal[1]
     servers: dict[str, _Server]
 
@@ -258,7 +258,7 @@ def parse_lock(content: bytes) -> dict[str, Json]:
     if isinstance(formula, int | float) and formula != FORMULA:
         raise ValueError(f"it was written by another formula ({formula}) than this version knows ({FORMULA})")
     try:
-        _File.model_validate(told)
+        _LockFile.model_validate(told)
     except ValidationError as error:
         place = visible_line(".".join(str(step) for step in error.errors()[0]["loc"])[:MOST_PLACE_CHARS])
         raise ValueError(f"what stands at {place or 'its top'} belongs in no lock file") from None

@@ -24,7 +24,7 @@ _NOT_IN_RULES = re.compile(r"[^A-Za-z0-9_.-]")
 _MARKED = re.compile(r"-[g-v][0-9a-f]{7}\Z")
 
 
-class Change(StrEnum):
+class NameChange(StrEnum):
     """What was done to a name, as people are told."""
 
     LENGTH = "shortened to proxy.nameBudget"
@@ -49,7 +49,7 @@ def is_changed(name: str) -> bool:
     return _MARKED.search(name) is not None
 
 
-def shortened_name(wanted: str, original: str, budget: int) -> tuple[str, Change | None]:
+def shortened_name(wanted: str, original: str, budget: int) -> tuple[str, NameChange | None]:
     """A name as it is published, and why it is not the one that was wanted.
 
     It depends on nothing but these arguments (`original` is the full name), so it stays the same whatever else is
@@ -57,11 +57,11 @@ def shortened_name(wanted: str, original: str, budget: int) -> tuple[str, Change
     the shortened form of another.
     """
     if not wanted or _OTHER.search(wanted) is not None:
-        change = Change.CHARACTERS
+        change = NameChange.CHARACTERS
     elif len(wanted) > budget:
-        change = Change.LENGTH
+        change = NameChange.LENGTH
     elif _MARKED.search(wanted):
-        change = Change.MARK
+        change = NameChange.MARK
     else:
         return wanted, None
     return _marked(wanted, original, budget), change
@@ -118,7 +118,7 @@ class ChangedName:
 
     origin: Origin
     name: str
-    change: Change
+    change: NameChange
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ def name_map(upstreams: Sequence[NameList], taken: Collection[str], budget: int)
 class _Wish:
     origin: Origin
     name: str
-    change: Change | None  # why that is not its own one
+    change: NameChange | None  # why that is not its own one
     # who comes first where two want one name; not by the order of an upstream's list, which may change
     rank: tuple[bool, int, str]
     holder: str  # who has the name whatever else is listed, in words; empty where nobody has
@@ -182,7 +182,7 @@ def _wishes(
         # What was renamed has the hash of its new name: that is what the operator wants to be kept.
         published, change = shortened_name(wanted, full_name(listed.alias, called), budget)
         if change is None and called != name:
-            change = Change.RENAMED
+            change = NameChange.RENAMED
         alias, between, _ = published.partition(BETWEEN)
         holder = ""
         if published in taken:

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import anyio
 
-from server.clients.announcements import Change
+from server.clients.announcements import ListChange
 from server.protocol.json_rpc import Json
 from server.settings.settings_files import LOCK_NAME
 from server.store.replica import Replica
@@ -50,7 +50,7 @@ class SharedApprovals:
         self._turns = anyio.Lock()
         self._news = anyio.Event()
 
-    def on_change(self, change: Change) -> None:
+    def on_change(self, change: ListChange) -> None:
         """An approval changes the list of tools where it is given, of which all replicas hear."""
         if change.kind == "tools":
             self._news.set()

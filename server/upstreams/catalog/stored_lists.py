@@ -101,7 +101,7 @@ def key_of(entry: UpstreamSettings) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _File:
+class _ListFile:
     key: str
     version: str
     lists: dict[str, list[Any]]
@@ -182,7 +182,7 @@ def _read(folder: Folder, key: str) -> LastRun:
     if len(content) > MOST_BYTES:
         raise ValueError("it is too large")
     try:
-        told = read_stored(_File, content)
+        told = read_stored(_ListFile, content)
     except ValueError:
         raise ValueError("it is damaged") from None
     if told.key != key or told.version not in _VERSIONS:

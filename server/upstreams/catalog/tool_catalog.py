@@ -43,7 +43,7 @@ from server.upstreams.session.list_reader import in_turns
 from server.upstreams.session.text_sanitizer import tool_with_visible_texts
 from tools.call.tool_context import ToolContext
 from tools.call.tool_registry import ToolRegistry
-from tools.contract.confirmation import Channel
+from tools.contract.confirmation import ConsentChannel
 from tools.contract.display import visible_line
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_results import ToolResult
@@ -282,7 +282,7 @@ class ToolCatalog:
         del params
         assert isinstance(tool, StoppedMCPTool)  # noqa: S101 - nothing else is given this
         # A yes to a call that was at work when the tool has changed is none to what it has become.
-        if context.answer is None or context.answer.channel is Channel.EARLIER:
+        if context.answer is None or context.answer.channel is ConsentChannel.EARLIER:
             told = f"Nothing was sent, because {tool.why_asked_anew('')}. Call it again: the user is asked about that."
             raise ToolError(ToolErrorType.EXECUTION_DENIED, told)
         await self.approve(tool)

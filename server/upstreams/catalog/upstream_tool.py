@@ -24,7 +24,7 @@ from tools.call.base_tool import BaseTool, Behaviour
 from tools.call.tool_context import ToolContext
 from tools.contract.confirmation import ConfirmationDetails, McpConfirmation
 from tools.contract.display import visible, visible_line
-from tools.contract.permission_subjects import Kind
+from tools.contract.permission_subjects import ToolKind
 from tools.contract.tool_results import ToolResult
 from tools.permissions.tool_names import BETWEEN, names_of_server, names_of_upstream_tool
 
@@ -140,7 +140,7 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         shown: The definition with texts that hide nothing, where that is known.
     """
 
-    kind = Kind.OTHER
+    kind = ToolKind.OTHER
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ from server.upstreams.connections.connection import (
     UpstreamState,
     failure_of,
 )
-from server.upstreams.session.protocol_era import Wanted
+from server.upstreams.session.protocol_era import EraChoice
 from server.upstreams.session.upstream_questions import SessionOptions
 from server.upstreams.session.upstream_session import UpstreamSession, open_session
 from server.upstreams.wire.upstream_transports import Transport, transports_to
@@ -143,9 +143,9 @@ class ClientSessions:
         transport = next((each for each in transports if known is None or each.name == known.name), transports[0])
         held = self._held[key] = _SessionSlot(last_used=anyio.current_time())
         # The client's revision where the upstream may know it, else that of the session that lists.
-        wanted = Wanted(catalog.era.is_modern, is_only=True)
+        wanted = EraChoice(catalog.era.is_modern, is_only=True)
         if self._upstream.entry.protocol == "auto" and not exchange.is_modern and self._may_shake_hands:
-            wanted = Wanted(is_modern=False)
+            wanted = EraChoice(is_modern=False)
         observer_of = self._audience.observer_of
         options = SessionOptions(
             self._upstream.alias,

@@ -19,7 +19,16 @@ import anyio
 from server.clients.client_request import Exchange
 from server.protocol.json_rpc import Json
 from server.settings import UpstreamSettings
-from server.upstreams.session.list_reader import KINDS, TOOLS, IsThisServerError, Kind, Lister, Offer, read_lists, told
+from server.upstreams.session.list_reader import (
+    KINDS,
+    TOOLS,
+    IsThisServerError,
+    Lister,
+    Offer,
+    OfferedKind,
+    read_lists,
+    told,
+)
 from server.upstreams.session.protocol_era import Era, IncompatibleError, wanted_for
 from server.upstreams.session.upstream_questions import SessionOptions
 from server.upstreams.session.upstream_session import UpstreamSession, open_session
@@ -218,9 +227,9 @@ class Upstream:
         self,
         alias: str,
         entry: UpstreamSettings,
-        changed: Callable[[Upstream, Kind, bool], None],
+        changed: Callable[[Upstream, OfferedKind, bool], None],
         resource_updated: Callable[[Upstream, str, SessionKey | None], None],
-        prepare: Callable[[Upstream, Kind, list[Json]], Awaitable[None]] | None = None,
+        prepare: Callable[[Upstream, OfferedKind, list[Json]], Awaitable[None]] | None = None,
         store: Callable[[Upstream, str], Awaitable[None]] | None = None,
         login_of: Callable[[str], Login | None] = lambda _: None,
         by_proxy: bool = True,
@@ -395,9 +404,9 @@ class Upstream:
     async def _serve(self, session: UpstreamSession) -> None:
         """Read what the upstream offers. It is there with its tools; what else it has may take longer."""
         began = time.perf_counter()
-        read: set[Kind] = set()
+        read: set[OfferedKind] = set()
 
-        async def take(kind: Kind, items: list[Json]) -> None:
+        async def take(kind: OfferedKind, items: list[Json]) -> None:
             read.add(kind)
             await self._take(kind, items, is_said=self.offer.of(kind) != items)
             if kind is TOOLS:
@@ -413,7 +422,7 @@ class Upstream:
         self.settle()
         self.log.info("upstream %s is connected over %s", self.alias, self.transport.name if self.transport else "")
 
-    async def _take(self, kind: Kind, items: list[Json], *, is_said: bool, is_stored: bool = False) -> None:
+    async def _take(self, kind: OfferedKind, items: list[Json], *, is_said: bool, is_stored: bool = False) -> None:
         if self._prepare is not None:
             await self._prepare(self, kind, items)
         self.offer.lists[kind.field] = items
@@ -429,7 +438,7 @@ class Upstream:
     async def offer_stored(self, last_run: Lister) -> None:
         """Offer what it listed in the last run, until it tells what it has now, or cannot be reached."""
 
-        async def take(kind: Kind, items: list[Json]) -> None:
+        async def take(kind: OfferedKind, items: list[Json]) -> None:
             await self._take(kind, items, is_said=bool(items), is_stored=True)
 
         await read_lists(last_run, KINDS, self.entry.list_timeout / 1000, take, self.offer)
@@ -474,7 +483,7 @@ class Upstream:
         """List anew whenever the upstream says that its lists have changed."""
         stale: dict[str, bool] = {}
 
-        async def take(kind: Kind, items: list[Json]) -> None:
+        async def take(kind: OfferedKind, items: list[Json]) -> None:
             # If the upstream says so, it is passed on though the list is the same: what it stands for may have changed.
             if stale[kind.capability] or self.offer.of(kind) != items:
                 await self._take(kind, items, is_said=True)

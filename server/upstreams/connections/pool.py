@@ -20,7 +20,7 @@ from server.upstreams.catalog.tool_catalog import ToolCatalog
 from server.upstreams.catalog.upstream_tool import UpstreamCall
 from server.upstreams.connections.client_sessions import ClientSessions
 from server.upstreams.connections.connection import Audience, SessionKey, Upstream
-from server.upstreams.session.list_reader import PROMPTS, TOOLS, Kind
+from server.upstreams.session.list_reader import PROMPTS, TOOLS, OfferedKind
 from server.upstreams.session.upstream_session import UpstreamSession
 from tools.call.tool_registry import ToolRegistry
 from tools.contract.tool_errors import ToolError, ToolErrorType
@@ -118,7 +118,7 @@ class UpstreamPool:
         name_budget: int,
         call_of: CallOf,
         *,
-        on_offer: Callable[[Kind, bool], None] = lambda _kind, _is_said: None,
+        on_offer: Callable[[OfferedKind, bool], None] = lambda _kind, _is_said: None,
         on_updated: Callable[[Upstream, str, SessionKey | None], None] = lambda _upstream, _uri, _whose: None,
         left_out: Mapping[str, str] | None = None,
         logins: LoginOptions | None = None,
@@ -233,7 +233,7 @@ class UpstreamPool:
                     self._changed(upstream, TOOLS, True)
 
     def _make_upstream(self, alias: str, entry: UpstreamSettings) -> Upstream:
-        async def prepare(upstream: Upstream, kind: Kind, items: list[dict[str, Any]]) -> None:
+        async def prepare(upstream: Upstream, kind: OfferedKind, items: list[dict[str, Any]]) -> None:
             if kind is TOOLS:
                 await self.catalog.prepare(upstream.alias, items)
 
@@ -411,7 +411,7 @@ class UpstreamPool:
             with anyio.move_on_after(upstream.entry.timeout / 1000):
                 await upstream.known.wait()
 
-    async def when_known(self, tool_name: str, owner: Upstream) -> Upstream:
+    async def wait_for_owner(self, tool_name: str, owner: Upstream) -> Upstream:
         """Who owns a name once the first attempt is over of all whose it may be.
 
         Among servers without prefixes the first in the configuration has a name, however long it takes to start. What
@@ -510,7 +510,7 @@ class UpstreamPool:
     def _is_unlisted(self, alias: str) -> bool:
         return self._entries[alias].prefix == "none" and not self.catalog.lists_anything(alias)
 
-    def _changed(self, upstream: Upstream, kind: Kind, is_said: bool) -> None:
+    def _changed(self, upstream: Upstream, kind: OfferedKind, is_said: bool) -> None:
         if self.by_alias.get(upstream.alias) is not upstream:
             return
         offer = upstream.offer

@@ -28,7 +28,7 @@ from mcp.shared.auth_utils import check_resource_allowed, resource_url_from_serv
 from pydantic import AnyUrl, ValidationError
 
 from server import VERSION
-from server.network.oauth_requests import ANSWER_BYTES, LongAnswerError, NoAnswerError, fetch_json, is_safe
+from server.network.oauth_requests import ANSWER_BYTES, LongAnswerError, NoJsonAnswerError, fetch_json, is_safe
 from server.network.outbound import is_local
 from server.network.quotation import quoted
 from server.network.sent_secrets import SentSecrets
@@ -357,7 +357,7 @@ class AuthorizationServerClient:
             status, said = await fetch_json(request, by_proxy=self._by_proxy)
             scopes = _list_of(said, "scope")  # as which some write it
             return status, {**said, "scope": " ".join(map(str, scopes))} if scopes else said
-        except NoAnswerError as error:
+        except NoJsonAnswerError as error:
             raise AuthorizationServerDownError(f"{who} {error}") from None
         except LongAnswerError:
             raise LoginError(f"{who} sent an answer of more than {ANSWER_BYTES:,} bytes") from None

@@ -59,11 +59,11 @@ _HEADERS = {name: value for name, value in HEADERS.items() if name != "Connectio
 class _OpenLogin:
     redirect: Redirect
     browser: bytes | None = None  # the digest of the cookie of the last browser that has gone on
-    links: list[_Link] = field(default_factory=list["_Link"])
+    links: list[_ConnectLink] = field(default_factory=list["_ConnectLink"])
 
 
 @dataclass(eq=False, slots=True)
-class _Link:
+class _ConnectLink:
     login: _OpenLogin
     token: str
     browser: bytes | None = None  # as above, of the one that has gone on by this link
@@ -85,7 +85,7 @@ class ConnectPages:
         self._origin = f"{scheme}://{self._host}"
         # With this prefix no other host of the domain can have set it.
         self._cookie = "__Host-coretools-connect" if self._is_secure else "coretools-connect"
-        self._links: dict[bytes, _Link] = {}
+        self._links: dict[bytes, _ConnectLink] = {}
         self._states: dict[str, _OpenLogin] = {}
         self.uri = f"{self._base}{CALLBACK}"
         # A proxy that serves us below a path of its own takes that away.
@@ -105,7 +105,7 @@ class ConnectPages:
 
         def address() -> str:
             if not login.links or login.links[-1].browser is not None:
-                link = _Link(login, f"{self.state_prefix}{secrets.token_urlsafe(32)}")
+                link = _ConnectLink(login, f"{self.state_prefix}{secrets.token_urlsafe(32)}")
                 login.links.append(link)
                 self._links[_digest(link.token)] = link
             return f"{self._base}{CONNECT}/{login.links[-1].token}"

@@ -42,8 +42,8 @@ from server.upstreams.relay.tasks import (
 from server.upstreams.session.extensions import TASKS, declares
 from server.upstreams.session.upstream_questions import (
     InFlightCall,
-    Question,
     QuestionWaits,
+    UpstreamQuestion,
     answers_of_round,
     refusal_of,
     round_of,
@@ -61,13 +61,13 @@ from server.upstreams.session.upstream_results import (
 )
 from server.upstreams.session.upstream_session import UpstreamSession
 from server.upstreams.wire.json_rpc_channel import (
-    Answer,
     Challenge,
     ConnectionLostError,
     Expired,
     Notice,
     Progress,
     RelayError,
+    RpcAnswer,
     SessionUnknownError,
     UnusableAnswerError,
     UpstreamError,
@@ -252,7 +252,7 @@ class Relay:
             raise upstream.unavailable()
         return await sessions.of(exchange)
 
-    async def bring(self, upstream: Upstream, method: str, named: Json, exchange: Exchange) -> Json:
+    async def forward(self, upstream: Upstream, method: str, named: Json, exchange: Exchange) -> Json:
         """Bring a request to an upstream, in its own names; the links in its result are those that clients know.
 
         Raises:
@@ -459,7 +459,7 @@ class Relay:
             return None
         if not questions.deferred():
             questions.wants_roots = False
-            await session.peer.notify("notifications/roots/list_changed")
+            await session.channel.notify("notifications/roots/list_changed")
             await session.flush()
         asked = questions.deferred()[:1]
         return self._input_required(request, exchange, asked, {"deferred": asked[0].key}) if asked else None
@@ -541,7 +541,7 @@ class Relay:
 
     async def _begin(self, session: UpstreamSession, request: RelayedRequest, params: Json, exchange: Exchange) -> Json:
         """Send a request. One that the upstream does not take in its time is one without an answer."""
-        with nullcontext() if session.peer.writer.has_room else anyio.fail_after(request.patience):
+        with nullcontext() if session.channel.writer.has_room else anyio.fail_after(request.patience):
             pending = await session.start(request.method, params, exchange, request.headers)
         call = InFlightCall(pending, exchange)
         session.questions.begin(call)
@@ -559,7 +559,7 @@ class Relay:
         try:
             while True:
                 match await pending.next():
-                    case Answer(result, problem):
+                    case RpcAnswer(result, problem):
                         if problem is not None:
                             raise problem
                         return result
@@ -594,7 +594,7 @@ class Relay:
                     session.questions.end(call)
 
     def _input_required(
-        self, request: RelayedRequest, exchange: Exchange, questions: Sequence[Question], carried: Json
+        self, request: RelayedRequest, exchange: Exchange, questions: Sequence[UpstreamQuestion], carried: Json
     ) -> Json:
         return {
             "resultType": "input_required",

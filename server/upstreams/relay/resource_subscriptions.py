@@ -10,7 +10,7 @@ from functools import partial
 import anyio
 from anyio.abc import TaskGroup
 
-from server.clients.announcements import TELL_SECONDS, Change, ListenBus
+from server.clients.announcements import TELL_SECONDS, ListChange, ListenBus
 from server.clients.client_request import Exchange
 from server.upstreams.connections.client_sessions import key_of
 from server.upstreams.connections.connection import SessionKey, Upstream
@@ -128,7 +128,7 @@ class Watching:
         async def tell(watch: Watch) -> None:
             # By the name under which each watches it. One of 2026-07-28 hears of changes by its stream.
             if watch.exchange.is_modern:
-                self._bus.publish_to(watch.exchange, Change("resource", watch.name))
+                self._bus.publish_to(watch.exchange, ListChange("resource", watch.name))
             else:
                 await watch.exchange.notify("notifications/resources/updated", {"uri": watch.name})
 

@@ -43,7 +43,7 @@ async def in_turns(items: Iterable[Item]) -> AsyncGenerator[Item]:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class OfferedKind:
     """One of the lists: where it stands in a result, what names an item, and the capability of who has it."""
 
     method: str
@@ -53,12 +53,14 @@ class Kind:
     item: str = ""  # what the specification calls an item, where it has a schema of it
 
 
-TOOLS = Kind("tools/list", "tools", "name", "tools", "Tool")
-PROMPTS = Kind("prompts/list", "prompts", "name", "prompts", "Prompt")
-RESOURCES = Kind("resources/list", "resources", "uri", "resources", "Resource")
-TEMPLATES = Kind("resources/templates/list", "resourceTemplates", "uriTemplate", "resources", "ResourceTemplate")
+TOOLS = OfferedKind("tools/list", "tools", "name", "tools", "Tool")
+PROMPTS = OfferedKind("prompts/list", "prompts", "name", "prompts", "Prompt")
+RESOURCES = OfferedKind("resources/list", "resources", "uri", "resources", "Resource")
+TEMPLATES = OfferedKind("resources/templates/list", "resourceTemplates", "uriTemplate", "resources", "ResourceTemplate")
 KINDS = (TOOLS, PROMPTS, RESOURCES, TEMPLATES)  # what is read of an upstream that is connected
-SKILLS = Kind("skills/list", "skills", "uri", "resources")  # read whenever a client wants it: nobody tells of changes
+SKILLS = OfferedKind(
+    "skills/list", "skills", "uri", "resources"
+)  # read whenever a client wants it: nobody tells of changes
 
 
 class IsThisServerError(Exception):
@@ -100,15 +102,15 @@ class Offer:
     cut: set[str] = field(default_factory=set[str])  # which were too long to be taken whole
     stored: set[str] = field(default_factory=set[str])  # which are from the last run, since it has not told them yet
 
-    def of(self, kind: Kind) -> list[Json]:
+    def of(self, kind: OfferedKind) -> list[Json]:
         return self.lists.get(kind.field, [])
 
 
 async def read_lists(
     session: Lister,
-    kinds: tuple[Kind, ...],
+    kinds: tuple[OfferedKind, ...],
     seconds: float,
-    take: Callable[[Kind, list[Json]], Awaitable[None]],
+    take: Callable[[OfferedKind, list[Json]], Awaitable[None]],
     offer: Offer,
 ) -> None:
     """Read lists side by side. What is not announced is not asked for, but for tools, which some forget to announce.
@@ -118,7 +120,7 @@ async def read_lists(
     """
     problems: list[Exception] = []
 
-    async def read(kind: Kind) -> None:
+    async def read(kind: OfferedKind) -> None:
         try:
             with anyio.fail_after(seconds):
                 items = await read_list(session, kind, offer)
@@ -138,7 +140,7 @@ async def read_lists(
         raise problems[0]
 
 
-async def read_list(session: Lister, kind: Kind, offer: Offer) -> list[Json]:
+async def read_list(session: Lister, kind: OfferedKind, offer: Offer) -> list[Json]:
     """Read all pages of one list; what is the same again is known to be usable. Raises as `read_lists`."""
     alias, version = session.alias, session.era.version
     before = offer.digests.get(kind.field, {})

@@ -23,7 +23,7 @@ from server.protocol.revisions import (
     SERVER_INFO_META_KEY,
 )
 from server.upstreams.session.extensions import with_relayed_extensions
-from server.upstreams.wire.json_rpc_channel import Peer, RelayError, UnusableAnswerError, UpstreamError
+from server.upstreams.wire.json_rpc_channel import JsonRpcChannel, RelayError, UnusableAnswerError, UpstreamError
 
 PROBE_SECONDS = 10.0
 """How long a server may take for `server/discover` before the handshake is tried (the SDK's number): some servers do
@@ -48,22 +48,22 @@ _NAME_BEARING: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class EraChoice:
     """What is spoken with an upstream, if it can: which era is tried first, and whether it is the only one."""
 
     is_modern: bool
     is_only: bool = False
 
 
-def wanted_for(protocol: Literal["auto", "legacy", "2026-07-28"], *, client_is_modern: bool) -> Wanted:
+def wanted_for(protocol: Literal["auto", "legacy", "2026-07-28"], *, client_is_modern: bool) -> EraChoice:
     """What to speak: what the operator says, else what the client speaks.
 
     A server that speaks both may do less in one of them (questions in the middle of a call, log messages), so a client
     gets the most where its own revision is spoken all the way.
     """
     if protocol == "auto":
-        return Wanted(client_is_modern)
-    return Wanted(protocol != "legacy", is_only=True)
+        return EraChoice(client_is_modern)
+    return EraChoice(protocol != "legacy", is_only=True)
 
 
 class IncompatibleError(Exception):
@@ -90,32 +90,32 @@ class Era:
         return found is not None and found is not False
 
 
-async def greet(peer: Peer, wanted: Wanted, announced: Json, meta: Json) -> Era:
+async def greet(channel: JsonRpcChannel, wanted: EraChoice, announced: Json, meta: Json) -> Era:
     """Find out what an upstream speaks, and introduce ourselves; `meta` goes into `_meta` of the greeting.
 
     Raises `IncompatibleError` where there is no revision that both speak, else a `RelayError`.
     """
     if wanted.is_modern:
-        return await _modern_first(peer, announced, meta, is_only=wanted.is_only)
+        return await _modern_first(channel, announced, meta, is_only=wanted.is_only)
     try:
-        return await _handshake(peer, announced, meta)
+        return await _handshake(channel, announced, meta)
     except (UpstreamError, UnusableAnswerError) as error:
         if wanted.is_only:
             raise
         refused = error
     try:
-        return await _discover(peer, _mutual(refused) or MODERN_PROTOCOL_VERSIONS[-1], announced, meta)
+        return await _discover(channel, _mutual(refused) or MODERN_PROTOCOL_VERSIONS[-1], announced, meta)
     except (UpstreamError, UnusableAnswerError):
         raise refused from None  # it says more than that the other way is not known either
 
 
-async def _modern_first(peer: Peer, announced: Json, meta: Json, *, is_only: bool) -> Era:
+async def _modern_first(channel: JsonRpcChannel, announced: Json, meta: Json, *, is_only: bool) -> Era:
     """Ask `server/discover`, and shake hands where that is not known."""
     version = MODERN_PROTOCOL_VERSIONS[-1]
     for attempt in range(2):
         try:
             with anyio.fail_after(None if is_only else PROBE_SECONDS):
-                return await _discover(peer, version, announced, meta)
+                return await _discover(channel, version, announced, meta)
         except (UpstreamError, UnusableAnswerError) as error:
             mutual = _mutual(error)
             if mutual is not None and attempt == 0:
@@ -129,7 +129,7 @@ async def _modern_first(peer: Peer, announced: Json, meta: Json, *, is_only: boo
             if is_only:
                 raise IncompatibleError from None
         try:
-            return await _handshake(peer, announced, meta)
+            return await _handshake(channel, announced, meta)
         except UpstreamError as error:
             # A probe that was answered too late has settled the matter on the other side.
             mutual = _mutual(error)
@@ -139,10 +139,10 @@ async def _modern_first(peer: Peer, announced: Json, meta: Json, *, is_only: boo
     raise IncompatibleError
 
 
-async def _discover(peer: Peer, version: str, announced: Json, meta: Json) -> Era:
+async def _discover(channel: JsonRpcChannel, version: str, announced: Json, meta: Json) -> Era:
     params = {"_meta": {**meta, **envelope(version, announced)}}
     headers = {"mcp-protocol-version": version, "mcp-method": "server/discover"}
-    result = await peer.request("server/discover", params, headers)
+    result = await channel.request("server/discover", params, headers)
     supported: Any = result.get("supportedVersions")
     mutual = [known for known in MODERN_PROTOCOL_VERSIONS if isinstance(supported, list) and known in supported]
     if not mutual:
@@ -152,14 +152,14 @@ async def _discover(peer: Peer, version: str, announced: Json, meta: Json) -> Er
     return Era(mutual[-1], announces, info, instructions, is_modern=True)
 
 
-async def _handshake(peer: Peer, announced: Json, meta: Json) -> Era:
+async def _handshake(channel: JsonRpcChannel, announced: Json, meta: Json) -> Era:
     params = {
         "protocolVersion": LATEST_HANDSHAKE_VERSION,
         "capabilities": with_relayed_extensions(announced),
         "clientInfo": our_name(),
         **({"_meta": meta} if meta else {}),
     }
-    result = await peer.request("initialize", params)
+    result = await channel.request("initialize", params)
     version = _LIKE.get(str(result.get("protocolVersion")), result.get("protocolVersion"))
     if version not in HANDSHAKE_PROTOCOL_VERSIONS:
         raise IncompatibleError
@@ -170,7 +170,7 @@ async def _handshake(peer: Peer, announced: Json, meta: Json) -> Era:
         _text(result.get("instructions")),
         is_modern=False,
     )
-    await peer.notify("notifications/initialized", None, {"mcp-protocol-version": era.version})
+    await channel.notify("notifications/initialized", None, {"mcp-protocol-version": era.version})
     return era
 
 

@@ -30,9 +30,9 @@ from pydantic_core import to_json
 from server.clients.client_request import Exchange, NotAskedError
 from server.protocol.json_rpc import Json, RequestId, as_mapping
 from server.protocol.protocol_errors import METHOD_NOT_FOUND
-from server.upstreams.session.protocol_era import Wanted
+from server.upstreams.session.protocol_era import EraChoice
 from server.upstreams.session.text_sanitizer import with_visible_form
-from server.upstreams.wire.json_rpc_channel import Observer, Peer, PendingRequest
+from server.upstreams.wire.json_rpc_channel import JsonRpcChannel, Observer, PendingRequest
 from server.upstreams.wire.own_meta import OWN_KEYS, with_origin
 from tools.contract.display import MAX_HOST_CHARS, true_hosts, visible, visible_line
 
@@ -124,7 +124,7 @@ class SessionOptions:
     """How a session is opened."""
 
     alias: str  # the server's name in our configuration
-    wanted: Wanted  # what is spoken with it, if it can
+    wanted: EraChoice  # what is spoken with it, if it can
     announced: Json  # the capabilities of whoever is behind us
     question_seconds: float  # how long a question may stay open
     # told which list (`tools`, `prompts` or `resources`) may be another one now, and whether the server says so itself
@@ -162,7 +162,7 @@ class QuestionWaits:
 
 
 @dataclass(eq=False, slots=True)
-class Question:
+class UpstreamQuestion:
     """A question that waits for its answer to come with another request."""
 
     key: str  # its name towards a client of the 2026-07-28 revision
@@ -194,17 +194,19 @@ class LiveQuestion:
 class Questions:
     """The calls that are in flight in one session with an upstream, and what it asks because of them."""
 
-    def __init__(self, options: SessionOptions, peer: Peer, tasks: TaskGroup, background: BoundedTasks) -> None:
+    def __init__(
+        self, options: SessionOptions, channel: JsonRpcChannel, tasks: TaskGroup, background: BoundedTasks
+    ) -> None:
         self.calls: list[InFlightCall] = []  # those that are in flight
         self.wants_roots = False
         """Whether the upstream has asked for the roots outside of calls, and the client can be asked in calls alone."""
         self.roots_turn = anyio.Lock()  # held while it is told them: calls that come meanwhile wait for that
         self._options = options
         self._log = logging.LoggerAdapter(logger, {"upstream": options.alias})
-        self._peer = peer
+        self._peer = channel
         self._tasks = tasks
         self._background = background
-        self._open: dict[str, Question] = {}
+        self._open: dict[str, UpstreamQuestion] = {}
         self._live: dict[RequestId, LiveQuestion] = {}
 
     def begin(self, call: InFlightCall) -> None:
@@ -279,7 +281,7 @@ class Questions:
             return
         key = f"{method.partition('/')[0]}-{secrets.token_hex(6)}"
         only = able[0] if able and options.is_shared else None
-        question = self._open[key] = Question(key, identity, method, shown, only, is_deferred)
+        question = self._open[key] = UpstreamQuestion(key, identity, method, shown, only, is_deferred)
         self._tasks.start_soon(self._settle, question)
         if is_deferred:
             self.wants_roots = True
@@ -297,7 +299,7 @@ class Questions:
         if live is not None:
             live.scope.cancel()
 
-    def hand_out(self, call: InFlightCall) -> list[Question]:
+    def hand_out(self, call: InFlightCall) -> list[UpstreamQuestion]:
         """The questions that no client has yet and that this call may show; whoever takes them answers for them."""
         waiting = self._waiting_for(call)
         for question in waiting:
@@ -317,7 +319,7 @@ class Questions:
                 await live.is_settled.wait()
         return bool(asked)
 
-    def deferred(self) -> list[Question]:
+    def deferred(self) -> list[UpstreamQuestion]:
         return [each for each in self._open.values() if each.is_deferred and not each.answer.done()]
 
     def answer(self, responses: Mapping[str, Any]) -> None:
@@ -330,11 +332,11 @@ class Questions:
         for question in self._unanswered(keys):
             question.answer.set_result(refusal_of(question.method))
 
-    def _unanswered(self, keys: Iterable[str]) -> Sequence[Question]:
+    def _unanswered(self, keys: Iterable[str]) -> Sequence[UpstreamQuestion]:
         found = (self._open.get(key) for key in tuple(keys))
         return [question for question in found if question is not None and not question.answer.done()]
 
-    def _waiting_for(self, call: InFlightCall) -> list[Question]:
+    def _waiting_for(self, call: InFlightCall) -> list[UpstreamQuestion]:
         return [
             question
             for question in self._open.values()
@@ -348,7 +350,7 @@ class Questions:
         if self._peer.open_requests > len(self.calls):
             self.refuse([key])
 
-    async def _settle(self, question: Question) -> None:
+    async def _settle(self, question: UpstreamQuestion) -> None:
         """Wait for the answer of a question, and pass it on; after its time the question counts as cancelled.
 
         One that a client has waits as long as its suspended call, whose end is told to the upstream before the

@@ -20,9 +20,9 @@ from server.upstreams.session.upstream_questions import QUESTIONS, BoundedTasks,
 from server.upstreams.session.upstream_subscriptions import ResourceSubscriptions
 from server.upstreams.wire.json_rpc_channel import (
     Challenge,
+    JsonRpcChannel,
     MessageWriter,
     Notice,
-    Peer,
     PendingRequest,
     UnusableAnswerError,
     UpstreamError,
@@ -58,7 +58,9 @@ class UpstreamSession:
         self.log = logging.LoggerAdapter(logger, {"upstream": self.alias})
         self.serial = next(_SERIALS)  # tells it from every other one
         self.era = Era("", {}, is_modern=False)  # what the upstream said when it was greeted
-        self.peer = Peer(writer, self._on_request, self._on_notification, self._on_refusal, options.observer)
+        self.channel = JsonRpcChannel(
+            writer, self._on_request, self._on_notification, self._on_refusal, options.observer
+        )
         self.tasks = tasks
         self.lost = lost
         self.is_forgotten = False  # by the server, which works on none of the requests that it refuses
@@ -69,7 +71,7 @@ class UpstreamSession:
         self.streams: dict[str, Callable[[str, Json], None]] = {}
         """Told what is said in a client's stream, by the id of the request that began it."""
         self._background = BoundedTasks(self.alias, tasks)
-        self.questions = Questions(options, self.peer, tasks, self._background)
+        self.questions = Questions(options, self.channel, tasks, self._background)
         self.subscriptions = ResourceSubscriptions(self.alias, self.request, tasks, lost)  # of the handshake era
         self.log_limit, self._other_limit = (MessageLimit(self.alias, self._tell_left_out) for _ in range(2))
 
@@ -98,10 +100,10 @@ class UpstreamSession:
         stamped = {**params, "_meta": meta}
         if not meta:
             del stamped["_meta"]
-        if self.peer.writer.takes_headers:
+        if self.channel.writer.takes_headers:
             headers = {**headers_of(era, method, params), **(headers or {})}
         client_key = exchange.client_key if exchange is not None and self.options.is_shared else None
-        return await self.peer.start(method, stamped, headers, client_key)
+        return await self.channel.start(method, stamped, headers, client_key)
 
     async def request(
         self, method: str, params: Json, seconds: float | None = None, exchange: Exchange | None = None
@@ -133,14 +135,14 @@ class UpstreamSession:
     def _on_request(self, identity: RequestId, method: str, params: Json) -> None:
         if not self.is_greeted:
             self._background.start(
-                self.peer.refuse, identity, METHOD_NOT_FOUND, "Not before the session is initialized."
+                self.channel.refuse, identity, METHOD_NOT_FOUND, "Not before the session is initialized."
             )
         elif method in QUESTIONS:
             self.questions.take(identity, method, params)
         elif method == "ping":
-            self._background.start(self.peer.answer, identity, dict[str, Any]())
+            self._background.start(self.channel.answer, identity, dict[str, Any]())
         else:
-            self._background.start(self.peer.refuse, identity, METHOD_NOT_FOUND, "Method not found")
+            self._background.start(self.channel.refuse, identity, METHOD_NOT_FOUND, "Method not found")
 
     def _on_notification(self, method: str, params: Json) -> None:
         if not self.is_greeted:
@@ -191,21 +193,21 @@ async def open_session(transport: Transport, options: SessionOptions) -> AsyncGe
 
     def on_doubt() -> None:
         # A request that fails alone proves nothing about the others.
-        if session is not None and session.is_greeted and session.peer.open_requests <= 1:
+        if session is not None and session.is_greeted and session.channel.open_requests <= 1:
             lost.set()
 
     async with transport.open(on_doubt, options.folders) as (reader, writer), anyio.create_task_group() as tasks:
         session = UpstreamSession(options, writer, tasks, lost)
 
-        async def read(peer: Peer) -> None:
+        async def read(channel: JsonRpcChannel) -> None:
             try:
-                await peer.read(reader)
+                await channel.read(reader)
             finally:
                 lost.set()
 
-        tasks.start_soon(read, session.peer)
+        tasks.start_soon(read, session.channel)
         try:
-            session.era = await greet(session.peer, options.wanted, options.told(options.announced), OF_THIS_SERVER)
+            session.era = await greet(session.channel, options.wanted, options.told(options.announced), OF_THIS_SERVER)
             if options.observer is not None:
                 on_end = options.observer.begin_session(session.era.version)
             if options.client is not None and (level := options.client.chosen_level) is not None:

@@ -28,7 +28,7 @@ from server.network.outbound import NOT_HTTP, SECRETS, cause_of, open_transport,
 from server.network.quotation import quoted
 from server.network.sent_secrets import SentSecrets
 from server.protocol.json_rpc import (
-    Failure,
+    ErrorResponse,
     Message,
     Notification,
     Request,
@@ -90,7 +90,11 @@ class RefusedError(UnusableAnswerError):
     """There is no success; `answers` is what the server says beside its status in JSON-RPC, if it does."""
 
     def __init__(
-        self, why: str, status: int = 0, challenge: Challenge | None = None, answers: Sequence[Response | Failure] = ()
+        self,
+        why: str,
+        status: int = 0,
+        challenge: Challenge | None = None,
+        answers: Sequence[Response | ErrorResponse] = (),
     ) -> None:
         super().__init__(why, challenge)
         self.status = status
@@ -170,7 +174,7 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
         if self.challenge is not None:
             self.challenge = replace(self.challenge, told=why)
         texts = re.findall(rb"(?m)^data: ?(.*)$", said) if _kind_of(response) == _EVENTS else [said]
-        answers = [each for text in texts for each in _messages_of(text) if isinstance(each, Response | Failure)]
+        answers = [each for text in texts for each in _messages_of(text) if isinstance(each, Response | ErrorResponse)]
         refused = RefusedError(why, status, self.challenge, answers)
         # An answer does not say that, and may hold what is for whoever logs in alone.
         refused.says_more = "retry-after" in response.headers or is_challenged or status == HTTPStatus.UNAUTHORIZED
@@ -213,16 +217,18 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
 
     def without_secrets(self, message: Message) -> Message:
         """A message; where it tells an error, which is said on to many, without the secrets of this connection."""
-        if not isinstance(message, Failure) and not (isinstance(message, Response) and message.result.get("isError")):
+        if not isinstance(message, ErrorResponse) and not (
+            isinstance(message, Response) and message.result.get("isError")
+        ):
             return message
-        said = message.error if isinstance(message, Failure) else message.result
+        said = message.error if isinstance(message, ErrorResponse) else message.result
         written = to_json(said, inf_nan_mode="null")
         if not self.secrets.found_in(written.decode()):
             return message
         if len(written) > ERROR_BYTES:
             return unusable(message.id or 0, "the error that it answered with is too long, and says a secret")
         hidden = {name: self.secrets.hide_within(each) for name, each in said.items()}
-        return Failure(message.id, hidden) if isinstance(message, Failure) else Response(message.id, hidden)
+        return ErrorResponse(message.id, hidden) if isinstance(message, ErrorResponse) else Response(message.id, hidden)
 
     async def aclose(self) -> None:
         if self._inner is not None:
@@ -323,7 +329,7 @@ class _Writer:
         finally:
             del self._open[request.id]
 
-    def _is_for(self, answer: Response | Failure, identity: RequestId, *, is_stream: bool = False) -> bool:
+    def _is_for(self, answer: Response | ErrorResponse, identity: RequestId, *, is_stream: bool = False) -> bool:
         """Whether an answer is for the request that it came for, with whatever id; but for that of another request.
 
         In a stream there may also be a late answer to a request that is not waited for any more.
@@ -375,7 +381,7 @@ async def streamable_streams(
 
 
 @dataclass(slots=True)
-class _Reading:
+class _StreamReading:
     """What is read for a request; without one, what belongs to none."""
 
     identity: RequestId | None = None
@@ -405,7 +411,7 @@ class StreamableWriter(_Writer):
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
         """Send a message. The answer to a request is not waited for, that another one is taken in is."""
-        method = "" if isinstance(message, Response | Failure) else message.method
+        method = "" if isinstance(message, Response | ErrorResponse) else message.method
         self._version = None if method == "initialize" else (headers or {}).get(_VERSION, self._version)
         sent, is_modern = {**self._headers(), **(headers or {})}, self._version in MODERN_PROTOCOL_VERSIONS
         if isinstance(message, Request):
@@ -429,7 +435,7 @@ class StreamableWriter(_Writer):
                     scope.cancel()  # which frees its connection
             return
         if method == "notifications/initialized" and self._session is not None:
-            self._tasks.start_soon(self._follow, _Reading())
+            self._tasks.start_soon(self._follow, _StreamReading())
         await self._tell(message, sent)
 
     async def leave(self) -> None:
@@ -443,7 +449,7 @@ class StreamableWriter(_Writer):
         return {**_POSTED, **{name: value for name, value in known.items() if value is not None}}
 
     async def _exchange(self, request: Request, headers: Mapping[str, str]) -> None:
-        reading, is_refused = _Reading(request.id), False
+        reading, is_refused = _StreamReading(request.id), False
         try:
             async with self._posted(request, headers) as response:
                 if request.method == "initialize":
@@ -478,7 +484,7 @@ class StreamableWriter(_Writer):
             for each, why in refused.items():
                 self.inbox.put(unusable(each, why, is_unknown_session=True))
 
-    async def _read_answer(self, response: httpx2.Response, reading: _Reading) -> None:
+    async def _read_answer(self, response: httpx2.Response, reading: _StreamReading) -> None:
         match _kind_of(response):
             case _ if response.has_redirect_location:
                 reading.why = _redirected(response)
@@ -503,7 +509,7 @@ class StreamableWriter(_Writer):
                 return refused.status in _UNKNOWN and not refused.answers_to(ping.id)
         return False
 
-    async def _follow(self, reading: _Reading) -> None:
+    async def _follow(self, reading: _StreamReading) -> None:
         """Open a stream again whenever it has ended: to an answer, or for what belongs to no request."""
         pause, refusals, is_known = FIRST_PAUSE_SECONDS, 0, reading.identity is not None
         most = math.inf if reading.identity is None else MOST_REFUSED
@@ -531,7 +537,7 @@ class StreamableWriter(_Writer):
             await anyio.sleep(max(reading.pause, least))
             pause = min(pause * 2, LAST_PAUSE_SECONDS)
 
-    async def _get(self, reading: _Reading) -> int:
+    async def _get(self, reading: _StreamReading) -> int:
         headers = {name: value for name, value in self._headers().items() if name not in _POSTED} | _OPENED
         if reading.last_event:
             headers["last-event-id"] = reading.last_event
@@ -546,7 +552,7 @@ class StreamableWriter(_Writer):
             logger.info("a stream of an upstream could not be opened (%s)", type(error).__name__)
             return HTTPStatus.BAD_GATEWAY
 
-    async def _read(self, response: httpx2.Response, reading: _Reading) -> None:
+    async def _read(self, response: httpx2.Response, reading: _StreamReading) -> None:
         try:
             async for event in events_in(response.aiter_raw(), MESSAGE_BYTES):
                 if event.id is not None:
@@ -560,7 +566,7 @@ class StreamableWriter(_Writer):
         except OverflowError:
             reading.last_event, reading.why = "", "what it sent is too long, or not a stream of events"
 
-    def _take(self, said: bytes, reading: _Reading, *, is_stream: bool = False) -> None:
+    def _take(self, said: bytes, reading: _StreamReading, *, is_stream: bool = False) -> None:
         messages = _messages_of(said)
         if not messages and reading.why != _JUNK:
             reading.why = _JUNK
@@ -568,7 +574,7 @@ class StreamableWriter(_Writer):
         for message in messages:
             reading.count += 1
             identity = reading.identity
-            if identity is not None and isinstance(message, Response | Failure):
+            if identity is not None and isinstance(message, Response | ErrorResponse):
                 is_own = own_number(message.id) == identity
                 if is_own or (not reading.is_resumed and self._is_for(message, identity, is_stream=is_stream)):
                     reading.is_answered = True

@@ -21,7 +21,7 @@ import anyio
 from pydantic_core import from_json, to_json
 
 from server.protocol.json_rpc import (
-    Failure,
+    ErrorResponse,
     Json,
     Message,
     Notification,
@@ -188,10 +188,10 @@ _UNUSABLE = f"coretools-mcp/unusable-{secrets.token_hex(8)}"  # nobody else can 
 
 def unusable(
     identity: RequestId, why: str, challenge: Challenge | None = None, *, is_unknown_session: bool = False
-) -> Failure:
+) -> ErrorResponse:
     """What a transport gives in place of an answer that it could not take, with the reason in words of ours."""
     said = is_unknown_session if challenge is None else [challenge.status, challenge.told, *challenge.schemes]
-    return Failure(identity, {"code": INTERNAL_ERROR, "message": why, "data": {_UNUSABLE: said}})
+    return ErrorResponse(identity, {"code": INTERNAL_ERROR, "message": why, "data": {_UNUSABLE: said}})
 
 
 def _unusable_answer(error: Mapping[str, Any]) -> UnusableAnswerError:
@@ -283,7 +283,7 @@ class Notice:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class RpcAnswer:
     """The end of a request: its result, or why there is none."""
 
     result: Json
@@ -299,13 +299,13 @@ class Expired:
 class PendingRequest:
     """One request to an upstream, until it is answered or abandoned; `aclose` cancels it if it is still open."""
 
-    peer: Peer
+    channel: JsonRpcChannel
     identity: int
     method: str
     client_key: str | None = None
     """Whose it is, where one that is abandoned has to be known: empty for one who cannot be told apart."""
     is_answered: bool = False
-    on_answer: Callable[[Answer | None], None] | None = None  # called once, with `None` where no answer came
+    on_answer: Callable[[RpcAnswer | None], None] | None = None  # called once, with `None` where no answer came
     at_end: Callable[[], None] | None = None
     """Called when the upstream has answered, or is not waited for any more; perhaps twice."""
     deadline: float | None = None  # when it counts as expired, in the loop's time
@@ -321,7 +321,7 @@ class PendingRequest:
         """Give `Expired` after this time without a word, or after another one for the first word; `None` for never."""
         self._patience = seconds
         wait = seconds if first is None else first
-        self.deadline = None if wait is None or self._questions else self.peer.watch(wait)
+        self.deadline = None if wait is None or self._questions else self.channel.watch(wait)
 
     def ask(self, *, is_open: bool) -> None:
         """A person is being asked from now on, or no longer: a person's time is not the upstream's."""
@@ -332,7 +332,7 @@ class PendingRequest:
         is_progress = type(event) is Progress
         if is_progress and self.deadline is not None:
             self.expect(self._patience)  # it has said something, whether or not that is passed on yet
-        if isinstance(event, Answer):
+        if isinstance(event, RpcAnswer):
             self.is_answered = True
             self._observed(event)
             if self.at_end is not None:
@@ -375,12 +375,12 @@ class PendingRequest:
         """The result, passing over everything else; raises a `RelayError` where there is none."""
         while True:
             event = await self.next()
-            if isinstance(event, Answer):
+            if isinstance(event, RpcAnswer):
                 if event.problem is not None:
                     raise event.problem
                 return event.result
 
-    def _observed(self, answer: Answer | None) -> None:
+    def _observed(self, answer: RpcAnswer | None) -> None:
         if self.on_answer is not None:
             told, self.on_answer = self.on_answer, None
             told(answer)
@@ -392,10 +392,10 @@ class PendingRequest:
             self._dropped = 0
         if not self.is_answered:
             self._observed(None)
-            self.peer.abandon(self)
+            self.channel.abandon(self)
             if self.method not in NEVER_CANCELLED:
                 params = {"requestId": self.identity, "reason": "The caller has stopped waiting."}
-                await self.peer.notify_briefly("notifications/cancelled", params)
+                await self.channel.notify_briefly("notifications/cancelled", params)
         if self.at_end is not None:
             self.at_end()
 
@@ -403,7 +403,7 @@ class PendingRequest:
 class Observer(Protocol):
     """Is told of the requests to an upstream."""
 
-    def begin(self, method: str, params: Json) -> tuple[Json, Callable[[Answer | None], None]]:
+    def begin(self, method: str, params: Json) -> tuple[Json, Callable[[RpcAnswer | None], None]]:
         """A request goes out: its parameters as they are to be, and whom to tell its answer, `None` where none came."""
         ...
 
@@ -412,7 +412,7 @@ class Observer(Protocol):
         ...
 
 
-class Peer:
+class JsonRpcChannel:
     """Sends to an upstream, and sorts what comes from it.
 
     `on_request` is told of requests of the upstream, which are answered by `answer` and `refuse`, and `on_notification`
@@ -450,7 +450,7 @@ class Peer:
         finally:
             self._is_lost = True
             for pending in tuple(self._pending.values()):
-                pending.put(Answer({}, ConnectionLostError()))
+                pending.put(RpcAnswer({}, ConnectionLostError()))
             self._pending.clear()
             if self._timer is not None:
                 self._timer.cancel()
@@ -458,7 +458,7 @@ class Peer:
     def take(self, message: Message) -> None:
         try:
             match message:
-                case Response(identity, said) | Failure(identity, said):
+                case Response(identity, said) | ErrorResponse(identity, said):
                     number = identity if type(identity) is int else own_number(identity)
                     pending = self._pending.pop(number, None)
                     if pending is None:
@@ -468,17 +468,17 @@ class Peer:
                     is_result = isinstance(message, Response)
                     remove_own_keys(said, is_list=is_result and pending.method.endswith("/list"))
                     if is_result:
-                        pending.put(Answer(said))
+                        pending.put(RpcAnswer(said))
                     elif _UNUSABLE in as_mapping(said.get("data")):
                         unusable_answer = _unusable_answer(said)
-                        pending.put(Answer({}, unusable_answer))
+                        pending.put(RpcAnswer({}, unusable_answer))
                         challenge = unusable_answer.challenge
                         is_shut = challenge is not None and challenge.status == HTTPStatus.UNAUTHORIZED
                         is_unknown = isinstance(unusable_answer, SessionUnknownError)
                         if is_unknown or (is_shut and not self._pending):
                             self._on_refusal(challenge)
                     else:
-                        pending.put(Answer({}, UpstreamError(said, pending.method)))
+                        pending.put(RpcAnswer({}, UpstreamError(said, pending.method)))
                 case Request(identity, method, params):
                     remove_own_keys(params := params or {})
                     self._on_request(identity, method, params)
@@ -580,7 +580,7 @@ class Peer:
         await self._send_quietly(Response(identity, result))
 
     async def refuse(self, identity: RequestId, code: int, message: str) -> None:
-        await self._send_quietly(Failure(identity, {"code": code, "message": message}))
+        await self._send_quietly(ErrorResponse(identity, {"code": code, "message": message}))
 
     async def _send_quietly(self, message: Message) -> None:
         try:
@@ -639,7 +639,7 @@ def messages_in(text: str, line: bytes) -> tuple[list[Message], bool]:
         return [] if failure is None else [failure], False
 
 
-def _failure_for(line: bytes) -> Failure | None:
+def _failure_for(line: bytes) -> ErrorResponse | None:
     try:
         parsed = read_unreadable(line)
     except ValueError:
@@ -652,7 +652,9 @@ def _failure_for(line: bytes) -> Failure | None:
     return unusable(identity, _NOT_A_MESSAGE)
 
 
-def failure_for_ends(ends: bytes, why: str = f"what it sent is larger than {MESSAGE_BYTES} bytes") -> Failure | None:
+def failure_for_ends(
+    ends: bytes, why: str = f"what it sent is larger than {MESSAGE_BYTES} bytes"
+) -> ErrorResponse | None:
     """The error in place of an answer of which only the ends were taken; `None` for any other message."""
     head, _, tail = ends.partition(b"\n")
     identity = certain_id(head, tail) if _ANSWER.match(ends) else None

@@ -26,7 +26,7 @@ from server.transports.http_options import HttpOptions, open_socket
 from server.transports.http_server import WebApp
 from server.transports.issuer import Issuer
 from server.transports.slow_clients import ClientConnection
-from server.transports.streamable_http import Session, Sessions
+from server.transports.streamable_http import HttpSession, Sessions
 from tests.interaction.network.test_access_tokens import RESOURCE, signed
 from tests.scripted_issuer import scripted_issuer
 from tests.waiting import CEILING, until
@@ -242,11 +242,11 @@ async def test_a_person_with_two_programs_has_no_more_sessions_than_one_with_one
 @pytest.mark.requirement("network.sessions")
 async def test_what_ended_sessions_leave_does_not_gather() -> None:
     sessions = Sessions(RequestTable(), MOST, 600)
-    left: list[weakref.ref[Session]] = []
+    left: list[weakref.ref[HttpSession]] = []
     gc.disable()
     try:
 
-        def opened() -> weakref.ref[Session]:
+        def opened() -> weakref.ref[HttpSession]:
             session = sessions.open(None, "")
             sessions.release(session)
             return weakref.ref(session)

@@ -387,14 +387,14 @@ async def test_what_a_server_listed_goes_when_it_cannot_be_reached(era: str, tmp
     async with serving(tmp_path, up, well, era=era) as (app, client), anyio.create_task_group() as tasks:
         await listening(client, tasks, NEWS)
         assert {"up__find", "up__greet"} <= await everything(client)
-        facts = {each["alias"]: each for each in app.oversight.status()["servers"]}
+        facts = {each["alias"]: each for each in app.running_server.status()["servers"]}
         assert facts["up"]["fromLastRun"] == ["tools", "prompts", "resources", "resourceTemplates"]
         up.answers(ends=True)
         await client.until_heard("notifications/tools/list_changed")
         await client.until_heard("notifications/prompts/list_changed")
         await client.until_heard("notifications/resources/list_changed")
         assert await everything(client) == {"well__a"}
-        facts = {each["alias"]: each for each in app.oversight.status()["servers"]}
+        facts = {each["alias"]: each for each in app.running_server.status()["servers"]}
         assert "fromLastRun" not in facts["up"]
         assert facts["up"]["tools"] == 0
         result = await client.call("up__find")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from server.cli import CLIENTS as NAMES
-from server.console import Failure, UsageError
+from server.console import CommandFailure, UsageError
 from server.console.install_commands import InstallOptions, entry_for, lasting_command, needed_variables
 from server.console.known_clients import client_configs, read_document, read_servers
 from server.settings import SettingsError
@@ -159,7 +159,7 @@ def test_a_path_in_a_cache_is_never_written(tmp_path: Path, prefix: str) -> None
     home = tmp_path.resolve()
     environ = {"HOME": str(home), "UV_CACHE_DIR": str(home / "uv-cache")}
     folder = home / prefix
-    with pytest.raises(Failure, match="uv tool install coretools-mcp"):
+    with pytest.raises(CommandFailure, match="uv tool install coretools-mcp"):
         lasting_command(environ, str(folder), str(folder / "bin/python"))
     uv = home / "uv-program"
     uv.write_text("")

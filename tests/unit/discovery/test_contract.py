@@ -15,7 +15,7 @@ from tests.people import Person
 from tests.unit.discovery.custom_tools import CustomTools, text_of
 from tools.builtin.discovered_tools import DiscoveredTool
 from tools.call.base_tool import BaseTool
-from tools.call.tool_runner import Flow
+from tools.call.tool_runner import ToolRunner
 from tools.contract.confirmation import Answer, Decision
 from tools.contract.limits import AbortSignal
 from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
@@ -74,7 +74,7 @@ async def test_a_call_goes_the_way_of_every_call(tools: CustomTools, decision: D
     await echo(tools)
     started = len(tools.starter.started)
     person = Person(Answer(decision))
-    flow = Flow(tools.registry, PermissionPolicy())
+    flow = ToolRunner(tools.registry, PermissionPolicy())
     result = await flow.run(FunctionCall("echo", {"text": "hi"}), tools.context, person)
     assert isinstance(result, ToolResult)
     assert len(person.questions) == 1

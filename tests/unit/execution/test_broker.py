@@ -39,7 +39,7 @@ from tools.shell.broker import broker_messages
 from tools.shell.broker.descendants import MARK
 from tools.shell.brokered_starter import BrokeredStarter
 from tools.shell.process_spec import ExitStatus, ProcessSpec, ResourceLimits, StartFailedError
-from tools.shell.supervisor_pool import MOST_IDLE, Supervisor, launch_of
+from tools.shell.supervisor_pool import MOST_IDLE, SupervisorHandle, launch_of
 
 pytestmark = pytest.mark.anyio
 
@@ -216,7 +216,7 @@ async def test_without_free_descriptors_starting_fails_and_keeps_none(broker: Br
 async def test_a_supervisor_that_cannot_be_forked_says_why_though_nobody_hears_of_the_program() -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     ours.setblocking(False)
-    connection = Supervisor(ours, ResourceLimits(), lambda _: None, lambda _: None, is_shared=False)
+    connection = SupervisorHandle(ours, ResourceLimits(), lambda _: None, lambda _: None, is_shared=False)
     with theirs:
         theirs.sendall(broker_messages.framed(broker_messages.FAILED, errno.EAGAIN))
     with launch_of(bash("true")) as launch, pytest.raises(StartFailedError) as caught:

@@ -16,7 +16,7 @@ from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.shell.brokered_starter import BrokeredStarter
 from tools.shell.process_spec import EndedEarlyError, ProcessSpec, command_environment
 from tools.shell.sandbox.bubblewrap import SandboxedCommand
-from tools.shell.sandbox.mount_check import Gate, MountTable
+from tools.shell.sandbox.mount_check import MountGate, MountTable
 from tools.shell.sandbox.visible_file_system import PreparedView, Site
 
 pytestmark = [
@@ -26,13 +26,13 @@ pytestmark = [
 
 
 @pytest.fixture
-def gate() -> Iterator[Gate]:
-    made = Gate()
+def gate() -> Iterator[MountGate]:
+    made = MountGate()
     yield made
     made.close()
 
 
-def arrive(gate: Gate, told: bytes) -> None:
+def arrive(gate: MountGate, told: bytes) -> None:
     """Do what bubblewrap does: tell the process, then read."""
     os.write(gate.info, told)
     os.read(gate.held, 1 << 16)
@@ -57,12 +57,12 @@ def test_what_lies_under_a_mount_is_recorded_by_its_file_system() -> None:
 
 
 @pytest.mark.requirement("sandbox.gate")
-async def test_what_mounted_what_was_meant_goes_on(gate: Gate) -> None:
+async def test_what_mounted_what_was_meant_goes_on(gate: MountGate) -> None:
     held = os.dup(gate.held)
     arrive(gate, b'{\n    "child-pid": %d\n}\n' % os.getpid())
     gate.give_away()
     await gate.wait_mounted()
-    assert gate.look(gate.process(), [])
+    assert gate.check(gate.process(), [])
     while os.read(held, 1 << 16):
         pass
     os.close(held)
@@ -70,10 +70,10 @@ async def test_what_mounted_what_was_meant_goes_on(gate: Gate) -> None:
 
 @pytest.mark.requirement("sandbox.gate")
 @pytest.mark.parametrize("told", [b"", b"{}", b'{"child-pid": x}', b'{"child-pid":', b'{"child-pid": 999999999}'])
-async def test_what_does_not_tell_its_process_does_not_go_on(gate: Gate, told: bytes) -> None:
+async def test_what_does_not_tell_its_process_does_not_go_on(gate: MountGate, told: bytes) -> None:
     arrive(gate, told)
     await gate.wait_mounted()
-    assert not gate.look(gate.process(), [])
+    assert not gate.check(gate.process(), [])
     os.set_blocking(gate.held, False)
     drained = 1
     with suppress(BlockingIOError):
@@ -84,13 +84,13 @@ async def test_what_does_not_tell_its_process_does_not_go_on(gate: Gate, told: b
 
 
 @pytest.mark.requirement("sandbox.gate")
-async def test_what_never_arrives_is_given_up(gate: Gate) -> None:
+async def test_what_never_arrives_is_given_up(gate: MountGate) -> None:
     with pytest.raises(TimeoutError):
         await gate.wait_mounted(0.01)
 
 
 @pytest.mark.requirement("sandbox.gate")
-async def test_what_has_ended_before_is_told_apart(gate: Gate) -> None:
+async def test_what_has_ended_before_is_told_apart(gate: MountGate) -> None:
     gate.give_away()
     with pytest.raises(EndedEarlyError):
         await gate.wait_mounted()

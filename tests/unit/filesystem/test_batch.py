@@ -19,7 +19,7 @@ from tools.files.find.file_selection import Candidate
 from tools.files.path_opener import NotRegularError, identity_of, open_folder, open_regular
 from tools.files.read.file_reader import look_at
 from tools.files.read.file_reader import read as content_of
-from tools.files.read.line_window import Wanted
+from tools.files.read.line_window import WantedLines
 from tools.files.read.several_files import Batch
 from tools.files.read_ledger import SeenFile
 
@@ -87,7 +87,7 @@ def test_a_batch_shows_and_remembers_what_a_read_does(content: bytes, root: Path
     batch = read(context, [Candidate(path, None)])
     location = context.workspace.at(path)
     with context.workspace.open_file(location) as opened:
-        wanted = Wanted(0, context.limits.read_lines, context.limits, context.signal)
+        wanted = WantedLines(0, context.limits.read_lines, context.limits, context.signal)
         alone = content_of(opened, location, look_at(opened, location), wanted, context.media)
         identity = identity_of(opened.info)
     [part] = alone.parts

@@ -13,7 +13,7 @@ from tools.files.gitignore_matcher import read_rules
 from tools.files.ignore_files import (
     MAX_IGNORE_FILE_BYTES,
     HiddenBy,
-    Scope,
+    IgnoreScope,
     agent_ignore_file,
     refuse_hidden,
     scope_of,
@@ -21,7 +21,7 @@ from tools.files.ignore_files import (
 from tools.files.workspace import Workspace
 
 
-def scope(root: Path, folder: str = ".", *, git: bool = True, agent: bool = True) -> Scope:
+def scope(root: Path, folder: str = ".", *, git: bool = True, agent: bool = True) -> IgnoreScope:
     workspace = Workspace([str(root)])
     return scope_of(workspace, workspace.locate(folder), git=git, agent=agent)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.tables import each_of
-from tools.files.change.text_match import Haystack, Match, Strategy, find_match, indentation_map
+from tools.files.change.text_match import Haystack, Strategy, TextMatch, find_match, indentation_map
 from tools.files.text_encodings import UNKNOWN
 
 
-def match(text: str, old: str) -> Match:
+def match(text: str, old: str) -> TextMatch:
     found = find_match(Haystack(text), old)
     assert found is not None
     return found

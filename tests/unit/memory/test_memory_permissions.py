@@ -10,7 +10,7 @@ import pytest
 from tools.builtin.save_memory import MemoryTool
 from tools.call.tool_context import ToolContext
 from tools.call.tool_registry import ToolRegistry
-from tools.call.tool_runner import Flow
+from tools.call.tool_runner import ToolRunner
 from tools.contract.confirmation import Answer, Decision, Question
 from tools.contract.limits import ApprovalMode
 from tools.contract.tool_results import FunctionCall, ToolResult
@@ -45,7 +45,7 @@ class Saver:
         lists = Rules(deny=read.get(Verdict.DENY, ()), ask=read.get(Verdict.ASK, ()), allow=read.get(Verdict.ALLOW, ()))
         registry = ToolRegistry()
         registry.register_tool(MemoryTool(MemoryFiles(global_folder=str(folder))))
-        self._flow = Flow(registry, PermissionPolicy(lists))
+        self._flow = ToolRunner(registry, PermissionPolicy(lists))
 
     async def save(self, context: ToolContext, person: Refusing, scope: str, fact: str = "Tabs.") -> bool:
         call = FunctionCall("save_memory", {"fact": fact, "scope": scope})

@@ -15,7 +15,7 @@ from tools.builtin.file_requests import FileResourceTool
 from tools.builtin.todo_write import TodoWriteTool
 from tools.call.tool_context import ClientState, ToolContext
 from tools.call.tool_registry import ToolRegistry
-from tools.call.tool_runner import Flow, package
+from tools.call.tool_runner import ToolRunner, package
 from tools.contract.confirmation import Question, Unavailable
 from tools.contract.tool_errors import ToolErrorType
 from tools.contract.tool_results import FunctionCall, TextPart, ToolResult
@@ -50,7 +50,7 @@ class Remembered:
         self.rules = Rules(deny=deny)
         registry = ToolRegistry()
         registry.register_tool(FileResourceTool())
-        self._flow = Flow(registry, PermissionPolicy(self.rules))
+        self._flow = ToolRunner(registry, PermissionPolicy(self.rules))
 
     async def _run(self, call: FunctionCall, context: ToolContext) -> ToolResult | Question:
         return await self._flow.run(call, context, Nobody())

@@ -16,7 +16,7 @@ from tools.builtin.save_memory import MAX_FACT_CHARS, MemoryTool
 from tools.builtin.write_file import WriteFileTool
 from tools.call.tool_context import ClientState, ToolContext
 from tools.call.tool_registry import ToolRegistry
-from tools.call.tool_runner import Flow
+from tools.call.tool_runner import ToolRunner
 from tools.contract.confirmation import Answer, Decision, EditConfirmation, Question
 from tools.contract.limits import ApprovalMode
 from tools.contract.permission_subjects import Access, PathSubject
@@ -45,7 +45,9 @@ async def run(context: ToolContext, person: Agreeing, **arguments: str) -> ToolR
     """One call through the whole flow."""
     registry = ToolRegistry()
     registry.register_tool(MemoryTool())
-    outcome = await Flow(registry, PermissionPolicy()).run(FunctionCall("save_memory", arguments), context, person)
+    outcome = await ToolRunner(registry, PermissionPolicy()).run(
+        FunctionCall("save_memory", arguments), context, person
+    )
     assert isinstance(outcome, ToolResult)
     return outcome
 

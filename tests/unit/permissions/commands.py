@@ -10,7 +10,7 @@ from tools.contract.limits import ApprovalMode
 from tools.contract.permission_subjects import CommandSubject, Needs
 from tools.contract.tool_errors import ToolError
 from tools.files.workspace import Workspace
-from tools.permissions.command_policy import Request, judge_command
+from tools.permissions.command_policy import PolicyRequest, judge_command
 from tools.permissions.guarded_paths import GuardedPaths
 from tools.permissions.hidden_files import HiddenFileLookout
 from tools.permissions.permission_rules import read_rules
@@ -36,7 +36,9 @@ def judge(
     site = site or CommandSite(Engine.BUBBLEWRAP)
     subject = CommandSubject(command, str(root), site, needs, is_background)
     workspace, lookout = Workspace([str(root)]), HiddenFileLookout()
-    request = Request(subject, rules, mode, workspace, GuardedPaths(), lookout, str(home), lambda: rules, is_sandboxed)
+    request = PolicyRequest(
+        subject, rules, mode, workspace, GuardedPaths(), lookout, str(home), lambda: rules, is_sandboxed
+    )
     return judge_command(request)
 
 

@@ -13,8 +13,8 @@ from tests.people import Keeper, Person
 from tools.builtin.all_tools import builtin_tools
 from tools.call.tool_context import ClientState, ToolContext
 from tools.call.tool_registry import ToolRegistry
-from tools.call.tool_runner import Flow
-from tools.contract.confirmation import Answer, Channel, Decision, Unavailable
+from tools.call.tool_runner import ToolRunner
+from tools.contract.confirmation import Answer, ConsentChannel, Decision, Unavailable
 from tools.contract.limits import ApprovalMode
 from tools.contract.tool_errors import ToolErrorType
 from tools.contract.tool_results import FunctionCall, ToolResult
@@ -31,17 +31,17 @@ WRITE = {"file_path": "src/a.txt", "content": "new\n"}
 NOBODY = Person(Unavailable(client_decides=True, way_out=""))
 
 
-def flow_with(**lists: Sequence[str]) -> Flow:
+def flow_with(**lists: Sequence[str]) -> ToolRunner:
     registry = ToolRegistry()
     for tool in builtin_tools():
         registry.register_tool(tool)
     keys = {key.replace("_", ".", 1): texts for key, texts in lists.items()}
     rules, warnings = read_rules(keys, registry.canonical, "/home/me")
     assert not warnings
-    return Flow(registry, PermissionPolicy(rules, registry.canonical, "/home/me"))
+    return ToolRunner(registry, PermissionPolicy(rules, registry.canonical, "/home/me"))
 
 
-async def judged(flow: Flow, context: ToolContext, tool: str, arguments: Mapping[str, Any]) -> Permission:
+async def judged(flow: ToolRunner, context: ToolContext, tool: str, arguments: Mapping[str, Any]) -> Permission:
     return (await flow.judge(flow.registry.get_tool(tool), arguments, context)).permission
 
 
@@ -183,7 +183,7 @@ async def test_always_covers_edits_in_the_same_workspace_folder_for_this_client_
 @pytest.mark.requirement("consent.always")
 async def test_a_client_that_cannot_be_told_from_others_is_offered_nothing_to_remember(context: ToolContext) -> None:
     nameless = replace(context, client=ClientState(""))
-    person = Person(Answer(Decision.DENY, Channel.FORM))
+    person = Person(Answer(Decision.DENY, ConsentChannel.FORM))
     await flow_with().run(FunctionCall("write_file", {"file_path": "a", "content": "x"}), nameless, person)
     assert [choice.decision for choice in person.questions[0].choices] == [Decision.ONCE, Decision.DENY]
 
@@ -241,7 +241,7 @@ async def test_outside_of_plan_mode_there_is_nothing_to_leave(context: ToolConte
     assert not person.questions
 
 
-async def of_command(flow: Flow, context: ToolContext, command: str) -> Permission:
+async def of_command(flow: ToolRunner, context: ToolContext, command: str) -> Permission:
     return await judged(flow, context, "run_shell_command", {"command": command})
 
 

@@ -10,19 +10,21 @@ from tests.people import Person
 from tests.unit.permissions.commands import judge
 from tests.unit.permissions.test_policy import flow_with, in_mode, judged
 from tools.call.tool_context import ToolContext
-from tools.call.tool_runner import Flow
-from tools.contract.confirmation import Answer, Channel, Decision, Unavailable
+from tools.call.tool_runner import ToolRunner
+from tools.contract.confirmation import Answer, ConsentChannel, Decision, Unavailable
 from tools.contract.limits import ApprovalMode
 from tools.contract.tool_results import FunctionCall, ToolResult
 from tools.permissions.verdict import Verdict
 
 pytestmark = pytest.mark.anyio
 
-DECLINED = Answer(Decision.DENY, Channel.DECLINED)
+DECLINED = Answer(Decision.DENY, ConsentChannel.DECLINED)
 PERMISSIONS = "permissions.allow with "
 
 
-async def refusal(flow: Flow, context: ToolContext, answer: Answer | Unavailable, tool: str, **arguments: str) -> str:
+async def refusal(
+    flow: ToolRunner, context: ToolContext, answer: Answer | Unavailable, tool: str, **arguments: str
+) -> str:
     outcome = await flow.run(FunctionCall(tool, arguments), context, Person(answer))
     assert isinstance(outcome, ToolResult)
     assert outcome.error is not None

@@ -11,7 +11,7 @@ from tests.people import Person
 from tools.builtin.all_tools import builtin_tools
 from tools.call.tool_context import ToolContext
 from tools.call.tool_registry import ToolRegistry
-from tools.call.tool_runner import Flow
+from tools.call.tool_runner import ToolRunner
 from tools.contract.confirmation import Answer, Decision
 from tools.contract.tool_results import FunctionCall, ToolResult
 from tools.permissions.permission_policy import PermissionPolicy
@@ -34,15 +34,17 @@ def rules_of(registry: ToolRegistry, **lists: Sequence[str]) -> tuple[Rules, lis
     return read_rules(written, registry.canonical, "/home/me")
 
 
-def flow_with(*tools: DiscoveredMCPTool, built_in: bool = False, **lists: Sequence[str]) -> Flow:
+def flow_with(*tools: DiscoveredMCPTool, built_in: bool = False, **lists: Sequence[str]) -> ToolRunner:
     registry = ToolRegistry()
     for each in builtin_tools() if built_in else ():
         registry.register_tool(each)
     registry.replace_source("hub", tools)
-    return Flow(registry, PermissionPolicy(rules_of(registry, **lists)[0], registry.canonical, "/home/me"))
+    return ToolRunner(registry, PermissionPolicy(rules_of(registry, **lists)[0], registry.canonical, "/home/me"))
 
 
-async def verdict(flow: Flow, context: ToolContext, name: str, arguments: Mapping[str, str] | None = None) -> Verdict:
+async def verdict(
+    flow: ToolRunner, context: ToolContext, name: str, arguments: Mapping[str, str] | None = None
+) -> Verdict:
     return (await flow.judge(flow.registry.get_tool(name), arguments or {}, context)).permission.verdict
 
 

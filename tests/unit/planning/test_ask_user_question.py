@@ -21,11 +21,11 @@ from tools.builtin.ask_user_question import (
 )
 from tools.call.tool_context import ToolContext
 from tools.call.tool_registry import ToolRegistry
-from tools.call.tool_runner import Flow
+from tools.call.tool_runner import ToolRunner
 from tools.contract.confirmation import (
     Answer,
     AskUserConfirmation,
-    Channel,
+    ConsentChannel,
     Decision,
     Question,
     Unavailable,
@@ -53,19 +53,19 @@ NAME = {"question": "What name?", "header": "Name", "type": "text", "placeholder
 SURE = {"question": "Are you sure?", "header": "Sure", "type": "yesno"}
 
 
-def flow(**rules: list[str]) -> Flow:
+def flow(**rules: list[str]) -> ToolRunner:
     registry = ToolRegistry()
     registry.register_tool(AskUserQuestionTool())
     written = {f"permissions.{name}": texts for name, texts in rules.items()}
     read, _ = read_rules(written, registry.canonical, "/home/u")
-    return Flow(registry, PermissionPolicy(read, registry.canonical))
+    return ToolRunner(registry, PermissionPolicy(read, registry.canonical))
 
 
 async def ask(
     questions: Any,
     person: Person,
     context: ToolContext,
-    asking: Flow | None = None,
+    asking: ToolRunner | None = None,
     name: str = "ask_user_question",
 ) -> ToolResult:
     result = await (asking or flow()).run(FunctionCall(name, {"questions": questions}), context, person)
@@ -104,9 +104,15 @@ async def test_answers_come_back_a_line_each_and_by_their_headers(context: ToolC
 @pytest.mark.requirement("ask_user.answer")
 @pytest.mark.parametrize(
     ("channel", "outcome"),
-    [(Channel.DECLINED, "declined"), (Channel.CANCELLED, "dismissed"), (Channel.TIMED_OUT, "timed_out")],
+    [
+        (ConsentChannel.DECLINED, "declined"),
+        (ConsentChannel.CANCELLED, "dismissed"),
+        (ConsentChannel.TIMED_OUT, "timed_out"),
+    ],
 )
-async def test_no_answer_is_a_sentence_and_no_failure(channel: Channel, outcome: str, context: ToolContext) -> None:
+async def test_no_answer_is_a_sentence_and_no_failure(
+    channel: ConsentChannel, outcome: str, context: ToolContext
+) -> None:
     result = await ask([LIBRARY], Person(Answer(Decision.DENY, channel)), context)
     assert result.error is None
     assert result.structured == {"outcome": outcome, "answers": {}}
@@ -119,8 +125,8 @@ async def test_no_answer_is_a_sentence_and_no_failure(channel: Channel, outcome:
     [
         (Unavailable(client_decides=True, way_out="x"), "in your reply"),
         (Unavailable(client_decides=False, way_out="x"), "in your reply"),
-        (Answer(Decision.DENY, Channel.MALFORMED), "came back without an answer"),
-        (Answer(Decision.DENY, Channel.FAILED, reason="-32603: no window"), "an error (-32603: no window)"),
+        (Answer(Decision.DENY, ConsentChannel.MALFORMED), "came back without an answer"),
+        (Answer(Decision.DENY, ConsentChannel.FAILED, reason="-32603: no window"), "an error (-32603: no window)"),
     ],
 )
 async def test_where_nobody_can_be_asked_or_no_answer_is_one_the_model_is_told_to_ask_itself(
@@ -352,7 +358,7 @@ async def test_a_form_means_what_was_chosen_and_written(
     details = await asked_of(question, context=context)
     assert read_questionnaire(details.questions, content) == ((expected,) if expected is not None else None)
     answer = read_answer(Question("", details, ""), "accept", content, "form")
-    assert answer.channel is (Channel.FORM if expected is not None else Channel.MALFORMED)
+    assert answer.channel is (ConsentChannel.FORM if expected is not None else ConsentChannel.MALFORMED)
 
 
 @pytest.mark.requirement("ask_user.form")
@@ -380,9 +386,10 @@ async def test_a_very_long_answer_is_cut_and_the_cut_is_told(context: ToolContex
 
 @pytest.mark.requirement("ask_user.form")
 @pytest.mark.parametrize(
-    ("action", "channel"), [("decline", Channel.DECLINED), ("cancel", Channel.CANCELLED), ("?", Channel.DECLINED)]
+    ("action", "channel"),
+    [("decline", ConsentChannel.DECLINED), ("cancel", ConsentChannel.CANCELLED), ("?", ConsentChannel.DECLINED)],
 )
-async def test_only_accepting_gives_an_answer(action: str, channel: Channel, context: ToolContext) -> None:
+async def test_only_accepting_gives_an_answer(action: str, channel: ConsentChannel, context: ToolContext) -> None:
     details = await asked_of(LIBRARY, context=context)
     answer = read_answer(Question("", details, ""), action, {"question_1": "httpx"}, "form")
     assert (answer.channel, answer.answers) == (channel, ())

@@ -19,7 +19,7 @@ from tests.tables import all_cases
 from tools.builtin.task import MAX_PROMPT_CHARS, TaskTool
 from tools.call.tool_context import ClientState, ToolContext
 from tools.call.tool_registry import ToolRegistry
-from tools.call.tool_runner import Flow
+from tools.call.tool_runner import ToolRunner
 from tools.contract.confirmation import ExecConfirmation, Question, Unavailable
 from tools.contract.display import render_question
 from tools.contract.limits import AbortSignal, ApprovalMode
@@ -475,7 +475,9 @@ async def test_a_task_needs_consent_unless_everything_is_allowed(
             del question
             return Unavailable(client_decides=False, way_out="Set this.")
 
-    result = await Flow(registry, PermissionPolicy()).run(FunctionCall("Task", {"prompt": "x"}), context, Nobody())
+    result = await ToolRunner(registry, PermissionPolicy()).run(
+        FunctionCall("Task", {"prompt": "x"}), context, Nobody()
+    )
     assert isinstance(result, ToolResult)
     assert (result.error.code if result.error is not None else None) is code
     assert (root / "made").exists() is (code is None)

@@ -9,7 +9,7 @@ import pytest
 from tools.builtin.task import TaskTool
 from tools.call.tool_context import ToolContext
 from tools.call.tool_registry import ToolRegistry
-from tools.call.tool_runner import Flow
+from tools.call.tool_runner import ToolRunner
 from tools.contract.confirmation import Decision
 from tools.permissions.permission_policy import PermissionPolicy
 from tools.permissions.permission_rules import read_rules
@@ -33,7 +33,7 @@ async def verdict(name: str, context: ToolContext, **rules: list[str]) -> Verdic
     written = {f"permissions.{key}": texts for key, texts in rules.items()}
     read, warnings = read_rules(written, registry.canonical, "/home/u")
     assert warnings == []
-    flow = Flow(registry, PermissionPolicy(read, registry.canonical))
+    flow = ToolRunner(registry, PermissionPolicy(read, registry.canonical))
     return (await flow.judge(TOOL, {"prompt": "x", "subagent_type": name}, context)).permission.verdict
 
 
@@ -49,7 +49,7 @@ async def test_a_rule_can_be_about_one_agent(rule: str, context: ToolContext) ->
 
 @pytest.mark.requirement("task.agents")
 async def test_always_covers_the_agent_that_was_asked_about(context: ToolContext) -> None:
-    flow = Flow(ToolRegistry(), PermissionPolicy())
+    flow = ToolRunner(ToolRegistry(), PermissionPolicy())
     judged = await flow.judge(TOOL, {"prompt": "x", "subagent_type": "tester"}, context)
     (always,) = [choice for choice in judged.choices if choice.decision is Decision.ALWAYS]
     assert always.rules == ("Task(tester)",)
@@ -64,7 +64,7 @@ async def test_always_covers_the_agent_that_was_asked_about(context: ToolContext
 
 @pytest.mark.requirement("task.agents")
 async def test_an_agent_whose_name_would_be_a_pattern_is_never_allowed_for_always(context: ToolContext) -> None:
-    judged = await Flow(ToolRegistry(), PermissionPolicy()).judge(
+    judged = await ToolRunner(ToolRegistry(), PermissionPolicy()).judge(
         TOOL, {"prompt": "x", "subagent_type": "od*d"}, context
     )
     assert [choice.decision for choice in judged.choices] == [Decision.ONCE, Decision.DENY]

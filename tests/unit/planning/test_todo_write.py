@@ -13,7 +13,7 @@ import pytest
 from tools.builtin.todo_write import MAX_TODO_CHARS, MAX_TODOS, TodoWriteTool
 from tools.call.tool_context import ClientState, ToolContext
 from tools.call.tool_registry import ToolRegistry
-from tools.call.tool_runner import Flow
+from tools.call.tool_runner import ToolRunner
 from tools.contract.confirmation import Question, Unavailable
 from tools.contract.display import MAX_BLOCK_BYTES, display_block, display_object
 from tools.contract.limits import ApprovalMode
@@ -215,7 +215,7 @@ async def test_nobody_is_asked_in_any_mode(mode: ApprovalMode, context: ToolCont
     registry.register_tool(TodoWriteTool())
     context.client.approval_mode = mode
     call = FunctionCall("write_todos", {"todos": [{"description": "Plan\nmore", "status": "pending"}]})
-    outcome = await Flow(registry, PermissionPolicy()).run(call, context, Nobody())
+    outcome = await ToolRunner(registry, PermissionPolicy()).run(call, context, Nobody())
     assert isinstance(outcome, ToolResult)
     assert outcome.llm_content == "The todo list has 1 todo now, 0 completed:\n1. [pending] Plan\\nmore"
 

@@ -17,7 +17,7 @@ from server.upstreams.catalog.unapproved_tools import StoppedMCPTool
 from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
 from server.upstreams.connections.connection import Upstream
 from server.upstreams.connections.pool import UpstreamPool
-from server.upstreams.session.list_reader import Kind
+from server.upstreams.session.list_reader import OfferedKind
 from tests.harness import stdio_upstream
 from tests.pools import ONE_CLIENT, refusing
 from tests.settings_cases import write
@@ -48,7 +48,7 @@ class Running:
     def written(self, content: dict[str, Any]) -> SettingsReport:
         return load_settings([write(self._file, content)], {}, self._environ)
 
-    def _offered(self, kind: Kind, is_said: bool) -> None:
+    def _offered(self, kind: OfferedKind, is_said: bool) -> None:
         if is_said:
             self.said.append(kind.field)
 

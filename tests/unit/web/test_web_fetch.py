@@ -15,7 +15,7 @@ from tests.unit.web.fetching import Fetching, content_of, opener_for, public_pag
 from tools.builtin.web_fetch import WebFetchTool
 from tools.call.tool_context import ClientState, ToolContext
 from tools.call.tool_registry import ToolRegistry
-from tools.call.tool_runner import Flow
+from tools.call.tool_runner import ToolRunner
 from tools.contract.confirmation import InfoConfirmation
 from tools.contract.limits import ApprovalMode, MediaHandling
 from tools.contract.permission_subjects import HostSubject
@@ -374,7 +374,7 @@ async def test_nobody_is_asked_where_edits_are_not_asked_about(
     registry = ToolRegistry()
     registry.register_tool(tool)
     client = replace(context, client=ClientState("x", approval_mode=mode))
-    judged = await Flow(registry, PermissionPolicy()).judge(tool, {"url": "https://example.org/"}, client)
+    judged = await ToolRunner(registry, PermissionPolicy()).judge(tool, {"url": "https://example.org/"}, client)
     assert judged.permission.verdict is verdict
     assert why in judged.permission.reason
 

@@ -26,7 +26,7 @@ from tests.people import Person
 from tools.builtin.web_search import WebSearchParams, WebSearchTool
 from tools.call.tool_context import ToolContext
 from tools.call.tool_registry import ToolRegistry
-from tools.call.tool_runner import Flow
+from tools.call.tool_runner import ToolRunner
 from tools.contract.confirmation import Answer, Choice, Decision, InfoConfirmation
 from tools.contract.limits import AbortSignal, ApprovalMode
 from tools.contract.permission_subjects import HostSubject
@@ -290,7 +290,7 @@ async def test_it_is_asked_about_only_where_edits_are(
     server: SearchServer, context: ToolContext, mode: ApprovalMode, *, asks: bool
 ) -> None:
     context.client.approval_mode = mode
-    flow = Flow(registered(both(server)), PermissionPolicy())
+    flow = ToolRunner(registered(both(server)), PermissionPolicy())
     judged = await flow.judge(flow.registry.get_tool("web_search"), {"query": "words"}, context)
     assert judged.permission.verdict is (Verdict.ASK if asks else Verdict.ALLOW)
 
@@ -301,7 +301,7 @@ async def test_a_rule_that_asks_counts_where_edits_are_not_asked_about(
 ) -> None:
     context.client.approval_mode = ApprovalMode.AUTO_EDIT
     rule = parse_rule("WebSearch", Verdict.ASK, "permissions.ask", str, "/")
-    flow = Flow(registered(both(server)), PermissionPolicy(Rules(ask=(rule,))))
+    flow = ToolRunner(registered(both(server)), PermissionPolicy(Rules(ask=(rule,))))
     judged = await flow.judge(flow.registry.get_tool("web_search"), {"query": "words"}, context)
     assert judged.permission.verdict is Verdict.ASK
     assert isinstance(judged.details, InfoConfirmation)
@@ -310,7 +310,7 @@ async def test_a_rule_that_asks_counts_where_edits_are_not_asked_about(
 
 @pytest.mark.requirement("web_search.consent")
 async def test_always_covers_the_next_search(server: SearchServer, context: ToolContext) -> None:
-    flow = Flow(registered(both(server)), PermissionPolicy())
+    flow = ToolRunner(registered(both(server)), PermissionPolicy())
     person = Person(Answer(Decision.ALWAYS))
     for query in ("first", "second"):
         result = await flow.run(FunctionCall("web_search", {"query": query}), context, person)

@@ -18,7 +18,7 @@ from tools.files.change.text_match import (
     MAX_RELAXED_CHARS,
     PIECE_CHARS,
     Haystack,
-    Match,
+    TextMatch,
     find_text,
     is_too_large_for_relaxed,
 )
@@ -26,7 +26,7 @@ from tools.files.line_endings import to_lf
 from tools.files.notebook_cells import NOTEBOOK_ENDING
 from tools.files.text_encodings import Decoded
 from tools.files.workspace import Location
-from tools.text.look_alikes import look, marked
+from tools.text.look_alikes import marked, visible_form
 
 MAX_LISTED_LINES = 10  # line numbers of matches that an error lists
 MAX_REGION_LINES = 10  # lines of the nearest region
@@ -47,7 +47,7 @@ def check_count(
     location: Location,
     text: str,
     old_string: str,
-    match: Match,
+    match: TextMatch,
     lines: Sequence[int],
     *,
     expected: int | None,
@@ -152,7 +152,7 @@ def causes(haystack: Haystack, old: str, new: str) -> Iterator[str]:
     elif "\n" in wanted and holds(text, wanted.replace("\n", "\\n")):
         yield "The file has the two characters \\n where old_string has a line break."
 
-    words, folded = _squeezed(haystack, wanted), look(text)
+    words, folded = _squeezed(haystack, wanted), visible_form(text)
     if not words:
         yield "old_string is nothing but white space."
     elif holds(_squeezed(haystack, text), words):
@@ -163,7 +163,7 @@ def causes(haystack: Haystack, old: str, new: str) -> Iterator[str]:
             yield f"It differs from the file in white space only; {where} has tabs, the other one has none."
         else:
             yield "It differs from the file in white space only (indentation, blanks or line breaks)."
-    elif (folded != text or look(words) != words) and holds(_squeezed(haystack, folded), look(words)):
+    elif (folded != text or visible_form(words) != words) and holds(_squeezed(haystack, folded), visible_form(words)):
         yield (
             "It differs from the file in characters that look alike or are not seen: quotes, dashes, special spaces, "
             "characters without width, or letters whose accents are characters of their own."

@@ -73,7 +73,7 @@ class TargetFile:
         """The file as the client last saw it, or `None` if it never did."""
         return self.reads.get(self.location.path) if self.reads is not None else None
 
-    def hidden_by(self, snapshot: Snapshot) -> str | None:
+    def hidden_by(self, snapshot: FileSnapshot) -> str | None:
         """What keeps the present content out of results: a rule about reading, or an agent-ignore file.
 
         `None` as well where the client has read, or written, just this content, and no other may pass for it.
@@ -87,7 +87,7 @@ class TargetFile:
         return None if seen.identity == snapshot.identity or seen.sha256 == snapshot.sha256 else found
 
 
-class Snapshot:
+class FileSnapshot:
     """A file as it is now; `None` for all of it that does not exist, or of the digest that is not known yet."""
 
     def __init__(self, data: bytes | None, identity: FileIdentity | None, digest: str | None = None) -> None:
@@ -100,11 +100,11 @@ class Snapshot:
         return self._digest if self._digest or self.data is None else hashlib.sha256(self.data).hexdigest()
 
 
-def take_snapshot(target: TargetFile) -> Snapshot:
+def take_snapshot(target: TargetFile) -> FileSnapshot:
     """Read a file whole, to change it; a `ToolError` if it is a directory, too large or cannot be read."""
     location = target.location
     if target.workspace.stat(location) is None:
-        return Snapshot(None, None)
+        return FileSnapshot(None, None)
     with target.workspace.open_file(location) as opened:
         if opened.info.st_size > MAX_CHANGED_BYTES:
             raise ToolError(
@@ -118,11 +118,11 @@ def take_snapshot(target: TargetFile) -> Snapshot:
             raise explain(error, location.shown) from None
         seen = target.seen
         digest = seen.sha256 if seen is not None and seen.identity == identity_of(opened.info) else None
-        return Snapshot(data, identity_of(opened.info), digest)
+        return FileSnapshot(data, identity_of(opened.info), digest)
 
 
 def check_fresh(
-    target: TargetFile, snapshot: Snapshot, expected_sha256: str | None, *, is_hidden: bool = False
+    target: TargetFile, snapshot: FileSnapshot, expected_sha256: str | None, *, is_hidden: bool = False
 ) -> None:
     """Refuse to change a file that is not what the model has seen (`file_changed_since_read`).
 
@@ -165,7 +165,7 @@ def check_fresh(
     raise ToolError(ToolErrorType.FILE_CHANGED_SINCE_READ, problem)
 
 
-def refuse_part_of_hidden(target: TargetFile, snapshot: Snapshot) -> None:
+def refuse_part_of_hidden(target: TargetFile, snapshot: FileSnapshot) -> None:
     """Do not change a part of a file whose content is hidden from the client (`path_ignored`)."""
     hidden_by = target.hidden_by(snapshot)
     if hidden_by is not None:
@@ -177,7 +177,7 @@ def refuse_part_of_hidden(target: TargetFile, snapshot: Snapshot) -> None:
         )
 
 
-def refuse_taking_back(target: TargetFile, snapshot: Snapshot, text: str) -> None:
+def refuse_taking_back(target: TargetFile, snapshot: FileSnapshot, text: str) -> None:
     """Do not take back the latest write if another client may have made it, unless the call is repeated."""
     reads, path = target.reads, target.location.path
     replaced = reads.replaced(path) if reads is not None else None
@@ -197,7 +197,7 @@ def refuse_taking_back(target: TargetFile, snapshot: Snapshot, text: str) -> Non
         )
 
 
-def _what_changed(target: TargetFile, snapshot: Snapshot) -> str:
+def _what_changed(target: TargetFile, snapshot: FileSnapshot) -> str:
     """Which lines differ from what the client has seen, in brackets; nothing where that is not known or not for it."""
     old = target.reads.content(target.location.path) if target.reads is not None else None
     if old is None or snapshot.data is None or target.hidden_by(snapshot) is not None:
@@ -253,7 +253,7 @@ class FileChange(ABC):
     proposal_noun: ClassVar[str]  # what a person may have changed
 
     target: TargetFile
-    snapshot: Snapshot
+    snapshot: FileSnapshot
     text: str
     encoding: Encoding  # of the bytes afterwards
     data: bytes
@@ -354,7 +354,7 @@ def make_change(
                 "longer holds. Nothing was written. Read it again and repeat the change on what it holds now.",
             )
         sha256 = hashlib.sha256(change.data).hexdigest()
-        identity, links_broken, record = change.snapshot.identity, 0, Record()
+        identity, links_broken, record = change.snapshot.identity, 0, ChangeRecord()
         # A file hidden from agents is written in any case: that nothing was written would tell what it holds.
         if identity is None or change.hidden_by is not None or change.data != change.snapshot.data or change.removes:
             with recorded(target, change.snapshot, change.data, sha256, change.diff, change) as record:
@@ -413,7 +413,7 @@ def make_change(
 
 
 @dataclass(slots=True)
-class Record:
+class ChangeRecord:
     """What the journal has of a change."""
 
     number: int | None = None  # by which it can be undone
@@ -426,10 +426,10 @@ class Record:
 
 @contextmanager
 def recorded(
-    target: TargetFile, before: Snapshot, after: bytes, sha256: str, diff: Diff, change: FileChange | None = None
-) -> Generator[Record]:
+    target: TargetFile, before: FileSnapshot, after: bytes, sha256: str, diff: Diff, change: FileChange | None = None
+) -> Generator[ChangeRecord]:
     """Have a change written down that is then made; it is withdrawn if that fails."""
-    author, record = target.author, Record()
+    author, record = target.author, ChangeRecord()
     if author is None:
         yield record
         return

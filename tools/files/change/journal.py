@@ -52,7 +52,7 @@ AND NOT EXISTS (SELECT 1 FROM change WHERE before = sha256) AND NOT EXISTS (SELE
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class JournaledChange:
     """One change of one file, as the journal has it."""
 
     id: int
@@ -71,7 +71,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class NewChange:
-    """A change that is about to be made; the fields are as in `Change`."""
+    """A change that is about to be made; the fields are as in `JournaledChange`."""
 
     path: str
     before: bytes | None
@@ -157,7 +157,7 @@ class Journal:
         path: str | None = None,
         number: int | None = None,
         counts: bool = False,
-    ) -> list[Change]:
+    ) -> list[JournaledChange]:
         """The last changes of files in some folders, the last first.
 
         Args:
@@ -175,7 +175,7 @@ class Journal:
         for root in map(os.fsencode, roots):
             start = os.path.join(root, b"")
             values += [root, len(start), start]
-        names = [field.name for field in fields(Change)]
+        names = [field.name for field in fields(JournaledChange)]
         select = f"""
             SELECT {", ".join(names)} FROM change
             WHERE time > ? AND ({where}) AND client = coalesce(?, client) AND path = coalesce(?, path)
@@ -187,7 +187,7 @@ class Journal:
         with self._locked() as database:
             given = (time.time() - self._max_seconds, *values, client, only, number, counts, limit)
             rows = database.execute(select, given).fetchall()
-            return [replace(Change(*row), path=os.fsdecode(row[4])) for row in rows]
+            return [replace(JournaledChange(*row), path=os.fsdecode(row[4])) for row in rows]
 
     def content(self, sha256: str | None) -> bytes | None:
         """A content by its digest, `None` where it was not kept; also where it is damaged."""

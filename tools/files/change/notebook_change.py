@@ -25,10 +25,10 @@ from tools.files.find.near_names import NEAR_SECONDS, proposal
 from tools.files.notebook_cells import (
     MAX_NOTEBOOK_BYTES,
     CellList,
+    JsonPart,
     Layout,
     NotANotebookError,
     Notebook,
-    Part,
     Parts,
     layout_of,
     mapping,
@@ -198,7 +198,7 @@ def _lines(source: str, present: Any) -> str | list[str]:
     return source if isinstance(present, str) else source.splitlines(keepends=True)
 
 
-def _replaced(notebook: Notebook, part: Part, source: str, cell_type: str) -> tuple[str, bool]:
+def _replaced(notebook: Notebook, part: JsonPart, source: str, cell_type: str) -> tuple[str, bool]:
     """The text with another source in a cell, and whether that had outputs."""
     cell = taken_apart(notebook.text, part.start)
     layout, had = layout_of(notebook.text, cell), mapping(part.value)
@@ -235,11 +235,11 @@ def _replaced(notebook: Notebook, part: Part, source: str, cell_type: str) -> tu
     return cell.within(notebook.text), bool(had.get("outputs"))
 
 
-def _put(cell: Parts, layout: Layout, key: str, value: Any) -> Part:
+def _put(cell: Parts, layout: Layout, key: str, value: Any) -> JsonPart:
     """Give a member another value, or put it in behind the others."""
     raw = layout.written(value, 1)
     if (part := cell.find(key)) is None:
-        part = Part("", f'"{key}"{layout.colon}', key, value, 0, raw)
+        part = JsonPart("", f'"{key}"{layout.colon}', key, value, 0, raw)
         cell.insert(len(cell.parts), part)
     part.raw = raw
     return part
@@ -269,7 +269,7 @@ def _inserted(notebook: Notebook, number: int, source: str, cell_type: str, dige
     cell |= {"id": named} if named else {}
     cell |= _of_code(notebook) if is_code else {}
     raw, gap, tail = _as_new_cell(notebook.text, where, dict(sorted(cell.items())))
-    where.parts.insert(at + 1, Part(gap, "", "", cell, 0, raw))
+    where.parts.insert(at + 1, JsonPart(gap, "", "", cell, 0, raw))
     where.parts.tail = tail
     return where.parts.within(notebook.text), named
 

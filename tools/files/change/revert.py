@@ -26,7 +26,7 @@ from tools.files.change.file_change import (
     make_change,
     take_snapshot,
 )
-from tools.files.change.journal import Change, Journal
+from tools.files.change.journal import Journal, JournaledChange
 from tools.files.ignore_files import refuse_hidden
 from tools.files.path_opener import identity_of
 from tools.files.read_ledger import ReadLedger
@@ -45,7 +45,7 @@ class ChangeUndo(FileChange):
     labels: ClassVar[tuple[str, str]] = ("Before", "Now")
     proposal_noun: ClassVar[str] = "content"
 
-    change: Change
+    change: JournaledChange
 
     @property
     def sentence(self) -> str:
@@ -71,7 +71,7 @@ class ChangeUndo(FileChange):
         return replace(asked, title=f"{self.title} {what}{', and remove the file' * self.removes}", editable=None)
 
 
-def find_change(journal: Journal, client: str | None, workspace: Workspace, number: int | None) -> Change:
+def find_change(journal: Journal, client: str | None, workspace: Workspace, number: int | None) -> JournaledChange:
     """The change of this number in the workspace, else the last one that was neither undone nor is an undo itself.
 
     One whose file is again as it was before, such as one that was cut off before it was made, is passed over.
@@ -95,7 +95,7 @@ def find_change(journal: Journal, client: str | None, workspace: Workspace, numb
     )
 
 
-def _is_as_before(change: Change, workspace: Workspace) -> bool:
+def _is_as_before(change: JournaledChange, workspace: Workspace) -> bool:
     try:
         target = target_of(change, workspace, None, AbortSignal())
         return take_snapshot(target).sha256 == change.before
@@ -104,7 +104,11 @@ def _is_as_before(change: Change, workspace: Workspace) -> bool:
 
 
 def target_of(
-    change: Change, workspace: Workspace, reads: ReadLedger | None, signal: AbortSignal, author: Author | None = None
+    change: JournaledChange,
+    workspace: Workspace,
+    reads: ReadLedger | None,
+    signal: AbortSignal,
+    author: Author | None = None,
 ) -> TargetFile:
     """The file of a change, opened without following a link; a `ToolError` where it is hidden from agents."""
     location = workspace.at(change.path)
@@ -116,7 +120,7 @@ def target_of(
     return TargetFile(workspace, location, reads, signal, author)
 
 
-def plan_undo(target: TargetFile, change: Change, journal: Journal, client: str | None) -> ChangeUndo:
+def plan_undo(target: TargetFile, change: JournaledChange, journal: Journal, client: str | None) -> ChangeUndo:
     """What takes a change back, against what the file is now. Writes nothing. Blocking.
 
     `client` is who asks, as the journal calls it; `None` for a person, who sees the changes of all.
@@ -205,7 +209,9 @@ def _diff(old: Decoded | None, new: Decoded | None, old_bytes: int, new_bytes: i
     return unified_diff(old.shown(), new.shown())
 
 
-def _moved_on(target: TargetFile, change: Change, journal: Journal, client: str | None, data: bytes | None) -> str:
+def _moved_on(
+    target: TargetFile, change: JournaledChange, journal: Journal, client: str | None, data: bytes | None
+) -> str:
     """Why a file is not touched, and what changed in it since the change."""
     said = f"'{target.location.shown}' is not as change {change.id} left it, so nothing was undone."
     of_file = journal.changes(None, target.workspace.roots, limit=MAX_LOOKS, path=change.path, counts=True)
@@ -228,7 +234,7 @@ def _moved_on(target: TargetFile, change: Change, journal: Journal, client: str 
     return f"{said} What changed since:\n{clipped(since.text(name, ('As it was left', 'Now')))}"
 
 
-def change_as_json(change: Change, id_key: str) -> dict[str, Any]:
+def change_as_json(change: JournaledChange, id_key: str) -> dict[str, Any]:
     """A change for programs; its number stands under `id_key`."""
     return {
         id_key: change.id,
@@ -242,7 +248,7 @@ def change_as_json(change: Change, id_key: str) -> dict[str, Any]:
     }
 
 
-def described(changes: Sequence[Change], workspace: Workspace) -> list[str]:
+def described(changes: Sequence[JournaledChange], workspace: Workspace) -> list[str]:
     """A line for each change: its number, when, by which tool, of which file, and whether it was undone."""
     from datetime import datetime  # noqa: PLC0415 - with the first list
 

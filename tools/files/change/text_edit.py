@@ -27,9 +27,9 @@ from tools.files.change.omitted_text import first_omission
 from tools.files.change.text_match import (
     BLANKS,
     Haystack,
-    Match,
     Span,
     Strategy,
+    TextMatch,
     find_match,
     indentation_map,
     indentation_of,
@@ -61,7 +61,7 @@ class TextEdit(FileChange):
     labels: ClassVar[tuple[str, str]] = PROPOSED
     proposal_noun: ClassVar[str] = "new text"
 
-    match: Match | None = None  # what was found, or `None` for a creation
+    match: TextMatch | None = None  # what was found, or `None` for a creation
     spans: tuple[Span, ...] = ()  # what was put in, in the new text
     lines: tuple[int, ...] = ()  # where the matches began, in the old text; the first `MAX_STRUCTURED_LINES`
 
@@ -242,7 +242,7 @@ def _decode(location: Location, data: bytes, encoding: str | None, old_string: s
     return replace(decoded, encoding=replace(decoded.encoding, shown_as=shown_as))
 
 
-def apply_edit(haystack: Haystack, match: Match, old: str, new: str) -> tuple[str, tuple[Span, ...]]:
+def apply_edit(haystack: Haystack, match: TextMatch, old: str, new: str) -> tuple[str, tuple[Span, ...]]:
     """The whole new text with `new` in place of every match, and where in it is what was put in, in order.
 
     LF in `new` becomes the ending of the lines around. An empty `new` deletes; where a match covers whole lines, the

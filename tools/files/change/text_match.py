@@ -56,7 +56,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
+class TextMatch:
     """All matches of one strategy, in order and without overlap."""
 
     strategy: Strategy
@@ -148,7 +148,7 @@ class Haystack:
             start = end
 
 
-def find_match(haystack: Haystack, old: str) -> Match | None:
+def find_match(haystack: Haystack, old: str) -> TextMatch | None:
     """What the first strategy with any match finds of a text that is not empty.
 
     Strategies that go by lines are left out where the file or the text is too large for them.
@@ -166,7 +166,7 @@ def find_match(haystack: Haystack, old: str) -> Match | None:
                     or text[span.start - 1].isascii()
                     or not _FIRST_TRAIL <= text[span.start] <= _LAST_TRAIL
                 ]
-            return Match(strategy, tuple(safe), len(spans) - len(safe))
+            return TextMatch(strategy, tuple(safe), len(spans) - len(safe))
         haystack.checkpoint()
     return None
 

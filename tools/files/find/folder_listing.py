@@ -29,7 +29,7 @@ CHECK_EVERY = 1_000  # entries between two looks at the signal
 MAX_SORTED_LINKS = 500
 
 
-class _Link(NamedTuple):
+class _ListedLink(NamedTuple):
     type: str  # `directory` or `file`; `link` where it is broken or leads out of the workspace
     target: Location | None = None  # what is there, inside the workspace
     note: str = ""  # what else there is to say
@@ -73,7 +73,7 @@ def list_folder(
                 elif ignored is None or not ignored(name):
                     visible.append(name)
 
-            links: dict[str, _Link] = {}
+            links: dict[str, _ListedLink] = {}
             names = [name for name in visible if kinds[name] is PathKind.LINK]
             for name in names if len(names) <= MAX_SORTED_LINKS else ():
                 signal.raise_if_aborted()
@@ -147,16 +147,16 @@ def list_folder(
     )
 
 
-def _follow(workspace: Workspace, folder: Location, name: str) -> _Link:
+def _follow(workspace: Workspace, folder: Location, name: str) -> _ListedLink:
     try:
         target = workspace.locate(os.path.join(folder.name, name))
     except PathNotInWorkspaceError:
-        return _Link("link", note=" (leads outside the workspace)")
+        return _ListedLink("link", note=" (leads outside the workspace)")
     except ToolError:
-        return _Link("link", note=" (broken link)")
+        return _ListedLink("link", note=" (broken link)")
     kind = workspace.kind_of(target)
     if kind is PathKind.FOLDER:
-        return _Link("directory", target)
+        return _ListedLink("directory", target)
     if kind is PathKind.FILE:
-        return _Link("file", target)
-    return _Link("link", note=" (not a regular file)" if kind is PathKind.OTHER else " (broken link)")
+        return _ListedLink("file", target)
+    return _ListedLink("link", note=" (not a regular file)" if kind is PathKind.OTHER else " (broken link)")

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 from tools.contract.limits import Deadline
 from tools.contract.tool_errors import PathNotInWorkspaceError, ToolError, ToolErrorType
-from tools.files.ignore_files import HiddenBy, Scope, is_hidden_target, names_of_ignore_files, scope_of
+from tools.files.ignore_files import HiddenBy, IgnoreScope, is_hidden_target, names_of_ignore_files, scope_of
 from tools.files.path_opener import PathKind
 from tools.files.workspace import Location, Workspace
 from tools.text.file_names import shown_whole_path
@@ -199,7 +199,7 @@ class Walk:
             base = os.path.join(path, "")
             if apart:
                 folders = [name for name in folders if base + name not in apart]
-            below: list[tuple[str, str, Scope, Selection]] = []
+            below: list[tuple[str, str, IgnoreScope, Selection]] = []
             for some in self._portions(folders):
                 inside = {name: there for name in some if (there := wanted.enter(name)) is not None}
                 excluded = filters.folders.intersection(inside)
@@ -215,7 +215,7 @@ class Walk:
             ahead += below
             yield from found
 
-    def _follow(self, scope: Scope, name: str, folder: str, inside: Selection) -> None:
+    def _follow(self, scope: IgnoreScope, name: str, folder: str, inside: Selection) -> None:
         """Remember what a link leads to, if it is a folder that may be seen."""
         hidden_by = scope.hides(name, is_folder=True)
         try:
@@ -247,7 +247,7 @@ class Walk:
         self.timed_out = self.timed_out or self.deadline.check()
         return self.timed_out
 
-    def _visible(self, names: list[str], wanted: Selection, scope: Scope) -> list[str]:
+    def _visible(self, names: list[str], wanted: Selection, scope: IgnoreScope) -> list[str]:
         """The files of a folder that are wanted and not hidden."""
         visible: list[str] = []
         for some in self._portions(names):
@@ -272,7 +272,9 @@ def excluded_folders(
     return folders - {part for start in starts for part in start.relative.split("/")} - named
 
 
-def scope_below(workspace: Workspace, filters: Filters, above: Scope, folder: str, names: Container[str]) -> Scope:
+def scope_below(
+    workspace: Workspace, filters: Filters, above: IgnoreScope, folder: str, names: Container[str]
+) -> IgnoreScope:
     """The rules in a folder below the one of a scope; a root below a root has agent-ignore files of its own."""
     if folder in workspace.roots:
         return scope_of(workspace, workspace.locate(folder), git=filters.git, agent=filters.agent)

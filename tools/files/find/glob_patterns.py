@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from tools.text.file_names import one_line
-from tools.text.look_alikes import look
+from tools.text.look_alikes import visible_form
 
 MAX_ALTERNATIVES = 256  # patterns that braces may stand for
 # Characters of all those together: eight of the longest patterns, or 128 for each of the most
@@ -103,7 +103,7 @@ Names = Callable[[str], bool]  # whether one name between slashes fits, or a pat
 
 
 @dataclass(frozen=True, slots=True)
-class _Tree:
+class _PatternTree:
     """`**`: any number of folders."""
 
 
@@ -118,12 +118,12 @@ class _Name:
         return (name.lower() if self.ignore_case else name) == self.text
 
 
-_TREE = _Tree()
-_Step = Names | _Tree
+_TREE = _PatternTree()
+_Step = Names | _PatternTree
 
 
 @dataclass(slots=True, eq=False)
-class Position:
+class PatternPosition:
     """Where in a pattern a folder is: what may come next. Folders of equal standing share one position."""
 
     # The steps of the pattern that may come next: what each wants, the number of the step behind it, whether it is the
@@ -137,24 +137,24 @@ class Position:
 
     def chosen(self, names: list[str]) -> list[str]:
         last = [step for step, _, is_last in self.steps if is_last]
-        fits = [step for step in last if not isinstance(step, _Tree)]
+        fits = [step for step in last if not isinstance(step, _PatternTree)]
         if len(fits) < len(last):
             return names
         if len(fits) == 1:
             return list(filter(fits[0], names))
         return [name for name in names if any(step(name) for step in fits)]
 
-    def enter(self, name: str) -> Position | None:
+    def enter(self, name: str) -> PatternPosition | None:
         """The position of a folder below, or `None` if nothing in it can fit."""
         reached: set[int] = set()
         for step, behind, _ in self.steps:
-            if isinstance(step, _Tree):
+            if isinstance(step, _PatternTree):
                 reached.update(self.pattern.reachable(behind - 1))
             elif step(name):
                 reached.update(self.pattern.reachable(behind))
         return self.pattern.position(frozenset(reached))
 
-    def linked(self, name: str) -> Position | None:
+    def linked(self, name: str) -> PatternPosition | None:
         """The same for a link to a folder: one that a wildcard fits is not followed."""
         is_named = any(isinstance(step, _Name) and step(name) for step, _, is_last in self.steps if not is_last)
         return self.enter(name) if is_named else None
@@ -169,7 +169,7 @@ class Position:
         if self.accepts(name):
             return True
         below = self.enter(name)
-        return below is not None and any(is_last and isinstance(step, _Tree) for step, _, is_last in below.steps)
+        return below is not None and any(is_last and isinstance(step, _PatternTree) for step, _, is_last in below.steps)
 
 
 class PathPattern:
@@ -181,7 +181,7 @@ class PathPattern:
         self.literals = frozenset(
             step.text.lower() for steps in alternatives for step in steps if isinstance(step, _Name)
         )
-        self._positions: dict[frozenset[int], Position] = {}
+        self._positions: dict[frozenset[int], PatternPosition] = {}
         # Those of all alternatives one after the other, and `None` behind the last one of each
         self._steps: list[_Step | None] = []
         firsts: list[int] = []
@@ -190,7 +190,7 @@ class PathPattern:
             self._steps += [*steps, None]
         self._starts = frozenset(number for first in firsts for number in self.reachable(first))
 
-    def start(self) -> Position | None:
+    def start(self) -> PatternPosition | None:
         return self.position(self._starts)
 
     def last_folder_named(self, number: int) -> int:
@@ -203,18 +203,18 @@ class PathPattern:
         """A step itself, and those behind it that come next as well because `**` may stand for no folder."""
         while self._steps[number] is not None:
             yield number
-            if not isinstance(self._steps[number], _Tree):
+            if not isinstance(self._steps[number], _PatternTree):
                 return
             number += 1
 
-    def position(self, numbers: frozenset[int]) -> Position | None:
+    def position(self, numbers: frozenset[int]) -> PatternPosition | None:
         """The shared position in which these steps come next."""
         if not numbers:
             return None
         if numbers not in self._positions:
             steps = ((self._steps[number], number + 1, self._steps[number + 1] is None) for number in sorted(numbers))
             known = tuple((step, behind, is_last) for step, behind, is_last in steps if step is not None)
-            self._positions[numbers] = Position(known, self)
+            self._positions[numbers] = PatternPosition(known, self)
         return self._positions[numbers]
 
     def matches(self, path: str) -> bool:
@@ -314,11 +314,11 @@ def _step(part: str, *, ignore_case: bool, literal: bool) -> _Step:
     fits = _fit(part, ignore_case=ignore_case, literal=literal)
     if part.isascii() and _LOOKS_ALONE.fullmatch(part):
         return fits
-    plain = look(part)
+    plain = visible_form(part)
     if plain == part:
-        return lambda name: fits(name) or (not name.isascii() and fits(look(name)))
+        return lambda name: fits(name) or (not name.isascii() and fits(visible_form(name)))
     alike = _fit(plain, ignore_case=ignore_case, literal=literal)
-    return lambda name: fits(name) or alike(look(name))
+    return lambda name: fits(name) or alike(visible_form(name))
 
 
 def _fit(part: str, *, ignore_case: bool, literal: bool) -> Names:

@@ -20,7 +20,7 @@ from tools.files.ignore_files import is_hidden_target
 from tools.files.path_opener import PathKind, may_block
 from tools.files.workspace import Location, Workspace, contains
 from tools.text.file_names import exact_path, shown_whole_path
-from tools.text.look_alikes import look
+from tools.text.look_alikes import visible_form
 
 NEAR_SECONDS = 0.2  # how long is looked for near names; enough for some ten thousand files
 MAX_PROPOSED = 3
@@ -66,7 +66,7 @@ def proposal(
     names: list[str] = []
     for near in found:
         name = near.relative if is_relative and near.root == workspace.first_root else near.name
-        names.append(f"'{shown_whole_path(name) if look(name) == name else exact_path(name)}'")
+        names.append(f"'{shown_whole_path(name) if visible_form(name) == name else exact_path(name)}'")
     return f" Did you mean {' or '.join(names)}?"
 
 
@@ -182,4 +182,4 @@ class _Ranking:
 
 
 def _key(path: str) -> str:
-    return look(path).casefold()
+    return visible_form(path).casefold()

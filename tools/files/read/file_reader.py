@@ -14,7 +14,7 @@ from tools.files.ignore_files import refuse_hidden
 from tools.files.line_endings import count_lines, eol_style
 from tools.files.notebook_cells import MAX_NOTEBOOK_BYTES
 from tools.files.path_opener import OpenedFile, identity_of, may_block
-from tools.files.read.line_window import CharRange, Reading, Source, Wanted, has_short_lines, reading_of, window
+from tools.files.read.line_window import CharRange, Reading, Source, WantedLines, has_short_lines, reading_of, window
 from tools.files.read.media_files import HEAD_BYTES, TEXT_KINDS, FileKind, FileType, detect, media_parts
 from tools.files.read.notebook_text import render
 from tools.files.read.pdf import ALL_PAGES, MAX_SECONDS, Pages, read_pdf
@@ -63,7 +63,7 @@ def read_path(
     """
     location = workspace.locate(path, by_look=True)
     refuse_hidden(workspace, location, "read", own_files=False)
-    wanted = Wanted(offset, limit or limits.read_lines, limits, signal, chars)
+    wanted = WantedLines(offset, limit or limits.read_lines, limits, signal, chars)
     try:
         opened = workspace.open_file(location)
     except ToolError as error:
@@ -92,7 +92,7 @@ def read(
     opened: OpenedFile,
     location: Location,
     beginning: Beginning,
-    wanted: Wanted,
+    wanted: WantedLines,
     media: MediaHandling,
     *,
     pages: Pages = ALL_PAGES,
@@ -133,7 +133,7 @@ def read(
         raise explain(error, location.shown) from None
 
 
-def _read_large_text(opened: OpenedFile, location: Location, beginning: Beginning, wanted: Wanted) -> Reading:
+def _read_large_text(opened: OpenedFile, location: Location, beginning: Beginning, wanted: WantedLines) -> Reading:
     size, encoding = opened.info.st_size, marked_encoding(beginning.head) or UTF_8
     if encoding.is_wide and size > MAX_WIDE_BYTES:
         raise ToolError(
@@ -155,14 +155,14 @@ def _read_large_text(opened: OpenedFile, location: Location, beginning: Beginnin
     return replace(reading, sha256=digest.hexdigest())
 
 
-def _whole(opened: OpenedFile, beginning: Beginning, wanted: Wanted) -> bytes:
+def _whole(opened: OpenedFile, beginning: Beginning, wanted: WantedLines) -> bytes:
     """The whole content; of a small file that is the head read already."""
     if len(beginning.head) == opened.info.st_size < HEAD_BYTES:
         return beginning.head
     return opened.whole(wanted.signal)
 
 
-def _read_text(data: bytes, wanted: Wanted) -> Reading:
+def _read_text(data: bytes, wanted: WantedLines) -> Reading:
     sha256 = hashlib.sha256(data).hexdigest() if len(data) <= HASHED_BYTES else None
     shown, limits = shown_text(data), wanted.limits
     text, encoding, eol = shown.text, shown.encoding, eol_style(shown.text)

@@ -169,7 +169,7 @@ class CharRange:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedLines:
     offset: int  # the first line, from 0; a negative one counts from the end
     limit: int
     limits: Limits  # `line_chars` cuts a line, `read_chars` ends the window before the line that does not fit
@@ -178,7 +178,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class LineWindow:
     text: str  # the lines with their endings; the last line has one only if it is the last of the file
     first: int  # number of the first line, from 0; negative, counted from the end, where lines were not counted
     count: int  # how many lines; 0 if the window lies past the end
@@ -195,7 +195,7 @@ class Window:
         return self.cut is not None
 
 
-def window(source: Source, wanted: Wanted, identity: FileIdentity | None = None) -> Window:
+def window(source: Source, wanted: WantedLines, identity: FileIdentity | None = None) -> LineWindow:
     """Take the wanted lines, within the character limits.
 
     The file is in UTF-8 or another encoding that contains ASCII. Line counts are remembered under its identity; `None`
@@ -223,11 +223,11 @@ def window(source: Source, wanted: Wanted, identity: FileIdentity | None = None)
     else:
         position = index.position_of(offset, source)
     if position is None or position >= source.size:
-        return Window("", offset, 0, index.total, index.counted, True, None, True, 0)
+        return LineWindow("", offset, 0, index.total, index.counted, True, None, True, 0)
     if wanted.chars is not None:
         part = line_part(source, position, wanted.chars, wanted.limits.read_chars, signal)
         at_least = max(index.counted, offset + 1) if offset >= 0 else -offset
-        return Window(
+        return LineWindow(
             part.text, offset, 1, index.total, at_least, part.is_end, None, part.is_decodable, len(part.text), part
         )
     lines = _Lines(source.separator, wanted)
@@ -241,7 +241,9 @@ def window(source: Source, wanted: Wanted, identity: FileIdentity | None = None)
         is_ended = text.endswith(separator)
         text = text.removesuffix(separator)
         text = text.removesuffix("\r") if is_ended and separator == "\n" else text
-    return Window(text, offset, lines.count, total, at_least, reaches_end, lines.cut, lines.is_decodable, lines.chars)
+    return LineWindow(
+        text, offset, lines.count, total, at_least, reaches_end, lines.cut, lines.is_decodable, lines.chars
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,7 +303,7 @@ def line_part(source: Source, position: int, chars: CharRange, most: int, signal
 class _Lines:
     """Collects lines until there are enough, keeping no more of a line than is shown."""
 
-    def __init__(self, separator: bytes, wanted: Wanted) -> None:
+    def __init__(self, separator: bytes, wanted: WantedLines) -> None:
         self._separator = separator
         self._wanted = wanted
         self._line_chars = max(1, min(wanted.limits.line_chars, wanted.limits.read_chars))
@@ -429,7 +431,7 @@ class Reading:
     content: bytes | None = None  # the whole file, where it was read whole
 
 
-def reading_of(found: Window, encoding: Encoding, limits: Limits, notes: Sequence[str] = ()) -> Reading:
+def reading_of(found: LineWindow, encoding: Encoding, limits: Limits, notes: Sequence[str] = ()) -> Reading:
     """What a window of lines is for the model; with any notes about what is shown there is a header for them."""
     is_known = found.is_decodable and encoding.is_known
     start = end = 0

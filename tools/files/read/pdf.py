@@ -22,7 +22,7 @@ from tools.files.child_process import ChildFailedError, DocumentWorker
 from tools.files.document_worker import MAX_PAGE_CHARS
 from tools.files.line_endings import count_lines
 from tools.files.path_opener import OpenedFile
-from tools.files.read.line_window import Reading, Source, Wanted, reading_of, window
+from tools.files.read.line_window import Reading, Source, WantedLines, reading_of, window
 from tools.files.read.media_files import PDF, FileKind, media_parts
 from tools.files.text_encodings import UTF_8
 from tools.files.workspace import Location
@@ -219,7 +219,7 @@ def _turn(name: str, signal: AbortSignal) -> Generator[None]:
 
 
 def read_pdf(
-    opened: OpenedFile, location: Location, media: MediaHandling, wanted: Wanted, *, pages: Pages, seconds: float
+    opened: OpenedFile, location: Location, media: MediaHandling, wanted: WantedLines, *, pages: Pages, seconds: float
 ) -> Reading:
     """Read a PDF for a model; `wanted` counts lines of the text of these pages."""
     lines = chars = 0

@@ -17,7 +17,7 @@ from tools.files.find.folder_walk import Filters, Walk, count, walk_notes
 from tools.files.ignore_files import agent_ignore_file
 from tools.files.path_opener import Folder, OpenedFile, identity_of
 from tools.files.read.file_reader import EMPTY, look_at, read
-from tools.files.read.line_window import Wanted
+from tools.files.read.line_window import WantedLines
 from tools.files.read.media_files import TEXT_KINDS, FileKind
 from tools.files.read.pdf import MAX_SECONDS as MAX_PDF_SECONDS
 from tools.files.read_ledger import ReadLedger, SeenFile
@@ -61,7 +61,7 @@ class Batch:
     def read(self, candidates: Sequence[Candidate]) -> None:
         """Read one file after the other; a failing one does not stop the rest."""
         limits = self.limits
-        wanted = Wanted(0, limits.read_lines, limits, self.deadline.signal)
+        wanted = WantedLines(0, limits.read_lines, limits, self.deadline.signal)
         try:
             for number, candidate in enumerate(candidates):
                 self.timed_out = self.deadline.check()
@@ -82,7 +82,7 @@ class Batch:
         finally:
             self._leave_folder()
 
-    def _read_one(self, candidate: Candidate, wanted: Wanted) -> None:
+    def _read_one(self, candidate: Candidate, wanted: WantedLines) -> None:
         path, location = candidate.path, candidate.location(self.workspace)
         if candidate.is_named or not self.is_checked:
             hidden_by = agent_ignore_file(self.workspace, location)

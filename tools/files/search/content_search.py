@@ -20,9 +20,15 @@ from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolEr
 from tools.contract.tool_results import ToolResult
 from tools.files.find import folder_walk
 from tools.files.find.folder_walk import DEFAULT_EXCLUDED_FOLDERS, Filters, Selection, Walk
-from tools.files.find.glob_patterns import PathPattern, PatternRefusedError, Position, compile_patterns, expand_braces
+from tools.files.find.glob_patterns import (
+    PathPattern,
+    PatternPosition,
+    PatternRefusedError,
+    compile_patterns,
+    expand_braces,
+)
 from tools.files.find.search_start import search_starts
-from tools.files.ignore_files import GIT_FOLDER, PresentNames, Scope, scope_of
+from tools.files.ignore_files import GIT_FOLDER, IgnoreScope, PresentNames, scope_of
 from tools.files.path_opener import is_temporary
 from tools.files.search.legacy_texts import is_searched_by_bytes, matches_in_texts
 from tools.files.search.match_report import MAX_DECODED_BYTES, ContentQuery, MatchReport, is_searchable
@@ -30,7 +36,7 @@ from tools.files.search.pattern_hints import pattern_hint
 from tools.files.search.ripgrep import (
     MAX_FILE_BYTES,
     MAX_LINES_OF_FILE,
-    Match,
+    LineMatch,
     Query,
     RefusedQueryError,
     Ripgrep,
@@ -81,7 +87,7 @@ def search_contents(workspace: Workspace, query: ContentQuery, limits: Limits, d
     starts, is_file = search_starts(workspace, query.path, deadline, agent=workspace.respect_agent_ignore)
     program = ripgrep(workspace.roots)
     wanted: Selection = folder_walk.Everything()
-    position: Position | None = None
+    position: PatternPosition | None = None
     named: frozenset[str] = frozenset()
     type_options: list[str] = []
     if query.glob is not None:
@@ -171,7 +177,7 @@ class ContentSearch:
     # Folders that links lead to which the filter names, and what is wanted in them
     _linked: Sequence[tuple[Location, Selection]] = ()
 
-    def follow_links(self, starts: Sequence[Location], position: Position, walk: Walk) -> None:
+    def follow_links(self, starts: Sequence[Location], position: PatternPosition, walk: Walk) -> None:
         """Search also where links lead that the filter names: ripgrep itself follows none."""
         found: list[tuple[Location, Selection]] = []
         for start in starts if position.leads_to_links else ():
@@ -184,7 +190,7 @@ class ContentSearch:
 
     def matches(
         self, starts: Sequence[Location], query: Query, exclude: Query | None, most: int, *, is_file: bool
-    ) -> Generator[tuple[Location, Match]]:
+    ) -> Generator[tuple[Location, LineMatch]]:
         """The files with matches, each with the folder that its path starts from; of each file `most` lines.
 
         Lines that match `exclude` too are left out. A `RefusedQueryError` says that a pattern cannot be used.
@@ -235,7 +241,7 @@ class ContentSearch:
         query: Query,
         exclude: Query | None,
         most: int,
-    ) -> Generator[Match]:
+    ) -> Generator[LineMatch]:
         """What is found in one place without what is excluded, in the order of paths."""
         count = f"--max-count={most if exclude is None else MAX_LINES_OF_FILE}"
         with closing(
@@ -266,10 +272,10 @@ class ContentSearch:
             )
             yield from heapq.merge(as_bytes, as_text, key=lambda match: _by_names(match.path))
 
-    def _below(self, folder: Location, visible: VisibleFiles, query: Query, count: str) -> Generator[Match]:
+    def _below(self, folder: Location, visible: VisibleFiles, query: Query, count: str) -> Generator[LineMatch]:
         """What may be shown below a folder, in the order of ripgrep: by the names from the top down."""
         options = [count, *visible.options]
-        unsorted: list[Match] = []
+        unsorted: list[LineMatch] = []
         lines = 0
         with closing(self.ripgrep.matches(query, folder.path, (), *options)) as found:
             for match in found:
@@ -285,7 +291,7 @@ class ContentSearch:
         with closing(self.ripgrep.matches(query, folder.path, (), "--sort=path", *options)) as found:
             yield from (match for match in found if visible.holds(match.path))
 
-    def _without(self, folder: Location, found: Iterator[Match], exclude: Query) -> Generator[Match]:
+    def _without(self, folder: Location, found: Iterator[LineMatch], exclude: Query) -> Generator[LineMatch]:
         """What is found without the lines that another query finds."""
         while some := list(islice(found, EXCLUDED_AT_ONCE)):
             left = {match.path: match for match in some}
@@ -315,14 +321,14 @@ class _ToLinks(folder_walk.Everything):
 
     def enter(self, name: str) -> Selection | None:
         inside = self.position.enter(name)
-        return _ToLinks(inside) if isinstance(inside, Position) and inside.leads_to_links else None
+        return _ToLinks(inside) if isinstance(inside, PatternPosition) and inside.leads_to_links else None
 
     def linked(self, name: str) -> Selection | None:
         return self.position.linked(name)
 
 
 MAX_FOLDERS = 10_000  # folders whose rules are held at once
-_FolderRules = tuple[Scope, Selection]  # the rules in a folder, and what is wanted there
+_FolderRules = tuple[IgnoreScope, Selection]  # the rules in a folder, and what is wanted there
 
 
 class VisibleFiles:

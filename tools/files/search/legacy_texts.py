@@ -16,7 +16,7 @@ from tools.contract.limits import AbortSignal
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.files.child_process import unnamed_file
 from tools.files.search.match_report import MAX_DECODED_BYTES, is_searchable
-from tools.files.search.ripgrep import MAX_LINES_OF_FILE, Match, Query, Ripgrep
+from tools.files.search.ripgrep import MAX_LINES_OF_FILE, LineMatch, Query, Ripgrep
 from tools.files.text_encodings import UNKNOWN_8BIT, decode, readings, shown_text
 from tools.files.workspace import Location, Workspace
 
@@ -25,7 +25,7 @@ TEXT_AT_ONCE = 4 << 20  # bytes of text after which one run has enough
 MAX_READ_BYTES = 1 << 17  # the encoding of a larger file is guessed at once: to decode it often takes longer
 
 
-class _Reading(NamedTuple):
+class _TextReading(NamedTuple):
     """One of the texts that a file may be, among those that are searched together."""
 
     path: str
@@ -42,7 +42,7 @@ def matches_in_texts(
     query: Query,
     exclude: Query | None,
     otherwise: dict[str, str],
-) -> Generator[Match]:
+) -> Generator[LineMatch]:
     """The files below a folder with lines that match one query and not the other, in the order of their paths.
 
     They are decoded as far as they are asked for, and no more once ripgrep's time is up. Put into `otherwise` are files
@@ -50,7 +50,7 @@ def matches_in_texts(
     """
     waiting = iter(paths)
     while not ripgrep.timed_out:
-        found: list[_Reading] = []
+        found: list[_TextReading] = []
         with unnamed_file() as texts:
             size = number = 0
             for path in islice(waiting, FILES_AT_ONCE):
@@ -61,7 +61,7 @@ def matches_in_texts(
                     body = text.encode("utf-8", "replace") + (b"" if text.endswith("\n") else b"\n")
                     texts.write(body)
                     size, number = size + len(body), number + body.count(b"\n")
-                    found.append(_Reading(path, data, encodings, number))
+                    found.append(_TextReading(path, data, encodings, number))
                 if size >= TEXT_AT_ONCE:
                     break
             if not found:
@@ -80,7 +80,7 @@ def matches_in_texts(
                 otherwise.pop(reading.path, None)
                 shown_in.add(reading.path)
                 lines = [line - before for line in hits.lines[at:end]]
-                yield Match(reading.path, lines, hits.columns[at:end], is_decoded=True)
+                yield LineMatch(reading.path, lines, hits.columns[at:end], is_decoded=True)
             elif end > at and reading.path not in shown_in and UNKNOWN_8BIT not in reading.encodings:
                 otherwise.setdefault(reading.path, min(reading.encodings))
             at, before = end, reading.last
@@ -98,10 +98,10 @@ def is_searched_by_bytes(workspace: Workspace, location: Location) -> bool:
         return True  # to show it says why not
 
 
-def _lines_of(texts: IO[bytes], ripgrep: Ripgrep, folder: Location, query: Query) -> Match:
+def _lines_of(texts: IO[bytes], ripgrep: Ripgrep, folder: Location, query: Query) -> LineMatch:
     texts.seek(0)
     found = list(ripgrep.matches(query, folder.path, (), f"--max-count={MAX_LINES_OF_FILE}", given=texts))
-    return found[0] if found else Match("", (), ())
+    return found[0] if found else LineMatch("", (), ())
 
 
 def _content(workspace: Workspace, location: Location, ripgrep: Ripgrep) -> bytes:

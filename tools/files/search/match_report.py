@@ -24,7 +24,7 @@ from tools.files.path_opener import BLOCK_BYTES, OpenedFile, PathKind
 from tools.files.read.file_reader import MAX_WIDE_BYTES
 from tools.files.read.line_window import MAX_UTF8_BYTES, STEP, CharRange, LineIndex, Source, line_part
 from tools.files.search.pattern_hints import pattern_hint
-from tools.files.search.ripgrep import MAX_FILE_BYTES, MAX_LINES_OF_FILE, Match
+from tools.files.search.ripgrep import MAX_FILE_BYTES, MAX_LINES_OF_FILE, LineMatch
 from tools.files.text_encodings import NUL_MARK, SNIFFED_BYTES, looks_binary, marked_encoding, shown_text
 from tools.files.workspace import Location, Workspace
 from tools.text.file_names import one_line, shown_whole_path
@@ -50,7 +50,7 @@ class ExcerptLine(NamedTuple):
 
 
 def excerpt(
-    opened: OpenedFile, match: Match, before: int, after: int, line_chars: int, signal: AbortSignal
+    opened: OpenedFile, match: LineMatch, before: int, after: int, line_chars: int, signal: AbortSignal
 ) -> Iterator[ExcerptLine]:
     """The lines that match, and so many before and after each; of a long one what is around its first match."""
     size, encoding = opened.info.st_size, marked_encoding(opened.head(MAX_UTF8_BYTES))
@@ -154,7 +154,7 @@ class MatchReport:
             return query.per_file or MAX_LINES_OF_FILE
         return 1 if query.names_only else min(query.per_file or query.limit + 1, query.limit + 1)
 
-    def add(self, folder: Location, match: Match) -> bool:
+    def add(self, folder: Location, match: LineMatch) -> bool:
         """Add the matches of one file; whether more are wanted."""
         query, lines = self._query, match.lines
         location = self._workspace.below(folder, match.path)

@@ -116,13 +116,13 @@ class Query:
         return any(found[1] for found in _BEYOND_ASCII.finditer(self.pattern))
 
 
-class Match(NamedTuple):
+class LineMatch(NamedTuple):
     path: str  # the file below the folder searched, with forward slashes
     lines: Sequence[int]  # line numbers from 1, rising
     columns: Sequence[int]  # where each line matches first: its byte in UTF-8, from 1
     is_decoded: bool = False  # whether the text of the file was searched, which is not in UTF-8; otherwise its bytes
 
-    def only(self, most: int, without: Container[int] = ()) -> Match:
+    def only(self, most: int, without: Container[int] = ()) -> LineMatch:
         """The first of its lines, and none of some."""
         kept = list(islice((at for at, line in enumerate(self.lines) if line not in without), most))
         return self._replace(lines=[self.lines[at] for at in kept], columns=[self.columns[at] for at in kept])
@@ -148,7 +148,7 @@ class Ripgrep:
 
     def matches(
         self, query: Query, folder: str, paths: Sequence[str], *options: str, given: IO[bytes] | None = None
-    ) -> Generator[Match]:
+    ) -> Generator[LineMatch]:
         """The files with matches; fewer, with `timed_out` set, where the time does not suffice.
 
         ripgrep runs in the folder and looks into the paths below it, or all of it; or into an open file that it is
@@ -165,7 +165,7 @@ class Ripgrep:
                 buffer, at = rest + chunk, 0
                 while (nul := buffer.find(b"\0", at)) >= 0 and (end := buffer.find(b"\n", nul)) >= 0:
                     if lines and buffer[at:nul] != path:
-                        yield Match(_shown(path), lines, columns)
+                        yield LineMatch(_shown(path), lines, columns)
                         if self._is_over():
                             return
                         lines, columns = array("I"), array("I")
@@ -179,7 +179,7 @@ class Ripgrep:
                 if len(rest) > MAX_RECORD_BYTES:
                     raise _failed("writes what cannot be understood")
             if lines:
-                yield Match(_shown(path), lines, columns)
+                yield LineMatch(_shown(path), lines, columns)
             if self._is_over():
                 return
             code, _ = child.finish()

@@ -77,7 +77,7 @@ def unpacked_mounts(body: bytes) -> list[tuple[bytes, bytes, bool, bool]]:
     return steps
 
 
-class Rules(NamedTuple):
+class LandlockRuleset(NamedTuple):
     """`LandlockRules`, as a supervisor reads them."""
 
     readable: list[bytes]
@@ -95,7 +95,7 @@ class Order(NamedTuple):
     group: bytes  # the control group, empty for none
     numbers: list[int]  # of the descriptors after that of the output
     namespaces: int  # how many descriptors of namespaces come after those
-    rules: Rules | None
+    rules: LandlockRuleset | None
 
 
 def unpacked(body: bytes) -> Order:
@@ -105,7 +105,7 @@ def unpacked(body: bytes) -> Order:
     rules = None
     if readable >= 0:
         paths, texts = texts[: readable + writable], texts[readable + writable :]
-        rules = Rules(paths[:readable], paths[readable:], bytes.fromhex(calls.decode()))
+        rules = LandlockRuleset(paths[:readable], paths[readable:], bytes.fromhex(calls.decode()))
     pairs = iter(texts)
     environment = dict(zip(pairs, pairs, strict=True))
     return Order(argv, folder, environment, (file_bytes, processes, core_bytes), group, numbers, namespaces, rules)

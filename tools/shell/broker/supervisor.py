@@ -139,7 +139,7 @@ def _become(
     environment: dict[bytes, bytes],
     moves: list[tuple[int, int]],
     namespaces: list[int],
-    rules: broker_messages.Rules | None,
+    rules: broker_messages.LandlockRuleset | None,
     ignored: tuple[int, ...],
 ) -> None:
     """Become a program that is confined."""
@@ -219,7 +219,7 @@ class Waiting:
             os.close(end)
 
 
-class Channel:
+class SupervisorChannel:
     """The way to the server of one program at a time, and what is known of that."""
 
     def __init__(self, socket: socket.socket) -> None:
@@ -283,7 +283,7 @@ class Supervisor:
         self._is_shared = link is not None
         self._by_group = by_group
         self._waiting = Waiting(broker, *([link.fileno()] if link is not None else []))
-        self._channels: dict[int, Channel] = {}
+        self._channels: dict[int, SupervisorChannel] = {}
         self._has_children = False
         self._add(channel)
 
@@ -313,7 +313,7 @@ class Supervisor:
         return not self._has_children
 
     def _add(self, channel: socket.socket) -> None:
-        self._channels[channel.fileno()] = Channel(channel)
+        self._channels[channel.fileno()] = SupervisorChannel(channel)
         self._waiting.add(channel.fileno())
 
     def _take_channel(self, link: socket.socket) -> None:
@@ -327,7 +327,7 @@ class Supervisor:
         if not descriptors:
             self._unlink()
 
-    def _listen(self, channel: Channel) -> bool:
+    def _listen(self, channel: SupervisorChannel) -> bool:
         """Do what the server asks now; whether it is still there."""
         try:
             head, descriptors, _, _ = socket.recv_fds(
@@ -349,7 +349,7 @@ class Supervisor:
             channel.tell(broker_messages.LISTED, *self._list(channel))
         return True
 
-    def _list(self, channel: Channel) -> list[int]:
+    def _list(self, channel: SupervisorChannel) -> list[int]:
         """What runs; never nothing if there is something, unlike a single look at processes that come and go."""
         for _ in range(LOOKS):
             self._reap()
@@ -358,7 +358,7 @@ class Supervisor:
                 return pids
         return [channel.program]
 
-    def _run(self, channel: Channel, body: bytes, descriptors: list[int]) -> None:
+    def _run(self, channel: SupervisorChannel, body: bytes, descriptors: list[int]) -> None:
         for descriptor in descriptors:
             os.set_inheritable(descriptor, False)
         mark = os.urandom(8).hex().encode() if self._is_shared else b""
@@ -414,7 +414,7 @@ class Supervisor:
                     programs[pid].note(broker_messages.EXITED, status)
         return has_reaped
 
-    def _is_gone(self, channel: Channel) -> bool:
+    def _is_gone(self, channel: SupervisorChannel) -> bool:
         if channel.followed is None or not channel.has_exited:
             return False
         if channel.look_at is not None and monotonic() < channel.look_at:
@@ -438,7 +438,7 @@ class Supervisor:
             self._link.close()
             self._link = None
 
-    def _let_go(self, channel: Channel) -> None:
+    def _let_go(self, channel: SupervisorChannel) -> None:
         """End what runs for a channel that the server has left."""
         if channel.leave_at is None:
             channel.leave_at = monotonic() + LEAVE_SECONDS

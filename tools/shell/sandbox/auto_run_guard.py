@@ -71,7 +71,7 @@ class AutoRunPaths:
     closed: list[str] = field(default_factory=list[str])  # folders that cannot be looked into
 
 
-class _Folder(NamedTuple):
+class _GuardedFolder(NamedTuple):
     """What matters of a folder: its auto-run entries, and where to go on."""
 
     auto_run: tuple[os.DirEntry[str], ...]
@@ -89,7 +89,7 @@ class AutoRunLookout:
     def __init__(self, consented: Mapping[str, str] = MappingProxyType({})) -> None:
         self.consented = consented
         self._accepted: dict[str, Fingerprint | None] = {}  # what commands have changed that may
-        self._folders = Remembered[_Folder](REMEMBERED)
+        self._folders = Remembered[_GuardedFolder](REMEMBERED)
         self._holding: dict[str, set[str]] = {}  # of each root, folders in which something was found
         self._at_work = WeakSet[AutoRunState]()  # of commands that have not been settled
 
@@ -168,7 +168,7 @@ class AutoRunLookout:
         """Whether what is at a path now was left there by somebody who may."""
         return path in self._accepted and self._accepted[path] == fingerprint(path)
 
-    def _look_into(self, path: str) -> _Folder:
+    def _look_into(self, path: str) -> _GuardedFolder:
         looked_at, stamp = time.time_ns(), stamp_of(path)
         closed: list[str] = []
         entries = _entries(path, closed)
@@ -189,7 +189,7 @@ class AutoRunLookout:
                 auto_run.append(entry)
             elif name not in auto_run_files.FETCHED_FOLDERS and entry.is_dir(follow_symlinks=False):
                 below.append(entry.path)
-        folder = _Folder(tuple(auto_run), tuple(below), closed)
+        folder = _GuardedFolder(tuple(auto_run), tuple(below), closed)
         self._folders.keep(path, folder, [(path, stamp)], looked_at)
         return folder
 

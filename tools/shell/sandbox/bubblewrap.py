@@ -47,7 +47,7 @@ from tools.shell.sandbox.auto_run_guard import AutoRunLookout
 from tools.shell.sandbox.credential_masks import secret_places
 from tools.shell.sandbox.landlock import LandlockConfinement, ruleset_for_views
 from tools.shell.sandbox.landlock_entry import landlock_entry
-from tools.shell.sandbox.mount_check import NEW_ROOT, Gate
+from tools.shell.sandbox.mount_check import NEW_ROOT, MountGate
 from tools.shell.sandbox.probe import NO_ANSWER, Probe, failure_of
 from tools.shell.sandbox.reading_view import ETC, OPEN_TO_ALL, TEMPORARY, reading_view_paths, without_closed
 from tools.shell.sandbox.system_call_filter import seccomp_program
@@ -199,7 +199,7 @@ class SandboxedCommand(ConfinedCommand):
     """A command in the sandbox, with what is held for it. To be released."""
 
     prepare: Callable[[], PreparedView] = field(repr=False, kw_only=True)  # called once bubblewrap was started
-    gate: Gate = field(repr=False, kw_only=True)
+    gate: MountGate = field(repr=False, kw_only=True)
     is_filtered: bool = field(repr=False, kw_only=True)  # whether there is a filter of system calls for this machine
     look: Callable[[], FileRestrictions] = field(repr=False, kw_only=True)  # what rules about files keep from it now
     _prepared: PreparedView | None = field(default=None, repr=False, init=False)
@@ -225,7 +225,7 @@ class SandboxedCommand(ConfinedCommand):
             from tools.shell.broker.confinement import allow_writing  # noqa: PLC0415 - not on Windows
 
             allow_writing(self.gate.rules, f"/proc/{process}/root{NEW_ROOT}", places)
-        return self.gate.look(process, expected)
+        return self.gate.check(process, expected)
 
     def is_as_looked_at(self) -> bool:
         """Whether rules about files say the same once all is mounted: a folder may have moved meanwhile. Blocks."""
@@ -496,7 +496,7 @@ class BubblewrapConfinement:
         # Looked for before anything is started: bubblewrap is given the copies as descriptors.
         present = visible_file_system.writable(roots)
         hidden = visible_file_system.secrets_of(site, present, allowed)
-        gate = Gate(ruleset_for_views())
+        gate = MountGate(ruleset_for_views())
         copies = {path: FIRST_COPY + at for at, path in enumerate(hidden.copies)}
         attachments = {number: hidden.copies[path] for path, number in copies.items()}
         if calls_filter is not None:

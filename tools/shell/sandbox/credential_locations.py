@@ -14,7 +14,7 @@ from tools.permissions.auto_run_files import AGENT_FOLDERS
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SecretPlace:
     programs: frozenset[str]  # what fails for want of a login without it, by what a command calls them
     is_settings: bool  # whether it is a file that programs need for its settings too: shown without its secrets
 
@@ -233,15 +233,15 @@ MOVED: Mapping[str, str] = {
 }
 
 
-def _table() -> dict[str, Place]:
-    table = {folder: Place(frozenset(), is_settings=False) for folder in AGENT_FOLDERS}
-    table |= dict.fromkeys(SCRIPTS, Place(frozenset(), is_settings=True))
+def _table() -> dict[str, SecretPlace]:
+    table = {folder: SecretPlace(frozenset(), is_settings=False) for folder in AGENT_FOLDERS}
+    table |= dict.fromkeys(SCRIPTS, SecretPlace(frozenset(), is_settings=True))
     for text, is_settings in ((_STORES, False), (_SETTINGS, True)):
         for line in text.replace(",\n    ", ", ").splitlines():
             programs, _, places = line.partition(":")
-            place = Place(frozenset(filter(None, programs.split(", "))), is_settings)
+            place = SecretPlace(frozenset(filter(None, programs.split(", "))), is_settings)
             table |= dict.fromkeys(filter(None, places.strip().split(", ")), place)
     return table
 
 
-HOME_PLACES: Mapping[str, Place] = _table()  # all of the table, by the place
+HOME_PLACES: Mapping[str, SecretPlace] = _table()  # all of the table, by the place

@@ -22,7 +22,7 @@ from tools.files.stat_cache import SETTLED_NANOSECONDS
 from tools.files.workspace import contains, is_inside
 from tools.shell.process_spec import WithheldSecret
 from tools.shell.sandbox.auto_run_guard import read_settings
-from tools.shell.sandbox.credential_locations import HOME_PLACES, MOVED, Place
+from tools.shell.sandbox.credential_locations import HOME_PLACES, MOVED, SecretPlace
 from tools.shell.sandbox.secret_removal import included_settings, keeps_secret, without_secrets
 
 # What root can read even without its rights.
@@ -220,10 +220,10 @@ def _files_with_secrets(home: str, _period: float) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _found_place(path: str, home: str) -> Place:
+def _found_place(path: str, home: str) -> SecretPlace:
     """A file that was found so, as a place; its folder or the file itself is probably named after its program."""
     name = os.path.relpath(path, home).removeprefix(".config/").lstrip(".").split("/")[0].split(".")[0]
-    return Place(frozenset({name, name.removesuffix("rc")}), is_settings=False)
+    return SecretPlace(frozenset({name, name.removesuffix("rc")}), is_settings=False)
 
 
 @lru_cache(maxsize=256)

@@ -34,7 +34,7 @@ _NO_READER = 0x008  # POLLERR, as Linux tells of a pipe that nobody can read
 _ESCAPES = {" ": "\\040", "\t": "\\011", "\n": "\\012", "\\": "\\134"}
 
 
-class Gate:
+class MountGate:
     """The pipes between us and one bubblewrap. Closing lets that through, so only if it is to go on, or gone.
 
     With it goes the ruleset of Landlock that the command enters, if any, by its descriptor.
@@ -96,7 +96,7 @@ class Gate:
         except (BlockingIOError, ValueError, IndexError):
             return 0
 
-    def look(self, process: int, expected: Iterable[ExpectedMount]) -> bool:
+    def check(self, process: int, expected: Iterable[ExpectedMount]) -> bool:
         """Let it go on if what was mounted is what is expected; whether it went on, where not, it waits still."""
         try:
             if not all(map(MountTable(process, NEW_ROOT).has, expected)):
