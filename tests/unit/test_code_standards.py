@@ -51,11 +51,11 @@ DISK_CALLS = re.compile(
 """What reaches the disk, or a descriptor, past the opener."""
 
 DISK_MODULES = {
-    "opener.py",
+    "path_opener.py",
     "ignore_files.py",
     "child_process.py",
     "workspace.py",
-    "remembered.py",
+    "stat_cache.py",
     "change/journal.py",
     "change/writer.py",
 }

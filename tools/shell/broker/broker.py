@@ -39,6 +39,7 @@ if TYPE_CHECKING or __name__ != "__main__":
 else:
     # With -P the folder of a script is not on the path. Last on it, it hides nothing of the standard library.
     sys.path.append(os.path.dirname(os.path.abspath(__file__)))
+    import broker_messages
     import descendants
     import process_privacy
     import supervisor

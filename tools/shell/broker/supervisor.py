@@ -29,6 +29,7 @@ if TYPE_CHECKING or __package__:
     from tools.shell.broker import broker_messages, confinement, descendants
 else:
     # By its path, as the broker is.
+    import broker_messages
     import confinement
     import descendants
 
