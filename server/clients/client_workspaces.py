@@ -28,7 +28,8 @@ from tools.permissions.client_rights import ALL_RIGHTS, Rights
 
 logger = logging.getLogger(__name__)
 
-ROOTS_WAIT_SECONDS = 1.0  # how long a file call waits for the client's answer to `roots/list`
+ROOTS_WAIT_SECONDS = 5.0  # how long a file call waits for the client's answer to `roots/list`
+NEXT_ROOTS_WAIT_SECONDS = 1.0  # the same where the client did not answer the last time
 PLACE_WAIT_SECONDS = 10.0  # the same for a program behind us, which stays in the folder that it is started in
 QUIET_SECONDS = 0.1  # how long a client says nothing of its roots until that is seen to; no call waits for it
 LONGEST_FLOOD_SECONDS = 5.0  # how long that is waited for where it says so all the time
@@ -51,6 +52,7 @@ class RootsState:
     roots: ClientRoots | None = None
     changes: int = 0  # how often it said that those are other ones
     turn: anyio.Lock = field(default_factory=anyio.Lock)  # held by the question; a new one with every change
+    is_silent: bool = False  # whether it did not answer the last time
     news: RequestContext | None = None  # where it said so last, while that is being seen to
 
 
@@ -188,10 +190,14 @@ async def ask_roots(state: RootsState, exchange: Exchange, seconds: float | None
         state.roots = ClientRoots()
         return state.roots
     try:
-        with anyio.fail_after(ROOTS_WAIT_SECONDS if seconds is None else seconds):
+        usual = NEXT_ROOTS_WAIT_SECONDS if state.is_silent else ROOTS_WAIT_SECONDS
+        with anyio.fail_after(usual if seconds is None else seconds):
             async with state.turn:
-                return state.roots or await _told_roots(state, exchange)
+                roots = state.roots or await _told_roots(state, exchange)
+            state.is_silent = False
+            return roots
     except (TimeoutError, MCPError, TypeError, ExhaustedError):
+        state.is_silent = True
         logger.warning("the client announced roots and did not list them; asked again at its next file call")
         return None
 

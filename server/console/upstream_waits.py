@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def quiet_log(level: str) -> None:
     """Leave out of the log what the command itself tells, unless the person wants to see everything."""
     if level not in ("debug", "info"):
-        for name in ("connection", "catalog"):
+        for name in ("connections", "catalog"):
             logging.getLogger(f"server.upstreams.{name}").setLevel(logging.ERROR)
         logging.disable(logging.INFO)
 

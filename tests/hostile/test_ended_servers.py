@@ -62,8 +62,8 @@ PATIENT = f"""
 import sys
 sys.path.insert(0, {str(ROOT)!r})
 from server import cli
-from server.transports import stdio
-stdio.COMMAND_SECONDS = {CEILING}
+from server.transports import stdio_server
+stdio_server.COMMAND_SECONDS = {CEILING}
 cli.main()
 """
 """A server that gives commands more time after the end of its input: a busy machine takes long to run quick ones."""

@@ -313,7 +313,7 @@ def _waiting(identity: int | str, go: Path) -> bytes:
 def test_a_request_with_the_id_of_an_open_one_is_refused_and_the_open_one_is_answered(
     door: str, first: int | str, second: int | str, served: tuple[dict[str, Door], Path], tmp_path: Path
 ) -> None:
-    go, way = tmp_path / "go", served[0][door]
+    go, way = served[1] / f"go-{tmp_path.name}", served[0][door]
     begun = way.begin(_waiting(first, go))
     for twin in ({**PING, "id": second}, call(second, "list_directory", path=str(served[1]))):
         (refusal,) = way.say(json.dumps(twin).encode())
