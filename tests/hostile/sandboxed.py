@@ -51,7 +51,7 @@ from tools.shell.sandbox.bubblewrap import (
     SandboxStatus,
     find_bubblewrap,
 )
-from tools.shell.sandbox.visible_file_system import PreparedView, Site, prepare, secrets_of, writable
+from tools.shell.sandbox.visible_file_system import PreparedView, Site, StandIns, prepare, secrets_of, writable
 
 PROGRAM = Path(__file__)
 NOBODY = 65534
@@ -112,9 +112,11 @@ class Ran:
 def look_at(
     site: Site, roots: Sequence[str], view: CommandView = WORKING, lookout: AutoRunLookout | None = None
 ) -> PreparedView:
-    """What is prepared for a command from which no rule hides anything, without copies of settings."""
+    """What is prepared for a command from which no rule hides anything, with nothing in the place of settings."""
     secrets = secrets_of(site, writable(roots), view)
-    return prepare(site, lookout or AutoRunLookout(), roots, view, secrets=(secrets, {}), masks=lambda: ("", ""))
+    return prepare(
+        site, lookout or AutoRunLookout(), roots, view, hidden=secrets, stand_ins=lambda: StandIns("", "", "")
+    )
 
 
 async def run_confined(

@@ -9,7 +9,6 @@ import re
 import shutil
 import string
 import sys
-import tomllib
 from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -29,8 +28,8 @@ from tests.tables import each_of
 from tools.shell.process_spec import command_environment
 from tools.shell.sandbox.auto_run_guard import READ_BYTES
 from tools.shell.sandbox.bubblewrap import BubblewrapConfinement
-from tools.shell.sandbox.credential_masks import COPIES, SEARCHED_FILE_BYTES, secret_places
-from tools.shell.sandbox.secret_removal import included_settings, keeps_secret, without_secrets
+from tools.shell.sandbox.credential_masks import SEARCHED_FILE_BYTES, secret_places
+from tools.shell.sandbox.settings_secrets import included_settings, keeps_secret, may_hold_secret
 from tools.shell.sandbox.visible_file_system import Site
 
 pytestmark = pytest.mark.anyio
@@ -146,44 +145,37 @@ async def test_a_secret_in_a_file_that_nobody_knows_is_hidden_and_ordinary_setti
     assert "tool" in next(each.programs for each in places.withheld if each.path.endswith(".toolrc"))
 
 
-@pytest.mark.requirement("sandbox.secrets_removed")
-async def test_what_is_no_secret_in_settings_is_still_read(root: Path, home: Path) -> None:
-    put_all(home)
-    result = await ran(home, f"cd; tail -vn +1 {' '.join(MIXED)}", root)
-    for name, content in MIXED.items():
-        for kept in re.findall(r"[^\s\"'=/:@]*STAYS[^\s\"'<>}?]*", content):
-            assert kept in result.output, name
-
-
-@pytest.mark.requirement("sandbox.secrets_removed")
-@pytest.mark.parametrize("name", [name for name in MIXED if name != ".aws/config"])
+@pytest.mark.requirement("sandbox.secrets_settings")
+@pytest.mark.parametrize("name", [name for name in MIXED if name not in {".aws/config", ".terraformrc"}])
 async def test_settings_without_a_secret_are_the_file_itself(home: Path, name: str) -> None:
     clean = (
-        re.sub(r".*CANARY.*|.*: \|\n", "", MIXED[name])
+        re.sub(r".*CANARY.*|.*: \|\n|.*Token:\n", "", MIXED[name])
         if "<" not in MIXED[name]
         else "<settings><url>STAYS</url></settings>"
     )
     clean = "{}" if name.endswith(".json") else clean
     path = put(home, name, "# a comment\n" + clean if clean[:1] not in "<{" else clean)
-    assert str(path) not in secret_places(str(home), environ={}).copies
+    assert str(path) not in secret_places(str(home), environ={}).all
 
 
 TOOLS: Mapping[str, tuple[str, str]] = {
-    "git config --get-all user.name; git config -l >/dev/null && echo whole": ("git", "STAYS\nBob STAYS\nwhole"),
-    "npm config get registry": ("npm", "https://registry.example/STAYS"),
+    "git config -l >/dev/null && git init -q x && git -C x status -s && echo whole": ("git", "whole"),
+    "npm config get registry": ("npm", "https://registry.npmjs.org/"),
     "npm config list && echo whole": ("npm", "whole"),
-    "python3 -m pip config get global.timeout": ("pip", "60"),
+    "python3 -m pip config list && python3 -m pip --version && echo whole": ("pip", "whole"),
     "curl -V >/dev/null && curl --noproxy '*' -s http://127.0.0.1:1/ ; echo $?": ("curl", "7"),
+    "bash -lc 'echo started; cat ~/.profile'": ("bash", "started\n"),
 }
 
 
-@pytest.mark.requirement("sandbox.secrets_removed")
+@pytest.mark.requirement("sandbox.secrets_settings")
 @pytest.mark.parametrize("command", TOOLS)
-async def test_real_programs_read_the_copies(root: Path, home: Path, command: str) -> None:
+async def test_programs_work_without_the_settings_that_hold_a_secret(root: Path, home: Path, command: str) -> None:
     program, expected = TOOLS[command]
     if shutil.which(program) is None:
         pytest.skip(f"not run: there is no {program} here")
     put_all(home)
+    put(home, ".profile", "export API_TOKEN=hush-word\n")
     result = await ran(home, command, root)
     assert expected in result.output, result.output
     assert SECRET not in result.output
@@ -227,16 +219,14 @@ UNCLEAR: Mapping[str, bytes] = {
 }
 
 
-@pytest.mark.requirement("sandbox.secrets_removed")
+@pytest.mark.requirement("sandbox.secrets_settings")
 @pytest.mark.parametrize("kind", UNCLEAR)
-async def test_settings_that_are_not_understood_are_not_shown_at_all(root: Path, home: Path, kind: str) -> None:
+async def test_settings_that_are_not_understood_count_as_secret(root: Path, home: Path, kind: str) -> None:
     put(home, ".npmrc", UNCLEAR[kind])
-    result = await ran(home, "grep -c . ~/.npmrc; cat ~/.npmrc", root)
-    assert "hush" not in result.output
-    assert result.code != 0
+    assert (await ran(home, "cat ~/.npmrc", root)).output == ""
 
 
-@pytest.mark.requirement("sandbox.secrets_removed")
+@pytest.mark.requirement("sandbox.secrets_settings")
 async def test_a_pipe_and_a_folder_in_place_of_settings_hold_nothing_up(root: Path, home: Path) -> None:
     os.mkfifo(home / ".npmrc")
     put(home, ".gitconfig/x", "hush-word")
@@ -244,19 +234,19 @@ async def test_a_pipe_and_a_folder_in_place_of_settings_hold_nothing_up(root: Pa
 
 
 @pytest.mark.requirement("sandbox.secrets")
-async def test_a_link_leads_to_the_same_copy_wherever_it_points(root: Path, home: Path, tmp_path: Path) -> None:
+async def test_what_a_link_leads_to_is_hidden_under_both_names(root: Path, home: Path, tmp_path: Path) -> None:
     dotfiles = tmp_path.resolve() / "dotfiles"
     target = put(dotfiles, "npmrc", with_secrets(".npmrc", MIXED[".npmrc"]))
     (home / ".npmrc").symlink_to(target)
     stored = put(dotfiles, "ssh/id", "hush-word")
     (home / ".ssh").symlink_to(stored.parent)
     result = await ran(home, f"cat ~/.npmrc {target}; cat ~/.ssh/* {stored}", root)
-    assert result.output.count("registry.example/STAYS") == 2
+    assert "STAYS" not in result.output
     assert "hush" not in result.output
 
 
 @pytest.mark.requirement("sandbox.secrets_workspace")
-async def test_files_of_a_workspace_are_themselves_or_refused_and_never_a_copy(home: Path) -> None:
+async def test_files_of_a_workspace_are_themselves_or_refused_and_never_an_empty_one(home: Path) -> None:
     root = home / "project"
     own = put(root, ".npmrc", "//own.example/:_authToken=hush-of-the-project\n")
     linked = put(root, "dot/npmrc", "//home.example/:_authToken=hush-of-the-home\n")
@@ -269,11 +259,10 @@ async def test_files_of_a_workspace_are_themselves_or_refused_and_never_a_copy(h
 
 
 @pytest.mark.requirement("sandbox.secrets_workspace")
-async def test_a_home_that_is_the_workspace_shows_copies_and_keeps_its_files(home: Path) -> None:
+async def test_a_home_that_is_the_workspace_keeps_its_files(home: Path) -> None:
     before = put_all(home)
     result = await ran(home, f"{EVERYTHING}; echo x >> ~/.npmrc; mv ~/.netrc ~/n; cat ~/n; echo mine > ~/note", home)
     assert SECRET not in result.output
-    assert "https://registry.example/STAYS" in result.output
     assert {path: path.read_bytes() for path in before} == before
     assert (home / "note").read_text() == "mine\n"
 
@@ -317,27 +306,19 @@ async def test_a_variable_that_names_the_home_or_what_holds_it_hides_neither(
     assert (await ran(home, "cat ~/notes", root)).output == "plain\n"
 
 
-@pytest.mark.requirement("sandbox.secrets_removed")
-async def test_a_home_without_secrets_costs_no_mount_and_many_settings_are_bounded(root: Path, home: Path) -> None:
+@pytest.mark.requirement("sandbox.secrets_settings")
+async def test_a_home_without_secrets_costs_no_mount(home: Path) -> None:
     for name in (".npmrc", ".gitconfig", ".bashrc", ".config/pip/pip.conf"):
         put(home, name, "[x]\na = b\n")
-    places = secret_places(str(home), environ={})
-    assert not {path for path in (*places.folders, *places.files, *places.copies) if path.startswith(str(home))}
-    for number in range(COPIES + 5):
-        put(home, f".gitconfig-{number}", "[x]\n\ttoken = hush-word\n")
-    places = secret_places(str(home), environ={})
-    assert len(places.copies) == COPIES
-    result = await ran(home, "cd; cat .gitconfig-*", root)
-    assert "hush" not in result.output
-    assert result.output.count("[x]") == COPIES
+    assert not [path for path in secret_places(str(home), environ={}).all if path.startswith(str(home))]
 
 
-@pytest.mark.requirement("sandbox.secrets_removed")
+@pytest.mark.requirement("sandbox.secrets_settings")
 async def test_a_file_that_changes_at_once_and_keeps_its_length_is_looked_at_again(home: Path) -> None:
     path = put(home, ".npmrc", "registr=hush-word\n")
-    assert str(path) not in secret_places(str(home), environ={}).copies
+    assert str(path) not in secret_places(str(home), environ={}).all
     path.write_text("_auth =hush-word\n\n"[:18])
-    assert secret_places(str(home), environ={}).copies == {str(path): b"\n"}
+    assert secret_places(str(home), environ={}).settings == (str(path),)
 
 
 NAMES = (
@@ -381,50 +362,30 @@ FORMS = {
 """Lines with secrets, by the place whose format they have."""
 
 
-@pytest.mark.requirement("sandbox.secrets_removed")
+@pytest.mark.requirement("sandbox.secrets_settings")
 @each_of("place", FORMS)
 @each_of("name", NAMES)
-def test_a_value_behind_a_name_of_a_secret_is_left_out_in_every_format(place: str, name: str) -> None:
+def test_a_value_behind_a_name_of_a_secret_is_found_in_every_format(place: str, name: str) -> None:
     chosen = random.Random(f"{place} {name}")  # noqa: S311 - a word that is the same every time
     value = "".join(chosen.choices(string.ascii_lowercase, k=9))
-    shown = without_secrets("\n".join(FORMS[place]).format(name=name, value=value), place)
-    assert shown is not None
-    assert value not in shown
-    if place.endswith(".json"):
-        json.loads(shown)
-    if place.endswith(".toml"):
-        tomllib.loads(shown)
+    assert may_hold_secret("\n".join(FORMS[place]).format(name=name, value=value), place)
 
 
-@pytest.mark.requirement("sandbox.secrets_removed")
+@pytest.mark.requirement("sandbox.secrets_settings")
 @each_of(("place", "content"), odd_forms())
-def test_what_few_people_write_is_left_out_or_the_file_is_not_shown(place: str, content: str) -> None:
+def test_what_few_people_write_is_found(place: str, content: str) -> None:
     for value in ("hushword", "Hush-9-word"):
-        shown = without_secrets(re.sub(r"(?<![A-Z])S(?![A-Z])", value, content) + "\n", place)
-        assert shown is None or value not in shown
+        assert may_hold_secret(re.sub(r"(?<![A-Z])S(?![A-Z])", value, content) + "\n", place)
 
 
-@pytest.mark.requirement("sandbox.secrets_removed")
-@pytest.mark.parametrize("statement", ["TOKEN=hushword", "declare -A M=([token]=hushword)", "local token='hushword'"])
-@pytest.mark.parametrize("around", ["{}", "if x; then {}; fi", "f() {{\n  {}; }}", "A=b; {} || x", "# it's\n{}"])
-async def test_in_place_of_a_script_with_a_secret_a_remark_names_the_setting(
-    root: Path, home: Path, statement: str, around: str
-) -> None:
-    shown = without_secrets(around.format(statement) + "\n", ".bashrc")
-    assert shown is not None
-    assert "hushword" not in shown
-    assert re.fullmatch("#.*shell.readable.*\n", shown)
+@pytest.mark.requirement("sandbox.secrets_settings")
+@each_of("statement", ["TOKEN=hushword", "declare -A M=([token]=hushword)", "local token='hushword'"])
+@each_of("around", ["{}", "if x; then {}; fi", "f() {{\n  {}; }}", "A=b; {} || x", "# it's\n{}", "# {}"])
+def test_a_secret_in_a_script_is_found_wherever_it_stands(statement: str, around: str) -> None:
+    assert may_hold_secret(around.format(statement) + "\n", ".bashrc")
 
 
-@pytest.mark.requirement("sandbox.secrets_removed")
-async def test_a_login_shell_starts_although_a_secret_is_in_its_script(root: Path, home: Path) -> None:
-    put(home, ".profile", "export API_TOKEN=hush-word\n")
-    result = await ran(home, "bash -lc 'echo started; cat ~/.profile'", root)
-    assert result.output.startswith("started\n#")
-    assert "hush" not in result.output
-
-
-@pytest.mark.requirement("sandbox.secrets_removed")
+@pytest.mark.requirement("sandbox.secrets_settings")
 @pytest.mark.parametrize(
     ("place", "line"),
     [
@@ -469,16 +430,7 @@ async def test_a_login_shell_starts_although_a_secret_is_in_its_script(root: Pat
     ],
 )
 def test_what_only_sounds_like_a_secret_is_shown(place: str, line: str) -> None:
-    assert without_secrets(line + "\n", place) == line + "\n"
-
-
-@pytest.mark.requirement("sandbox.secrets")
-def test_an_address_beside_a_secret_is_not_left_out_which_would_send_its_program_elsewhere() -> None:
-    assert (
-        without_secrets('[install]\nregistry = { url = "https://r.example", token = "x1" }\n', ".bunfig.toml") is None
-    )
-    npm = "registry=https://r.example/\n//r.example/:_authToken=x1\n"
-    assert without_secrets(npm, ".npmrc") == "registry=https://r.example/\n"
+    assert not may_hold_secret(line + "\n", place)
 
 
 @pytest.mark.requirement("sandbox.secrets")
@@ -489,7 +441,7 @@ async def test_what_settings_of_git_include_is_shown_as_they_are(
 ) -> None:
     put(home, ".gitconfig", f"[user]\n\tname = x\n{section}\n\tpath = {path.format(home=home)}\n")
     for name in ("own", "work/own"):
-        put(home, name, "[user]\n\temail = stays\n[include]\n\tpath = deeper\n[github]\n\ttoken = hush-word\n")
+        put(home, name, "[user]\n\temail = stays\n[include]\n\tpath = deeper\n")
     for name in ("deeper", "work/deeper"):
         put(home, name, "[hub]\n\ttoken = hush-word\n[include]\n\tpath = own\n")
     folder = "" if path == "own" else "work/"
@@ -498,7 +450,7 @@ async def test_what_settings_of_git_include_is_shown_as_they_are(
     assert "hush" not in result.output
 
 
-@pytest.mark.requirement("sandbox.secrets_removed")
+@pytest.mark.requirement("sandbox.secrets_settings")
 @each_of(
     "text",
     [
@@ -520,9 +472,9 @@ async def test_what_settings_of_git_include_is_shown_as_they_are(
     "place", [".bashrc", ".gitconfig", ".npmrc", ".yarnrc", ".yarnrc.yml", ".m2/settings.xml", ".composer/config.json"]
 )
 def test_no_text_takes_longer_than_its_length_says(text: str, place: str) -> None:
-    without_secrets(text, place)
-    without_secrets("<x>" + text, place)
-    without_secrets('token=x x="' + text, place)
+    may_hold_secret(text, place)
+    may_hold_secret("<x>" + text, place)
+    may_hold_secret('x=y x="' + text, place)
     keeps_secret(text)
     included_settings(text)
 
@@ -569,7 +521,7 @@ async def results(home: Path, root: Path, command: str, *readable: str) -> str:
     return said
 
 
-WANT_OF_LOGIN = "it may have failed for want of a login"
+HIDES = "it may have failed since the sandbox hides"
 
 
 @pytest.mark.requirement("sandbox.secrets_readable")
@@ -580,9 +532,9 @@ async def test_a_result_without_a_login_names_what_was_withheld_and_the_setting(
     settings = put(home, ".gitconfig", "[user]\n\tname = x\n[github]\n\ttoken = hush-word\n")
     put(home, ".kaggle/kaggle.json", "hush-word")
     said = await results(home, root, f"git ls-remote {refusing}/x.git")
-    note = next(line for line in said.splitlines() if WANT_OF_LOGIN in line)
-    assert f"hides {netrc}" in note
-    assert f"shows {settings} without the secrets in it" in note
+    note = next(line for line in said.splitlines() if HIDES in line)
+    assert f"{netrc}" in note
+    assert f"{settings}" in note
     assert "shell.readable" in note
     assert "kaggle" not in note
     assert "hush" not in said
@@ -601,7 +553,15 @@ async def test_nothing_is_said_of_logins_where_none_was_missed(
     root: Path, home: Path, refusing: str, command: str
 ) -> None:
     put(home, ".netrc", "machine 127.0.0.1 login bob password hush-word\n")
-    assert WANT_OF_LOGIN not in await results(home, root, command.format(url=refusing))
+    assert HIDES not in await results(home, root, command.format(url=refusing))
+
+
+@pytest.mark.requirement("sandbox.secrets_readable")
+async def test_git_that_does_not_know_the_user_is_told_which_settings_are_hidden(root: Path, home: Path) -> None:
+    settings = put(home, ".gitconfig", "[user]\n\tname = x\n\temail = x@y\n[github]\n\ttoken = hush-word\n")
+    said = await results(home, root, "git init -q x; git -C x commit --allow-empty -m y")
+    assert f"hides {settings}" in said
+    assert "hush" not in said
 
 
 @pytest.mark.requirement("sandbox.secrets_readable")

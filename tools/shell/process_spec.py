@@ -165,7 +165,7 @@ class WithheldSecret:
 
     path: str
     programs: frozenset[str]  # what may fail for want of it, by what commands call them
-    is_copy: bool  # whether a copy without its secrets is seen in its place, else nothing is
+    is_settings: bool  # whether they lie in a file of settings that is hidden for them
 
 
 @dataclass(slots=True)

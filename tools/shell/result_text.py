@@ -62,6 +62,7 @@ _NO_LOGIN = re.compile(
     r"|(?:token|password|api key|passphrase)[^\n]{0,40}(?:required|missing|not (?:found|set|provided|supplied))",
     re.IGNORECASE,
 )
+_NO_SETTINGS = re.compile(r"identity unknown|tell me who you are|unable to auto-detect|user\.(?:name|email)")
 
 
 def size(count: int) -> str:
@@ -124,17 +125,20 @@ def run_content(finished: FinishedCommand, directory: str | None) -> list[Part]:
     has_failed = status is None or status.code != 0
     if confined.view is not ViewKind.UNCONFINED:  # which may have to do with a failure
         lines += filter(None, (_view_note(finished),))
-        if has_failed and confined.withheld and _NO_LOGIN.search(text):
+        if has_failed and confined.withheld:
             words = set(re.findall(r"[\w-]+", f"{request.command}\n{text}".lower()))
-            causes = [place for place in confined.withheld if not words.isdisjoint(place.programs)]
-            hidden = [place.path for place in causes if not place.is_copy]
-            copies = [place.path for place in causes if place.is_copy]
-            ways = [f"hides {_named_paths(hidden)}"] if hidden else []
-            ways += [f"shows {_named_paths(copies)} without the secrets in it"] if copies else []
-            if ways:
+            lacks_login = _NO_LOGIN.search(text) is not None
+            # Without its settings a program asks other servers, or does not know the user.
+            lacks_settings = lacks_login or confined.network is Network.HOST or _NO_SETTINGS.search(text) is not None
+            causes = [
+                place.path
+                for place in confined.withheld
+                if (lacks_settings if place.is_settings else lacks_login) and not words.isdisjoint(place.programs)
+            ]
+            if causes:
                 lines.append(
-                    f"Note: it may have failed for want of a login: the sandbox {' and '.join(ways)}. Ask the user to "
-                    "run it, or the operator to name what it needs in shell.readable."
+                    f"Note: it may have failed since the sandbox hides {_named_paths(causes)}, where a secret is. Ask "
+                    "the user to run it, or the operator to name what it needs in shell.readable."
                 )
     if has_failed and (lacking := _lacking_variables(confined.spec.environment, text)):
         lines.append(

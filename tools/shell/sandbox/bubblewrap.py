@@ -51,7 +51,7 @@ from tools.shell.sandbox.mount_check import NEW_ROOT, MountGate
 from tools.shell.sandbox.probe import NO_ANSWER, Probe, failure_of
 from tools.shell.sandbox.reading_view import ETC, OPEN_TO_ALL, TEMPORARY, reading_view_paths, without_closed
 from tools.shell.sandbox.system_call_filter import seccomp_program
-from tools.shell.sandbox.visible_file_system import PreparedView, Site, View, depth, prepare
+from tools.shell.sandbox.visible_file_system import PreparedView, Site, StandIns, View, depth, prepare
 from tools.text.file_names import shown_whole_path
 
 logger = logging.getLogger(__name__)
@@ -75,7 +75,6 @@ TOO_SLOW = (
 # it bubblewrap writes what its process is, before it begins the command it reads the next one to its end, and it reads
 # its options from the one after that.
 RULES, ENTRY, CALLS, INFO, HELD, OPTIONS = 7, 8, 9, 10, 11, 12
-FIRST_COPY = 13  # the first of those that have what is shown in place of settings
 OLD_ROOT = "/oldroot"  # where bubblewrap has all of the machine while it mounts
 FIXED = visible_file_system.SYSTEM_ROOTS.difference(visible_file_system.PRIVATE)  # folders that no command changes
 STAGE = "/dev/.places"  # where it puts what is then moved to a place that it must not mount on
@@ -127,7 +126,7 @@ class ViewSetup:
             *((path, partial(self._empty, path)) for path in view.hidden_folders),
             # A device on a mount without devices: opening it is refused, whoever asks.
             *((path, partial(self._bind, path, "/dev/null")) for path in view.hidden_files),
-            *((path, partial(self._copy, path, str(data))) for path, data in view.copies.items()),
+            *((path, partial(self._bind, path, what)) for path, what in view.settings.items()),
             *((path, partial(self._bind, path)) for path in filter(os.path.lexists, view.shown)),
             *((path, partial(self._bind, path, what)) for path, what in view.masked.items()),
         ]
@@ -178,14 +177,6 @@ class ViewSetup:
         way = self._way(path) or self._staged(path, is_moved=True)
         self._ways[path] = way
         self.options += ("--size", "4096", "--perms", "0555", "--tmpfs", way)
-
-    def _copy(self, path: str, data: str) -> None:
-        """Put at a path a file with what a descriptor has."""
-        way = self._way(path)
-        if way is None:
-            self.options += ("--perms", "0444", "--file", data, self._staged(path))
-        else:
-            self.options += ("--ro-bind-data", data, way)
 
     def _staged(self, path: str, *, is_moved: bool = False) -> str:
         """Where bubblewrap makes what then is mounted at a path."""
@@ -466,15 +457,15 @@ class BubblewrapConfinement:
             empty_if_large(folder, self._site.temporary_bytes)
         return folder
 
-    def _masks(self) -> tuple[str, str]:
-        """A file and a folder that nobody can open, to put in the place of others."""
+    def _stand_ins(self) -> StandIns:
         base = self._folders.make("masks")
-        file, folder = os.path.join(base, "file"), os.path.join(base, "folder")
+        made = StandIns(*(os.path.join(base, name) for name in StandIns._fields))
+        for file, mode in ((made.file, 0), (made.settings, 0o444)):
+            with suppress(FileExistsError):
+                os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
         with suppress(FileExistsError):
-            os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0))
-        with suppress(FileExistsError):
-            os.mkdir(folder, 0)
-        return file, folder
+            os.mkdir(made.folder, 0)
+        return made
 
     def _sandboxed(
         self,
@@ -493,12 +484,10 @@ class BubblewrapConfinement:
         site = site or self._site
         cache = self._cache_of(client_key, roots) if allowed.kind is not ViewKind.READING else None
         calls_filter = seccomp_program(os.uname().machine) if sys.platform != "win32" else None
-        # Looked for before anything is started: bubblewrap is given the copies as descriptors.
         present = visible_file_system.writable(roots)
         hidden = visible_file_system.secrets_of(site, present, allowed)
         gate = MountGate(ruleset_for_views())
-        copies = {path: FIRST_COPY + at for at, path in enumerate(hidden.copies)}
-        attachments = {number: hidden.copies[path] for path, number in copies.items()}
+        attachments: dict[int, bytes] = {}
         if calls_filter is not None:
             attachments[CALLS] = calls_filter
         descriptors = {**spec.descriptors, INFO: gate.info, HELD: gate.held, OPTIONS: gate.options}
@@ -525,10 +514,10 @@ class BubblewrapConfinement:
             allowed,
             search_path=spec.environment.get("PATH", ""),
             needed=needed,
-            secrets=(hidden, copies),
+            hidden=hidden,
             private_folder=private_folder,
             cache=cache,
-            masks=self._masks,
+            stand_ins=self._stand_ins,
             has_own_network=is_own,
         )
         return SandboxedCommand(

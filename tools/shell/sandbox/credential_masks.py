@@ -2,7 +2,7 @@
 
 Everything else stays readable, since toolchains lie anywhere in a home. A table tells what is known; beside it, small
 files near the top of the home are found by a secret in them. Settings that programs need, as the table knows them, are
-shown as a copy without the secrets in them.
+shown where no secret is in them; else an empty file stands in their place.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tools.files.workspace import contains, is_inside
 from tools.shell.process_spec import WithheldSecret
 from tools.shell.sandbox.auto_run_guard import read_settings
 from tools.shell.sandbox.credential_locations import HOME_PLACES, MOVED, SecretPlace
-from tools.shell.sandbox.secret_removal import included_settings, keeps_secret, without_secrets
+from tools.shell.sandbox.settings_secrets import included_settings, keeps_secret, may_hold_secret
 
 # What root can read even without its rights.
 _OF_ROOT = """
@@ -32,7 +32,7 @@ _OF_ROOT = """
 /etc/kubernetes /etc/ssl/private /etc/wireguard /etc/NetworkManager/system-connections
 """
 SYSTEM_PATHS = _OF_ROOT.split()
-COPIES = 64  # of a command: each takes a descriptor and a mount; what comes after them is hidden
+INCLUDED = 64  # files that settings of git include and that are looked at
 # How many files are searched for a secret, how large each and all of them may be, and how long the result counts (ours)
 SEARCHED_FILES, SEARCHED_FILE_BYTES, SEARCHED_BYTES, SEARCH_SECONDS = 400, 16_384, 2_000_000, 300
 _FEW = 4  # so few names are looked for one by one; for more, their folder is listed
@@ -44,14 +44,14 @@ class HiddenPaths:
 
     folders: tuple[str, ...]
     files: tuple[str, ...]
-    copies: Mapping[str, bytes] = field(default_factory=dict[str, bytes], repr=False)  # what is shown in place of files
+    settings: tuple[str, ...] = ()  # files in whose place there is an empty one, since programs fail without any
     shown: tuple[str, ...] = ()  # what is seen as it is although it lies in a folder that is hidden
     withheld: tuple[WithheldSecret, ...] = ()  # what of it is known, for results
 
     @property
     def all(self) -> tuple[str, ...]:
         """What is not seen as it is."""
-        return (*self.folders, *self.files, *self.copies)
+        return (*self.folders, *self.files, *self.settings)
 
 
 def secret_places(
@@ -73,7 +73,7 @@ def secret_places(
     known = [*sorted(there), *((path, "") for path in SYSTEM_PATHS)]
     folders: dict[str, None] = {}
     files: dict[str, None] = {}
-    copies: dict[str, bytes] = {}
+    settings: dict[str, None] = {}
     withheld: dict[str, WithheldSecret] = {}
     named: list[tuple[str, str]] = []
     tabled = {path for path, _ in known}
@@ -90,36 +90,35 @@ def secret_places(
                 continue
             entry = HOME_PLACES.get(place) or _found_place(place, real_home) if place else None
             state = os.stat(real)
-            # In a workspace that does not hold the home, a copy could be taken for the file, and committed.
+            # In a workspace that does not hold the home, an empty file could be taken for the file, and committed.
             is_linked = any(contains(root, real) and not contains(root, real_home) for root in roots)
-            if entry is not None and place and entry.is_settings and len(copies) < COPIES:
-                # What is shown of settings, nothing for `None`; whether that is all of them; what they include.
-                content: bytes | None = None
-                is_whole = False
-                included: Sequence[str] = ()
+            is_of_settings = entry is not None and entry.is_settings
+            if place and is_of_settings and stat.S_ISREG(state.st_mode):
+                is_secret, included = True, ()
                 changed = max(state.st_mtime_ns, state.st_ctime_ns)
                 look = _look if time.time_ns() - changed > SETTLED_NANOSECONDS else _look.__wrapped__
                 with suppress(OSError):
-                    device, number, size = state.st_dev, state.st_ino, state.st_size
-                    content, is_whole, included = look(real, place, device, number, size, changed)
-                if len(named) < COPIES:
+                    is_secret, included = look(real, place, state.st_dev, state.st_ino, state.st_size, changed)
+                if len(named) < INCLUDED:
                     named += (
                         (os.path.join(os.path.dirname(path), re.sub(r"^~(?=/)", lambda _: home, each)), place)
                         for each in included
                     )
-                if is_whole and not is_linked and not any(contains(folder, real) for folder in folders):
+                if not is_secret and not is_linked and not any(contains(folder, real) for folder in folders):
                     continue
-                if content is not None and not is_linked:
-                    copies[real] = content
-            if real not in copies:
-                (folders if stat.S_ISDIR(state.st_mode) else files)[real] = None
+            if stat.S_ISDIR(state.st_mode):
+                folders[real] = None
+            elif is_of_settings and not is_linked:
+                settings[real] = None
+            else:
+                files[real] = None
             if entry is not None:
-                withheld[real] = WithheldSecret(path, entry.programs, is_copy=real in copies)
+                withheld[real] = WithheldSecret(path, entry.programs, is_settings=entry.is_settings)
     covered = tuple(folders)
     return HiddenPaths(
         folders=tuple(sorted(folders)),
         files=tuple(sorted(path for path in files if is_inside(path, roots) or not is_inside(path, covered))),
-        copies=copies,
+        settings=tuple(settings),
         shown=tuple(path for path in whole if is_inside(path, covered) and os.path.exists(path)),
         withheld=tuple(withheld.values()),
     )
@@ -227,10 +226,9 @@ def _found_place(path: str, home: str) -> SecretPlace:
 
 
 @lru_cache(maxsize=256)
-def _look(path: str, place: str, *_state: int) -> tuple[bytes | None, bool, Sequence[str]]:
+def _look(path: str, place: str, *_state: int) -> tuple[bool, Sequence[str]]:
+    """Whether settings hold a secret, and the files that they include."""
     if (content := read_settings(path)) is None:
-        return None, False, ()
+        return True, ()
     text = content.decode("utf-8", "replace")
-    shown = without_secrets(text, place)
-    included = included_settings(text) if "git" in HOME_PLACES[place].programs else ()
-    return (None, False, included) if shown is None else (shown.encode(), shown == text, included)
+    return may_hold_secret(text, place), included_settings(text) if "git" in HOME_PLACES[place].programs else ()

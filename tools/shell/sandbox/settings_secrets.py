@@ -1,21 +1,14 @@
-"""Settings without the secrets in them, as the programs that they are for still read them.
+"""Whether a file of settings holds a secret. What cannot be told for certain counts as one.
 
-Of a file of lines (INI, properties, YAML, TOML) the lines that tell a secret are left out, of JSON and XML the entries
-at the top that do; addresses lose their logins. Comments of such a file are left out, since old values stay in them. In
-place of a script with a secret in it there is a remark that says so. What cannot be told apart with certainty is not
-shown at all.
+The sandbox shows the files that hold none, and hides the others whole.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
 from collections import Counter
-from typing import Any, cast
-from xml.dom import minidom
-from xml.parsers.expat import ExpatError
 
 from tools.shell.sandbox.credential_locations import PLAIN_NAMES, SCRIPTS
 from tools.text.secrets import has_secret, has_token, is_secret_name
@@ -78,10 +71,6 @@ _ALIAS = re.compile(r"\b(?:alias|abbr)[ \t]++(?>(?:-\w++[ \t]++){0,4})[\w.:-]++"
 _VARIABLE = re.compile(r"(?<![\w.-])[\w.-]++\+?=")
 _REFERENCE = re.compile(r"\$(?:\w++|\{\w++\})")
 _DEFAULT = re.compile(r"\$\{(\w++):?[-=]")
-# What looks like a remark may be the end of a text of several lines, with commands behind it.
-_MAY_END_TEXT = re.compile(r"[\"'`][^\n]*[;&|(){}]")
-_REMARK_LINE = re.compile(r"^[ \t]*+#.*+$", re.MULTILINE)
-_NOT_SHOWN = "# The sandbox does not show this script, since a secret is in it; shell.readable can name it.\n"
 # The end of what is certainly the name of a secret, with what stands behind it, to the end of the word
 _KEPT = re.compile(
     r"(?P<name>(?:token|secret|passw(?:or)?d|passphrase|credential|(?:api|access|private|auth|secret)[._-]?key)s?"
@@ -98,18 +87,17 @@ _SPELLED = re.compile(
 _LEAST_BITS = 3.3  # of a character of what nobody has thought of, by how often each occurs (ours)
 _BLANKS = "\ufeff \t\r\n"
 _LONGEST_LINE = 8 * 1024  # nobody has written a longer one, and each takes time
-_PAIR_NAMES = frozenset({"name", "key", "id", "header"})  # of what tells what the value beside it is for
 
 
-def without_secrets(text: str, place: str) -> str | None:
-    """Settings of a place in the table without secrets; all of them if there are none, `None` if that is uncertain."""
-    if "\0" in text or "\ufffd" in text or "PRIVATE KEY-----" in text or "<!DOCTYPE" in text.upper():
-        return None
-    if text.lstrip(_BLANKS)[:1] in ("<", "{") or place.endswith(".json"):
-        return _entries(text.lstrip(_BLANKS))
+def may_hold_secret(text: str, place: str) -> bool:
+    """Whether settings of a place in the table hold a secret, for all that is known."""
+    if "\0" in text or "\ufffd" in text or "PRIVATE KEY-----" in text:
+        return True
     if any(len(line) > _LONGEST_LINE for line in text.split("\n")):
-        return None
-    return _script(text) if place in SCRIPTS else _lines(text, place)
+        return True
+    if text.lstrip(_BLANKS)[:1] in ("<", "{") or place.endswith(".json"):
+        return "<!DOCTYPE" in text.upper() or _tells_secret(text)
+    return _script_tells_secret(text) if place in SCRIPTS else _line_tells_secret(text, place)
 
 
 def included_settings(text: str) -> list[str]:
@@ -176,105 +164,53 @@ def _tells_secret(text: str) -> bool:
     )
 
 
-def _entries(text: str) -> str | None:
-    """JSON or XML without the entries at the top that tell a secret."""
-    try:
-        if text[:1] == "<":
-            document: Any = minidom.parseString(text.encode())  # noqa: S318 - no DOCTYPE, no entities
-            whole, top = document.toxml(), document.documentElement
-            for node in (*document.childNodes, *top.childNodes):
-                if node is not top and _tells_secret(node.toxml()):
-                    node.parentNode.removeChild(node)
-            shown = document.toxml()
-        else:
-            data: Any = json.loads(text)
-            whole = shown = json.dumps(data)
-            if isinstance(data, dict):
-                entries = ({name: each} for name, each in cast("dict[str, Any]", data).items())
-                clean = (entry for entry in entries if not _tells_secret(json.dumps(entry)))
-                shown = json.dumps({name: each for entry in clean for name, each in entry.items()})
-    except (ValueError, RecursionError, ExpatError):
-        return None
-    if _tells_secret(shown):
-        return None
-    # A key that stands twice is parsed once.
-    return text if shown == whole and not _tells_secret(text) else shown
-
-
-def _script(text: str) -> str:
-    """Commands of a shell, without remarks about secrets; a remark alone if a secret is in them."""
-    commands = _ALIAS.sub("", _REMARK_LINE.sub("", text).replace("\\\n", ""))
-    commands = _REFERENCE.sub("", _DEFAULT.sub(r"\1=", commands))
-    if (
+def _script_tells_secret(text: str) -> bool:
+    commands = _REFERENCE.sub("", _DEFAULT.sub(r"\1=", _ALIAS.sub("", text.replace("\\\n", ""))))
+    return (
         any(
             any(map(_is_inner_secret, filter(None, found.group("name", "index")))) and not _is_harmless(found["value"])
             for found in _MENTION.finditer(commands)
         )
         or _without_logins(text) != text
         or has_secret(_VARIABLE.sub("", commands))
-    ):
-        return _NOT_SHOWN
-    remarks = _REMARK_LINE.findall(text)
-    if not any(map(_tells_secret, remarks)):
-        return text
-    if any(map(_MAY_END_TEXT.search, remarks)):
-        return _NOT_SHOWN
-    # A remark may stand in a text of several lines, whose end it must not take away.
-    return _REMARK_LINE.sub(lambda found: re.sub(r"[^\s#\"'`(){}\[\]$\\]+", "", found[0]).rstrip(" "), text)
+    )
 
 
-def _lines(text: str, place: str) -> str | None:
-    """Settings of lines with a name and a value each, without the lines that tell a secret.
-
-    `None` where one of these is not understood to its end.
-    """
-    lines = text.split("\n")
-    shown: list[str] = []
+def _line_tells_secret(text: str, place: str) -> bool:
+    """Whether a line of settings with a name and a value each tells a secret, a comment among them."""
     plain = PLAIN_NAMES.get(place)
     is_alias = is_secret_section = False
-    deeper: int | None = None  # what is indented by more is of a secret value, and so are entries of a list there
-    for whole_line in lines:
-        content = whole_line.strip()
-        if not content or _COMMENT.match(whole_line):
-            shown.append(whole_line)
+    for line in text.split("\n"):
+        content = line.strip()
+        if not content:
             continue
-        indent = len(whole_line) - len(whole_line.lstrip(" \t"))
-        if deeper is not None and (indent > deeper or (indent == deeper and content.startswith("- "))):
+        if _COMMENT.match(line):
+            if _tells_secret(line):
+                return True
             continue
-        deeper = None
-        line = _without_logins(whole_line)
-        if (head := _SECTION.fullmatch(whole_line.rstrip("\r"))) is not None:
+        if _without_logins(line) != line:
+            return True
+        if (head := _SECTION.fullmatch(line.rstrip("\r"))) is not None:
             is_alias = head[1].strip().lower() == "alias"  # names that somebody has made up for commands tell nothing
             is_secret_section = any(map(_is_secret, _WORD.findall(head[1])))
-            shown.append(line)
             continue
         found = _NAMED.match(line)
         name, value = (found["name"], line[found.end() :]) if found is not None else ("", line)
-        is_ended = _ends_here(line.rstrip("\r"))
-        word = _WORD.fullmatch(value.strip(" \t\r\"',;"))
-        is_pair = name.lower() in _PAIR_NAMES and word is not None and _is_secret(word[0])  # the value stands beside it
-        is_named = False
         if plain is not None:
-            is_secret = content != "---" and re.fullmatch(plain, name.lstrip("-"), re.IGNORECASE) is None
-        else:
-            # What stands below the name of a secret is one, unless it says where that is kept.
-            is_named = _is_secret(name) or (is_secret_section and not _ABOUT.search(name))
-            is_secret = (
-                (is_named and not is_alias and not (_is_harmless(value) and is_ended))
-                or (is_secret_name(name) and _PRINTS.search(value) is not None)
-                or (not is_ended and any(map(_is_inner_secret, _WORD.findall(value))))
-                or _tells_secret(value)
-            )
-        if not is_secret:
-            shown.append(line)
-        elif found is None or not is_ended or is_pair or (not is_named and "://" in value):
-            return None  # without the address beside a secret, its program would ask another server
-        if is_secret or (_is_secret(name) and not value.strip()):
-            # An entry of a list is as deep as what stands behind its dash.
-            deeper = indent + (2 if content.startswith("- ") else 0)
-    if shown == lines and not any(_COMMENT.match(line) and _tells_secret(line) for line in lines):
-        return text
-    return "\n".join("" if _COMMENT.match(line) else line for line in shown)
+            if content != "---" and re.fullmatch(plain, name.lstrip("-"), re.IGNORECASE) is None:
+                return True
+            continue
+        is_ended = _ends_here(line.rstrip("\r"))
+        # What stands below the name of a secret is one, unless it says where that is kept.
+        is_named = _is_secret(name) or (is_secret_section and not _ABOUT.search(name))
+        if (
+            (is_named and not is_alias and not (value.strip() and _is_harmless(value) and is_ended))
+            or (not is_ended and any(map(_is_inner_secret, _WORD.findall(value))))
+            or (is_secret_name(name) and _PRINTS.search(value) is not None)
+            or _tells_secret(value)
+        ):
+            return True
+    return False
 
 
 def _ends_here(value: str) -> bool:

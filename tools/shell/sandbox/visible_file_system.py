@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from tools.contract.command_views import NO_RESTRICTIONS, SYSTEM, CommandView, FileRestrictions, ViewKind
 from tools.contract.tool_errors import ToolError, ToolErrorType
@@ -36,7 +37,6 @@ from tools.shell.sandbox.reading_view import (
     links_of_programs,
     links_to,
     reading_view_paths,
-    settings_of_git,
 )
 from tools.text.file_names import shown_whole_path
 
@@ -87,8 +87,7 @@ class View:
     seen: tuple[str, ...] = ()  # what is seen although it lies in a private folder, or only parts are seen
     hidden_folders: tuple[str, ...] = ()  # folders that are empty, and where nothing can be made
     hidden_files: tuple[str, ...] = ()  # files that cannot be opened
-    # Files in whose place something else is read: from a descriptor of bubblewrap, by its number.
-    copies: Mapping[str, int] = field(default_factory=dict[str, int])
+    settings: Mapping[str, str] = field(default_factory=dict[str, str])  # files in whose place there is an empty one
     shown: tuple[str, ...] = ()  # what is seen although it lies in a hidden folder
     masked: Mapping[str, str] = field(default_factory=dict[str, str])  # what cannot be opened, by what is in its place
     pinned: tuple[str, ...] = ()  # cannot be renamed or removed, but written; none is in a read-only one
@@ -158,14 +157,22 @@ class PreparedView:
         return replace(changes, not_lasting=tuple(TEMPORARY + path[len(folder) :] for path in left))
 
 
+class StandIns(NamedTuple):
+    """What is put in the place of something: paths of the server's own."""
+
+    file: str  # nobody can open it
+    folder: str  # nor that
+    settings: str  # an empty file that everybody can read
+
+
 def prepare(
     site: Site,
     lookout: AutoRunLookout,
     roots: Sequence[str],
     allowed: CommandView,
     *,
-    secrets: tuple[HiddenPaths, Mapping[str, int]],  # those of `secrets_of`, with the descriptors that have the copies
-    masks: Callable[[], tuple[str, str]],  # a file and a folder to put in the place of what is masked
+    hidden: HiddenPaths,  # those of `secrets_of`
+    stand_ins: Callable[[], StandIns],
     search_path: str = "",  # the `PATH` of the command
     needed: Sequence[str] = (),  # what the command has to see wherever it lies
     private_folder: Callable[[], str] | None = None,
@@ -185,7 +192,6 @@ def prepare(
     looked_into = (root for root in present if os.access(root, os.R_OK | os.X_OK))
     present = tuple(root for root in looked_into if not is_inside(root, restrictions.read_only))
     files = [path for path in files if not is_inside(path, (*present, *restrictions.read_only))]
-    hidden, copies = secrets
 
     more = (*_named(site, (*site.readable, *allowed.seen)), *needed, "/etc/resolv.conf")
     is_alone = any(contains(TEMPORARY, root) for root in workspace)
@@ -212,15 +218,13 @@ def prepare(
     masked: dict[str, str] = {}
     for path in _by_depth(restrictions.masked):
         if _is_there(path, view, hidden) and not is_inside(path, masked):
-            masked[path] = masks()[os.path.isdir(path)]
+            masked[path] = stand_ins().folder if os.path.isdir(path) else stand_ins().file
     in_etc = closed_in_etc() if is_reading else ()
     folders = dict.fromkeys((*hidden.folders, *filter(os.path.isdir, in_etc)))
     hidden_folders = tuple(path for path in folders if path not in present and _is_there(path, view, hidden))
-    not_copied = (path for path in hidden.copies if path not in copies)
-    others = dict.fromkeys((*hidden.files, *not_copied, *(path for path in in_etc if path not in folders)))
+    others = dict.fromkeys((*hidden.files, *(path for path in in_etc if path not in folders)))
     hidden_files = tuple(path for path in others if _is_there(path, view, hidden))
-    of_git = settings_of_git(site.home, workspace) if view.empty else ()
-    shown_copies = {path for path in copies if view.is_whole or _is_there(path, view, hidden)}.union(of_git)
+    settings = (path for path in hidden.settings if _is_there(path, view, hidden))
 
     # What programs obey stays as it is, or where it is.
     found = [lookout.look(root) for root in present]
@@ -255,7 +259,7 @@ def prepare(
         private=(*view.private, CACHE) if CACHE in lasting else view.private,
         hidden_folders=hidden_folders,
         hidden_files=hidden_files,
-        copies={path: copies[path] for path in copies if path in shown_copies and not is_inside(path, masked)},
+        settings={path: stand_ins().settings for path in settings if not is_inside(path, masked)},
         shown=tuple(path for path in hidden.shown if is_inside(path, hidden_folders)),
         masked=masked,
         # What is read-only, or in a folder that is, cannot be renamed anyway.
@@ -271,7 +275,7 @@ def prepare(
         is_known=private_folder is not None,
         is_git=changes_by_git,
     )
-    made = tuple(_ready_for_mounts(lasting, (*present, *files, *view.seen, *view.copies)))
+    made = tuple(_ready_for_mounts(lasting, (*present, *files, *view.seen, *view.settings)))
     if CACHE in lasting:
         make_place(lasting[WORK], [os.path.basename(CACHE)], is_file=False)
     return PreparedView(view, auto_run, uncovered, site.temporary_bytes, alone, scratch, made, restrictions)
