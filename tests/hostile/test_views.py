@@ -418,6 +418,22 @@ def test_a_home_in_a_folder_of_the_system_is_not_shown_with_it() -> None:
 
 
 @pytest.mark.requirement("sandbox.reading")
+def test_a_program_of_a_package_is_shown_with_the_packages_beside_it(tmp_path: Path) -> None:
+    packages = tmp_path.resolve() / "node_modules"
+    for name in (".bin", "tool/lib", "dependency"):
+        (packages / name).mkdir(parents=True)
+    (packages / "tool/lib/cli.js").touch()
+    (packages / ".bin/tool").symlink_to("../tool/lib/cli.js")
+    other = tmp_path / "bin"
+    other.mkdir()
+    (other / "tool").symlink_to(packages / "tool/lib/cli.js")
+    for folder in (packages / ".bin", other):
+        assert str(packages) in reading_view_paths("/nowhere", str(folder), [])
+    # A secret among them is not shown with them.
+    assert str(packages) not in reading_view_paths("/nowhere", str(packages / ".bin"), [], [str(packages / "key")])
+
+
+@pytest.mark.requirement("sandbox.reading")
 @pytest.mark.skipif(os.geteuid() != 0, reason="not run: only root can close a file of the system")
 def test_what_not_every_user_may_read_is_found_as_soon_as_it_is_there() -> None:
     before = closed_in_etc()

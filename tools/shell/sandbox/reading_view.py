@@ -254,16 +254,18 @@ def _programs(
 
 
 def _prefix_of(folder: str, home: str, hidden: Iterable[str], table: MountTable) -> str | None:
-    """The folder above one of programs that all they need is installed in; `None` where it is not that kind."""
+    """The folder around one of programs that all they need is installed in; `None` where it is not that kind."""
     prefix, name = os.path.split(folder)
     is_prefix = (
         name == "bin"
         and any(os.path.isdir(os.path.join(prefix, each)) for each in ("lib", "libexec"))
         and not contains(prefix, os.path.join(home, ".local"))
-        and not any(contains(prefix, path) for path in hidden)
-        and not table.is_mount_point(prefix)
     )
-    return prefix if is_prefix else None
+    if not is_prefix:
+        above, packages, _ = f"{folder}/".partition("/node_modules/")  # the packages that one depends on lie beside it
+        prefix, is_prefix = above + packages.rstrip("/"), bool(packages)
+    is_safe = not any(contains(prefix, path) for path in hidden) and not table.is_mount_point(prefix)
+    return prefix if is_prefix and is_safe else None
 
 
 def _environments(roots: Sequence[str], home: str, hidden: Collection[str]) -> Iterator[str]:
