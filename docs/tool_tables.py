@@ -1,7 +1,4 @@
-"""Write what the tools say of themselves: the table in README.md and all of docs/tools.md.
-
-`--check` only says whether both are current.
-"""
+"""Write docs/tools.md, what the tools say of themselves. `--check` only says whether it is current."""
 
 from __future__ import annotations
 
@@ -16,9 +13,7 @@ from tools.call.base_tool import BaseTool, BuiltinTool
 from tools.planning.agent_command import AgentCommand
 
 DOCS = Path(__file__).resolve().parent
-README = DOCS.parent / "README.md"
 PAGE = DOCS / "tools.md"
-TABLE = re.compile(r"(<!-- tools:begin[^\n]*-->\n).*?(<!-- tools:end -->)", flags=re.DOTALL)
 
 HEAD = """# Tools
 
@@ -31,17 +26,18 @@ changes something refuses a call with a parameter that it does not know, which c
 change; it takes what asks for nothing else (`append: false`, `overwrite: 1`). A tool that only reads ignores it and
 says so. A result that is cut says how to get the rest; a failure says what to do, with a stable code. Structured
 results are always whole; their schema stands here alone, since every client would pay for it in each list.
+
+`task` is there where the settings name `agents`, `web_search` with a provider, `lsp` with a language server,
+`ask_user_question` and `enter_plan_mode` for clients that show forms, `skill` with a [skill](guide.md#skills).
+`--profile core` is files, search and commands alone.
 """
 
 
 def main(arguments: list[str]) -> int:
-    """Bring both up to date, or with `--check` return 1 if they are not."""
-    before = README.read_text(encoding="utf-8")
-    after = TABLE.sub(lambda markers: f"{markers[1]}{table()}{markers[2]}", before)
+    """Bring the page up to date, or with `--check` return 1 if it is not."""
     written = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
     if arguments == ["--check"]:
-        return int((after, page()) != (before, written))
-    README.write_text(after, encoding="utf-8")
+        return int(page() != written)
     PAGE.write_text(page(), encoding="utf-8")
     return 0
 
@@ -61,13 +57,13 @@ def table() -> str:
     rows = ["| tool | what it does | asked first |", "| --- | --- | --- |"]
     for tool in tools():
         sentence = _cell(re.split(r"(?<=[.:])\s", tool.description.strip(), maxsplit=1)[0].rstrip(".:"))
-        rows.append(f"| `{tool.name}` | {sentence} | {'yes' if tool.asks else 'no'} |")
+        rows.append(f"| [`{tool.name}`](#{tool.name}) | {sentence} | {'yes' if tool.asks else 'no'} |")
     return "".join(f"{row}\n" for row in rows)
 
 
 def page() -> str:
     """Every tool with its parameters, its annotations and its result."""
-    return "\n".join([HEAD, *("\n".join(_section(tool)) for tool in tools())])
+    return "\n".join([HEAD, table(), *("\n".join(_section(tool)) for tool in tools())])
 
 
 def _section(tool: BaseTool[Any]) -> Iterator[str]:

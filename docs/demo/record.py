@@ -1,4 +1,4 @@
-"""Write docs/demo/demo.svg: what the demo prints, as a picture. `--check` only says whether it is current."""
+"""Write docs/demo/demo.svg: the question that the demo asks, as a picture. `--check` says whether it is current."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ COLOURS = {
 
 def main(arguments: list[str]) -> int:
     """Bring the picture up to date, or with `--check` return 1 if it is not."""
-    drawn = picture(printed())
+    drawn = picture(excerpt(printed()))
     if arguments == ["--check"]:
         return int(not PICTURE.exists() or PICTURE.read_text(encoding="utf-8") != drawn)
     PICTURE.write_text(drawn, encoding="utf-8")
@@ -47,6 +47,13 @@ def printed() -> str:
     return re.sub(re.escape(str(place)) + r"/coretools-demo-\w+", "/tmp/demo", done.stdout)  # noqa: S108 - only shown
 
 
+def excerpt(told: str) -> str:
+    """What the picture shows of the demo: the edit, from its heading to the person's answer."""
+    told = told[told.index("== Mend it") :]
+    end = told.index("The person answers: once") + len("The person answers: once")
+    return "\n".join(line for line in told[:end].splitlines() if line.strip(" |"))
+
+
 def picture(text: str) -> str:
     """A terminal with this text, as SVG."""
     rows = [
@@ -57,7 +64,7 @@ def picture(text: str) -> str:
     width, height = round(COLUMNS * CELL[0] + 2 * MARGIN), len(rows) * CELL[1] + 2 * MARGIN
     drawn = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" viewBox="0 0 {width} {height}" role="img">',
-        "<title>What make demo prints</title>",
+        "<title>The question before an edit</title>",
         '<g font-family="ui-monospace, Menlo, Consolas, monospace" font-size="13" fill="#e6e6e6">',
         f'<rect width="{width}" height="{height}" rx="8" fill="#1c2128"/>',
     ]
