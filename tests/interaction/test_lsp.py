@@ -20,9 +20,17 @@ from mcp.client import Client
 from server.settings.workspace_trust import trust_folder
 from tests.conformance.fetch import LANGUAGE_SERVERS
 from tests.harness import HANDSHAKE, MODERN, PEERS, in_memory, server_arguments, write_config
-from tests.processes import carrying, until_none_carries
+from tests.processes import Plain, carrying, until_none_carries
+from tests.unit.execution.shell import RecordingStarter
+from tests.waiting import until
+from tools.contract.command_views import NO_RESTRICTIONS
+from tools.contract.tool_errors import ExecutionDeniedError
+from tools.files.workspace import Workspace
+from tools.lsp.code_intelligence import CodeIntelligence, Start
 from tools.lsp.language_server_wire import EndedError, LanguageServerConnection
-from tools.lsp.language_servers import programs_in
+from tools.lsp.language_servers import LanguageServer, ServerPrograms, programs_in
+from tools.permissions.client_rights import ALL_RIGHTS
+from tools.shell.private_folders import PrivateFolders
 
 pytestmark = pytest.mark.anyio
 
@@ -286,6 +294,51 @@ async def test_without_a_sandbox_the_first_start_is_asked_about(root: Path) -> N
     assert "language_server.py" in asked[0]
 
 
+@pytest.mark.requirement("lsp.consent")
+async def test_without_a_sandbox_a_yes_counts_for_one_start_of_the_program_that_was_shown(
+    root: Path, tmp_path: Path
+) -> None:
+    program, asked = tmp_path / "fake-ls", list[str]()
+
+    def put(first: str) -> None:
+        (tmp_path / "new").write_text(f'#!/bin/sh\n{first}\nexec "{sys.executable}" "{SERVER}" dies\n')
+        (tmp_path / "new").chmod(0o755)
+        (tmp_path / "new").rename(program)
+
+    async def answer(_context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
+        asked.append(params.message)
+        if len(asked) == 2:
+            put(f"touch {tmp_path}/replaced")
+        return types.ElicitResult(action="accept", content={"decision": "once"})
+
+    put("")
+    config = settings(more={"shell": {"sandbox": "off"}})
+    config["lsp"]["servers"]["fake"] |= {"command": str(program), "args": []}
+    async with client_of(root, config, elicitation_callback=answer) as client:
+        codes = [code_of(await ask(client, "hover", **AT)) for _ in range(2)]
+        assert not (tmp_path / "replaced").exists()
+        codes.append(code_of(await ask(client, "hover", **AT)))
+    assert codes == ["lsp_server_failed", "execution_denied", "lsp_server_failed"]
+    assert len(asked) == 3
+
+
+@pytest.mark.requirement("lsp.consent")
+async def test_nothing_that_needs_consent_is_started_without_it_whoever_calls(root: Path, tmp_path: Path) -> None:
+    server = LanguageServer("fake", {".fake": "fake"}, ((sys.executable, SERVER),))
+    (root / "a.fake").write_text(CODE)
+    workspace, starter = Workspace([str(root)]), RecordingStarter()
+    code = CodeIntelligence(
+        ServerPrograms("", (server,)), starter, Plain(), PrivateFolders(str(tmp_path)), dict, str(tmp_path),
+        lambda _workspace, _rights: (NO_RESTRICTIONS, ""),
+    )  # fmt: skip
+    start = await code.prepared(workspace, ALL_RIGHTS, workspace.locate("a.fake"))
+    assert isinstance(start, Start)
+    for agreed in ("", "to something else"):
+        with pytest.raises(ExecutionDeniedError):
+            await code.session(start, agreed=agreed, is_granted=False)
+    assert not starter.asked
+
+
 @pytest.mark.requirement("lsp.follows")
 async def test_what_is_written_is_known_to_the_server_and_its_new_errors_are_told(root: Path) -> None:
     async with client_of(root, settings()) as client:
@@ -335,6 +388,37 @@ async def test_a_server_that_nobody_asks_is_ended_and_starts_again(root: Path, m
         said = text_of(await ask(client, "hover", **AT))
     assert json.loads(said)["opened"] == 1, said
     assert json.loads(said)["changed"] == 0
+
+
+@pytest.mark.requirement("lsp.ends")
+@pytest.mark.parametrize("other", ["a.fake", "b.other"])
+async def test_a_call_keeps_its_server_until_it_is_answered_whatever_others_ask(
+    root: Path, other: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tools.lsp.code_intelligence.MOST_RUNNING", 1)
+    mark, config, said = uuid4().hex, settings("waits"), list[str]()
+    config["lsp"]["servers"]["fake"]["env"] = {"MARK": mark}
+    config["lsp"]["servers"]["other"] = {
+        "command": sys.executable, "args": [SERVER], "extensionToLanguage": {".other": "other"}
+    }  # fmt: skip
+    (root / "b.other").write_text("wrong")
+    async with client_of(root, config) as client:
+
+        async def wait() -> None:
+            said.append(text_of(await ask(client, "goToDefinition", **AT)))
+
+        places(root, place((root / "a.fake").as_uri(), 0, 0))
+        async with anyio.create_task_group() as group:
+            group.start_soon(wait)
+            await until((root / "waits").exists)
+            if other == "a.fake":
+                (root / ".geminiignore").write_text("b.other\n")  # so that the server starts again
+            assert "error" in text_of(await ask(client, "diagnostics", filePath=other))
+            assert not said
+            (root / "waits").unlink()
+        if other != "a.fake":
+            await until_none_carries(mark)
+    assert said == ["a.fake:1:1: one"]
 
 
 @pytest.mark.requirement("lsp.consent")

@@ -99,6 +99,11 @@ def answer(method: str, params: dict[str, Any]) -> Any:
         sys.stdout.flush()
     if BEHAVIOUR == "crumbles":
         return [None] * 400_000
+    if BEHAVIOUR == "waits" and method == "textDocument/definition":
+        waits = root / "waits"
+        waits.touch()
+        while waits.exists():
+            time.sleep(0.02)
     if BEHAVIOUR == "silent":
         time.sleep(600)
     if method == "textDocument/hover":

@@ -107,14 +107,14 @@ class LspTool(BuiltinTool[LspParams]):
         from tools.lsp.language_server_session import LanguageServerSession  # noqa: PLC0415 - with the first call
 
         prepared = await self._prepared(params, context)
-        if isinstance(prepared, LanguageServerSession) or not self._intelligence().needs_consent(prepared):
+        if isinstance(prepared, LanguageServerSession) or not prepared.why_asked:
             return None
         import shlex  # noqa: PLC0415 - with the first question
 
         return InfoConfirmation(
             title=f"Start the language server for {prepared.server.name}",
             prompt=f"Command: {shlex.join(prepared.argv)}\nFolder: {prepared.key[0]}\n{prepared.why_asked}",
-            state=repr((prepared.argv, prepared.program, prepared.engine, prepared.key[:2])),
+            state=prepared.state,
         )
 
     async def execute(self, params: LspParams, context: ToolContext) -> ToolResult:
@@ -124,12 +124,14 @@ class LspTool(BuiltinTool[LspParams]):
         kept = cast("LanguageServerSession | Start | None", context.memo.pop(_START, None))
         session = kept or await self._prepared(params, context)
         if not isinstance(session, LanguageServerSession):
-            session = await self._intelligence().session(session, is_agreed=context.confirmed is not None)
-        try:
-            return await self._ask(params, context, session, location)
-        finally:
-            if location is not None and location.path in session.documents:
-                await session.follow(context.workspace)  # one that was shown for this call alone is closed
+            agreed = context.confirmed.state if context.confirmed is not None else ""
+            session = await self._intelligence().session(session, agreed=agreed, is_granted=context.is_granted)
+        with session:
+            try:
+                return await self._ask(params, context, session, location)
+            finally:
+                if location is not None and location.path in session.documents:
+                    await session.follow(context.workspace)  # one that was shown for this call alone is closed
 
     async def _ask(
         self, params: LspParams, context: ToolContext, session: LanguageServerSession, location: Location | None

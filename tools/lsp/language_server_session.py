@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 from urllib.parse import quote, unquote, urlsplit
 
 from tools.contract.command_views import FileRestrictions
@@ -158,12 +158,25 @@ class LanguageServerSession:
     reports: OrderedDict[str, Report] = field(default_factory=OrderedDict[str, Report])
     connection: LanguageServerConnection = field(init=False)
     encoding: str = "utf-16"
+    users: int = 0  # calls that ask it now
+    unused: asyncio.Event = field(default_factory=asyncio.Event)  # set while there are none
     _news: asyncio.Event = field(default_factory=asyncio.Event)
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     _settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def __post_init__(self) -> None:
         self.connection = LanguageServerConnection(self._answer, self._hear, self._news.set)
+        self.unused.set()
+
+    def __enter__(self) -> Self:
+        self.users += 1
+        self.unused.clear()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.users -= 1
+        if not self.users:
+            self.unused.set()
 
     async def open(self, output: int, given: int) -> None:
         """Begin to speak with it."""
