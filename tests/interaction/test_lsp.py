@@ -6,8 +6,10 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import AsyncGenerator, Mapping
+import threading
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -21,12 +23,15 @@ from server.settings.workspace_trust import trust_folder
 from tests.conformance.fetch import LANGUAGE_SERVERS
 from tests.harness import HANDSHAKE, MODERN, PEERS, in_memory, server_arguments, write_config
 from tests.processes import Plain, carrying, until_none_carries
+from tests.tables import each_of
 from tests.unit.execution.shell import RecordingStarter
 from tests.waiting import until
 from tools.contract.command_views import NO_RESTRICTIONS
 from tools.contract.tool_errors import ExecutionDeniedError
 from tools.files.workspace import Workspace
+from tools.lsp import code_locations
 from tools.lsp.code_intelligence import CodeIntelligence, Start
+from tools.lsp.language_server_session import path_of
 from tools.lsp.language_server_wire import EndedError, LanguageServerConnection
 from tools.lsp.language_servers import LanguageServer, ServerPrograms, programs_in
 from tools.permissions.client_rights import ALL_RIGHTS
@@ -143,12 +148,26 @@ async def test_a_place_in_a_hidden_file_is_told_without_its_text_and_one_outside
         hover = text_of(await ask(client, "hover", **AT))
     assert "hidden from agents by the" in told[0]
     assert ".geminiignore" in told[1]
-    assert "hidden from agents" in told[3]
+    assert all("hidden from agents" in line for line in told[3:] if not line.startswith("/etc"))
     assert told[4].startswith("/etc/passwd:1")
     assert "SECRET" not in "".join((*told, named))
     assert "root:" not in "".join(told)
-    assert [number for number, line in enumerate(named.splitlines()) if "class Named" in line] == [2, 4, 5, 6]
+    assert [number for number, line in enumerate(named.splitlines()) if "class Named" in line] == [2, 4]
     assert "hidden from agents" in hover
+
+
+@pytest.mark.requirement("lsp.rules")
+@each_of(
+    "uri, path",
+    [
+        *((f"{start}/a/b", "/a/b") for start in ("file://", "FILE://", "file:", "file://localhost", "file:///", "")),
+        ("file:///%2Fa/./c/..%2fb", "/a/b"),
+        *((uri, None) for uri in ("jdt://a/b", "file://host/a", "file:a", "a/b", "", "file:///a%00", "file://[/a", 7)),
+        *((f"file://{path}", None) for path in ("/proc/1/root/a", "//proc/self/cwd/a", "/%2Fproc/1/a", "/a" * 10_000)),
+    ],
+)
+def test_a_uri_means_a_path_however_it_is_spelled_and_none_that_leads_elsewhere(uri: Any, path: str | None) -> None:
+    assert path_of(uri) == path
 
 
 @pytest.mark.requirement("lsp.rules")
@@ -228,6 +247,42 @@ async def test_calls_that_wait_for_one_start_share_its_failure(root: Path, monke
     assert len(said) == 3
     assert len(set(said)) == 1
     assert (root / "starts").read_text() == "x"
+
+
+@pytest.mark.requirement("lsp.hostile")
+async def test_half_of_a_surrogate_pair_costs_that_character_alone(root: Path) -> None:
+    async with client_of(root, settings("cuts")) as client:
+        assert text_of(await ask(client, "diagnostics", filePath="a.fake")) == "a.fake:2:4: error: cut ? \U0001f600"
+
+
+@pytest.mark.requirement("lsp.hostile")
+async def test_reports_are_kept_in_bounded_memory_and_lists_are_made_in_threads(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tools.lsp.language_server_session.REPORTED_BYTES", 600)
+    threads: list[threading.Thread] = []
+
+    def noted(find: Callable[..., Any], *given: Any) -> Any:
+        threads.append(threading.current_thread())
+        return find(*given)
+
+    for name in ("symbols_in", "places_in"):
+        monkeypatch.setattr(code_locations, name, partial(noted, getattr(code_locations, name)))
+    (root / "b.fake").write_text("wrong")
+    async with client_of(root, settings()) as client:
+        places(root, place((root / "a.fake").as_uri(), 0, 0))
+        for name in ("a.fake", "b.fake", "a.fake"):
+            await ask(client, "diagnostics", filePath=name)
+            (root / name).write_text(f"{CODE}\n")
+        told = text_of(await ask(client, "workspaceDiagnostics")).splitlines()
+        for operation, arguments in (
+            ("goToDefinition", AT), ("documentSymbol", {"filePath": "a.fake"}), ("workspaceSymbol", {"query": "x"})
+        ):  # fmt: skip
+            assert not (await ask(client, operation, **arguments)).is_error
+    assert told[-1].endswith("has reported on 1 files, and on more than are kept.")
+    assert len(told) == 2
+    assert len(threads) == 3
+    assert threading.current_thread() not in threads
 
 
 @pytest.mark.requirement("lsp.hostile")

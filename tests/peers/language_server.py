@@ -41,7 +41,7 @@ def report(uri: str, version: int, text: str) -> None:
     found = [
         {
             "range": place(number, len(line[: line.index("wrong")].encode("utf-16-le")) // 2),
-            "message": line.strip(),
+            "message": "cut \ud83d \U0001f600" if BEHAVIOUR == "cuts" else line.strip(),
             "severity": [1] if BEHAVIOUR == "odd" else 1,
         }
         for number, line in enumerate(text.split("\n"))
