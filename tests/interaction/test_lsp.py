@@ -489,7 +489,7 @@ async def test_a_rule_for_reading_starts_no_program_unasked(root: Path, rule: st
 
 
 @pytest.mark.requirement("lsp.consent")
-async def test_a_server_from_outside_finds_no_program_of_the_workspace(
+async def test_a_server_from_outside_has_no_folder_of_the_workspace_on_its_path(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     imitate(tmp_path / "bin", "gopls")
