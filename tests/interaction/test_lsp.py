@@ -256,10 +256,11 @@ async def test_half_of_a_surrogate_pair_costs_that_character_alone(root: Path) -
 
 
 @pytest.mark.requirement("lsp.hostile")
-async def test_reports_are_kept_in_bounded_memory_and_lists_are_made_in_threads(
+async def test_reports_and_documents_are_kept_in_bounded_memory_and_lists_are_made_in_threads(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tools.lsp.language_server_session.REPORTED_BYTES", 600)
+    monkeypatch.setattr("tools.lsp.language_server_session.OPEN_CHARS", len(CODE))
     threads: list[threading.Thread] = []
 
     def noted(find: Callable[..., Any], *given: Any) -> Any:
@@ -278,6 +279,7 @@ async def test_reports_are_kept_in_bounded_memory_and_lists_are_made_in_threads(
             ("goToDefinition", AT), ("documentSymbol", {"filePath": "a.fake"}), ("workspaceSymbol", {"query": "x"})
         ):  # fmt: skip
             assert not (await ask(client, operation, **arguments)).is_error
+        assert json.loads(text_of(await ask(client, "hover", **AT)))["closed"] == 2
     assert told[-1].endswith("has reported on 1 files, and on more than are kept.")
     assert len(told) == 2
     assert len(threads) == 3

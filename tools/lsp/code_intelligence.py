@@ -299,9 +299,10 @@ class CodeIntelligence:
 
         async def close() -> None:
             with anyio.CancelScope(shield=True):
-                with suppress(AnswerError, EndedError, TimeoutError):
-                    await session.connection.request("shutdown", {}, LEAVING_SECONDS)
-                session.connection.end("was ended")
+                if not session.connection.problem:
+                    with suppress(AnswerError, EndedError, TimeoutError):
+                        await session.connection.request("shutdown", {}, LEAVING_SECONDS)
+                    session.connection.end("was ended")
                 watch.cancel()
                 await ending
                 errors_reader.stop()

@@ -30,7 +30,7 @@ START_SECONDS = 60.0  # how long a server may take until it can be asked
 ANSWER_SECONDS = 60.0
 QUIET_SECONDS = 0.25  # a report without a version is the last one when none follows for so long
 DOCUMENT_BYTES = 4_000_000
-OPEN_DOCUMENTS = 50  # of more, the one that was not asked about for longest is closed
+OPEN_DOCUMENTS, OPEN_CHARS = 50, 16_000_000  # of more, the one that was not asked about for longest is closed
 REPORTED_FILES, REPORTED = 1_000, 100  # files that diagnostics are kept of, and of each so many
 REPORTED_BYTES = 8 << 20  # of memory that all these may take
 DIAGNOSTIC_BYTES = 256  # of one, beside its texts
@@ -287,7 +287,9 @@ class LanguageServerSession:
             if wanted is None:
                 return None
             self.documents.move_to_end(wanted.path)
-            while len(self.documents) > OPEN_DOCUMENTS:
+            while len(self.documents) > OPEN_DOCUMENTS or (
+                len(self.documents) > 1 and sum(len(each.text) for each in self.documents.values()) > OPEN_CHARS
+            ):
                 self._tell(next(iter(self.documents.values())).location, None, "")
             return self.documents[wanted.path]
 
