@@ -6,8 +6,10 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import AsyncGenerator, Mapping
+import threading
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -20,9 +22,20 @@ from mcp.client import Client
 from server.settings.workspace_trust import trust_folder
 from tests.conformance.fetch import LANGUAGE_SERVERS
 from tests.harness import HANDSHAKE, MODERN, PEERS, in_memory, server_arguments, write_config
-from tests.processes import carrying, until_none_carries
+from tests.processes import Plain, carrying, until_none_carries
+from tests.tables import each_of
+from tests.unit.execution.shell import RecordingStarter
+from tests.waiting import until
+from tools.contract.command_views import NO_RESTRICTIONS
+from tools.contract.tool_errors import ExecutionDeniedError
+from tools.files.workspace import Workspace
+from tools.lsp import code_locations
+from tools.lsp.code_intelligence import CodeIntelligence, Start
+from tools.lsp.language_server_session import path_of
 from tools.lsp.language_server_wire import EndedError, LanguageServerConnection
-from tools.lsp.language_servers import programs_in
+from tools.lsp.language_servers import LanguageServer, ServerPrograms, programs_in
+from tools.permissions.client_rights import ALL_RIGHTS
+from tools.shell.private_folders import PrivateFolders
 
 pytestmark = pytest.mark.anyio
 
@@ -135,12 +148,26 @@ async def test_a_place_in_a_hidden_file_is_told_without_its_text_and_one_outside
         hover = text_of(await ask(client, "hover", **AT))
     assert "hidden from agents by the" in told[0]
     assert ".geminiignore" in told[1]
-    assert "hidden from agents" in told[3]
+    assert all("hidden from agents" in line for line in told[3:] if not line.startswith("/etc"))
     assert told[4].startswith("/etc/passwd:1")
     assert "SECRET" not in "".join((*told, named))
     assert "root:" not in "".join(told)
-    assert [number for number, line in enumerate(named.splitlines()) if "class Named" in line] == [2, 4, 5, 6]
+    assert [number for number, line in enumerate(named.splitlines()) if "class Named" in line] == [2, 4]
     assert "hidden from agents" in hover
+
+
+@pytest.mark.requirement("lsp.rules")
+@each_of(
+    "uri, path",
+    [
+        *((f"{start}/a/b", "/a/b") for start in ("file://", "FILE://", "file:", "file://localhost", "file:///", "")),
+        ("file:///%2Fa/./c/..%2fb", "/a/b"),
+        *((uri, None) for uri in ("jdt://a/b", "file://host/a", "file:a", "a/b", "", "file:///a%00", "file://[/a", 7)),
+        *((f"file://{path}", None) for path in ("/proc/1/root/a", "//proc/self/cwd/a", "/%2Fproc/1/a", "/a" * 10_000)),
+    ],
+)
+def test_a_uri_means_a_path_however_it_is_spelled_and_none_that_leads_elsewhere(uri: Any, path: str | None) -> None:
+    assert path_of(uri) == path
 
 
 @pytest.mark.requirement("lsp.rules")
@@ -223,6 +250,43 @@ async def test_calls_that_wait_for_one_start_share_its_failure(root: Path, monke
 
 
 @pytest.mark.requirement("lsp.hostile")
+async def test_half_of_a_surrogate_pair_costs_that_character_alone(root: Path) -> None:
+    async with client_of(root, settings("cuts")) as client:
+        assert text_of(await ask(client, "diagnostics", filePath="a.fake")) == "a.fake:2:4: error: cut ? \U0001f600"
+
+
+@pytest.mark.requirement("lsp.hostile")
+async def test_reports_and_documents_are_kept_in_bounded_memory_and_lists_are_made_in_threads(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tools.lsp.language_server_session.REPORTED_BYTES", 600)
+    monkeypatch.setattr("tools.lsp.language_server_session.OPEN_CHARS", len(CODE))
+    threads: list[threading.Thread] = []
+
+    def noted(find: Callable[..., Any], *given: Any) -> Any:
+        threads.append(threading.current_thread())
+        return find(*given)
+
+    for name in ("symbols_in", "places_in"):
+        monkeypatch.setattr(code_locations, name, partial(noted, getattr(code_locations, name)))
+    (root / "b.fake").write_text("wrong")
+    async with client_of(root, settings()) as client:
+        places(root, place((root / "a.fake").as_uri(), 0, 0))
+        for name in ("a.fake", "b.fake"):
+            assert "error" in text_of(await ask(client, "diagnostics", filePath=name))
+        told = text_of(await ask(client, "workspaceDiagnostics")).splitlines()
+        for operation, arguments in (
+            ("goToDefinition", AT), ("documentSymbol", {"filePath": "a.fake"}), ("workspaceSymbol", {"query": "x"})
+        ):  # fmt: skip
+            assert not (await ask(client, operation, **arguments)).is_error
+        assert json.loads(text_of(await ask(client, "hover", **AT)))["closed"] == 2
+    assert told[-1].endswith("has reported on 1 files, and on more than are kept.")
+    assert len(told) == 2
+    assert len(threads) == 3
+    assert threading.current_thread() not in threads
+
+
+@pytest.mark.requirement("lsp.hostile")
 async def test_values_of_odd_types_are_taken_for_the_usual_ones(root: Path) -> None:
     async with client_of(root, settings("odd")) as client:
         assert text_of(await ask(client, "diagnostics", filePath="a.fake")) == "a.fake:2:4: error: \U0001d4b3wrong two"
@@ -286,6 +350,51 @@ async def test_without_a_sandbox_the_first_start_is_asked_about(root: Path) -> N
     assert "language_server.py" in asked[0]
 
 
+@pytest.mark.requirement("lsp.consent")
+async def test_without_a_sandbox_a_yes_counts_for_one_start_of_the_program_that_was_shown(
+    root: Path, tmp_path: Path
+) -> None:
+    program, asked = tmp_path / "fake-ls", list[str]()
+
+    def put(first: str) -> None:
+        (tmp_path / "new").write_text(f'#!/bin/sh\n{first}\nexec "{sys.executable}" "{SERVER}" dies\n')
+        (tmp_path / "new").chmod(0o755)
+        (tmp_path / "new").rename(program)
+
+    async def answer(_context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
+        asked.append(params.message)
+        if len(asked) == 2:
+            put(f"touch {tmp_path}/replaced")
+        return types.ElicitResult(action="accept", content={"decision": "once"})
+
+    put("")
+    config = settings(more={"shell": {"sandbox": "off"}})
+    config["lsp"]["servers"]["fake"] |= {"command": str(program), "args": []}
+    async with client_of(root, config, elicitation_callback=answer) as client:
+        codes = [code_of(await ask(client, "hover", **AT)) for _ in range(2)]
+        assert not (tmp_path / "replaced").exists()
+        codes.append(code_of(await ask(client, "hover", **AT)))
+    assert codes == ["lsp_server_failed", "execution_denied", "lsp_server_failed"]
+    assert len(asked) == 3
+
+
+@pytest.mark.requirement("lsp.consent")
+async def test_nothing_that_needs_consent_is_started_without_it_whoever_calls(root: Path, tmp_path: Path) -> None:
+    server = LanguageServer("fake", {".fake": "fake"}, ((sys.executable, SERVER),))
+    (root / "a.fake").write_text(CODE)
+    workspace, starter = Workspace([str(root)]), RecordingStarter()
+    code = CodeIntelligence(
+        ServerPrograms("", (server,)), starter, Plain(), PrivateFolders(str(tmp_path)), dict, str(tmp_path),
+        lambda _workspace, _rights: (NO_RESTRICTIONS, ""),
+    )  # fmt: skip
+    start = await code.prepared(workspace, ALL_RIGHTS, workspace.locate("a.fake"))
+    assert isinstance(start, Start)
+    for agreed in ("", "to something else"):
+        with pytest.raises(ExecutionDeniedError):
+            await code.session(start, agreed=agreed, is_granted=False)
+    assert not starter.asked
+
+
 @pytest.mark.requirement("lsp.follows")
 async def test_what_is_written_is_known_to_the_server_and_its_new_errors_are_told(root: Path) -> None:
     async with client_of(root, settings()) as client:
@@ -337,6 +446,37 @@ async def test_a_server_that_nobody_asks_is_ended_and_starts_again(root: Path, m
     assert json.loads(said)["changed"] == 0
 
 
+@pytest.mark.requirement("lsp.ends")
+@pytest.mark.parametrize("other", ["a.fake", "b.other"])
+async def test_a_call_keeps_its_server_until_it_is_answered_whatever_others_ask(
+    root: Path, other: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tools.lsp.code_intelligence.MOST_RUNNING", 1)
+    mark, config, said = uuid4().hex, settings("waits"), list[str]()
+    config["lsp"]["servers"]["fake"]["env"] = {"MARK": mark}
+    config["lsp"]["servers"]["other"] = {
+        "command": sys.executable, "args": [SERVER], "extensionToLanguage": {".other": "other"}
+    }  # fmt: skip
+    (root / "b.other").write_text("wrong")
+    async with client_of(root, config) as client:
+
+        async def wait() -> None:
+            said.append(text_of(await ask(client, "goToDefinition", **AT)))
+
+        places(root, place((root / "a.fake").as_uri(), 0, 0))
+        async with anyio.create_task_group() as group:
+            group.start_soon(wait)
+            await until((root / "waits").exists)
+            if other == "a.fake":
+                (root / ".geminiignore").write_text("b.other\n")  # so that the server starts again
+            assert "error" in text_of(await ask(client, "diagnostics", filePath=other))
+            assert not said
+            (root / "waits").unlink()
+        if other != "a.fake":
+            await until_none_carries(mark)
+    assert said == ["a.fake:1:1: one"]
+
+
 @pytest.mark.requirement("lsp.consent")
 @pytest.mark.parametrize(
     ("rule", "is_allowed"), [("Read", False), ("Read(a.fake)", False), ("Read(**)", False), ("lsp", True), ("*", True)]
@@ -351,7 +491,7 @@ async def test_a_rule_for_reading_starts_no_program_unasked(root: Path, rule: st
 
 
 @pytest.mark.requirement("lsp.consent")
-async def test_a_server_from_outside_finds_no_program_of_the_workspace(
+async def test_a_server_from_outside_has_no_folder_of_the_workspace_on_its_path(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     imitate(tmp_path / "bin", "gopls")

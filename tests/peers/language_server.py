@@ -41,7 +41,7 @@ def report(uri: str, version: int, text: str) -> None:
     found = [
         {
             "range": place(number, len(line[: line.index("wrong")].encode("utf-16-le")) // 2),
-            "message": line.strip(),
+            "message": "cut \ud83d \U0001f600" if BEHAVIOUR == "cuts" else line.strip(),
             "severity": [1] if BEHAVIOUR == "odd" else 1,
         }
         for number, line in enumerate(text.split("\n"))
@@ -99,6 +99,11 @@ def answer(method: str, params: dict[str, Any]) -> Any:
         sys.stdout.flush()
     if BEHAVIOUR == "crumbles":
         return [None] * 400_000
+    if BEHAVIOUR == "waits" and method == "textDocument/definition":
+        waits = root / "waits"
+        waits.touch()
+        while waits.exists():
+            time.sleep(0.02)
     if BEHAVIOUR == "silent":
         time.sleep(600)
     if method == "textDocument/hover":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.people import Keeper, Person
+from tools.builtin.run_shell_command import ShellTool
 from tools.call.audit_entries import AuditEntry
 from tools.call.base_tool import BaseTool, Behaviour
 from tools.call.consent import GrantScope, RuleKeeper
@@ -23,6 +24,7 @@ from tools.contract.confirmation import (
     ConsentChannel,
     Decision,
     EditConfirmation,
+    InfoConfirmation,
     Pending,
     Question,
     Unavailable,
@@ -153,6 +155,66 @@ async def test_a_rule_that_denies_since_the_question_was_asked_refuses_whatever_
     assert result.error.code is ToolErrorType.EXECUTION_DENIED
     assert "execute" not in tool.steps
     assert len(person.questions) == 1
+
+
+class Late(Person):
+    """Says yes after something has happened."""
+
+    def __init__(self, happens: Callable[[], object]) -> None:
+        super().__init__(YES)
+        self._happens = happens
+
+    async def ask(self, question: Question) -> Any:
+        self._happens()
+        return await super().ask(question)
+
+
+class Shifting(Recorder):
+    """Asks about something that changes by itself."""
+
+    state = "one"
+
+    async def should_confirm_execute(
+        self, params: Mapping[str, Any], context: ToolContext
+    ) -> ConfirmationDetails | None:
+        return InfoConfirmation(title="Start?", prompt="it", state=self.state) if self.state else None
+
+
+@pytest.mark.requirement("flow.state_of_now")
+@pytest.mark.parametrize(("later", "executes"), [("one", True), ("two", False), ("", True)])
+async def test_a_yes_to_what_is_something_else_by_then_does_nothing(
+    later: str, executes: bool, context: ToolContext
+) -> None:
+    tool = Shifting()
+    result = await call(tool, context, Late(lambda: setattr(tool, "state", later)))
+    assert isinstance(result, ToolResult)
+    assert ("execute" in tool.steps) is executes
+    assert executes or (result.error is not None and result.error.code is ToolErrorType.EXECUTION_DENIED)
+
+
+@pytest.mark.requirement("flow.state_of_now")
+async def test_a_yes_to_a_command_does_not_count_in_the_folder_that_a_link_leads_to_since(
+    context: ToolContext, root: Path
+) -> None:
+    for name in ("shown", "other"):
+        (root / name).mkdir()
+    link = root / "link"
+    link.symlink_to("shown")
+
+    def turn() -> None:
+        link.unlink()
+        link.symlink_to("other")
+
+    registry = ToolRegistry()
+    registry.register_tool(ShellTool())
+    person, command = Late(turn), {"command": "make x", "directory": "link"}
+    result = await ToolRunner(registry, PermissionPolicy()).run(
+        FunctionCall("run_shell_command", command), context, person
+    )
+    assert len(person.questions) == 1
+    assert isinstance(result, ToolResult)
+    assert result.error is not None
+    assert result.error.code is ToolErrorType.EXECUTION_DENIED
 
 
 @pytest.mark.requirement("flow.order")

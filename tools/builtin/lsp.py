@@ -107,14 +107,14 @@ class LspTool(BuiltinTool[LspParams]):
         from tools.lsp.language_server_session import LanguageServerSession  # noqa: PLC0415 - with the first call
 
         prepared = await self._prepared(params, context)
-        if isinstance(prepared, LanguageServerSession) or not self._intelligence().needs_consent(prepared):
+        if isinstance(prepared, LanguageServerSession) or not prepared.why_asked:
             return None
         import shlex  # noqa: PLC0415 - with the first question
 
         return InfoConfirmation(
             title=f"Start the language server for {prepared.server.name}",
             prompt=f"Command: {shlex.join(prepared.argv)}\nFolder: {prepared.key[0]}\n{prepared.why_asked}",
-            state=repr((prepared.argv, prepared.program, prepared.engine, prepared.key[:2])),
+            state=prepared.state,
         )
 
     async def execute(self, params: LspParams, context: ToolContext) -> ToolResult:
@@ -124,12 +124,14 @@ class LspTool(BuiltinTool[LspParams]):
         kept = cast("LanguageServerSession | Start | None", context.memo.pop(_START, None))
         session = kept or await self._prepared(params, context)
         if not isinstance(session, LanguageServerSession):
-            session = await self._intelligence().session(session, is_agreed=context.confirmed is not None)
-        try:
-            return await self._ask(params, context, session, location)
-        finally:
-            if location is not None and location.path in session.documents:
-                await session.follow(context.workspace)  # one that was shown for this call alone is closed
+            agreed = context.confirmed.state if context.confirmed is not None else ""
+            session = await self._intelligence().session(session, agreed=agreed, is_granted=context.is_granted)
+        with session:
+            try:
+                return await self._ask(params, context, session, location)
+            finally:
+                if location is not None and location.path in session.documents:
+                    await session.follow(context.workspace)  # one that was shown for this call alone is closed
 
     async def _ask(
         self, params: LspParams, context: ToolContext, session: LanguageServerSession, location: Location | None
@@ -166,26 +168,27 @@ class LspTool(BuiltinTool[LspParams]):
         operation = params.operation
         if operation == "workspaceSymbol":
             answer = await session.ask("workspace/symbol", {"query": params.query or ""})
-            return await self._told(list(symbols_in(answer)), params, context, teller)
+            return await self._told(lambda: [*symbols_in(answer)], params, context, teller)
         if document is None or operation == "workspaceDiagnostics":
             return await self._all_diagnostics(params, context, session, teller)
         identity = {"uri": uri_of(document.location.path)}
         if operation == "documentSymbol":
             answer = await session.ask("textDocument/documentSymbol", {"textDocument": identity})
-            return await self._told(list(symbols_in(answer, identity["uri"])), params, context, teller)
+            return await self._told(lambda: [*symbols_in(answer, identity["uri"])], params, context, teller)
         if operation == "diagnostics":
             report = await session.report(document, REPORT_SECONDS)
             if report is None:
                 return f"{session.program} has not reported on this file within {REPORT_SECONDS:g} s. Ask again later."
             found = [place_of(document.location.path, item) for item in report.items]
-            return await self._told(found, params, context, teller, report.total)
+            return await self._told(lambda: found, params, context, teller, report.total)
         position = self._position(params, session, document)
         asked: dict[str, Any] = {"textDocument": identity, "position": position}
         if operation == "hover":
             return await self._hover(asked, context, session, teller)
         if operation == "findReferences":
             asked["context"] = {"includeDeclaration": params.includeDeclaration}
-        return await self._told(places_in(await session.ask(_AT_PLACE[operation], asked)), params, context, teller)
+        answer = await session.ask(_AT_PLACE[operation], asked)
+        return await self._told(lambda: places_in(answer), params, context, teller)
 
     async def _hover(
         self, asked: Mapping[str, Any], context: ToolContext, session: LanguageServerSession, teller: Teller
@@ -219,18 +222,23 @@ class LspTool(BuiltinTool[LspParams]):
 
     async def _told(
         self,
-        places: Sequence[CodePlace],
+        find: Callable[[], Sequence[CodePlace]],
         params: LspParams,
         context: ToolContext,
         teller: Teller,
         total: int | None = None,
     ) -> str:
-        """Places in lines, as many as are wanted of all that there are."""
+        """Places in lines, as many as are wanted of all that there are. What finds them takes its time in a thread."""
         most = min(params.limit or DEFAULT_LIMIT, MAX_LIMIT)
-        lines: list[str] = await run_blocking(context.signal, lambda: [*map(teller.line, places[:most])])
-        left = (len(places) if total is None else total) - len(lines)
+
+        def tell() -> tuple[int, list[str]]:
+            places = find()
+            return len(places), [*map(teller.line, places[:most])]
+
+        found, lines = await run_blocking(context.signal, tell)
+        left = (found if total is None else total) - len(lines)
         hint = (
-            "raise limit" if len(places) > most and most < MAX_LIMIT
+            "raise limit" if found > most and most < MAX_LIMIT
             else "ask about one file or a narrower name" if params.operation.startswith("workspace")
             else "deal with these first"
         )  # fmt: skip
@@ -248,11 +256,15 @@ class LspTool(BuiltinTool[LspParams]):
             return (
                 f"{session.program} has reported on no file yet. Ask for diagnostics of one file, or ask again later."
             )
-        reports = sorted(session.reports.items())
-        found = sorted(((item.severity, path, item) for path, report in reports for item in report.items))
-        total = sum(report.total for _, report in reports)
-        said = await self._told([place_of(path, item) for _, path, item in found], params, context, teller, total)
-        return f"{said}\n{session.program} has reported on {len(reports)} files."
+        reports = [*session.reports.items()]
+
+        def find() -> list[CodePlace]:
+            found = ((item.severity, path, item) for path, report in reports for item in report.items)
+            return [place_of(path, item) for _, path, item in sorted(found)]
+
+        said = await self._told(find, params, context, teller, sum(report.total for _, report in reports))
+        more = ", and on more than are kept" if session.forgets else ""
+        return f"{said}\n{session.program} has reported on {len(reports)} files{more}."
 
     def _intelligence(self) -> CodeIntelligence:
         if self._code is None:

@@ -144,10 +144,12 @@ class ShellTool(BuiltinTool[ShellParams]):
         return (CommandSubject(params.script, folder, site, needs, params.is_background),)
 
     async def should_confirm_execute(self, params: ShellParams, context: ToolContext) -> ConfirmationDetails | None:
+        directory = (await _real_folder(params, context)).name
         return ExecConfirmation(
             title="Run a shell command in the background" if params.is_background else "Run a shell command",
             command=params.script,
-            directory=(await _real_folder(params, context)).name,
+            directory=directory,
+            state=directory,
             description=params.description or "",
             is_background=params.is_background,
         )

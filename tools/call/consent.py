@@ -62,6 +62,8 @@ class Judgement:
     details: ConfirmationDetails | None = None  # what the tool itself would ask, where it was asked
     choices: tuple[Choice, ...] = ()  # where the verdict is to ask: the answers that are offered
     written: tuple[str, ...] = ()  # where the verdict is to ask: real paths of the files that are written
+    state: str = ""  # of the details, as the tool itself gave it
+    is_granted: bool = False  # whether a rule or the mode allows the call, whatever the tool would ask
 
 
 class GrantScope(StrEnum):
@@ -271,6 +273,14 @@ async def accept(
             f"The consent is for the tool as it was when it was asked for, and {outdated}, so nothing was done. "
             "Look at what the tool is now; if you still want it, call it again: the user is then asked about that."
         )
+    # An edit compares it itself, while it keeps other writers away.
+    if judged.state and not isinstance(judged.details, EditConfirmation):
+        now = await tool.should_confirm_execute(judged.params, context)
+        if now is not None and now.state != judged.state:
+            raise ExecutionDeniedError(
+                "What the user agreed to has changed while they were asked, so nothing was done. If it is still "
+                "wanted, call it again: the user is then asked about what is there now."
+            )
     choice = question.choice(answer.decision) if isinstance(answer, Answer) else None
     if choice is None or not choice.rules:
         return None

@@ -70,6 +70,7 @@ class ToolContext:
     answer: Answer | None = None  # what a person answered to this call's question, or `None`
     # The details that were answered; the tool acts only while their `state` still holds
     confirmed: ConfirmationDetails | None = None
+    is_granted: bool = False  # whether a rule or the approval mode allows the call, whatever the tool would ask
     media: MediaHandling = MediaHandling.INLINE  # what becomes of images, sounds and other media
     # What one call's `should_confirm_execute` leaves for its `execute`, so that work is not done twice
     memo: dict[str, object] = field(default_factory=dict[str, object])

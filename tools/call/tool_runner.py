@@ -144,8 +144,8 @@ class ToolRunner:
                 context = replace(context, answer=given, confirmed=judged.details)
                 if isinstance(answer, Unavailable):
                     view = permission.dialog_view
-            if view is not None:
-                context = replace(context, view=view)
+            if view is not None or judged.is_granted:
+                context = replace(context, view=view, is_granted=judged.is_granted)
             notes = "\n".join(
                 filter(None, (tool.about_ignored(arguments), lasting.note if lasting is not None else ""))
             )
@@ -205,7 +205,7 @@ class ToolRunner:
 
             permission, subjects = await run_blocking(context.signal, look)
         if permission is not None and permission.verdict is not Verdict.ASK:
-            return Judgement(tool, params, permission)
+            return Judgement(tool, params, permission, is_granted=permission.verdict is Verdict.ALLOW)
         details = await tool.should_confirm_execute(params, context)
         permission = permission or self.policy.judge_details(request, details)
         if isinstance(details, ApprovalConfirmation) and context.rights != ALL_RIGHTS:
@@ -216,13 +216,14 @@ class ToolRunner:
         # Saved rules count for everybody, which is not for a client to say for which something is set apart.
         saves = self.keeper is not None and context.rights == ALL_RIGHTS
         choices = choices_for(details, grants, client, saves=saves, offers_sandboxed=permission.offers_sandboxed)
+        state = details.state if details is not None else ""
         if isinstance(details, ExecConfirmation) and permission.view is not None:
             view = permission.view
-            details = replace(details, view=view, roots=workspace.roots, state=view.digest)
+            details = replace(details, view=view, roots=workspace.roots, state=f"{state} {view.digest}")
         written = tuple(
             subject.path for subject in subjects if isinstance(subject, PathSubject) and subject.access is Access.WRITE
         )
-        return Judgement(tool, params, replace(permission, grants=grants), details, choices, written)
+        return Judgement(tool, params, replace(permission, grants=grants), details, choices, written, state)
 
 
 class LateProgress:

@@ -17,12 +17,12 @@ from functools import partial
 import anyio
 
 from tools.contract.command_views import UNCONFINED, CommandView, Engine, FileRestrictions, Network, ViewKind
-from tools.contract.tool_errors import ToolError, ToolErrorType
+from tools.contract.tool_errors import ExecutionDeniedError, ToolError, ToolErrorType
 from tools.files.child_process import is_outside
 from tools.files.find.folder_walk import DEFAULT_EXCLUDED_FOLDERS
 from tools.files.path_opener import identity_of
 from tools.files.read_ledger import FileIdentity
-from tools.files.workspace import Location, Workspace
+from tools.files.workspace import Location, Workspace, contains
 from tools.lsp.language_server_session import (
     Diagnostic,
     Document,
@@ -32,6 +32,7 @@ from tools.lsp.language_server_session import (
     lines_of,
     new_errors,
 )
+from tools.lsp.language_server_wire import AnswerError, EndedError
 from tools.lsp.language_servers import LanguageServer, ServerPrograms, dependency_folders
 from tools.machine.threads import THREADS
 from tools.permissions.client_rights import Rights
@@ -66,15 +67,18 @@ class Start:
     program: FileIdentity  # of the file that is started
 
     @property
-    def agreed(self) -> tuple[object, ...]:
-        """What a person's consent is about."""
-        return self.key, self.argv, self.program, self.engine
+    def state(self) -> str:
+        """What consent to it is bound to."""
+        return repr((self.argv, self.program, self.engine, self.key[:2]))
 
     @property
     def why_asked(self) -> str:
         """Why a person is asked before it starts; empty where nobody is."""
         if self.engine is Engine.NONE:
-            return "Nothing confines it here: it can read, change and reach all that this server can."
+            said = "Nothing confines it here: it can read, change and reach all that this server can."
+            if any(contains(root, self.argv[0]) for root in self.workspace.roots):
+                said += " It lies in the workspace, and what it loads there may have changed since that was trusted."
+            return said
         if self.hidden.problem or (self.hidden.files.masked and self.engine is not Engine.BUBBLEWRAP):
             return "It may read files that are hidden from agents, which cannot be kept from it here."
         return ""
@@ -114,8 +118,7 @@ class CodeIntelligence:
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._starting: dict[Key, asyncio.Lock] = {}
         self._failed: dict[Key, tuple[float, ToolError]] = {}  # when a start failed last, and why
-        self._agreed: set[tuple[object, ...]] = set()
-        self._ending: set[asyncio.Task[None]] = set()
+        self._ending: dict[asyncio.Task[None], LanguageServerSession] = {}
 
     def use(self, key: Key) -> LanguageServerSession | None:
         """The session, if one runs; its idle time begins again."""
@@ -124,7 +127,7 @@ class CodeIntelligence:
             return None
         if (timer := self._timers.pop(key, None)) is not None:
             timer.cancel()
-        self._timers[key] = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._end_later, key)
+        self._timers[key] = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._end, key)
         return session
 
     def use_latest_in(self, workspace: Workspace, rights: Rights) -> LanguageServerSession | None:
@@ -153,33 +156,36 @@ class CodeIntelligence:
                 f"No language server handles '{location.shown}'; those known here handle {known}. Use grep_search.",
             )
         key = location.root, server.name, rights
-        if (session := self.use(key)) is not None:
-            if await self._is_current(session, workspace, rights):
-                return session
-            await self._end(key)
+        session = self.use(key)
+        if session is not None and await self._is_current(session, workspace, rights):
+            return session
         await self._confinement.make_ready((key[0],))
+        return await THREADS.run(partial(self._look, key, server, workspace))
 
-        def look() -> Start:
-            argv = self.programs.command(server, workspace.roots)
-            if argv is None:
-                names = " or ".join(command[0] for command in server.commands)
-                raise ToolError(
-                    ToolErrorType.NO_LANGUAGE_SERVER,
-                    f"There is no language server for {one_line(server.name)}: {one_line(names)} is not on the PATH "
-                    "outside the workspace. The user can install it; one that lies in the workspace is used as it "
-                    "was when they ran coretools-mcp trust there. Use grep_search until then.",
-                )
-            site = self._confinement.site((key[0],), self._environment().get("PATH", ""))
-            if site.engine is Engine.NONE and site.is_required:
-                raise ToolError(
-                    ToolErrorType.SANDBOX_UNAVAILABLE,
-                    f"No language server is started: shell.sandbox is required, and there is none ({site.failure}). "
-                    "Tell the user, and use grep_search.",
-                )
-            program = identity_of(os.stat(argv[0]))
-            return Start(key, server, argv, workspace, site.engine, self._hidden(workspace, rights), program)
+    def _look(self, key: Key, server: LanguageServer, workspace: Workspace) -> Start:
+        """What there is to be started now. Blocking.
 
-        return await THREADS.run(look)
+        Raises:
+            ToolError: There is nothing.
+        """
+        argv = self.programs.command(server, workspace.roots)
+        if argv is None:
+            names = " or ".join(command[0] for command in server.commands)
+            raise ToolError(
+                ToolErrorType.NO_LANGUAGE_SERVER,
+                f"There is no language server for {one_line(server.name)}: {one_line(names)} is not on the PATH "
+                "outside the workspace. The user can install it; one that lies in the workspace is used as it "
+                "was when they ran coretools-mcp trust there. Use grep_search until then.",
+            )
+        site = self._confinement.site((key[0],), self._environment().get("PATH", ""))
+        if site.engine is Engine.NONE and site.is_required:
+            raise ToolError(
+                ToolErrorType.SANDBOX_UNAVAILABLE,
+                f"No language server is started: shell.sandbox is required, and there is none ({site.failure}). "
+                "Tell the user, and use grep_search.",
+            )
+        program = identity_of(os.stat(argv[0]))
+        return Start(key, server, argv, workspace, site.engine, self._hidden(workspace, key[2]), program)
 
     def _hidden(self, workspace: Workspace, rights: Rights) -> Hidden:
         files, problem = self._hiding(workspace, rights)
@@ -197,29 +203,40 @@ class CodeIntelligence:
         """Whether the view of a server still keeps from it what is hidden now: masks hold what they were put on."""
         return session.hidden == await THREADS.run(partial(self._hidden, workspace, rights))
 
-    def needs_consent(self, start: Start) -> bool:
-        return bool(start.why_asked) and start.agreed not in self._agreed
+    async def session(self, start: Start, *, agreed: str, is_granted: bool) -> LanguageServerSession:
+        """Start a server, unless it runs by now.
 
-    async def session(self, start: Start, *, is_agreed: bool) -> LanguageServerSession:
-        """Start a server, unless it runs by now."""
-        if is_agreed:
-            self._agreed.add(start.agreed)
-        began = asyncio.get_running_loop().time()
-        async with self._starting.setdefault(start.key, asyncio.Lock()):
-            if (session := self.use(start.key)) is not None:
+        Args:
+            start: What is to be started, as it was a moment ago.
+            agreed: The `state` of the start that a person has agreed to; it counts for this one start. Else empty.
+            is_granted: Whether a rule or the approval mode allows it, whatever is started.
+
+        Raises:
+            ToolError: It cannot be started; or it needs consent, which nobody has given to what is there now.
+        """
+        key, began = start.key, asyncio.get_running_loop().time()
+        async with self._starting.setdefault(key, asyncio.Lock()):
+            session = self.use(key)
+            if session is not None and await self._is_current(session, start.workspace, key[2]):
                 return session
-            failed_at, failure = self._failed.get(start.key, (began, None))
+            failed_at, failure = self._failed.get(key, (began, None))
             if failure is not None and failed_at > began:  # while this call waited
                 raise failure
-            await self._end(start.key)
-            if len(self._sessions) >= MOST_RUNNING:
-                await self._end(next(iter(self._timers)))
+            start = await THREADS.run(partial(self._look, key, start.server, start.workspace))
+            if start.why_asked and not is_granted and agreed != start.state:
+                raise ExecutionDeniedError(
+                    "The language server was not started: that needs consent, and nobody has agreed to start what is "
+                    "there now. Call it again: the user is then asked."
+                )
+            self._end(key)
+            if len(self._timers) >= MOST_RUNNING:
+                self._end(min(self._timers, key=lambda each: bool(self._sessions[each].users)))
             try:
-                self._sessions[start.key] = session = await self._start(start)
+                self._sessions[key] = session = await self._start(start)
             except ToolError as error:
-                self._failed[start.key] = asyncio.get_running_loop().time(), error
+                self._failed[key] = asyncio.get_running_loop().time(), error
                 raise
-            self.use(start.key)
+            self.use(key)
             return session
 
     async def _start(self, start: Start) -> LanguageServerSession:
@@ -283,8 +300,8 @@ class CodeIntelligence:
         async def close() -> None:
             with anyio.CancelScope(shield=True):
                 if not session.connection.problem:
-                    with suppress(ToolError):
-                        await session.ask("shutdown", {}, LEAVING_SECONDS)
+                    with suppress(AnswerError, EndedError, TimeoutError):
+                        await session.connection.request("shutdown", {}, LEAVING_SECONDS)
                     session.connection.end("was ended")
                 watch.cancel()
                 await ending
@@ -305,22 +322,26 @@ class CodeIntelligence:
         logger.info("the language server %s runs in %s", program, root)
         return session
 
-    def _end_later(self, key: Key) -> None:
-        task = asyncio.create_task(self._end(key), name="end of a language server")
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
-
-    async def _end(self, key: Key) -> None:
+    def _end(self, key: Key) -> None:
+        """Have a server end, if there is one: once the calls that ask it have their answers."""
         if (timer := self._timers.pop(key, None)) is not None:
             timer.cancel()
         if (session := self._sessions.pop(key, None)) is not None:
-            await session.close()
+            task = asyncio.create_task(self._close(session), name="end of a language server")
+            self._ending[task] = session
+            task.add_done_callback(self._ending.pop)
+
+    async def _close(self, session: LanguageServerSession) -> None:
+        await session.unused.wait()
+        await session.close()
 
     async def aclose(self) -> None:
-        """End all of them."""
-        async with anyio.create_task_group() as group:
-            for key in tuple(self._sessions):
-                group.start_soon(self._end, key)
+        """End all of them, asked or not."""
+        for key in tuple(self._sessions):
+            self._end(key)
+        for session in self._ending.values():
+            session.unused.set()
+        await asyncio.gather(*self._ending, return_exceptions=True)
 
     def sample(self, workspace: Workspace, server: LanguageServer | None = None) -> Location:
         """A file in the language that most files are in, or of a server; by it a workspace is known. Blocking.

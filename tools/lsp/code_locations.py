@@ -138,8 +138,13 @@ class Teller:
         path = path_of(raw)
         key = path if path is not None else raw
         if key not in self._files:
-            self._files[key] = self._look(path) if path is not None else _ReadFile(_short(raw) or "(no place)", None)
+            self._files[key] = self._look(path) if path is not None else self._unread(raw)
         return self._files[key]
+
+    def _unread(self, uri: str) -> _ReadFile:
+        hides = self.session.hidden.files.masked or self.session.hidden.problem
+        why = "a rule or an ignore file, perhaps: it is named by no plain path" if hides else ""
+        return _ReadFile(_short(uri) or "(no place)", None, why)
 
     def _look(self, named: str) -> _ReadFile:
         try:

@@ -9,7 +9,8 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from sys import getsizeof
+from typing import Any, NamedTuple, Self
 from urllib.parse import quote, unquote, urlsplit
 
 from tools.contract.command_views import FileRestrictions
@@ -29,8 +30,10 @@ START_SECONDS = 60.0  # how long a server may take until it can be asked
 ANSWER_SECONDS = 60.0
 QUIET_SECONDS = 0.25  # a report without a version is the last one when none follows for so long
 DOCUMENT_BYTES = 4_000_000
-OPEN_DOCUMENTS = 50  # of more, the one that was not asked about for longest is closed
+OPEN_DOCUMENTS, OPEN_CHARS = 50, 16_000_000  # of more, the one that was not asked about for longest is closed
 REPORTED_FILES, REPORTED = 1_000, 100  # files that diagnostics are kept of, and of each so many
+REPORTED_BYTES = 8 << 20  # of memory that all these may take
+DIAGNOSTIC_BYTES = 256  # of one, beside its texts
 MESSAGE_CHARS = 400
 ERROR, WARNING = 1, 2  # the protocol's severities
 SEVERITIES = {ERROR: "error", WARNING: "warning", 3: "information", 4: "hint"}
@@ -59,11 +62,18 @@ def uri_of(path: str) -> str:
 
 
 def path_of(uri: Any) -> str | None:
-    """The path that a URI of this machine means."""
-    if isinstance(uri, str) and uri.startswith("file:///") and len(uri) <= 3 * 4096:
-        path = os.fsdecode(unquote(urlsplit(uri).path, errors="surrogateescape"))
-        return None if "\0" in path else os.path.normpath(path)
-    return None
+    """The path that a URI of this machine means; `None` for another, and for a path that leads through a process."""
+    if not isinstance(uri, str) or len(uri) > 3 * 4096:
+        return None
+    try:
+        scheme, host, path, _, _ = urlsplit(uri)
+    except ValueError:
+        return None
+    if scheme not in ("file", "") or host not in ("", "localhost"):
+        return None
+    named = os.fsdecode(unquote(path, errors="surrogateescape"))
+    path = os.path.normpath(f"/{named.lstrip('/')}")
+    return None if named[:1] != "/" or "\0" in named or contains("/proc", path) else path
 
 
 class DocumentPosition(NamedTuple):
@@ -100,6 +110,11 @@ class Report:
     version: int | None  # of the document, where it says so
     items: tuple[Diagnostic, ...]
     total: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of memory, nearly."""
+        return sum(DIAGNOSTIC_BYTES + getsizeof(item.message) + getsizeof(item.rule) for item in self.items)
 
 
 @dataclass(slots=True)
@@ -156,14 +171,29 @@ class LanguageServerSession:
     notes: dict[str, None] = field(default_factory=dict[str, None])  # what the next answer has to tell
     documents: OrderedDict[str, Document] = field(default_factory=OrderedDict[str, Document])
     reports: OrderedDict[str, Report] = field(default_factory=OrderedDict[str, Report])
+    forgets: bool = False  # whether there were more reports than are kept
     connection: LanguageServerConnection = field(init=False)
     encoding: str = "utf-16"
+    users: int = 0  # calls that ask it now
+    unused: asyncio.Event = field(default_factory=asyncio.Event)  # set while there are none
+    _reported_bytes: int = 0
     _news: asyncio.Event = field(default_factory=asyncio.Event)
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     _settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def __post_init__(self) -> None:
         self.connection = LanguageServerConnection(self._answer, self._hear, self._news.set)
+        self.unused.set()
+
+    def __enter__(self) -> Self:
+        self.users += 1
+        self.unused.clear()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.users -= 1
+        if not self.users:
+            self.unused.set()
 
     async def open(self, output: int, given: int) -> None:
         """Begin to speak with it."""
@@ -257,7 +287,9 @@ class LanguageServerSession:
             if wanted is None:
                 return None
             self.documents.move_to_end(wanted.path)
-            while len(self.documents) > OPEN_DOCUMENTS:
+            while len(self.documents) > OPEN_DOCUMENTS or (
+                len(self.documents) > 1 and sum(len(each.text) for each in self.documents.values()) > OPEN_CHARS
+            ):
                 self._tell(next(iter(self.documents.values())).location, None, "")
             return self.documents[wanted.path]
 
@@ -358,11 +390,13 @@ class LanguageServerSession:
         if path is None or not contains(self.root, path):
             return
         found = tuple(sorted(filter(None, map(_diagnostic, items[: 10 * REPORTED])))[:REPORTED])
-        at = asyncio.get_running_loop().time()
-        self.reports[path] = Report(at, version if isinstance(version, int) else None, found, len(items))
-        self.reports.move_to_end(path)
-        while len(self.reports) > REPORTED_FILES:
-            self.reports.popitem(last=False)
+        at, before = asyncio.get_running_loop().time(), self.reports.pop(path, None)
+        report = Report(at, version if isinstance(version, int) else None, found, len(items))
+        self.reports[path] = report
+        self._reported_bytes += report.size - (before.size if before is not None else 0)
+        while len(self.reports) > REPORTED_FILES or self._reported_bytes > REPORTED_BYTES:
+            self._reported_bytes -= self.reports.popitem(last=False)[1].size
+            self.forgets = True
         self._news.set()
 
 

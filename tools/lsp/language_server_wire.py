@@ -6,6 +6,7 @@ Whatever it sends is bounded: the size of a message, how many come in a second, 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 from collections.abc import Callable, Mapping
@@ -163,7 +164,10 @@ class LanguageServerConnection:
 def _parsed(body: bytes) -> Any:
     if sum(map(body.count, (b"[", b"{", b","))) > MESSAGE_PARTS:
         raise ValueError("too many parts")
-    return from_json(body)
+    try:
+        return from_json(body)
+    except ValueError:  # perhaps of half a surrogate pair, as where a server has cut a text
+        return json.loads(json.dumps(json.loads(body), ensure_ascii=False).encode(errors="replace"))
 
 
 def _length(head: bytes) -> int:

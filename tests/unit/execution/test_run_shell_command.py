@@ -188,7 +188,7 @@ async def test_a_long_command_is_cut_in_the_description_and_whole_in_the_questio
     assert len(tool.get_description(params, shell.context)) < 300
     details = await tool.should_confirm_execute(params, shell.context)
     assert details == ExecConfirmation(
-        title="Run a shell command", command=command, directory=str(root), description="d"
+        title="Run a shell command", command=command, directory=str(root), description="d", state=str(root)
     )
 
 
