@@ -96,6 +96,8 @@ def _open_to(skill: Skill, context: ToolContext) -> str:
     if not is_inside(folder, context.workspace.roots):
         if client.is_anonymous:
             return "File tools do not read it: this client sends no session or token, so nothing is kept for it."
+        if not skill.lies_among_skills:
+            return "File tools do not read it: a link leads there, and only folders in a folder 'skills' are opened."
         client.skill_folders = tuple(dict.fromkeys((*client.skill_folders, folder)))
     return f"Read its files by their path, such as {shown_whole_path(os.path.join(folder, '...'))}."
 
