@@ -65,8 +65,13 @@ class SkillTool(BuiltinTool[SkillParams]):
         return skills
 
     async def execute(self, params: SkillParams, context: ToolContext) -> ToolResult:
-        skills = await self.known(context.workspace, context.rights, context.relayed_skills, context.signal)
-        skill = skills.found.get(shortened_line(params.skill, MAX_NAME_CHARS))
+        skills = await self.known(context.workspace, context.rights, (), context.signal)
+        name = shortened_line(params.skill, MAX_NAME_CHARS)
+        # No skill that is known waits for a server that is slow to list its own.
+        for is_fresh in (False, True):
+            for skill in await context.relayed_skills(is_fresh) if name not in skills.found else ():
+                skills.add(skill)
+        skill = skills.found.get(name)
         if skill is None:
             raise _unknown(params.skill, skills)
         if isinstance(skill, RelayedSkill):

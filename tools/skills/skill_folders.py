@@ -101,7 +101,7 @@ class Skills:
     unused: list[str] = field(default_factory=list[str])  # why others are not used, as sentences
 
     def add(self, skill: Skill | RelayedSkill) -> None:
-        if (first := self.found.setdefault(skill.name, skill)) is not skill:
+        if (first := self.found.setdefault(skill.name, skill)).place != skill.place:
             self.unused.append(f"{skill.place} is not used: the skill {first.place} has its name, {skill.name}.")
 
 
