@@ -265,6 +265,12 @@ class SandboxedCommand(ConfinedCommand):
                 mounting.cancel()
         raise ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, NOT_AS_MEANT)
 
+    def limited_folders(self) -> tuple[Sequence[str], int]:
+        """Those of the client that it writes in, where it only reads otherwise."""
+        if self._prepared is None or self.view is not ViewKind.READING:
+            return (), 0
+        return (*self._prepared.view.lasting.values(),), self._prepared.temporary_bytes
+
     async def release(self) -> SandboxChanges:
         """See to what is left, once everything of the command has ended, or if it was not started."""
         self.gate.close()

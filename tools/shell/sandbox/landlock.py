@@ -9,19 +9,20 @@ import errno
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from anyio import CancelScope, Lock
 
 from tools.contract.command_views import SYSTEM, Engine, Network, ViewKind
-from tools.contract.tool_errors import NOTHING_DONE, exhaustion_of
+from tools.contract.tool_errors import NOTHING_DONE, ExhaustedError, exhaustion_of
 from tools.machine.threads import THREADS
-from tools.shell.private_folders import PrivateFolders
-from tools.shell.process_spec import ConfinedCommand, LandlockRules, ProcessSpec, ProcessStarter
+from tools.shell.private_folders import PrivateFolders, empty_if_large
+from tools.shell.process_spec import ConfinedCommand, LandlockRules, ProcessSpec, ProcessStarter, SandboxChanges
 from tools.shell.sandbox.probe import NO_ANSWER, Probe, failure_of
 from tools.shell.sandbox.system_call_filter import seccomp_program
-from tools.shell.sandbox.visible_file_system import UNREACHABLE
+from tools.shell.sandbox.visible_file_system import PRIVATE_BYTES, UNREACHABLE
 
 # Beside the folders that a command is given. `/dev/shm` is not among them: what lies there is other programs' memory.
 _READABLE = ("/proc", "/dev/random", "/dev/urandom")
@@ -87,6 +88,25 @@ async def landlock_failure(starter: ProcessStarter, parent: str) -> str | None:
                 await THREADS.run(probe.remove)
 
 
+@dataclass(slots=True)
+class LandlockCommand(ConfinedCommand):
+    """A command that only reads, with its folder for temporary files, if it has one."""
+
+    temporary: str | None = field(kw_only=True)
+
+    def limited_folders(self) -> tuple[Sequence[str], int]:
+        """That folder."""
+        return (self.temporary,) if self.temporary is not None else (), PRIVATE_BYTES
+
+    async def release(self) -> SandboxChanges:
+        """Empty that folder where it holds too much."""
+        size = count = 0
+        if self.temporary is not None:
+            with suppress(OSError, ExhaustedError):
+                size, count = await THREADS.run(partial(empty_if_large, self.temporary, PRIVATE_BYTES))
+        return SandboxChanges(temporary_bytes=size, temporary_files=count)
+
+
 class LandlockConfinement:
     """Holds commands that only read, where no namespaces can be made; tried out with the first of them."""
 
@@ -122,4 +142,4 @@ class LandlockConfinement:
             writable = (temporary,)
             environment |= dict.fromkeys(("TMPDIR", "TMP", "TEMP"), temporary)
         held = replace(spec, environment=environment, landlock=landlock_rules(readable, writable))
-        return ConfinedCommand(held, Engine.LANDLOCK, ViewKind.READING, Network.OWN_LOOPBACK)
+        return LandlockCommand(held, Engine.LANDLOCK, ViewKind.READING, Network.OWN_LOOPBACK, temporary=temporary)
