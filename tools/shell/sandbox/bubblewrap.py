@@ -366,7 +366,7 @@ class BubblewrapConfinement:
             elif view.engine is Engine.LANDLOCK and self._landlock is not None and view.kind is ViewKind.READING:
                 failure = await self._landlock.failure()
                 if not failure:
-                    hold = partial(self._by_landlock, self._landlock, spec, workspace_roots, view.seen, private_folder)
+                    hold = partial(self._by_landlock, self._landlock, spec, workspace_roots, view, private_folder)
                     return await THREADS.run(hold)
             elif view.engine is not Engine.BUBBLEWRAP or view.kind is ViewKind.UNCONFINED:
                 failure = f"'{view.engine}' makes no such view of the machine ('{view.kind}')"
@@ -454,16 +454,16 @@ class BubblewrapConfinement:
         landlock: LandlockConfinement,
         spec: ProcessSpec,
         roots: Sequence[str],
-        seen: Sequence[str],
+        view: CommandView,
         private_folder: Callable[[], str] | None,
     ) -> ConfinedCommand:
-        shown = (*self._reading_paths(roots, spec.environment.get("PATH", "")), *seen)
+        shown = (*self._reading_paths(roots, spec.environment.get("PATH", "")), *view.seen)
         readable = (*visible_file_system.writable(roots), *(path for each in shown for path in without_closed(each)))
         temporary = None
         if private_folder is not None:
             temporary = os.path.join(private_folder(), "landlock-tmp")
             os.makedirs(temporary, 0o700, exist_ok=True)
-        return landlock.confined(spec, readable, temporary)
+        return landlock.confined(spec, readable, temporary, may_take_shares=view.may_take_shares)
 
     def _cache_of(self, client_key: str, roots: Sequence[str]) -> str | None:
         folder = self._folders.cache_of(client_key, roots)
@@ -498,7 +498,9 @@ class BubblewrapConfinement:
         """A command in the sandbox, ready to be started; an `OSError` if there are no descriptors left."""
         site = site or self._site
         cache = self._cache_of(client_key, roots) if allowed.kind is not ViewKind.READING else None
-        calls_filter = seccomp_program(os.uname().machine) if sys.platform != "win32" else None
+        calls_filter = None
+        if sys.platform != "win32":
+            calls_filter = seccomp_program(os.uname().machine, may_take_shares=allowed.may_take_shares)
         # Looked for before anything is started: bubblewrap is given the copies as descriptors.
         present = visible_file_system.writable(roots)
         hidden = visible_file_system.secrets_of(site, present, allowed)

@@ -29,12 +29,15 @@ _READABLE = ("/proc", "/dev/random", "/dev/urandom")
 _WRITABLE = ("/dev/null", "/dev/zero", "/dev/full", "/dev/tty")
 
 
-def landlock_rules(readable: Iterable[str], writable: Iterable[str]) -> LandlockRules:
+def landlock_rules(readable: Iterable[str], writable: Iterable[str], *, may_take_shares: bool = False) -> LandlockRules:
     """What a command is given that may read some real paths and change others; an `OSError` where that cannot be."""
     if sys.platform == "linux":
         from tools.shell.broker.confinement import SCOPES_ABI, landlock_abi  # noqa: PLC0415 - not on Windows
 
-        calls = seccomp_program(os.uname().machine, only_reads=True, may_signal=landlock_abi() >= SCOPES_ABI)
+        may_signal = landlock_abi() >= SCOPES_ABI
+        calls = seccomp_program(
+            os.uname().machine, only_reads=True, may_signal=may_signal, may_take_shares=may_take_shares
+        )
         if calls is not None:
             return LandlockRules((*readable, *_READABLE), (*writable, *_WRITABLE), calls)
     raise OSError(errno.ENOSYS, "no filter of system calls")
@@ -132,7 +135,9 @@ class LandlockConfinement:
                 self._failure, self._is_tried = failure, True
             return self._failure
 
-    def confined(self, spec: ProcessSpec, readable: Sequence[str], temporary: str | None) -> ConfinedCommand:
+    def confined(
+        self, spec: ProcessSpec, readable: Sequence[str], temporary: str | None, *, may_take_shares: bool
+    ) -> ConfinedCommand:
         """A command that reads some real paths and writes in its folder for temporary files, if it has one. Blocks."""
         environment = {name: value for name, value in spec.environment.items() if name not in UNREACHABLE}
         settings = next((path for path in readable if path.endswith(("/.gitconfig", "/git/config"))), os.devnull)
@@ -141,5 +146,7 @@ class LandlockConfinement:
         if temporary is not None:
             writable = (temporary,)
             environment |= dict.fromkeys(("TMPDIR", "TMP", "TEMP"), temporary)
-        held = replace(spec, environment=environment, landlock=landlock_rules(readable, writable))
+        held = replace(
+            spec, environment=environment, landlock=landlock_rules(readable, writable, may_take_shares=may_take_shares)
+        )
         return LandlockCommand(held, Engine.LANDLOCK, ViewKind.READING, Network.OWN_LOOPBACK, temporary=temporary)
