@@ -85,26 +85,27 @@ class SkillTool(BuiltinTool[SkillParams]):
             files = "".join(f"\n- {brief(uri)}" for uri in skill.files[:MOST_NAMED])
             where = f"It is {brief(skill.uri)}; its files are resources:{files or ' none.'}"
             return ToolResult(f"{text}\n\n---\n{where}", return_display=f"Loaded the skill {skill.name}")
-        names, has_more = await run_blocking(context.signal, lambda: skill.files(context.signal))
-        where = f"The skill lies in {shown_whole_path(skill.folder)}. {_open_to(skill, context)}"
-        files = "".join(f"\n- {shown_whole_path(name)}" for name in names) or " none"
-        more = "\n- and more" if has_more else ""
-        return ToolResult(
-            f"{skill.text}\n\n---\n{where} Its other files:{files}{more}",
-            return_display=f"Loaded the skill {skill.name}",
-        )
+        where = f"The skill lies in {shown_whole_path(skill.folder)}."
+        if why := _open_to(skill, context):
+            where += f" File tools do not read it: {why}."
+        else:
+            names, has_more = await run_blocking(context.signal, lambda: skill.files(context.signal))
+            where += f" Read its files by their path, such as {shown_whole_path(os.path.join(skill.folder, '...'))}."
+            where += " Its other files:" + ("".join(f"\n- {shown_whole_path(name)}" for name in names) or " none")
+            where += "\n- and more" if has_more else ""
+        return ToolResult(f"{skill.text}\n\n---\n{where}", return_display=f"Loaded the skill {skill.name}")
 
 
 def _open_to(skill: Skill, context: ToolContext) -> str:
-    """Have the file tools of a client read the folder of a skill, and say whether they do."""
+    """Have the file tools of a client read the folder of a skill; why they do not, or nothing."""
     client, folder = context.client, skill.folder
     if not is_inside(folder, context.workspace.roots):
         if client.is_anonymous:
-            return "File tools do not read it: this client sends no session or token, so nothing is kept for it."
+            return "this client sends no session or token, so nothing is kept for it"
         if not skill.lies_among_skills:
-            return "File tools do not read it: a link leads there, and only folders in a folder 'skills' are opened."
+            return "a link leads there, and only what lies in a folder 'skills' is opened"
         client.skill_folders = tuple(dict.fromkeys((*client.skill_folders, folder)))
-    return f"Read its files by their path, such as {shown_whole_path(os.path.join(folder, '...'))}."
+    return ""
 
 
 def _unknown(name: str, skills: Skills) -> ToolError:

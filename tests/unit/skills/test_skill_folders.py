@@ -215,6 +215,7 @@ async def test_a_linked_folder_is_opened_where_it_lies_among_skills(tmp_path: Pa
     for name in ("real", "kept", "beside"):
         loaded = await tool.execute(tool.validate_tool_params({"skill": name}), context)
         assert "Text" in str(loaded.llm_content)
+        assert ("Its other files" in str(loaded.llm_content)) is (name != "beside")
     assert context.client.skill_folders == (str(mains["placed"].parent), str(mains["kept"].parent))
 
 
