@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -38,7 +39,9 @@ async def overfull(folders: Sequence[str], most_bytes: int, process: Process) ->
 
 def _rooms(folders: Iterable[str], step: int) -> list[tuple[int, int]]:
     """Roughly how many bytes and files there is room for beside each folder."""
-    found = map(os.statvfs, folders) if hasattr(os, "statvfs") else ()
+    if sys.platform == "win32":
+        raise NotImplementedError
+    found = map(os.statvfs, folders)
     return [(room.f_bavail * room.f_frsize // step, room.f_favail // FILES_STEP) for room in found]
 
 
@@ -54,6 +57,8 @@ def _are_overfull(folders: Sequence[str], most_bytes: int, pids: Iterable[int]) 
 
 def _removed_and_open(devices: set[int], pids: Iterable[int]) -> int:
     """The bytes of files without a name that some processes hold open on some file systems."""
+    if sys.platform == "win32":
+        raise NotImplementedError
     sizes: dict[tuple[int, int], int] = {}
     for pid in pids:
         with suppress(OSError):
