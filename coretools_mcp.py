@@ -59,7 +59,7 @@ def _trusted(path: list[str], home: str) -> list[str]:
     """The import path without the working folder and without what `PYTHONPATH` names inside it.
 
     A relative entry stands for a folder inside the working folder, wherever it came from. Our own folder stays
-    if it lies deeper inside: whoever loaded this file from there has trusted it already.
+    if it lies deeper inside: anyone who loaded this file from there has trusted it already.
     """
     try:
         cwd = os.path.realpath(os.getcwd())

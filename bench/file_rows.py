@@ -79,7 +79,7 @@ def numbered_file(path: Path, size: int) -> Numbered:
 def read_whole(path: Path) -> bytes:
     """The floor of reading: one read(2) of everything, into memory that is new to the process.
 
-    Whoever reads a file once has to get that memory. Left alone, the allocator would hand out the block of the last
+    Anyone who reads a file once has to get that memory. Left alone, the allocator would hand out the block of the last
     round again, which is three times as quick.
     """
     _always_new_memory()
@@ -290,7 +290,7 @@ def _edit(scene: Scene) -> Generator[Round]:
 
 @contextmanager
 def _write(scene: Scene, *, everything: bool) -> Generator[Round]:
-    """A whole file written anew.
+    """A whole file written again.
 
     Args:
         scene: Where.

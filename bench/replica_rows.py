@@ -115,7 +115,7 @@ async def _restart(all_of_them: Replicas, root: Path) -> Pair:
     deeds = Counter(ledger.read_text().split())
     wrong = (done - deeds) + (deeds - done)  # told and not done, or done and not told, or done twice
     begun = sum(caller.begun_anew for caller in callers if caller.begun_anew) - CLIENTS // 2
-    note = f"{done.total():,} calls, {begun} sessions begun anew{f'; first lost: {lost[0][:200]}' if lost else ''}"
+    note = f"{done.total():,} calls, {begun} sessions begun again{f'; first lost: {lost[0][:200]}' if lost else ''}"
     return Pair(len(lost) + wrong.total(), note=note)
 
 

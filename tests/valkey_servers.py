@@ -46,7 +46,7 @@ class ValkeyServer:
             self._process = None
 
     async def restart(self) -> None:
-        """End it at once, and begin again without anything; whoever is connected sees the end."""
+        """End it at once, and begin again without anything; anyone who is connected sees the end."""
         await anyio.to_thread.run_sync(self.stop)
         await anyio.to_thread.run_sync(self.start)
 

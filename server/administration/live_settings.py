@@ -32,16 +32,16 @@ logger = logging.getLogger(__name__)
 
 
 LOOK_SECONDS = 1.0
-"""How often the files are looked at (ours). A change counts once it has been there for a second look, so that an
+"""How often the files are looked at. A change counts once it has been there for a second look, so that an
 editor has finished writing."""
 MAX_LOOKS = 4
-"""After so many looks a change counts although the file changes still (ours): a file that never rests must not keep a
+"""After so many looks a change counts although the file changes still: a file that never rests must not keep a
 rule from counting."""
 FileMark = tuple[int, int, int, int] | None  # what tells one state of a file from another; `None` where there is none
 
 
 async def new_settings(report: SettingsReport, look_seconds: float = LOOK_SECONDS) -> AsyncGenerator[SettingsReport]:
-    """The settings anew after each change of a file that may give some. What cannot be used is logged."""
+    """The settings again after each change of a file that may give some. What cannot be used is logged."""
     inputs = report.inputs
     if inputs is None:
         return
@@ -118,7 +118,7 @@ class LiveSettings:
     registry: ToolRegistry
     policy: PermissionPolicy
     pool: UpstreamPool
-    on_change: Callable[[SettingsReport, SettingsReport], Awaitable[None]]  # is told of the last ones and of these
+    on_change: Callable[[SettingsReport, SettingsReport], Awaitable[None]]  # is told about the last ones and of these
 
     def __post_init__(self) -> None:
         self._at_start = self.report

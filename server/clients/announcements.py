@@ -1,4 +1,4 @@
-"""What clients are told of changes: that a list is another one, to every session at once, many changes as one.
+"""What clients are told about changes: that a list is another one, to every session at once, many changes as one.
 
 A client of the 2026-07-28 revision listens at one replica and may list at another one, so it hears of changes at all of
 them. A session is at one replica, and what that lists is all that it sees.
@@ -33,18 +33,18 @@ logger = logging.getLogger(__name__)
 ListKind = Literal["tools", "prompts", "resources"]
 LIST_KINDS: tuple[ListKind, ...] = ("tools", "prompts", "resources")
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
-STREAMS_OF_ONE = 256  # streams of changes that one client may have open (ours)
-STREAMS_OF_UNKNOWN = 1_024  # and all together who cannot be told apart (ours)
-MOST_STREAMS = 10_000  # of all clients (ours)
+STREAMS_OF_ONE = 256  # streams of changes that one client may have open
+STREAMS_OF_UNKNOWN = 1_024  # and all together who cannot be told apart
+MOST_STREAMS = 10_000  # of all clients
 TELL_SECONDS = 10.0  # how long a session may take to hear of a change
 CHANNEL = "lists"  # of the store, on which replicas tell each other of changes
-RETRY_SECONDS = 1.0  # after which a change is told to the other replicas once more (ours)
+RETRY_SECONDS = 1.0  # after which a change is told to the other replicas once more
 SETTLE_SECONDS = 0.02  # how long changes are gathered: an upstream that comes changes three lists
 
 
 @dataclass(frozen=True, slots=True)
 class ListChange:
-    """What clients are told of: that a list is another one, or a resource."""
+    """What clients are told about: that a list is another one, or a resource."""
 
     kind: ListKind | Literal["resource"]
     uri: str = ""  # of the resource
@@ -98,7 +98,7 @@ class ListenBus:
 class ListenStreams:
     """Answers `subscriptions/listen`, to each client so often at once that none keeps the others out.
 
-    A stream ends with the token that it was asked for with: its client listens anew.
+    A stream ends with the token that it was asked for with: its client listens again.
 
     Args:
         bus: Tells of changes.

@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 WELCOMES = frozenset({"initialize", "server/discover"})  # the requests that a client begins with
 _WEB_ADDRESS = re.compile(r"https?://[^\s/\\?#][^\s\\]*", re.IGNORECASE)
-USUAL_LEVEL = "info"  # the level for a client of the handshake era that has chosen none (ours)
+USUAL_LEVEL = "info"  # the level for a client of the handshake era that has chosen none
 _LEVEL_KEY = "coretools-mcp/logLevel"
 MAX_PROGRESS = 1e300  # an integer may have more digits than any client reads as a number
 TOKEN_KEY = "token:"  # noqa: S105 - what the keys of clients begin with that are told apart by their tokens

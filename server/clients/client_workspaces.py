@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 ROOTS_WAIT_SECONDS = 5.0  # how long a file call waits for the client's answer to `roots/list`
 NEXT_ROOTS_WAIT_SECONDS = 1.0  # the same where the client did not answer the last time
-PLACE_WAIT_SECONDS = 10.0  # the same for a program behind us, which stays in the folder that it is started in
+PLACE_WAIT_SECONDS = 10.0  # the same for a program behind this server, which stays in the folder that it is started in
 QUIET_SECONDS = 0.1  # how long a client says nothing of its roots until that is seen to; no call waits for it
 LONGEST_FLOOD_SECONDS = 5.0  # how long that is waited for where it says so all the time
 MAX_ROOTS = 1_000  # roots of one client that are looked at; every path is held against each of them
@@ -112,7 +112,7 @@ class WorkspacePolicy:
         if operators and not self._intersect:
             return operators, ""
         if rights.scopes is not None and not operators:
-            # Whoever shows a token of an issuer is a person elsewhere, whose folders are of another machine.
+            # Anyone who shows a token of an issuer is a person elsewhere, whose folders are of another machine.
             client_roots = ClientRoots()
         if client_roots is None:
             return (), (

@@ -24,8 +24,8 @@ from tools.call.tool_context import ClientState
 
 logger = logging.getLogger(__name__)
 
-MOST_RULES = 1_000  # of one client; the oldest are asked about again (ours)
-MOST_TRIES = 5  # to write while others write too (ours)
+MOST_RULES = 1_000  # of one client; the oldest are asked about again
+MOST_TRIES = 5  # to write while others write too
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class SharedGrants:
     Args:
         replica: Whose keys seal, and whose store has them.
         idle_seconds: How long a client may be silent until it is forgotten.
-        servers: What differs where other servers are behind us, at this moment.
+        servers: What differs where other servers are behind this server, at this moment.
     """
 
     def __init__(self, replica: Replica, idle_seconds: float, servers: Callable[[], str]) -> None:

@@ -21,11 +21,11 @@ FormStyle = Literal["form", "simple"]  # a form with fields, or a bare yes or no
 
 TITLED_ENUM_SINCE = "2025-11-25"  # earlier revisions title an enum by `enumNames`, and cannot take several choices
 OTHER = "Other"  # chosen by who answers in words of their own (Qwen Code's label)
-MAX_ANSWER_CHARS = 2_000  # of one text (ours): four are still a short result. Clients are told; a longer one is cut
+MAX_ANSWER_CHARS = 2_000  # of one text: four are still a short result. Clients are told; a longer one is cut
 CUT_MARK = f"[... cut after {MAX_ANSWER_CHARS:,} characters]"
 NO_ANSWER = "coretools-mcp/no-answer"
 """Stands in the content of what came in place of an answer: a bare yes has no content that would be missing."""
-MAX_REASON_CHARS = 2_000  # what the model is told of a person's reason
+MAX_REASON_CHARS = 2_000  # what the model is told about a person's reason
 MAX_CONTENT_CHARS = 64_000  # of a text in place of a proposed one; offered for up to 16 kB, and a person may add to it
 
 

@@ -12,7 +12,7 @@ import anyio
 from tools.contract.confirmation import Answer, ConsentChannel, Decision, Question, Unavailable
 from tools.contract.limits import Progress
 
-MAX_WAITING = 100  # questions at once, of all clients; more than a person would answer (ours)
+MAX_WAITING = 100  # questions at once, of all clients; more than a person would answer
 COMMAND = "coretools-mcp dashboard"
 TOO_MANY = Unavailable(
     client_decides=False,
@@ -92,6 +92,6 @@ class PendingQuestions:
         pending.answered.set()
 
     def wait_longer(self, pending: PendingQuestion) -> None:
-        """Begin the time that the person has anew."""
+        """Begin the time that the person has again."""
         pending.scope.deadline = anyio.current_time() + self._seconds
         self.on_change()

@@ -8,7 +8,7 @@ EXIT_FAILED = 1  # the listing or the check failed
 EXIT_USAGE = 2  # wrong usage or settings
 EXIT_ADDRESS = 3  # the address cannot be served
 EXIT_INTERRUPTED = 130  # Ctrl-C, as shells count it: 128 and the number of the signal
-EXIT_CLOSED_PIPE = 141  # whoever read the output has stopped, counted likewise
+EXIT_CLOSED_PIPE = 141  # anyone who read the output has stopped, counted likewise
 
 # The exit codes of `call` leave those below 64 to the command that was run (names and numbers of sysexits.h).
 CALL_USAGE = 64  # wrong usage, or a tool that does not exist

@@ -38,8 +38,8 @@ from tools.shell.private_folders import PREFIX as OUTPUTS
 
 LAUNCHER = Path(__file__).resolve().parents[2] / "coretools_mcp.py"  # also in an installation
 MAX_LIST_WAIT = 60_000  # milliseconds; the most that proxy.firstListWait may be
-MAX_OPTIONS = 50  # parts of a schema that are looked at for the type of one property (ours)
-REST_SECONDS = 0.5  # how long the last lines of a server that has ended are waited for (ours)
+MAX_OPTIONS = 50  # parts of a schema that are looked at for the type of one property
+REST_SECONDS = 0.5  # how long the last lines of a server that has ended are waited for
 SHELL_NAMES = frozenset({"run_shell_command", "ShellTool", "Shell", "Bash"})
 _CODES = {
     ToolErrorType.EXECUTION_DENIED: CALL_REFUSED,

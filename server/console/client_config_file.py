@@ -105,7 +105,7 @@ class ConfigChange:
 def install_change(
     target: ConfigFile, content: bytes | None, entry: Tree, environ: Mapping[str, str], moved: Iterable[str] = ()
 ) -> ConfigChange:
-    """What a file becomes with our entry in it, and without the servers that are moved behind us.
+    """What a file becomes with our entry in it, and without the servers that are moved behind this server.
 
     Raises:
         Failure: It is not valid, or the name is taken by another server, or we are there under another name.

@@ -35,9 +35,9 @@ from server.settings.variable_expansion import HINT
 from tools.contract.display import visible_line
 from tools.text.secrets import is_secret_name
 
-CHECK_SECONDS = 35.0  # how long a new server is waited for; its own connectTimeout usually ends first (ours)
+CHECK_SECONDS = 35.0  # how long a new server is waited for; its own connectTimeout usually ends first
 _REFERENCE = re.compile(r":\$\{\w+\}@|\$\{\w+\}")  # to a variable, also as the password of an address
-MIN_SECRET_CHARS = 8  # a shorter value of a variable may stand in a text by chance (ours)
+MIN_SECRET_CHARS = 8  # a shorter value of a variable may stand in a text by chance
 SCHEMA = Path(models.__file__).with_name("settings.schema.json")
 REFERENCE = f"./{SCHEMA.name}"  # to the copy beside the settings file
 NEW_FILE = """\

@@ -42,13 +42,13 @@ from tools.machine.threads import THREADS
 from tools.shell.process_spec import command_environment
 from tools.web.search_settings import SETUP
 
-CHECK_SECONDS = 40.0  # how long one check may take (ours); those that take long have a limit of their own below it
-PROGRAM_SECONDS = 5.0  # how long a program may take to tell its version (ours)
-UPSTREAM_SECONDS = 35.0  # how long an upstream is waited for; its own connectTimeout usually ends first (ours)
-DISCOVERY_SECONDS = 35.0  # how long the discovery command is waited for, whatever tools.discoveryTimeout says (ours)
-END_SECONDS = 0.5  # how long servers may take to end by themselves, once all is known of them (ours)
+CHECK_SECONDS = 40.0  # how long one check may take; those that take long have a limit of their own below it
+PROGRAM_SECONDS = 5.0  # how long a program may take to tell its version
+UPSTREAM_SECONDS = 35.0  # how long an upstream is waited for; its own connectTimeout usually ends first
+DISCOVERY_SECONDS = 35.0  # how long the discovery command is waited for, whatever tools.discoveryTimeout says
+END_SECONDS = 0.5  # how long servers may take to end by themselves, once all is known of them
 NO_VARIABLE = "an environment variable that it names is not set"
-COLUMNS = 80  # columns of the output (ours)
+COLUMNS = 80  # columns of the output
 Health = Literal["ok", "absent", "broken"]  # what is absent was not asked for; what is broken was, or is needed
 
 
@@ -195,7 +195,7 @@ async def check_files(app: App, found: Findings) -> None:
         found.ok("settings", "no file; everything has its default")
     lock = app.pool.catalog.lock
     if lock is not None and lock.problem:
-        remedy = f"bring it back as it was, or make it anew: {COMMAND}"
+        remedy = f"bring it back as it was, or make it again: {COMMAND}"
         found.broken(
             "lock file", f"{lock.path} cannot be used, so no tool of a server is offered: {lock.problem}", remedy
         )

@@ -40,7 +40,7 @@ _CALLS: Mapping[str, tuple[str, Mapping[str, str]]] = {
 }
 """What stands for the calls that a rule with parentheses is about: the parameter that these hold, and the others."""
 
-MAX_PART_CHARS = 48  # characters of a part of a command that are shown (ours)
+MAX_PART_CHARS = 48  # characters of a part of a command that are shown
 
 
 def read_call(tool: str, pairs: list[str], as_json: str | None) -> tuple[str, GivenArguments]:

@@ -56,7 +56,7 @@ from tools.text.file_names import sendable_name, shown_whole_path
 from tools.web.search_settings import SEARCH_VARIABLES
 
 NAME = "core"  # what our entry is called where the person names nothing else; no underscore, for Gemini CLI
-START_SECONDS = 30.0  # how long the entry may take to start and to list its tools (ours)
+START_SECONDS = 30.0  # how long the entry may take to start and to list its tools
 Scope = Literal["user", "project"]
 
 
@@ -172,7 +172,7 @@ def _confirmed_change(
 ) -> ConfigChange | None:
     """The change to be written, once it was shown and a person has agreed; `None` where it is only to be shown.
 
-    Some clients write their files all the time. Where that left the servers alone, the change is made anew.
+    Some clients write their files all the time. Where that left the servers alone, the change is made again.
     """
     documents = [
         read_document(side, target.path, target.client.dialect) for side in (change.before, change.after) if side
@@ -391,7 +391,7 @@ def _try(client: ClientConfig, entry: Mapping[str, Any], environ: Mapping[str, s
     folder = home_folder(environ) if client.folder == "none" else os.getcwd()
 
     async def count() -> tuple[int, list[str]]:
-        """The tools that come, and the servers behind us that were not connected when they had come."""
+        """The tools that come, and the servers behind this server that were not connected when they had come."""
         with anyio.fail_after(START_SECONDS), open(os.devnull, "w", encoding="utf-8") as unread:  # noqa: ASYNC230 - no disk
             async with started([command, *args], folder, environment, unread) as server:
                 tools = len((await server.request("tools/list"))["tools"])

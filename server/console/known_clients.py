@@ -19,7 +19,7 @@ from server.settings.section_model import Diagnostics, SettingsError, dotted, ke
 from server.settings.settings_files import home_folder, parse, read_regular
 from server.settings.upstream_entries import EXPANDED_IN_SERVERS, LIKELY_SECONDS
 
-MAX_CLIENT_BYTES = 64_000_000  # bytes of a client's file; that of Claude Code also holds its history (ours)
+MAX_CLIENT_BYTES = 64_000_000  # bytes of a client's file; that of Claude Code also holds its history
 Dialect = Literal["json", "comments", "jsonc", "toml"]  # "comments": JSON with them, but without trailing commas
 # Which of `$NAME` and `${NAME}` a client expands, `$` stays else; or `{env:NAME}`
 Variables = Literal["none", "braces", "all", "named"]
@@ -44,7 +44,7 @@ _NAME_SAID = "letters, digits, - and _"
 class ClientConfig:
     """An MCP client: where it has its list of servers, how it writes them, and what it hands to a server.
 
-    What a project's folder brings along is not among the files of a person: whoever made the folder wrote it.
+    What a project's folder brings along is not among the files of a person: its maker wrote it.
     """
 
     title: str

@@ -66,7 +66,7 @@ def lock(report: SettingsReport, wish: Wish, names: Sequence[str], *, as_json: b
             "does not exist" if before is None else f"cannot be used: {before.problem}" if before.problem else ""
         )
         if before is None or before.problem:
-            note(f"{problem}. {COMMAND} writes it anew, with all tools as they are now.")
+            note(f"{problem}. {COMMAND} writes it again, with all tools as they are now.")
             return EXIT_USAGE
     elif source.problem:
         raise CommandFailure(

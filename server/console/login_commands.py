@@ -1,4 +1,4 @@
-"""`coretools-mcp login` and `logout`: a person logs in to a server behind us, and out again.
+"""`coretools-mcp login` and `logout`: a person logs in to a server behind this server, and out again.
 
 Where replicas share logins, they are those of the replicas, so a terminal needs the same keys.
 """
@@ -256,7 +256,7 @@ def _with_logins(report: SettingsReport, work: Callable[[LoginStore | None], Awa
 
 
 def list_logins(report: SettingsReport, *, as_json: bool) -> int:
-    """Every login that is kept here; those that cannot be read are told of."""
+    """Every login that is kept here; those that cannot be read are told about."""
 
     async def show_all(store: LoginStore | None) -> int:
         return _show([] if store is None else await store.all(), as_json=as_json)

@@ -30,7 +30,7 @@ from server.console import EXIT_FAILED
 from server.dashboard.control_socket import ask_server, ask_servers, link_file
 
 NONE_RUNS = "No server of yours is running. MCP clients start it; coretools-mcp install lists those that do."
-STUCK = "One server does not answer; its client can start it anew."
+STUCK = "One server does not answer; its client can start it again."
 NONSENSE = "What answers at one control socket makes no sense; perhaps its server has another version."
 
 

@@ -1,6 +1,6 @@
 """The terminal of a command: what it can show, what is shown on it, and what a person presses.
 
-Texts are shown as they are and never read as markup. A text of somebody else is made visible by whoever has it.
+Texts are shown as they are and never read as markup. A text of somebody else is made visible where it comes in.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tools.machine.threads import THREADS
 
 ColourChoice = Literal["auto", "always", "never"]
 
-PATIENCE_SECONDS = 0.5  # what takes no longer than this is not announced (ours)
+PATIENCE_SECONDS = 0.5  # what takes no longer than this is not announced
 FRAME_SECONDS = 0.1  # between two pictures of the line that says what is waited for
 FRAMES, ASCII_FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", "|/-\\"
 ERASE = "\r\x1b[2K"  # what stands on the line of the cursor (ECMA-48)
@@ -185,7 +185,7 @@ class Spinner:
         self._text = text
 
     def write(self, text: str) -> None:
-        """Write what is not part of the line, which is drawn anew below it; while a question is open, after that."""
+        """Write what is not part of the line, which is drawn again below it; while a question is open, after that."""
         if self.is_paused:
             self._waiting.append(text)
             return

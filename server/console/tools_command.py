@@ -25,7 +25,7 @@ from tools.contract.display import visible_line
 from tools.contract.limits import ApprovalMode
 from tools.permissions.verdict import Verdict
 
-SENTENCE_CHARS = 160  # characters of what a tool says of itself in the table; those of other servers may be long (ours)
+SENTENCE_CHARS = 160  # characters of what a tool says of itself in the table; those of other servers may be long
 ASKED = {Verdict.ASK: "yes", Verdict.ALLOW: "no", Verdict.DENY: "refused"}
 LEGEND = "Rules and arguments can change what is asked: coretools-mcp permissions explain CALL tells of one call."
 

@@ -33,9 +33,9 @@ from tools.lsp.language_servers import IN_WORKSPACE, programs_in
 from tools.skills.skill_folders import MAIN_FILE, PLACES, skills_below
 from tools.text.file_names import sendable_name
 
-MAX_NOTES = 20  # notes on one file that are shown; the others are counted (ours)
-SCREEN_LINES = 20  # after more lines than these, what runs is shown once more, at most this many lines of it (ours)
-MAX_REPEATED_CHARS = 400  # characters of a line that is shown once more (ours)
+MAX_NOTES = 20  # notes on one file that are shown; the others are counted
+SCREEN_LINES = 20  # after more lines than these, what runs is shown once more, at most this many lines of it
+MAX_REPEATED_CHARS = 400  # characters of a line that is shown once more
 
 RULES: Mapping[tuple[str, ...], str] = {
     ("permissions", "allow"): "allow without a question",

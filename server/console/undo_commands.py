@@ -19,7 +19,7 @@ from tools.files.change.journal import Journal
 from tools.files.change.revert import NONE_KEPT, NOT_COVERED, carry_out, change_as_json, described, plan_for_person
 from tools.files.workspace import Workspace
 
-MAX_LISTED = 1_000  # changes that are listed (ours)
+MAX_LISTED = 1_000  # changes that are listed
 
 
 def show_changes(report: SettingsReport, *, as_json: bool) -> int:

@@ -185,7 +185,7 @@ async def serve_control(running_server: RunningServer, transport: str) -> None:
                     async for said in lines:
                         await stream.send(json.dumps(said).encode() + b"\n")
         except (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream, anyio.IncompleteRead):
-            pass  # whoever asked has gone
+            pass  # anyone who asked has gone
         except (anyio.DelimiterNotFound, TimeoutError):
             logger.info("the control socket was asked nothing whole")
         except Exception:

@@ -252,7 +252,7 @@ class Dashboard:
 
     async def _failed(self, request: Request, error: Exception) -> Response:
         session = self._sign_in.session(request.cookies.get(self._cookie, ""))
-        status, said = HTTPStatus.INTERNAL_SERVER_ERROR, INTERNAL_ERROR  # the log is told of it by uvicorn
+        status, said = HTTPStatus.INTERNAL_SERVER_ERROR, INTERNAL_ERROR  # the log is told about it by uvicorn
         if isinstance(error, HTTPException):
             status = HTTPStatus(error.status_code)
             is_page = status not in (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED)

@@ -15,8 +15,8 @@ from server.protocol.json_rpc import Json, as_mapping
 
 logger = logging.getLogger(__name__)
 
-REQUEST_SECONDS = 10.0  # how long one answer of an authorization server may take (ours)
-ANSWER_BYTES = 1 << 20  # a longer answer is not taken (ours)
+REQUEST_SECONDS = 10.0  # how long one answer of an authorization server may take
+ANSWER_BYTES = 1 << 20  # a longer answer is not taken
 
 
 class LongAnswerError(Exception):

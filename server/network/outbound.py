@@ -109,7 +109,7 @@ async def open_transport(address: str, *, by_proxy: bool) -> httpx2.AsyncHTTPTra
     context = await THREADS.run(_tls_context)
     proxy = proxy_of(address) if by_proxy else None
     try:
-        # Whoever has much to ask at once limits that: here a request would wait for others, which may take for ever.
+        # Anyone who has much to ask at once limits that: here a request would wait for others, which may take for ever.
         return httpx2.AsyncHTTPTransport(verify=context, proxy=proxy, trust_env=False, limits=httpx2.Limits())
     except (ImportError, ValueError, httpx2.InvalidURL):
         raise UnusableProxyError(

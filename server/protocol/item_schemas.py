@@ -26,15 +26,15 @@ from server.protocol.json_rpc import Json, as_mapping
 from tools.discovery.custom_tool_declarations import BY_NAME, IN_LIST, SINGLE, schema_at
 
 STRICTEST = "2025-11-25"  # the revision whose schemas ask all that those of others ask
-MOST_VALUES = 20_000  # of one item: to look at more would hold up everything else for too long (ours)
-MOST_PARTS = 4_000  # values in an output schema, for the same reason (ours)
-MOST_WRONG = 100  # places of one item that go before all of it goes (ours)
-MOST_ROUNDS = 5  # of looking at one item, of which all that is wrong goes at once: something may be hidden by it (ours)
-MOST_NAMED = 5  # places of one item that people are told of (ours)
-MOST_PATTERN_CHARS = 5_000  # of one schema that are looked at (ours)
-MOST_GROUPS = 20  # of an expression that are within each other, since compilers recurse (ours)
-MOST_REFERRED = 30  # references that lead to each other for one value, since clients recurse (ours)
-MOST_APPLIED = 10_000  # schemas that are looked at for such references (ours)
+MOST_VALUES = 20_000  # of one item: to look at more would hold up everything else for too long
+MOST_PARTS = 4_000  # values in an output schema, for the same reason
+MOST_WRONG = 100  # places of one item that go before all of it goes
+MOST_ROUNDS = 5  # of looking at one item, of which all that is wrong goes at once: something may be hidden by it
+MOST_NAMED = 5  # places of one item that people are told about
+MOST_PATTERN_CHARS = 5_000  # of one schema that are looked at
+MOST_GROUPS = 20  # of an expression that are within each other, since compilers recurse
+MOST_REFERRED = 30  # references that lead to each other for one value, since clients recurse
+MOST_APPLIED = 10_000  # schemas that are looked at for such references
 
 _WAY = "|"  # in places of errors, for each choice that there was
 

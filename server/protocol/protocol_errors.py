@@ -21,7 +21,7 @@ class MCPError(Exception):
 
     Args:
         code: What it is, for programs.
-        message: What it is, for whoever reads the answer.
+        message: What it is, for anyone who reads the answer.
         data: More about it, as JSON; not sent where it is `None`.
     """
 
@@ -40,7 +40,7 @@ class MCPError(Exception):
 
 
 def internal_error() -> MCPError:
-    """What a client is told of an exception of ours, whose text stays here."""
+    """What a client is told about an exception of ours, whose text stays here."""
     return MCPError(
         INTERNAL_ERROR, "The request failed because of an internal error; the server's log has the details."
     )

@@ -182,7 +182,7 @@ def client_key(ctx: RequestContext) -> str | None:
         return f"{TOKEN_KEY}{principal.display_name}"
     if ctx.is_modern:
         return None
-    # Not of `request.url`, which is built anew for each request.
+    # Not of `request.url`, which is built again for each request.
     if request.scope["path"].startswith("/messages"):
         return f"{SESSION_KEYS[1]}{UUID(hex=request.query_params.get('session_id') or '').hex}"
     session = request.headers.get("mcp-session-id")

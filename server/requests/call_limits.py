@@ -26,7 +26,7 @@ from tools.contract.tool_results import ToolResult
 LIMITED = frozenset(
     {"tools/call", "prompts/get", "resources/read", "resources/directory/read", "skills/get", "completion/complete"}
 )
-RETRY_SECONDS = 10.0  # until a store that was away is asked again: each call would wait for it (ours)
+RETRY_SECONDS = 10.0  # until a store that was away is asked again: each call would wait for it
 
 
 class _Usage:

@@ -1,4 +1,4 @@
-"""The skills that a client is told of and may load, those of the servers behind this one among them."""
+"""The skills that a client is told about and may load, those of the servers behind this one among them."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class ToolRequests:
     display: DisplayPlace
     published_uri: Callable[[Upstream, str], str]  # the URI by which clients know a resource of an upstream
     skills: SkillRequests
-    told: Callable[[Rights], str | None]  # what a client is told of all tools, which may do that
+    told: Callable[[Rights], str | None]  # what a client is told about all tools, which may do that
     modes_changed: Callable[[Sequence[McpConnection]], Awaitable[None]]
     listings: dict[Kept, dict[str, Any]] = field(default_factory=dict["Kept", dict[str, Any]])
 
@@ -265,7 +265,7 @@ class ToolRequests:
         return result_to_wire(call.name, outcome, self.display, ctx.protocol_version)
 
     def _is_proposed(self, rights: Rights, tool: BaseTool[Any]) -> bool:
-        """Whether a model that has called what is not there may be told of a tool."""
+        """Whether a model that has called what is not there may be told about a tool."""
         is_for_apps = isinstance(tool, DiscoveredMCPTool) and not is_for_models(tool.definition)
         return not is_for_apps and self.runner.policy.why_not_offered(tool.traits, rights) is None
 

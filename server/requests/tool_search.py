@@ -43,14 +43,14 @@ if TYPE_CHECKING:
 SEARCH, DESCRIBE, CALL = SEARCH_NAMES
 LARGE_CHARS = 40_000
 """Characters of JSON, about 10,000 tokens, from which on tools are searched for. That is 5 % of a window of 200,000
-tokens, and some 50 tools, the number above which models are said to choose worse (ours)."""
+tokens, and some 50 tools, the number above which models are said to choose worse."""
 SEARCHING_CLIENTS = ("claude-code", "codex", "qwen-cli-mcp-client", "github-copilot-developer", "eca ")
 """How the names of clients begin, in lower case, that keep tools back by themselves and have their own search."""
 USUAL, MOST = 5, 20  # tools that one search finds (Qwen Code)
-MOST_SERVER_CHARS = 3_600  # that the description spends on what servers there are (ours)
-MOST_ABOUT_CHARS = 100  # of what is said of one of them there (ours)
-MOST_LINE_CHARS = 200  # of what is said of a tool that is found (ours)
-MOST_ARGUMENTS = 8  # that are named of it (ours)
+MOST_SERVER_CHARS = 3_600  # that the description spends on what servers there are
+MOST_ABOUT_CHARS = 100  # of what is said of one of them there
+MOST_LINE_CHARS = 200  # of what is said of a tool that is found
+MOST_ARGUMENTS = 8  # that are named of it
 
 
 @dataclass(slots=True)
@@ -290,7 +290,7 @@ class ToolSearch:
         if owner is not None and not owner.tried.is_set() and (tool is None or self._is_callable(tool, rights)):
             owner = await self.pool.wait_for_owner(name, owner)
             tool = self.registry.find(name)
-        # The tool of a server that is not there now is told of as if it was called by its name.
+        # The tool of a server that is not there now is told about as if it was called by its name.
         if not self._is_callable(tool, rights) and (tool is not None or owner is None):
             unknown = self._unknown(name, rights)
             raise _refusal(unknown.message, nearest=list(unknown.nearest))

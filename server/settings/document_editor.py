@@ -22,7 +22,7 @@ from server.settings.section_model import SettingsError, dotted
 from server.settings.settings_files import MAX_FILE_BYTES, parse, without_comments, without_trailing_commas
 
 INDENT = "  "  # where a file has no indentation that could be followed
-_LAST = 4  # texts that are remembered as read, for the next step of a change: a client's file may be large (ours)
+_LAST = 4  # texts that are remembered as read, for the next step of a change: a client's file may be large
 _SOURCE = "settings"  # how errors call a file whose path is not known
 MemberPath = tuple[str, ...]
 

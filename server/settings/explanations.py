@@ -15,8 +15,8 @@ from pydantic.fields import FieldInfo
 from server.settings.models import Settings
 from server.settings.section_model import MILLISECONDS, Expected, Key, KeyPath, Section, dotted, keys_of
 
-MAX_SHOWN_VALUE = 80  # characters of a wrong value that a sentence repeats (ours)
-MAX_PROBLEMS = 20  # problems listed at once (ours)
+MAX_SHOWN_VALUE = 80  # characters of a wrong value that a sentence repeats
+MAX_PROBLEMS = 20  # problems listed at once
 
 
 def words(key: Key) -> str:

@@ -13,7 +13,7 @@ from tools.files.workspace import Workspace
 
 PRIVATE_FOLDER = 0o700  # modes of a folder and of a file that have to be made
 PRIVATE_FILE = 0o600
-TRIES = 20  # how often a change is retried because somebody else wrote in the same moment (ours)
+TRIES = 20  # how often a change is retried because somebody else wrote in the same moment
 
 
 def rewrite(path: str, change: Callable[[bytes], bytes], signal: AbortSignal) -> None:

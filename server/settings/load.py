@@ -47,7 +47,7 @@ from server.settings.upstream_entries import UpstreamEntry, resolve_entries
 from server.settings.variable_expansion import HINT, SourceOf, VariableExpander
 from tools.web.search_settings import SEARCH_VARIABLES
 
-MOST_LOCK_BYTES = 16 << 20  # ten thousand tools are less than six million (ours)
+MOST_LOCK_BYTES = 16 << 20  # ten thousand tools are less than six million
 COMMAND_LINE = "command line"  # the source of values that were given as options
 
 

@@ -51,7 +51,7 @@ expanded."""
     """How we sign with privateKey."""
     assume_pkce: bool = False
     """Whether we log in at an authorization server, too, that does not say that it supports PKCE with S256, which we \
-send in either case: for those that do without saying so. Where it does not, a code counts for whoever sees it."""
+send in either case: for those that do without saying so. Where it does not, a code counts for anyone who sees it."""
     callback_port: Annotated[int | None, Field(ge=1, le=65_535)] = None
     """The port of this machine to which the browser is sent back; null is proxy.loginPort."""
     shared: bool = False
@@ -258,7 +258,7 @@ they are the workspace either way."""
 
 
 class PrincipalSettings(Section):
-    """What is set apart for whoever shows one token."""
+    """What is set apart for the bearer of one token."""
 
     workspace: tuple[str, ...] = ()
     """Its own workspace folders, in place of workspace.roots; written as those are."""

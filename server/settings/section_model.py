@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, cast, get_args
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
-DAY: Final = 86_400_000  # milliseconds of the longest duration that makes sense here (ours)
+DAY: Final = 86_400_000  # milliseconds of the longest duration that makes sense here
 MILLISECONDS: Final = "milliseconds"
 Duration = Annotated[int, MILLISECONDS]
 
@@ -74,7 +74,7 @@ def keys_of(section: type[Section]) -> Mapping[str, Key]:
     return keys
 
 
-MAX_SHOWN_KEY = 60  # characters of a key that a sentence repeats (ours)
+MAX_SHOWN_KEY = 60  # characters of a key that a sentence repeats
 KeyPath = tuple[str | int, ...]
 """The keys from the top of the settings down to a value; an integer is a position in an array."""
 

@@ -17,7 +17,7 @@ from tools.text.secrets import HIDDEN, RANDOM, is_secret_name, redact
 
 _ONLY_A_VARIABLE = re.compile(r"(?:(?:Bearer|Basic|token) )?\$(?:[A-Za-z_]\w*|\{[A-Za-z_]\w*\})", re.IGNORECASE)
 """A text that names where a secret is, and is none itself."""
-MIN_HIDDEN = 4  # characters of the shortest text that is hidden wherever it stands (ours)
+MIN_HIDDEN = 4  # characters of the shortest text that is hidden wherever it stands
 _REFERENCE = re.compile(r"\$(?:\{(?:env:)?\w+\}|\w+)")
 _ENDS_OF_NAMES = re.compile(r'(\{|"\$(?:\{(?:env:)?\w+\}|\w+)")')  # what is no secret, whatever its name is
 _OPTION = re.compile(r"--[a-z][a-z0-9-]*(?:=.*)?|-[A-Za-z]", re.DOTALL)  # even behind one that takes a value

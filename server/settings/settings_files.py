@@ -17,8 +17,8 @@ from server.settings.nested_values import Tree
 from server.settings.section_model import Diagnostics, KeyPath, SettingsError, dotted
 
 LOCK_NAME = "mcp.lock.json"  # beside the settings: the tools of other servers as a person has approved them
-MAX_FILE_BYTES = 1_000_000  # bytes of one settings file; a larger one is something else (ours)
-MAX_DEPTH = 50  # objects and arrays inside each other (ours)
+MAX_FILE_BYTES = 1_000_000  # bytes of one settings file; a larger one is something else
+MAX_DEPTH = 50  # objects and arrays inside each other
 _STRING = r'"[^"\\\n]*+(?>(?:\\[^\n][^"\\\n]*+)*)"?'  # or the rest of a line, where none ends it
 _TEXT_OR_COMMENT = re.compile(rf'(?>(?:[^"/]++|{_STRING}|/(?![/*]))+)|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
 """What is no comment is matched only to be left alone, as much of it as there is. Nothing is looked at twice."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tools.web.address_guard import WebRules
 
 MAX_COUNT: Final = 10_000_000
-"""The largest count of lines, characters, entries, matches or files that one call may return (ours)."""
+"""The largest count of lines, characters, entries, matches or files that one call may return."""
 Count = Annotated[int, Field(ge=1, le=MAX_COUNT)]
 Secret = Annotated[str | None, Field(repr=False)]
 _LIMITS: Final = Limits()

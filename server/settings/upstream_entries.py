@@ -14,11 +14,11 @@ from server.settings.package_pins import unpinned_package
 from server.settings.section_model import Diagnostics, KeyPath, dotted, shown_name, wire_name
 from server.settings.variable_expansion import HINT, SourceOf, VariableExpander
 
-MAX_ALIAS = 24  # so that `alias__tool` stays short enough for clients that prefix it again (ours)
+MAX_ALIAS = 24  # so that `alias__tool` stays short enough for clients that prefix it again
 ABOVE_VARIABLE = "CORETOOLS_MCP_SERVERS_ABOVE"  # tells a server that we start how many of us are above it
 EXPANDED_IN_SERVERS = ("command", "args", "env", "cwd", "url", "httpUrl", "headers", "oauth")  # with variables in texts
 LIKELY_SECONDS = 1_000  # a smaller number of milliseconds was most likely meant as one of seconds
-MAX_ABOVE = 3  # servers like this one in a chain; longer ones are loops (ours)
+MAX_ABOVE = 3  # servers like this one in a chain; longer ones are loops
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # a token of RFC 9110, 5.6.2
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]+")
 _HEADER_VALUE = re.compile(r"[\x20-\x7e\t]*")

@@ -1,6 +1,6 @@
 """Settings that come with a workspace: which a person has trusted, and what in them counts.
 
-Whoever can write into a workspace can write these files. So they start nothing, add nothing and allow nothing until
+Anyone who can write into a workspace can write these files. So they start nothing, add nothing and allow nothing until
 `coretools-mcp trust` was run on what they hold; that is remembered outside of the workspace. When a file changes, or
 another one appears beside it, it has to be looked at again. Trusted ones still cannot change what belongs to the
 operator.
@@ -49,7 +49,7 @@ def read_trust(path: str | None, diagnostics: Diagnostics) -> Folders:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError):
-        said = "this file cannot be read, so no workspace is trusted; coretools-mcp trust writes it anew."
+        said = "this file cannot be read, so no workspace is trusted; coretools-mcp trust writes it again."
         diagnostics.warn(str(path), said)
         return {}
 

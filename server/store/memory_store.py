@@ -11,7 +11,7 @@ from anyio.streams.memory import MemoryObjectSendStream
 
 from server.store.shared_store import ABSENT, MOST_MISSED, Versioned, new_version
 
-LEAST_SWEPT = 256  # keys, of which none is looked at for being over (ours)
+LEAST_SWEPT = 256  # keys, of which none is looked at for being over
 
 
 @dataclass(slots=True)

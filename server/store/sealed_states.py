@@ -21,8 +21,8 @@ from server.store.sealing import Sealer
 
 logger = logging.getLogger(__name__)
 
-LEEWAY_SECONDS = 30.0  # that the clocks of two hosts may differ (ours)
-CLOCK_ERROR_SECONDS = 3_600.0  # that the clock of a host may be wrong until an answer could count there again (ours)
+LEEWAY_SECONDS = 30.0  # that the clocks of two hosts may differ
+CLOCK_ERROR_SECONDS = 3_600.0  # that the clock of a host may be wrong until an answer could count there again
 
 
 @dataclass(frozen=True, slots=True)

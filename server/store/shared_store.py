@@ -1,6 +1,6 @@
 """What the replicas of one server share: keys with values, counters and messages, wherever the operator keeps them.
 
-A store that cannot be used raises `StoreUnavailableError`, and whoever needs it refuses: nothing is guessed.
+A store that cannot be used raises `StoreUnavailableError`, and its callers refuse: nothing is guessed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tools.contract.tool_errors import ToolError, ToolErrorType
 logger = logging.getLogger(__name__)
 
 ABSENT = ""  # the version of a key that is not there
-MOST_MISSED = 1_000  # messages that wait for a subscriber who does not read (ours)
+MOST_MISSED = 1_000  # messages that wait for a subscriber who does not read
 
 
 class StoreUnavailableError(ToolError):
@@ -27,7 +27,7 @@ class StoreUnavailableError(ToolError):
             ToolErrorType.STORE_UNAVAILABLE,
             "The store that the replicas of this server share cannot be used now, so it is not known whether the "
             "user's answer has counted before. Nothing was done. Call again a little later: the user is then asked "
-            "anew. If it stays so, tell the user that the operator has to look at store.url and the log.",
+            "again. If it stays so, tell the user that the operator has to look at store.url and the log.",
         )
         self.why = why
 

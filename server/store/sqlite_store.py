@@ -23,10 +23,10 @@ from tools.machine.threads import THREADS
 
 T = TypeVar("T")
 
-BUSY_SECONDS = 1.0  # how long another process may keep us waiting (ours)
-POLL_SECONDS = 0.5  # between two looks for messages (ours)
-MESSAGE_SECONDS = 60.0  # how long a message is kept for who has not looked yet (ours)
-SWEEP_SECONDS = 60.0  # between two sweeps of what is over (ours)
+BUSY_SECONDS = 1.0  # how long another process may keep us waiting
+POLL_SECONDS = 0.5  # between two looks for messages
+MESSAGE_SECONDS = 60.0  # how long a message is kept for who has not looked yet
+SWEEP_SECONDS = 60.0  # between two sweeps of what is over
 PRIVATE = 0o600
 
 _TABLES = """

@@ -23,10 +23,10 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-ANSWER_SECONDS = 1.0  # to connect, and for an answer (ours)
-COMMAND_SECONDS = 1.5  # for both, and for a connection that is free (ours)
-MOST_CONNECTIONS = 32  # of one process; more at once take turns (ours)
-RETRY_SECONDS = 1.0  # until a subscription that has broken is tried again (ours)
+ANSWER_SECONDS = 1.0  # to connect, and for an answer
+COMMAND_SECONDS = 1.5  # for both, and for a connection that is free
+MOST_CONNECTIONS = 32  # of one process; more at once take turns
+RETRY_SECONDS = 1.0  # until a subscription that has broken is tried again
 USUAL_PORT = 6379
 _SILENT = f"it does not answer within {ANSWER_SECONDS:g} s"
 _PREFIX = "coretools:"  # before every key: others may use the database too

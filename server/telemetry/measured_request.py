@@ -13,8 +13,8 @@ from server.requests.protocol_mapping import ERROR_KEY
 OTHER = "_OTHER"  # in place of a name that is nobody's, or one too many (the word of the OpenTelemetry conventions)
 BUCKETS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
 """Upper bounds in seconds of what is counted together (those of the OpenTelemetry conventions for MCP)."""
-MOST_NAMES = 200  # tools, and as many prompts, that are counted by their names; all others are counted together (ours)
-MOST_CODES = 50  # the same for codes of errors, which upstreams may choose (ours)
+MOST_NAMES = 200  # tools, and as many prompts, that are counted by their names; all others are counted together
+MOST_CODES = 50  # the same for codes of errors, which upstreams may choose
 
 
 class Names:

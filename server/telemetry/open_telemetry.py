@@ -43,8 +43,8 @@ from tools.machine.threads import THREADS
 
 logger = logging.getLogger(__name__)
 
-LAST_SECONDS = 3.0  # how long what is not sent yet may take at the end (ours)
-MOST_LOG_CHARS = 300  # of a line of the SDK that goes to our log (ours)
+LAST_SECONDS = 3.0  # how long what is not sent yet may take at the end
+MOST_LOG_CHARS = 300  # of a line of the SDK that goes to our log
 LONGEST: Mapping[str, int] = {"traceparent": 128, "tracestate": 512, "baggage": 8_192}
 """The parts of a trace context in `_meta` (SEP-414), and the most characters of each (W3C; ours for the first)."""
 _OPERATION = contexts.create_key("coretools-mcp-operation")

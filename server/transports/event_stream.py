@@ -14,7 +14,7 @@ from server.protocol.json_rpc import RequestId, error_of
 from server.transports.json_lines import OUTGOING_BYTES, Backpressure
 
 UNWATCHED_SECONDS = 0.02  # a request is at work before it is looked whether its client is still there
-KEPT_BYTES = 256 << 10  # of events that were sent, for a client that lost its connection and goes on (ours)
+KEPT_BYTES = 256 << 10  # of events that were sent, for a client that lost its connection and goes on
 REQUEST_CANCELLED = -32800  # what the official SDKs answer to a request of the handshake era that its client cancelled
 EVENT_STREAM = b"text/event-stream"
 _HEADERS = [
@@ -48,7 +48,7 @@ class EventStream:
         self._kept: deque[bytes] = deque()  # the latest messages
         self.kept_bytes = 0
         self.on_read: Callable[[], None] = lambda: None  # called when messages were read
-        self.turn = 0  # counts who has read: whoever comes later takes its place
+        self.turn = 0  # counts who has read: a later reader takes its place
         self._waiter: asyncio.Future[bool] | None = None
 
     @property

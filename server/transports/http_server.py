@@ -187,7 +187,7 @@ class OpenRequests:
 
 
 class WebApp(Starlette):
-    """Both transports as one application, and whether it works, for whoever watches over it.
+    """Both transports as one application, and whether it works, for anyone who watches over it.
 
     Starlette without its redirects, and with a short way to `/mcp`. A slash at the end of a path is passed over
     instead: a redirect is not followed by all, leads to whatever host the request names, and past a proxy's TLS.

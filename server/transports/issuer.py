@@ -38,17 +38,17 @@ from tools.permissions.client_rights import SCOPES, UPSTREAM, Rights
 logger = logging.getLogger(__name__)
 
 FETCH_SECONDS = 60.0  # the least time between two fetches of keys
-FIRST_FETCH_SECONDS = 5.0  # the same while there are none: an issuer may start later than we do (ours)
-KEYS_SECONDS = 600.0  # after which keys are fetched anew, so that one that was taken back counts no more (ours)
+FIRST_FETCH_SECONDS = 5.0  # the same while there are none: an issuer may start later than we do
+KEYS_SECONDS = 600.0  # after which keys are fetched again, so that one that was taken back counts no more
 KNOWN_SECONDS = 60.0  # how long what was found of a token counts
-MOST_KNOWN = 4_096  # tokens that are known, and as many that the issuer has refused (ours)
-MOST_KEYS = 100  # of an issuer (ours)
-MOST_ASKED = 16  # tokens that are asked about at once (ours)
-PLACE_SECONDS = 5.0  # how long a token waits to be asked about (ours)
+MOST_KNOWN = 4_096  # tokens that are known, and as many that the issuer has refused
+MOST_KEYS = 100  # of an issuer
+MOST_ASKED = 16  # tokens that are asked about at once
+PLACE_SECONDS = 5.0  # how long a token waits to be asked about
 LEEWAY_SECONDS = 60  # that clocks may differ
-LAST_TIME = 1e12  # a later end of a token is none: 30,000 years (ours)
-TOKEN_CHARS = 16_384  # a longer token is not looked at; headers as a whole are not much longer (ours)
-MOST_READABLE_NAME_CHARS = 200  # a longer name of somebody is not shown (ours)
+LAST_TIME = 1e12  # a later end of a token is none: 30,000 years
+TOKEN_CHARS = 16_384  # a longer token is not looked at; headers as a whole are not much longer
+MOST_READABLE_NAME_CHARS = 200  # a longer name of somebody is not shown
 SUBJECT_CHARS = 1_000  # of who is named in a token; OpenID Connect allows 255
 LEAST_RSA_BITS = 2_048  # RFC 7518, 3.3
 ValueT = TypeVar("ValueT")

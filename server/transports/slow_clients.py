@@ -18,7 +18,7 @@ class ClientConnection(H11Protocol):
     """One connection, of uvicorn's protocol with limits of time: that has one only for the pause between requests.
 
     When there are too many, the one ends that has brought no request for longest. uvicorn would keep those, and refuse
-    the requests of all others: whoever opens enough connections would need no token to keep everybody out.
+    the requests of all others: anyone who opens enough connections would need no token to keep everybody out.
     """
 
     _waiting: ClassVar[WeakKeyDictionary[ServerState, OrderedDict[ClientConnection, None]]] = WeakKeyDictionary()

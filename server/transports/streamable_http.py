@@ -69,7 +69,7 @@ Clients often leave without a word, so whoever opens enough sessions would keep 
 was ended gets 404 and opens a new one, as the protocol wants. What one costs is in docs/scale.md."""
 MOST_KEPT = 64
 KEPT_BYTES = 512 << 10
-"""Streams of one session that are kept after their end, and bytes of them (ours): an answer may wait for a client that
+"""Streams of one session that are kept after their end, and bytes of them: an answer may wait for a client that
 lost its connection, and that it was sent does not say that it arrived."""
 JSON, STREAM = "application/json", "text/event-stream"
 SESSION_HEADER = b"mcp-session-id"
@@ -95,7 +95,7 @@ _REFUSED = re.compile(r"\bq\s*=\s*0(?:\.0*)?\s*(?:;|$)")  # a weight of nothing
 SESSION_ENDED = "The session was ended before this was answered; what was at work for it was cancelled."
 NO_SUCH_SESSION = (
     "There is no such session here, and nothing was done: it has ended, or the server that it was opened at was "
-    "started anew. Send initialize without the header Mcp-Session-Id to open another one, and ask there."
+    "started again. Send initialize without the header Mcp-Session-Id to open another one, and ask there."
 )
 NO_SESSION = (
     "This request names no session: send initialize first, and the header Mcp-Session-Id of its answer with every "
@@ -253,7 +253,7 @@ class Sessions:
     def _end_surplus(self) -> None:
         """End silent sessions until there are no more than may be kept."""
         while len(self._sessions) > self._most:
-            # Whoever has most loses one, so that nobody loses theirs because of somebody else's many.
+            # Anyone who has most loses one, so that nobody loses theirs because of somebody else's many.
             with_silent = [each for each in self._principals.values() if each.silent]
             if not with_silent:
                 return
@@ -284,7 +284,7 @@ class Sessions:
 
 @dataclass(eq=False, slots=True)
 class _LoneRequest:
-    """A request of 2026-07-28, whose client can be told of it as long as it is open, and never be asked."""
+    """A request of 2026-07-28, whose client can be told about it as long as it is open, and never be asked."""
 
     stream: EventStream
 

@@ -1,6 +1,6 @@
-"""What the servers behind us offer besides tools: resources, prompts, completion, log levels.
+"""What the servers behind this server offer besides tools: resources, prompts, completion, log levels.
 
-A middleware: what is ours, and what nobody behind us has, goes on to our own handlers.
+A middleware: what is ours, and what nobody behind this server has, goes on to our own handlers.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ STATUS: Json = {
 
 OWN_SCHEMES = frozenset({"file", "memory", "todo", "coretools"})  # the schemes of our own resources
 FIRST_SKILLS_SECONDS = 0.5  # how long the list of tools waits for them, once
-SKILLS_SECONDS = 5.0  # how long all upstreams may take to list their skills (ours)
+SKILLS_SECONDS = 5.0  # how long all upstreams may take to list their skills
 SILENT_SECONDS = 60.0  # how long one that did not list them in time is not asked for them again
 MOST_NAMED = 5  # servers that an error proposes
 
@@ -141,7 +141,7 @@ class Dependencies:
     changed: Callable[[ListKind], None]  # told that a list is another one, or is said to be
     replica: Replica  # seals what clients bring back
     observer_of: Callable[[str, UpstreamSettings], Observer] | None  # makes whoever is told of what goes to upstreams
-    folders_of: FoldersOf  # gives the folders in which programs behind us start, and which they are told
+    folders_of: FoldersOf  # gives the folders in which programs behind this server start, and which they are told
 
 
 def _login_options(
@@ -172,7 +172,7 @@ def _login_options(
 
 
 class Proxy:
-    """The servers behind us."""
+    """The servers behind this server."""
 
     def __init__(self, report: SettingsReport, dependencies: Dependencies) -> None:
         settings = report.settings

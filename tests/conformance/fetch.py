@@ -38,7 +38,7 @@ TYPESCRIPT_SERVER_FOLDER = CACHE / TYPESCRIPT_SERVER.replace("@", "-").replace("
 LANGUAGE_SERVERS = TYPESCRIPT_SERVER_FOLDER / "node_modules" / ".bin"
 
 PATIENCE_SECONDS = 180.0
-"""For one download. Registries that cannot be reached are told of sooner."""
+"""For one download. Registries that cannot be reached are told about sooner."""
 
 
 class FetchError(Exception):

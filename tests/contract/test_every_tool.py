@@ -1,4 +1,4 @@
-"""What every tool owes, whoever wrote it. The registry is the list, so a new tool is covered on arrival."""
+"""What every tool owes, no matter who wrote it. The registry is the list, so a new tool is covered on arrival."""
 
 from __future__ import annotations
 

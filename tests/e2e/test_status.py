@@ -183,7 +183,7 @@ async def test_of_a_server_that_is_stuck_nobody_is_told_that_it_does_not_run(run
         for done in (named, here):
             assert (done.returncode, done.stdout) == (1, "")
             assert done.stderr == (
-                "coretools-mcp: One server does not answer; its client can start it anew. It may be the one that is "
+                "coretools-mcp: One server does not answer; its client can start it again. It may be the one that is "
                 "meant; --pid names another one.\n"
             )
 

@@ -106,7 +106,7 @@ class Scene:
         return found
 
     def report(self, alias: str = "bad") -> dict[str, Any]:
-        """What people are told of it."""
+        """What people are told about it."""
         return next(facts for facts in self.app.pool.report() if facts["alias"] == alias)
 
     async def names(self) -> set[str]:

@@ -1,4 +1,4 @@
-"""Programs that want to stay: whatever they do, and whoever is killed, nothing of them is left."""
+"""Programs that want to stay: whatever they do, and anyone who is killed, nothing of them is left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Upstreams over stdio that lie at every moment: whoever is beside them goes on, and a call to them is answered."""
+"""Upstreams over stdio that lie at every moment: anyone who is beside them goes on, and a call to them is answered."""
 
 from __future__ import annotations
 

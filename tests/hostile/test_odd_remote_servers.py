@@ -54,7 +54,7 @@ async def test_a_call_in_a_session_that_the_server_has_lost_is_sent_again_in_a_n
                 await scene.names()
                 for number, tool in enumerate(("near__echo", "chain__far__echo")):
                     assert await scene.call(tool, text="before") == "before"
-                    odd.session = f"anew {number}"
+                    odd.session = f"again {number}"
                     assert await scene.call(tool, text="after") == "after"
 
 

@@ -223,7 +223,7 @@ async def test_a_template_value_that_is_too_long_is_neither_decoded_nor_looked_u
         raise AssertionError(f"{call.name} was called")
 
     class Undecodable(str):
-        """Text that fails whoever decodes it."""
+        """Text that fails anyone who decodes it."""
 
         __slots__ = ()
 

@@ -504,7 +504,7 @@ def refusing() -> Generator[str]:
 
 
 async def results(home: Path, root: Path, command: str, *readable: str) -> str:
-    """What a client of the real server is told of a command."""
+    """What a client of the real server is told about a command."""
     settings: dict[str, Any] = {
         "confirmation": {"whenUnavailable": "client"},
         "shell": {"sandbox": "required", "readable": list(readable)},

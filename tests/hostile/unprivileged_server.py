@@ -45,7 +45,7 @@ def main() -> None:
         os.setgroups([])
         os.setgid(NOBODY)
         os.setuid(NOBODY)
-        # Whoever changes the user is hidden from it; a server that this user has started is not, by itself.
+        # Anyone who changes the user is hidden from it; a server that this user has started is not, by itself.
         ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, ctypes.c_ulong(1))
         if not os.access(sys.executable, os.X_OK):
             sys.executable = SYSTEM_PYTHON

@@ -45,7 +45,7 @@ class WatchedServer:
         return [pid for pid in _descendants(self.pid) if pid not in self.first_children and _state(pid) != "Z"]
 
     def forget_peak(self) -> int:
-        """Let the peak of its memory begin anew; returns what it uses now, in bytes."""
+        """Let the peak of its memory begin again; returns what it uses now, in bytes."""
         Path(f"/proc/{self.pid}/clear_refs").write_text("5")
         return self._memory("VmRSS")
 

@@ -36,7 +36,7 @@ class Person:
 
 
 async def told(client: Client, tool: str, **arguments: Any) -> str:
-    """All that the client is told of a call that does not fail; it never says where the folder really lies."""
+    """All that the client is told about a call that does not fail; it never says where the folder really lies."""
     result = await client.call_tool(tool, arguments)
     text = f"{result.content} {json.dumps(result.structured_content)}"
     assert not result.is_error, text

@@ -1,4 +1,4 @@
-"""What registries and clients are told of a release: the check before it, server.json, and the bundle."""
+"""What registries and clients are told about a release: the check before it, server.json, and the bundle."""
 
 from __future__ import annotations
 

@@ -217,7 +217,7 @@ class Upstream(Server[Any]):
         return await handler(ctx, params, params.get("arguments") or {})
 
     async def _tool_roots(self, ctx: Any, params: Json, arguments: Json) -> Json:
-        """All that was told of roots, as far as it is known; with `ask` they are asked for, and not waited for."""
+        """All that was told about roots, as far as it is known; with `ask` they are asked for, and not waited for."""
         del params
         if arguments.get("ask"):
             self._background.add(asyncio.ensure_future(self._ask_roots(ctx.session._connection)))

@@ -1,4 +1,4 @@
-"""An upstream over stdio that tells what it was told of subscriptions, and answers them when it is told to.
+"""An upstream over stdio that tells what it was told about subscriptions, and answers them when it is told to.
 
 python noting_upstream.py handshake|modern [METHOD...]      requests of these methods are kept unanswered
 

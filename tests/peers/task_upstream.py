@@ -269,7 +269,7 @@ class TaskServer:
 
 
 async def over_stdio() -> None:
-    """One server for whoever has started us."""
+    """One server for anyone who has started us."""
     server = TaskServer(is_old=sys.argv[1] == "old")
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=1 << 24)

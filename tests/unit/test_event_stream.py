@@ -1,4 +1,4 @@
-"""What a stream keeps for a client that is away, and who is told of it."""
+"""What a stream keeps for a client that is away, and who is told about it."""
 
 from __future__ import annotations
 

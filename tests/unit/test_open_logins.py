@@ -132,7 +132,7 @@ async def test_a_call_that_cannot_begin_a_login_without_threads_is_told_so(
             await questions.ask(needed, exchange, tasks, str)
 
 
-@pytest.mark.requirement("login.connect-anew")
+@pytest.mark.requirement("login.connect-again")
 @pytest.mark.parametrize("place", [METADATA, REGISTER])
 async def test_a_login_that_is_still_prepared_is_not_opened_once_it_is_closed(
     place: str, issuer: ScriptedIssuer, tmp_path: Path
@@ -159,7 +159,7 @@ async def test_a_login_that_is_still_prepared_is_not_opened_once_it_is_closed(
                 await login.begin(tasks)
 
 
-@pytest.mark.requirement("login.connect-anew")
+@pytest.mark.requirement("login.connect-again")
 async def test_no_login_to_a_server_that_is_not_in_the_settings_any_more_is_opened(
     issuer: ScriptedIssuer, tmp_path: Path
 ) -> None:

@@ -169,7 +169,7 @@ async def test_while_the_store_is_away_what_is_known_counts_and_nothing_is_appro
         await until(lambda: fresh.finds == TOOL)
         tasks.cancel_scope.cancel()
     server.command("FLUSHALL")
-    assert await knowing.tool() == OTHER_TOOL  # what the store has forgotten is asked anew
+    assert await knowing.tool() == OTHER_TOOL  # what the store has forgotten is asked again
 
 
 class HesitantStore(ValkeyStore):

@@ -1,4 +1,4 @@
-"""What is read again has the types that it was kept with, whoever has written there since."""
+"""What is read again has the types that it was kept with, no matter who has written there since."""
 
 from __future__ import annotations
 

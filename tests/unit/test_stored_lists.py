@@ -165,7 +165,7 @@ def test_a_disk_without_room_costs_nothing_but_what_would_have_been_kept(tmp_pat
     config = write_config(tmp_path, {"mcpServers": {"up": listing("up", tools=tools)}})
     # No file may grow beyond a block of a kilobyte.
     limited = ["bash", "-c", 'ulimit -f 1; exec "$@"', "bash", sys.executable, "-P", str(LAUNCHER), "serve"]
-    # Python would leave halves of what it compiles for whoever starts next.
+    # Python would leave halves of what it compiles for anyone who starts next.
     environ = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state"), "PYTHONDONTWRITEBYTECODE": "1"}
     with serving([*limited, "--config", str(config)], environ) as (process, listed):
         assert "up__find" in listed

@@ -443,7 +443,7 @@ def test_a_keyring_that_cannot_be_used_is_told_with_what_to_do_and_no_file_takes
     for work in (lambda: store.read(*KEY), lambda: store.write(new), lambda: store.remove(*KEY)):
         said = refusal(work)
         assert said.startswith(why)
-        assert said.endswith('or set proxy.tokenStorage to "file", and log in anew.')
+        assert said.endswith('or set proxy.tokenStorage to "file", and log in again.')
         assert "new-secret" not in said
     assert file_of(tmp_path).read_bytes() == before
 

@@ -35,7 +35,7 @@ for line in sys.stdin:
     if "id" in request:
         print(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}), flush=True)
 """
-"""A server whose lists say that they come from whoever asks for them."""
+"""A server whose lists say that they come from anyone who asks for them."""
 
 
 def pool_of(*aliases: str) -> UpstreamPool:

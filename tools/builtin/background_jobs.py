@@ -208,7 +208,7 @@ class StopJobTool(BuiltinTool[JobParams]):
         return f"Stop background job {shortened_line(params.job_id, len(params.job_id))}"
 
     async def execute(self, params: JobParams, context: ToolContext) -> ToolResult:
-        """End it, and wait until nothing of it runs. Nobody is asked: whoever may run a command may end it."""
+        """End it, and wait until nothing of it runs. Nobody is asked: anyone who may run a command may end it."""
         from tools.shell.result_text import status_text  # noqa: PLC0415 - with the first call
 
         context.signal.raise_if_aborted()

@@ -185,7 +185,7 @@ class Discovery:
             tasks.start_soon(self.refresh, name="discovery of tools")
 
     def change(self, settings: DiscoverySettings, tasks: TaskGroup) -> None:
-        """Use other settings from now on; if they differ, the tools are discovered anew once they have been at all."""
+        """Use other settings from now on; if they differ, the tools are discovered again once they have been at all."""
         if settings == self._settings:
             return
         self._settings = settings
@@ -201,7 +201,7 @@ class Discovery:
                 await self.known.wait()
 
     async def refresh(self) -> DiscoveryState:
-        """Discover anew. The registry gets exactly what is different; an error is told in the state."""
+        """Discover again. The registry gets exactly what is different; an error is told in the state."""
         async with self._turn:
             while True:
                 with anyio.CancelScope() as self._current:

@@ -20,7 +20,7 @@ from tools.machine.threads import run_blocking
 from tools.text.file_names import sendable_name
 
 _INTEGER = {"type": "integer"}
-# What a person is told of a file that is shown as another text than it holds
+# What a person is told about a file that is shown as another text than it holds
 _SHOWN_AS = {"notebook": "notebook", "svg": "SVG as text", "pdf": "PDF as text"}
 
 

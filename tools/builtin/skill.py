@@ -57,7 +57,7 @@ class SkillTool(BuiltinTool[SkillParams]):
         self, workspace: Workspace, rights: Rights, relayed: Iterable[RelayedSkill], signal: AbortSignal
     ) -> Skills:
         """The skills that a client may load, which has this workspace and these rights."""
-        # Whoever is given folders of their own, or is a person elsewhere, gets nothing of the home.
+        # Anyone who is given folders of their own, or is a person elsewhere, gets nothing of the home.
         with_home = not rights.roots and rights.scopes is None
         skills = await run_blocking(signal, lambda: self._folders.find(workspace, with_home=with_home, signal=signal))
         for skill in relayed:

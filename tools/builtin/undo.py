@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tools.files.change.journal import JournaledChange
     from tools.files.change.revert import ChangeUndo
 
-MAX_LISTED = 30  # changes in a list (ours)
+MAX_LISTED = 30  # changes in a list
 _CHANGE, _PLAN = "undone_change", "undo_plan"  # what a call's memo holds, each with the parameters it belongs to
 
 

@@ -68,18 +68,18 @@ class BaseTool(ABC, Generic[ParamsT]):
 
     is_builtin: bool = False  # whether it is one of this server's own
 
-    alias: str = ""  # that of the server behind us that it is of
+    alias: str = ""  # that of the server behind this server that it is of
 
     # What it is made from, where that may change while it is in use; an answer to a question is bound to it
     version: str = ""
 
     # JSON Schema of `ToolResult.structured`, where the tool always fills it. Documented, and not listed: it would be a
-    # third of all that a model is told of tools
+    # third of all that a model is told about tools
     output_schema: Mapping[str, Any] | None = None
 
     @property
     def is_listed(self) -> bool:
-        """Whether clients are told of it. By its name it answers in any case, if only with what it lacks."""
+        """Whether clients are told about it. By its name it answers in any case, if only with what it lacks."""
         return True
 
     @property
@@ -178,7 +178,7 @@ class BaseTool(ABC, Generic[ParamsT]):
         """
 
     def declaration(self) -> FunctionDeclaration:
-        """The tool as the model is told of it."""
+        """The tool as the model is told about it."""
         return FunctionDeclaration(self.name, self.description, self.parameter_schema)
 
 

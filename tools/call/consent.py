@@ -217,7 +217,7 @@ def question_of(judged: Judgement, arguments: Mapping[str, Any], description: st
     action = [tool.name, tool.version, arguments, shown.state]
     canonical = json.dumps(action, sort_keys=True, separators=(",", ":"), default=str)
     fingerprint = hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()
-    # Whoever is asked for an answer and not for consent needs no reason.
+    # Anyone who is asked for an answer and not for consent needs no reason.
     reason = "" if isinstance(shown, AskUserConfirmation) else judged.permission.reason
     return Question(description, shown, fingerprint, judged.choices, reason)
 
@@ -318,7 +318,7 @@ def refuse(permission: Permission) -> NoReturn:
 
 
 def _refusal(judged: Judgement, answer: Answer) -> str:
-    """What a model is told of an answer that is not consent."""
+    """What a model is told about an answer that is not consent."""
     match answer.channel:
         case ConsentChannel.FORM | ConsentChannel.EARLIER:
             said = f" Their reason: {answer.reason}" if answer.reason else ""

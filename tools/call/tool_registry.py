@@ -15,7 +15,7 @@ from tools.permissions.tool_names import BETWEEN
 
 AnyTool = BaseTool[Any]
 
-NEAR = 0.55  # how alike a name has to be to be proposed, from 0 to 1 (ours)
+NEAR = 0.55  # how alike a name has to be to be proposed, from 0 to 1
 MEANT: Mapping[str, str] = {
     **dict.fromkeys(("bash", "sh", "shell", "exec", "execute", "run", "command", "terminal"), "run_shell_command"),
     **dict.fromkeys(("cat", "read", "open", "view"), "read_file"),
@@ -28,7 +28,7 @@ MEANT: Mapping[str, str] = {
     **dict.fromkeys(("remember", "memory"), "save_memory"),
     **dict.fromkeys(("todo", "todos", "plan"), "todo_write"),
 }
-"""What names of other programs and habits mean here (ours); they are proposed and never followed."""
+"""What names of other programs and habits mean here; they are proposed and never followed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ class ToolRegistry:
         meant.update({spelling.casefold(): listed for spelling, listed in self._aliases.items()})
         meant.update(MEANT)
         nearest = [meant[folded]] if meant.get(folded) in visible else []
-        # What a server calls it, whoever the server is; and the same tool of a server with nearly that name.
+        # What a server calls it, no matter who the server is; and the same tool of a server with nearly that name.
         nearest += [listed for listed in visible if listed.partition(BETWEEN)[2].casefold() == folded]
         alias, between, own = folded.partition(BETWEEN)
         if between:
@@ -167,7 +167,7 @@ class ToolRegistry:
         return list(self._visible.values())
 
     def get_function_declarations(self) -> list[FunctionDeclaration]:
-        """What a model is told of all tools, in the shape of Qwen Code and Gemini CLI."""
+        """What a model is told about all tools, in the shape of Qwen Code and Gemini CLI."""
         return [tool.declaration() for tool in self.get_all_tools()]
 
     def _changed(self) -> None:

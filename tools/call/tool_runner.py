@@ -59,8 +59,8 @@ from tools.permissions.verdict import Permission, Verdict
 
 logger = logging.getLogger(__name__)
 
-PROGRESS_AFTER_SECONDS = 0.2  # a call that takes no longer is not worth telling of (ours)
-APART_SECONDS = 0.03  # between what is told last and the answer: in one piece of input they pass each other (ours)
+PROGRESS_AFTER_SECONDS = 0.2  # a call that takes no longer is not worth telling of
+APART_SECONDS = 0.03  # between what is told last and the answer: in one piece of input they pass each other
 
 
 _FOR_EVERYBODY = Permission(
@@ -77,7 +77,7 @@ class ToolRunner:
     registry: ToolRegistry  # where tools are found
     policy: PermissionPolicy  # decides whether a call may run, has to be asked about, or is refused
     keeper: RuleKeeper | None = None  # saves rules for good, where there is a place for them
-    audit: Audit | None = None  # is told of every decision; there may be one later
+    audit: Audit | None = None  # is told about every decision; there may be one later
     shared_grants: GrantStore | None = None  # knows what was allowed in other processes, where there are such
 
     async def run(

@@ -114,7 +114,7 @@ class FunctionResponse:
 
 @dataclass(frozen=True, slots=True)
 class FunctionDeclaration:
-    """A tool as the model is told of it."""
+    """A tool as the model is told about it."""
 
     name: str
     description: str

@@ -39,7 +39,7 @@ class ChildFailedError(Exception):
 class Child:
     """A running process, in a group of its own; gone at the end of its `with`, on Linux also when we are killed.
 
-    Used by one thread. Whoever reads from it ends it when the deadline is over or the call is cancelled. A
+    Used by one thread. Anyone who reads from it ends it when the deadline is over or the call is cancelled. A
     `ChildFailedError` says that it does not start.
     """
 
@@ -241,7 +241,7 @@ def find_program(name: str, search_path: str, roots: Sequence[str]) -> str | Non
 def find_configured(name: str, search_path: str, folder: str | None, roots: Sequence[str]) -> str | None:
     """The absolute path of a program as an operator names it in the settings; `None` if it cannot be run.
 
-    A name without a folder is looked for outside the workspace. Whoever gives a path means that one file, wherever
+    A name without a folder is looked for outside the workspace. Anyone who gives a path means that one file, wherever
     it lies; `~` is the home folder. A relative path starts from a folder that the operator has chosen; where clients
     choose the folder, it would be another program for each of them, so none is taken (`folder` is `None`).
     """

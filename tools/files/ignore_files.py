@@ -1,6 +1,6 @@
 """Which files discovery leaves out: `.gitignore`, `.git/info/exclude` and the agent-ignore files, as one rule list.
 
-Ignore files are read anew for every call, so a change counts at once. Rules of git apply from the top of the
+Ignore files are read again for every call, so a change counts at once. Rules of git apply from the top of the
 repository that a folder lies in, also where that is above the root; an inner repository starts afresh. Agent-ignore
 files stand in the root and in any folder below it. As with git's, the deeper one overrules the higher one; all of them
 come after all of git's, so a `!name` there brings back what git hides. As in git, nothing below a hidden folder can be
@@ -205,7 +205,7 @@ def is_hidden_target(workspace: Workspace, location: Location, *, agent: bool) -
     try:
         return agent and agent_ignore_file(workspace, location) is not None
     except ToolError:
-        return True  # it is not known, and whoever names it is told why
+        return True  # it is not known, and anyone who names it is told why
 
 
 def refuse_hidden(workspace: Workspace, location: Location, done: str, *, own_files: bool = True) -> None:

@@ -91,7 +91,7 @@ def from_memory(work: Callable[[], WorkT]) -> WorkT | None:
     """Do work on files that the kernel can answer from memory: it never blocks, so it needs no thread.
 
     All of the work goes through this module, or says with `may_block` where it does not; it is the same when it is
-    done anew. `None` means that somebody would have to be waited for, and it must be done in a thread.
+    done again. `None` means that somebody would have to be waited for, and it must be done in a thread.
     """
     if (by_kernel := _kernel_opener()) is None or time.monotonic() < by_kernel.memory_pause:
         return None

@@ -2,7 +2,7 @@
 
 Three cases are told apart. A byte order mark names the encoding. Without one, bytes that are strictly valid UTF-8
 are UTF-8. Everything else is text in an encoding that it does not say: it may be changed byte for byte where only
-ASCII is concerned, but it is never encoded anew. What it may be is guessed; that is good enough to show a text, with
+ASCII is concerned, but it is never encoded again. What it may be is guessed; that is good enough to show a text, with
 the remark that it is a guess, and nothing is encoded by it before somebody has named the encoding.
 """
 

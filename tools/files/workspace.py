@@ -124,7 +124,7 @@ class Workspace:
         A relative path starts from the first root, or from `within`. The literal path is taken if it exists;
         otherwise blanks around it, the quotes of a name as results show it, and shell escapes are removed, if that
         leads to something in the workspace; and with `by_look` it may be the one thing whose path looks the same.
-        What is outside is never looked for, so nothing is told of it.
+        What is outside is never looked for, so nothing is told about it.
 
         Raises:
             ToolError: The path is blank, holds a NUL or begins with a `~` that would have to be expanded

@@ -1,4 +1,4 @@
-"""One running language server: what it was told of documents, what it says of them, and what it is refused."""
+"""One running language server: what it was told about documents, what it says of them, and what it is refused."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class Report:
 
 @dataclass(slots=True)
 class Document:
-    """A file that the server was told of, as it was then."""
+    """A file that the server was told about, as it was then."""
 
     location: Location
     identity: FileIdentity

@@ -44,7 +44,7 @@ def start_thread(work: Callable[[], None]) -> None:
     """Start a thread that the end of the process does not wait for.
 
     `threading.Thread.start` waits until the new thread has said that it lives. One that finds no memory for that never
-    does, and whoever started it, be it the event loop, waits for ever. Here nobody is waited for.
+    does, and what started it, be it the event loop, waits for ever. Here nobody is waited for.
 
     Raises:
         ExhaustedError: The system gives none.

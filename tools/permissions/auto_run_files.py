@@ -1,4 +1,4 @@
-"""Auto-run files: whoever writes them makes others run what it likes.
+"""Auto-run files: anyone who writes them makes others run what it likes.
 
 An editor runs the tasks of its folder, git runs hooks and commands from its configuration, an agent obeys its settings.
 The permission check asks before such a file is changed, whatever the mode. The sandbox keeps commands from writing them

@@ -339,7 +339,7 @@ def read_rules(
 ) -> tuple[Rules, list[str]]:
     """Read the lists of the settings, by their keys; a sentence tells of each rule that does not count as written.
 
-    Whoever reads of a list that an option of the command line has replaced is told of that option, by `flags`.
+    Anyone who reads of a list that an option of the command line has replaced is told about that option, by `flags`.
 
     A rule that cannot be read is left out with a warning where it allows. Where it asks or denies, it counts for every
     call of the tool that it names, or of every tool if it names none, so that a slip of the pen never opens what

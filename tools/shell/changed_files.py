@@ -24,9 +24,9 @@ from tools.files.path_opener import PathKind
 from tools.files.workspace import Workspace
 from tools.text.file_names import shown_path
 
-MAX_ENTRIES = 5_000  # files and folders that are looked at, twice; each look takes some 50 ms (ours)
-MAX_SECONDS = 1.0  # the same for a disk that is slow, or a machine that is busy (ours)
-REST_SECONDS = 60.0  # how long a workspace that is too large is not looked at again (ours)
+MAX_ENTRIES = 5_000  # files and folders that are looked at, twice; each look takes some 50 ms
+MAX_SECONDS = 1.0  # the same for a disk that is slow, or a machine that is busy
+REST_SECONDS = 60.0  # how long a workspace that is too large is not looked at again
 MAX_RESTING = 100  # such workspaces that are remembered
 MAX_NAMED = 20
 # Inode, size, time of the content and time of the inode (nanoseconds): what differs after any change of a file

@@ -155,7 +155,7 @@ class JobTable:
             await running.process.wait_gone()
             await running.read_to_end()
         except Exception as error:  # noqa: BLE001 - the job must come to an end whatever happened
-            # Whoever runs processes has gone; it ends what it ran.
+            # Anyone who runs processes has gone; it ends what it ran.
             logger.warning("background job %s is lost: %s", job.id, type(error).__name__)
         finally:
             try:

@@ -474,7 +474,7 @@ def _measure(top: int, most_bytes: int) -> tuple[int, int, bool]:
     return size, count, size > most_bytes or count >= MOST_TEMPORARY or is_deep
 
 
-EMPTYING_SECONDS = 2.0  # how long a folder is emptied in which other commands may go on writing (ours)
+EMPTYING_SECONDS = 2.0  # how long a folder is emptied in which other commands may go on writing
 
 
 def _entries(folder: int) -> Iterator[os.DirEntry[str]]:

@@ -150,7 +150,7 @@ class SandboxChanges:
     # Those that were not there when it began, and where they are: out of the workspace, or under another name beside
     moved: tuple[tuple[str, str], ...] = ()
     unmovable: tuple[str, ...] = ()  # paths of those that could not be moved
-    changed: tuple[str, ...] = ()  # paths of those that are gone now, or are not what they were, whoever did that
+    changed: tuple[str, ...] = ()  # paths of those that are gone now, or are not what they were, no matter who did that
     uncovered: int = 0  # how many files and folders could not be kept from it, since there are too many
     # How much its `/tmp` held that was emptied, since that was too much; else 0
     temporary_bytes: int = 0

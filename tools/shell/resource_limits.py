@@ -21,7 +21,7 @@ _GROUP_NAME = "coretools-mcp-"
 
 
 def default_limits() -> ResourceLimits:
-    """The limits of every command, counted anew: the limit of processes is one of the user, not of the command."""
+    """The limits of every command, counted again: the limit of processes is one of the user, not of the command."""
     processes: int | None = None
     if sys.platform != "win32" and not is_root():
         import resource  # noqa: PLC0415 - not on every system

@@ -41,7 +41,7 @@ class Ending(StrEnum):
 
 @dataclass(slots=True)
 class RunningProgram:
-    """A program between its start and the end of all that it started. To be closed by whoever holds it."""
+    """A program between its start and the end of all that it started. Its holder closes it."""
 
     process: Process
     output: Output  # what it has printed so far

@@ -396,7 +396,7 @@ class SupervisorHandle:
         self._channel.close()
         if self._starting is not None and not self._starting[1].done():
             self._starting[1].set_exception(why)
-            self._starting[1].exception()  # whoever waited may have been cancelled
+            self._starting[1].exception()  # the waiter may have been cancelled
         for waiting in self._answers:
             if not waiting.done():
                 waiting.set_result(())

@@ -295,7 +295,7 @@ class AddressGuard:
         self.check(target)
         found = await self.look_up(target)
         if not self._private.opens_name(target.host, target.port):
-            # One bad address among good ones is enough: whoever answers with both wants one of them to be used.
+            # One bad address among good ones is enough: anyone who answers with both wants one of them to be used.
             for address in found:
                 self._check_address(target, address)
         return found

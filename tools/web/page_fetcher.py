@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 CACHE_SECONDS = 15 * 60.0  # as long as a model takes to read a long page
 CACHE_PAGES = 64
 CACHE_CHARS = 32_000_000  # of all pages together; a character takes one to four bytes
-MAX_READERS = 4  # pages that are turned into text at the same time; whoever waits for a turn holds no thread
+MAX_READERS = 4  # pages that are turned into text at the same time; anyone who waits for a turn holds no thread
 MAX_READERS_PER_CLIENT = 2
 MAX_SHOWN_URL = 200  # characters of a URL outside of the marks
 _LINE_SHARE = 10  # a part ends with a line if one ends in its last tenth

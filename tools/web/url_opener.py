@@ -1,4 +1,4 @@
-"""The one opener of URLs: whoever fetches anything comes through here.
+"""The one opener of URLs: everything that is fetched comes through here.
 
 A request goes to an address that was checked, never to a name: the addresses of the host are looked up once, all of
 them must be allowed, and the connection is made to one of these, with the host's name for TLS. Each redirect is a new
@@ -69,7 +69,7 @@ class WebRequest:
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     body: bytes | None = None
     # The operator's settings name this address, so it may be private and have any port. No redirect is followed, since
-    # whoever answers there names another address.
+    # anyone who answers there names another address.
     is_trusted_endpoint: bool = False
     # Whose request it is, so that no client takes all turns; empty for one that cannot be told from others
     client_key: str = ""

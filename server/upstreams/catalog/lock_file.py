@@ -33,8 +33,8 @@ logger = logging.getLogger(__name__)
 
 FORMULA = 1
 COMMAND = "coretools-mcp lock"
-MOST_PLACE_CHARS = 200  # of the place in a file that is told (ours)
-MOST_EXECUTABLE_BYTES = 32 << 20  # of a program that is hashed (ours)
+MOST_PLACE_CHARS = 200  # of the place in a file that is told
+MOST_EXECUTABLE_BYTES = 32 << 20  # of a program that is hashed
 
 _FIELDS = ("title", "description", "inputSchema", "outputSchema", "annotations", "icons")
 _HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
@@ -219,7 +219,7 @@ class Lock:
         return (
             f"{LOCK_NAME}, beside the settings, says which tools of other servers are approved, and cannot be used: "
             f"{self.problem}. So no tool of another server is offered. Ask the user to bring the file back as it was, "
-            f"or to run `{COMMAND}` in a terminal, which makes it anew."
+            f"or to run `{COMMAND}` in a terminal, which makes it again."
         )
 
 
@@ -267,7 +267,7 @@ def parse_lock(content: bytes) -> dict[str, Json]:
 
 def _without_repetition(pairs: list[tuple[str, Any]]) -> Json:
     found = dict(pairs)
-    if len(found) < len(pairs):  # whoever reviews the file reads the first, and the last would count
+    if len(found) < len(pairs):  # anyone who reviews the file reads the first, and the last would count
         raise ValueError("a name stands twice in one object")
     return found
 

@@ -1,6 +1,6 @@
 """What people have approved over the lock file, where replicas share that: a row in their store, and not the file.
 
-A row is sealed, so that whoever can write in the store approves nothing, by a key of its own for each content of the
+A row is sealed, so that anyone who can write in the store approves nothing, by a key of its own for each content of the
 file: a new file, as `coretools-mcp lock` writes it, begins without approvals, and replicas with the old and the new
 one, as in a rolling restart, have a row each. Of a row that was there before, the worst is that it is put back: then
 counts again what a person has once approved, over exactly this file.
@@ -26,9 +26,9 @@ from tools.machine.threads import THREADS
 
 logger = logging.getLogger(__name__)
 
-LIFE_SECONDS = 365 * 86_400.0  # of a row, after the last approval or start of a replica that uses it (ours)
-LOOK_SECONDS = 1.0  # between two looks at the store (ours)
-MOST_TRIES = 10  # to write while others write too (ours)
+LIFE_SECONDS = 365 * 86_400.0  # of a row, after the last approval or start of a replica that uses it
+LOOK_SECONDS = 1.0  # between two looks at the store
+MOST_TRIES = 10  # to write while others write too
 
 
 class SharedApprovals:
@@ -141,7 +141,7 @@ class SharedApprovals:
             raise ToolError(
                 ToolErrorType.FILE_WRITE_FAILURE,
                 f"The approval does not count, because what is approved beside {LOCK_NAME} would be too large. The "
-                f"operator has to write that file anew, with `{COMMAND}`.",
+                f"operator has to write that file again, with `{COMMAND}`.",
             ) from None
         return await self._store.put(_name(digest), sealed, LIFE_SECONDS, if_version=over)
 

@@ -37,10 +37,10 @@ from tools.text.secrets import RANDOM, is_secret_name, without_userinfo
 logger = logging.getLogger(__name__)
 
 FOLDER = "lists"  # in the user's state folder
-MOST_BYTES = 2 << 20  # of one server; five hundred tools are less than half a megabyte (ours)
+MOST_BYTES = 2 << 20  # of one server; five hundred tools are less than half a megabyte
 MOST_BYTES_OF_ALL = 64 << 20
 MOST_FILES = 1_000
-MOST_DAYS = 30  # since a server has listed that (ours)
+MOST_DAYS = 30  # since a server has listed that
 
 NEVER_LISTED = ""  # in place of a revision: the first list has waited for the server, and in vain
 NEVER_LISTED_SECONDS = 3_600  # after which it waits once more: the server may only have been slow to install

@@ -1,4 +1,4 @@
-"""The tools of all upstreams in the registry, each under its name: what they list comes in here, anew at any time."""
+"""The tools of all upstreams in the registry, each under its name: what they list comes in here, again at any time."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    """A tool as it is listed, the digest of what models are told of it, and with texts in which nothing hides."""
+    """A tool as it is listed, the digest of what models are told about it, and with texts in which nothing hides."""
 
     definition: Definition
     digest: str
@@ -93,10 +93,10 @@ class ToolCatalog:
         self._offers: dict[str, tuple[Mapping[str, Definition], UpstreamCall]] = {}
         self.lock: Lock | None = None  # what is approved of all of this, see `use_lock`; `None` where everything is
         self.write_approval: Callable[[Lock, str, Mapping[str, Json]], Awaitable[None]] | None = None
-        """Writes down that tools of a server were approved over this lock, and has them judged anew."""
+        """Writes down that tools of a server were approved over this lock, and has them judged again."""
         self.approves_in_file = True  # whether into the lock file, or beside it
         self._stops: dict[str, dict[str, Stop]] = {}  # by alias and name
-        self._told_stops: dict[str, dict[str, str]] = {}  # the same, as the log was told of them last
+        self._told_stops: dict[str, dict[str, str]] = {}  # the same, as the log was told about them last
         self._for_apps: dict[str, dict[str, str]] = {}  # what apps of each upstream may call, with the names they use
         self._stored: set[str] = set()  # aliases of those whose tools are known from the last run alone
         self.vanished: dict[str, frozenset[str]] = {}
@@ -234,7 +234,7 @@ class ToolCatalog:
                 stops[name] = each.stop
             elif not each.differences or not any(found.field in WATCHED for found in each.differences):
                 known = self._known.of(alias, name)
-                known.first = known.now  # a person has approved exactly this, and is not asked anew
+                known.first = known.now  # a person has approved exactly this, and is not asked again
         self._stops[alias] = stops
         self._told_stops[alias] = {name: stop.standing for name, stop in stops.items()}
         fresh: dict[str, list[str]] = {}  # one line stands for all of which the same is said

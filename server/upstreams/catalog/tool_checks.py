@@ -15,8 +15,8 @@ from typing import Any, cast
 from tools.contract.display import visible_line
 from tools.text.file_names import UNSEEN
 
-MOST_CHARS = 20_000  # characters of a tool's texts that are looked at (ours)
-DEEPEST = 16  # how deep its schema is looked into (ours)
+MOST_CHARS = 20_000  # characters of a tool's texts that are looked at
+DEEPEST = 16  # how deep its schema is looked into
 SHOWN_CHARS = 60  # of what was found, in a label
 FEWEST_NAME_CHARS = 6  # a shorter name of a tool is a usual word
 FEWEST_ALIKE = 0.8  # share of the words of both descriptions that they have in common, to be alike

@@ -30,10 +30,10 @@ from tools.permissions.tool_names import BETWEEN, names_of_server, names_of_upst
 
 logger = logging.getLogger(__name__)
 
-MOST_TOLD = 20  # changed tools, or hidden ones, that one change of a list tells of in the log (ours)
+MOST_TOLD = 20  # changed tools, or hidden ones, that one change of a list tells of in the log
 
 MOST_REMEMBERED = 10_000
-"""Tools of one upstream that are remembered; those that it lists now are, however many they are (ours)."""
+"""Tools of one upstream that are remembered; those that it lists now are, however many they are."""
 
 
 _FORGOTTEN = "forgotten"  # in place of a digest, and like none
@@ -93,12 +93,12 @@ class ToolHistory:
             self._forgetful.add(alias)
             message = (
                 "upstream %s has listed more than %d different tools, and the oldest are forgotten; "
-                "whoever calls one that is new from now on is asked for consent"
+                "anyone who calls one that is new from now on is asked for consent"
             )
             log.warning(message, alias, MOST_REMEMBERED)
         self._known[alias] = unlisted | listed
         for name in changed[:MOST_TOLD]:
-            said = f"upstream {alias} has changed its tool '{name}'; whoever calls it next is asked for consent"
+            said = f"upstream {alias} has changed its tool '{name}'; anyone who calls it next is asked for consent"
             log.warning("%s", visible_line(said))
         if len(changed) > MOST_TOLD:
             log.warning("upstream %s has changed %d more tools", alias, len(changed) - MOST_TOLD)

@@ -61,14 +61,14 @@ LAST_RETRY_SECONDS = 60.0
 
 SOON_SECONDS = 10.0  # a connection that is lost within this time after it was tried counts as a crash
 CRASHES = 3  # after so many crashes in a row an upstream is left alone for longer and longer
-MOST_WARNINGS = 20  # failures of one upstream that are warnings until it is connected for longer (ours)
+MOST_WARNINGS = 20  # failures of one upstream that are warnings until it is connected for longer
 
 LOOK_SECONDS = 60.0  # how old a list may be that a client wants, where nothing tells that it has changed
-LEAST_LOOK_SECONDS = 5.0  # the same where a client has a new session (ours)
+LEAST_LOOK_SECONDS = 5.0  # the same where a client has a new session
 
 SETTLE_SECONDS = 0.05
 LONGEST_SETTLE_SECONDS = 2.0
-STORE_SECONDS = 5.0  # how long what it lists may take to be kept for the next run (ours)
+STORE_SECONDS = 5.0  # how long what it lists may take to be kept for the next run
 """How long changes of lists are gathered before they are read; doubling while there is no end of them."""
 
 SessionKey = tuple[str, int, str]
@@ -197,7 +197,7 @@ async def _no_folders(_: Exchange | None) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Audience:
-    """Who is behind us."""
+    """Who is behind this server."""
 
     announced: Json  # the capabilities that are announced to upstreams for them
     client: Exchange | None  # the one client, where there is just one and it can be reached at any time
@@ -205,7 +205,7 @@ class Audience:
     is_modern: bool  # whether the 2026-07-28 revision is what it, or most of them, speak
     question_seconds: float
     observer_of: Callable[[str, UpstreamSettings], Observer] | None = None
-    """Makes whoever is told of the requests in a session with an upstream, by its alias and its entry."""
+    """Makes the observer of the requests in a session with an upstream, by its alias and its entry."""
     folders_of: FoldersOf = _no_folders
 
 
@@ -480,7 +480,7 @@ class Upstream:
         self.tried.set()
 
     async def _list_again(self, session: UpstreamSession) -> None:
-        """List anew whenever the upstream says that its lists have changed."""
+        """List again whenever the upstream says that its lists have changed."""
         stale: dict[str, bool] = {}
 
         async def take(kind: OfferedKind, items: list[Json]) -> None:
@@ -515,7 +515,7 @@ class Upstream:
             self._read_again = anyio.Event()
 
     def list_changed(self, kind: str, is_said: bool) -> None:
-        """Have a list read anew. Where the upstream does not say itself that it has changed, it may be the same."""
+        """Have a list read again. Where the upstream does not say itself that it has changed, it may be the same."""
         self._stale[kind] = self._stale.get(kind, False) or is_said
         self._news.set()
 
@@ -616,7 +616,7 @@ class Upstream:
                 await self._outcome.wait()
 
     def unavailable(self) -> ToolError:
-        """What is told to whoever wants it while it is not connected; the connection is tried again at once."""
+        """What is told to anyone who wants it while it is not connected; the connection is tried again at once."""
         if self.wants_login and (needed := self.login_needed()) is not None:
             return needed
         self.retry_now()

@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 
 
 GATHER_WAIT_SECONDS = 0.5
-"""How long `bounded_gather` waits; what takes longer goes on in the background (ours)."""
+"""How long `bounded_gather` waits; what takes longer goes on in the background."""
 
 GATHER_SECONDS = 10.0  # how long all of it may take
-STORED_SECONDS = 1.0  # how long what servers listed in the last run may take to be read; a disk may never answer (ours)
-LIST_FIRST_SECONDS = 0.02  # how long servers are started later, so that a list that waits goes out before (ours)
-LOOK_WAIT_SECONDS = 1.0  # how long a list waits for what is read again for it; what comes later is announced (ours)
+STORED_SECONDS = 1.0  # how long what servers listed in the last run may take to be read; a disk may never answer
+LIST_FIRST_SECONDS = 0.02  # how long servers are started later, so that a list that waits goes out before
+LOOK_WAIT_SECONDS = 1.0  # how long a list waits for what is read again for it; what comes later is announced
 LIKE_SECONDS = 1.0  # how long another server of our kind waits for our first list; in a ring each waits for the next
 
 CallOf = Callable[[Upstream], UpstreamCall]
@@ -475,7 +475,7 @@ class UpstreamPool:
         return alias if between and alias in self.by_alias else None
 
     def why_not_used(self, tool_name: str) -> ToolError | None:
-        """What a call is told of a tool whose server is configured and not used."""
+        """What a call is told about a tool whose server is configured and not used."""
         alias, between, _ = tool_name.partition(BETWEEN)
         why = self.left_out.get(alias) if between else None
         if why is None:

@@ -38,13 +38,13 @@ from server.upstreams.wire.json_rpc_channel import Challenge, LoginError
 from tools.contract.display import visible_line
 from tools.text.secrets import is_secret_name
 
-TOKEN_CHARS = 32_768  # a longer token is not taken, which no HTTP header would carry (ours)
-ADDRESS_CHARS = 32_768  # a longer address is not shown to a person, which browsers and servers would not take (ours)
-LIFE_SECONDS = 10**9  # a longer life of a token, 31 years, is taken for this one (ours)
+TOKEN_CHARS = 32_768  # a longer token is not taken, which no HTTP header would carry
+ADDRESS_CHARS = 32_768  # a longer address is not shown to a person, which browsers and servers would not take
+LIFE_SECONDS = 10**9  # a longer life of a token, 31 years, is taken for this one
 
 _PKCE = "S256"
 _ASSERTION = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"  # RFC 7523, 2.2
-ASSERTION_SECONDS = 60.0  # how long a signed assertion of ours counts (ours)
+ASSERTION_SECONDS = 60.0  # how long a signed assertion of ours counts
 _ERROR_CODE = re.compile(r"[a-z_]{1,40}")  # of RFC 6749, 5.2; other words of the server are not passed on
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 _SHOWN_CHARS = 200  # of an address that is refused
@@ -177,7 +177,7 @@ class AuthorizationServerClient:
         if _PKCE not in (server.metadata.code_challenge_methods_supported or ()) and not self._oauth.assume_pkce:
             raise LoginError(
                 f"its authorization server {server.host} does not say that it supports PKCE with {_PKCE}, without "
-                "which a code could be used by whoever sees it. If you know that it does support it, set "
+                "which a code could be used by anyone who sees it. If you know that it does support it, set "
                 "oauth.assumePkce: true"
             )
 
@@ -303,7 +303,7 @@ class AuthorizationServerClient:
     ) -> OAuthToken:
         resource = {"resource": server.resource} if server.resource is not None else {}
         status, said = await self._post(str(server.metadata.token_endpoint), {**form, **resource}, server, client)
-        if not said:  # of whoever stands before it, such as the page of a network that wants to be signed in to
+        if not said:  # from something in front of it, such as the page of a network that wants to be signed in to
             raise AuthorizationServerDownError(
                 f"its authorization server {server.host} answered with what is not JSON (HTTP status {status})"
             )

@@ -42,7 +42,7 @@ class LoginStore(Protocol):
     async def all(self) -> list[StoredLogin | TokenStoreError]: ...
 
     async def stamp(self, resource: str, principal: str) -> object | None:
-        """What differs once a login was written anew or removed."""
+        """What differs once a login was written again or removed."""
         ...
 
     async def lock(self, resource: str, principal: str) -> Release | None:

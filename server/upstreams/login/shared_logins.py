@@ -29,11 +29,11 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-LOCK_SECONDS = 20.0  # more than a renewal takes, which is ended after 15 s, with what it asks of the store (ours)
-LOOK_SECONDS = 1.0  # between two looks at whether a login was written, and at what is unfinished (ours)
-GAP_SECONDS = 5.0  # after which a lock may have changed unseen; more than a look at a silent store takes (ours)
-FORGOTTEN_SECONDS = 600.0  # after which nobody is expected to want a lock that was watched (ours)
-MOST_TRIES = 32  # to change the index while others do (ours)
+LOCK_SECONDS = 20.0  # more than a renewal takes, which is ended after 15 s, with what it asks of the store
+LOOK_SECONDS = 1.0  # between two looks at whether a login was written, and at what is unfinished
+GAP_SECONDS = 5.0  # after which a lock may have changed unseen; more than a look at a silent store takes
+FORGOTTEN_SECONDS = 600.0  # after which nobody is expected to want a lock that was watched
+MOST_TRIES = 32  # to change the index while others do
 _INDEX = "logins"  # the key of the digests of all logins, separated by spaces
 
 

@@ -2,7 +2,7 @@
 
 A file is named by a digest of the server's address and of whose login it is. The authorization server stands inside,
 with everything that came from it: nothing of a login is ever used with another one. There is no way from the keyring to
-the file but by logging in anew.
+the file but by logging in again.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ logger = logging.getLogger(__name__)
 
 FOLDER = "logins"  # in the user's state folder
 SERVICE = "coretools-mcp"  # what the keyring knows us as
-MOST_BYTES = 8 << 20  # of one file, far more than a login takes (ours)
+MOST_BYTES = 8 << 20  # of one file, far more than a login takes
 
 _VERSION = 1  # of the format
 _ENDING, _LOCK_ENDING = ".json", ".lock"
 _OPEN_PARTS = ("token_type", "scope", "expires_in")  # of a token, what is no secret
 _CLIENT_SECRETS = ("client_secret", "registration_access_token")  # of what came with a registration
 _ANEW = "remove it with coretools-mcp logout {0}, then log in with coretools-mcp login {0}"
-_INSTEAD = 'or set proxy.tokenStorage to "file", and log in anew'
+_INSTEAD = 'or set proxy.tokenStorage to "file", and log in again'
 
 
 class TokenStoreError(Exception):
@@ -144,7 +144,7 @@ class TokenStore:
         return replace(login, client=client, token=secrets.token, expires_at=secrets.expires_at)
 
     def stamp(self, resource: str, principal: str) -> object | None:
-        """What differs once a login was written anew, by one look; `None` where there is none."""
+        """What differs once a login was written again, by one look; `None` where there is none."""
         try:
             return identity_of(os.lstat(os.path.join(self._folder, key_of(resource, principal) + _ENDING)))
         except OSError:

@@ -48,13 +48,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LOGIN_SECONDS = 300.0  # how long a person has at the authorization server (FastMCP's time)
-EARLY_SECONDS = 30.0  # so long before its end a token is renewed, or at four fifths of a shorter life (ours)
-TURN_SECONDS = 30.0  # how long another process may take to renew a token (ours)
+EARLY_SECONDS = 30.0  # so long before its end a token is renewed, or at four fifths of a shorter life
+TURN_SECONDS = 30.0  # how long another process may take to renew a token
 RENEW_SECONDS = 15.0  # how long renewing goes on also for a call that was cancelled: the answer must not be lost
 POLL_SECONDS = 0.1  # between two looks at what another process does
 WATCH_SECONDS = 1.0  # the same while a person is at the authorization server
-RENEWAL_PAUSE_SECONDS = 10.0  # a token that is refused so soon after it was renewed is not renewed once more (ours)
-LOOK_SECONDS = 10.0  # between two looks at whether a login that is used has been ended, or made anew (ours)
+RENEWAL_PAUSE_SECONDS = 10.0  # a token that is refused so soon after it was renewed is not renewed once more
+LOOK_SECONDS = 10.0  # between two looks at whether a login that is used has been ended, or made again
 
 StoredT = TypeVar("StoredT")
 _ENDED = "this server has ended"
@@ -206,7 +206,7 @@ class Login:
                 return None if self.needs_person else await self.renew(None)
         if _is_old(record):
             return await self.renew(_header_of(record))
-        if time.monotonic() > self._looked + LOOK_SECONDS:  # it may have been ended, or made anew
+        if time.monotonic() > self._looked + LOOK_SECONDS:  # it may have been ended, or made again
             self._looked = time.monotonic()
             if await self.has_changed():
                 try:
@@ -451,7 +451,7 @@ class Login:
             raise LoginError(
                 f"the server names the authorization server {visible_line(server.issuer)}, and its login belongs to "
                 f"{visible_line(expected)}. If it has moved there, change oauth.issuer, or run coretools-mcp logout "
-                f"{self.alias}, and log in anew"
+                f"{self.alias}, and log in again"
             )
 
     def _record_for(
@@ -533,7 +533,7 @@ class Login:
         return await self.has_changed() and _header_of(await self._read_usable()) not in (None, used)
 
     async def remember_scopes(self, challenge: Challenge) -> None:
-        """Ask for these scopes, too, in the next login, whoever opens it."""
+        """Ask for these scopes, too, in the next login, no matter who opens it."""
         named = challenge.parameter("scope")
         if named is None:
             return

@@ -38,7 +38,7 @@ MOST_SHOWN = 2_048  # bytes of the beginning that the answer has
 WRITE_SECONDS = 10.0  # how long a disk may take
 
 LINE_CHARS = Limits().line_chars  # `read_file` and `grep_search` show no more of a line
-GOOD_LINE_CHARS = 100  # a shorter part of JSON gets no line of its own (ours)
+GOOD_LINE_CHARS = 100  # a shorter part of JSON gets no line of its own
 _JSON_TOKEN = re.compile(r'[^",{\[]+|"(?:[^"\\]+|\\.)*"?|[,{\[]')
 
 

@@ -24,8 +24,8 @@ from tools.contract.display import visible_line
 from tools.contract.tool_errors import ExhaustedError, ToolError, ToolErrorType
 
 MOST_ATTEMPTS = 64  # of which clients may still have the question
-ELSEWHERE_SECONDS = 60.0  # how long a login is waited for that another replica has asked for (ours)
-LOOK_SECONDS = 0.5  # between two looks for it (ours)
+ELSEWHERE_SECONDS = 60.0  # how long a login is waited for that another replica has asked for
+LOOK_SECONDS = 0.5  # between two looks for it
 PULSE_SECONDS = 5.0  # between two words of progress while the person is at it; clients give up calls that say nothing
 
 
@@ -91,7 +91,7 @@ class LoginQuestions:
             raise refusal
         if attempt is None:
             return None
-        # A login that has failed has its answer in the next one: whoever begins many takes no place from others.
+        # A login that has failed has its answer in the next one: anyone who begins many takes no place from others.
         self._attempts = {key: each for key, each in self._attempts.items() if not each.is_over_for(attempt)}
         is_full = attempt.name not in self._attempts and len(self._attempts) >= MOST_ATTEMPTS
         if exchange.is_modern and is_full and not self._has_pages:

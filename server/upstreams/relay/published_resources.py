@@ -2,7 +2,7 @@
 
 URIs stay as they are where they can mean nothing else. Else what has them is published with the alias and a plus sign
 before it, in that of an app behind the scheme; so is a template without a scheme, which could stand for anybody's URIs.
-No order decides, and no moment: whoever lists what another one has could take it over.
+No order decides, and no moment: anyone who lists what another one has could take it over.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ MOST_TEMPLATES = 100
 MOST_COMPARED = 100_000
 """URIs times templates that are compared for one list; beyond that, a scheme of a template is enough to fit."""
 
-MOST_SOUGHT = 1_000  # links of one result that are compared with templates of resources (ours): some ten milliseconds
+MOST_SOUGHT = 1_000  # links of one result that are compared with templates of resources: some ten milliseconds
 
-MOST_FOLDERS = 16  # folders of a skill, one in another, that are known (ours)
-MOST_LINKED = 10_000  # URIs of one upstream that are known though no list of resources has them (ours)
+MOST_FOLDERS = 16  # folders of a skill, one in another, that are known
+MOST_LINKED = 10_000  # URIs of one upstream that are known though no list of resources has them
 
 _MAIN_FILE = "/SKILL.md"  # what a skill is named by, in its folder
 _APP = "ui://"  # clients open what begins so as an app, and nothing else (SEP-1865)
@@ -57,7 +57,7 @@ def scheme_of(uri: str) -> str:
 
 
 def with_alias(alias: str, uri: str) -> str:
-    """The URI that means this one of an upstream, whoever else has it."""
+    """The URI that means this one of an upstream, no matter who else has it."""
     if uri.startswith(_APP):
         return f"{_APP}{alias}+{uri.removeprefix(_APP)}"
     # A scheme has no _ and begins with a letter, and clients in Python refuse a list for another. No alias has a dot.

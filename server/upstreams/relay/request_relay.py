@@ -84,7 +84,7 @@ if TYPE_CHECKING:
 MOST_SUSPENDED = 256
 MOST_OF_ONE = MOST_SUSPENDED // 4  # calls suspended at once, of all clients and of one; further questions are refused
 
-MOST_LOGINS = 2  # in one call: one to get in, and one for more scopes (ours)
+MOST_LOGINS = 2  # in one call: one to get in, and one for more scopes
 MOST_ROUNDS = 10
 """Rounds of questions in one call that are driven for a client of the handshake era (the SDK client's number)."""
 
@@ -141,7 +141,7 @@ class SuspendedCall:
     expiry: asyncio.TimerHandle | None = None
 
     async def cancel(self) -> None:
-        """Nobody will go on with it. The upstream is told of the call first: an answer might make it go on."""
+        """Nobody will go on with it. The upstream is told about the call first: an answer might make it go on."""
         if isinstance(self.call, FollowedTask):
             await self.call.cancel()
             return
@@ -159,7 +159,7 @@ class SuspendedCalls:
         self._calls: dict[str, SuspendedCall] = {}
 
     def has_room(self, owner: str) -> bool:
-        """Whether there is room for another call of a client, perhaps in place of one of whoever has the most."""
+        """Whether there is room for another call of a client, perhaps in place of one of the client with the most."""
         counts = Counter(call.owner for call in self._calls.values())
         own = counts[owner]
         return own < MOST_OF_ONE and (len(self._calls) < MOST_SUSPENDED or own + 1 < max(counts.values()))
@@ -623,7 +623,7 @@ class Relay:
 
 
 def _more_scopes_needed(needed: LoginNeededError, challenge: Challenge) -> LoginNeededError:
-    """What is told of a call that needs more than the login may do; the next login asks for it, too."""
+    """What is told about a call that needs more than the login may do; the next login asks for it, too."""
     login, scopes = needed.login, visible_line(challenge.parameter("scope") or "")
     if login.oauth.scopes is not None:
         raise ToolError(

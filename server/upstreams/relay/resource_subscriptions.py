@@ -1,4 +1,4 @@
-"""Resources that clients watch at upstreams: who is told of a change, and how that outlives a lost connection."""
+"""Resources that clients watch at upstreams: who is told about a change, and how that outlives a lost connection."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from tools.contract.tool_errors import ToolError, ToolErrorType
 logger = logging.getLogger(__name__)
 
 MOST_WATCHED = 1_000  # resources that one connection of a client may watch
-MOST_UPDATED = 10_000  # changed resources that may wait to be told of (ours)
+MOST_UPDATED = 10_000  # changed resources that may wait to be told about
 
 FIRST_PAUSE_SECONDS = 1.0
-LAST_PAUSE_SECONDS = 60.0  # before what could not be watched again is tried anew; doubling from the first to the last
+LAST_PAUSE_SECONDS = 60.0  # before what could not be watched again is tried again; doubling from the first to the last
 
 
 class TooManyWatchedError(Exception):
@@ -68,7 +68,7 @@ class Watch:
         stream = None
         if session.era.is_modern:
             # By the one stream, which is that of the session that lists. What is begun after its end is never told
-            # of: nobody is told of that end any more.
+            # of: nobody is told about that end any more.
             listing, stream = upstream.session, upstream.change_stream
             if listing is None or stream is None or listing.lost.is_set():
                 raise ConnectionLostError
@@ -103,7 +103,7 @@ class Watching:
 
     def __init__(self, relay: Relay, bus: ListenBus) -> None:
         self.untold: dict[tuple[str, str, SessionKey | None], None] = {}
-        """Changed resources that nobody was told of yet: alias, URI, and the only client to be told, if just one."""
+        """Changed resources that nobody was told about yet: alias, URI, and the only client to be told, if just one."""
         self._relay = relay
         self._bus = bus
         self._tasks: TaskGroup | None = None
@@ -222,7 +222,7 @@ class Watching:
         watch.end()
 
     def _of(self, exchange: Exchange, route: Route | None = None) -> list[Watch]:
-        """What a client of the handshake era watches, or just one resource of it; two while that is begun anew."""
+        """What a client of the handshake era watches, or just one resource of it; two while that is begun again."""
         watches = [watch for watches in self._watches.values() for watch in watches]
         if route is not None:
             watches = self._watches.get((route.upstream.alias, route.uri), [])
@@ -267,7 +267,7 @@ class Watching:
                         failed.add(client)
                         log.info("upstream %s was lost, and its resources cannot be watched again yet", alias)
                         continue
-                    # What happened to it meanwhile is not known; whoever reads it finds out.
+                    # What happened to it meanwhile is not known; anyone who reads it finds out.
                     upstream.resource_updated(watch.uri, key_of(watch.exchange))
                 if self._lost_of(alias):
                     await anyio.sleep(pause)

@@ -1,7 +1,7 @@
 """Tasks of upstreams: calls that are answered at once with a promise, and whose result is asked for later (SEP-2663).
 
 A client that knows tasks gets those of upstreams, each under an id of ours. For any other client we ask for the result
-ourselves, while its call waits. Questions of a task are asked and answered once, whoever asks for it.
+ourselves, while its call waits. Questions of a task are asked and answered once, no matter who asks for it.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ from server.upstreams.wire.json_rpc_channel import CANCEL_SECONDS, RelayError, U
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.permissions.client_rights import Rights
 
-USUAL_POLL_SECONDS = 1.0  # between two polls when a task names no interval (ours)
-LEAST_POLL_SECONDS = 0.05  # the shortest interval, whatever a task names (ours)
+USUAL_POLL_SECONDS = 1.0  # between two polls when a task names no interval
+LEAST_POLL_SECONDS = 0.05  # the shortest interval, whatever a task names
 
 LONGEST_KEPT_SECONDS = 3_600.0
-"""How long a session is not closed as idle since a task of it was heard of, if that is to be known so long (ours)."""
+"""How long a session is not closed as idle since a task of it was heard of, if that is to be known so long."""
 
-LONGEST_MS = 10**12  # what a task says to last longer is taken for no number (ours): decades
-MOST_ID_CHARS = 10_000  # a longer id of a task is not taken: it travels in a header (ours)
-MOST_ASKING = 1_000  # tasks whose questions are remembered; of more, whoever has the most loses the oldest (ours)
-MOST_LISTENED = 100  # tasks that one stream may tell of (ours)
-ACKNOWLEDGE_SECONDS = 2.0  # how long an upstream may take to read a wish and say of which tasks it will tell (ours)
+LONGEST_MS = 10**12  # what a task says to last longer is taken for no number: decades
+MOST_ID_CHARS = 10_000  # a longer id of a task is not taken: it travels in a header
+MOST_ASKING = 1_000  # tasks whose questions are remembered; of more, the client with the most loses the oldest
+MOST_LISTENED = 100  # tasks that one stream may tell of
+ACKNOWLEDGE_SECONDS = 2.0  # how long an upstream may take to read a wish and say of which tasks it will tell
 
 _TASK = "task"  # what an id of ours is sealed for
 _FINAL = ("completed", "failed", "cancelled")
@@ -61,19 +61,19 @@ _PROGRESS_FIELDS = ("status", "statusMessage", "lastUpdatedAt")  # a task that s
 NO_SUCH_TASK: Json = {
     "code": INVALID_PARAMS,
     "message": (
-        "There is no such task here: it is unknown or too old, or the server that worked on it was started anew or is "
+        "There is no such task here: it is unknown or too old, or the server that worked on it was started again or is "
         "not used any more. Call the tool again if its work is still wanted."
     ),
 }
-"""What a client is told of every id that it cannot use, whatever the reason."""
+"""What a client is told about every id that it cannot use, whatever the reason."""
 
 
 def at_other_replica(name: str) -> MCPError:
-    """What a client is told of what waits in another replica, which its next request may reach."""
+    """What a client is told about what waits in another replica, which its next request may reach."""
     return MCPError(
         INTERNAL_ERROR,
         f"The replica '{name}' of this server holds this call, and the request has reached another one. Nothing was "
-        "done. Send it again; if the answer is the same, that replica is gone: call the tool anew.",
+        "done. Send it again; if the answer is the same, that replica is gone: call the tool again.",
         {"type": ToolErrorType.WRONG_REPLICA.value},
     )
 
@@ -108,7 +108,7 @@ def _id_of(task: Json) -> str:
 
 
 def _state_of(task: Json) -> Json:
-    """What is told of a task, without what belongs to one state alone, or to another kind of result."""
+    """What is told about a task, without what belongs to one state alone, or to another kind of result."""
     return {key: value for key, value in task.items() if key not in _OF_ONE_STATE}
 
 

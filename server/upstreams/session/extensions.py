@@ -1,4 +1,4 @@
-"""Extensions of the protocol (SEP-2133) that pass through us: what clients and upstreams are told of each.
+"""Extensions of the protocol (SEP-2133) that pass through us: what clients and upstreams are told about each.
 
 Only these are announced to clients and declared to servers: with any other one, answers would be lost on the way.
 """

@@ -22,9 +22,9 @@ from tools.contract.display import visible_line
 
 MAX_PAGES = 100  # pages of a list that are followed; an upstream whose cursor never ends cannot hold us
 MAX_ITEMS = 10_000  # items of one list that are taken
-MOST_BYTES = 16 << 20  # what the items of one list may come to, as JSON: every client is sent all of it (ours)
+MOST_BYTES = 16 << 20  # what the items of one list may come to, as JSON: every client is sent all of it
 
-MOST_TOLD, MOST_TOLD_CHARS = 20, 200  # of what is left out of one list, and of the characters of each (ours)
+MOST_TOLD, MOST_TOLD_CHARS = 20, 200  # of what is left out of one list, and of the characters of each
 
 TURN_SECONDS = 0.002
 """How long items may be worked on in a row: what else is served takes some turns, and waits as long in each."""

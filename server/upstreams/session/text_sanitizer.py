@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from tools.contract.display import visible, visible_line
 
-DEEPEST = 64  # how deep a schema is looked into (ours)
+DEEPEST = 64  # how deep a schema is looked into
 
 _TEXTS = frozenset({"title", "description", "$comment", "markdownDescription", "deprecationMessage", "errorMessage"})
 _LISTS_OF_TEXTS = frozenset({"enumNames", "enumDescriptions", "markdownEnumDescriptions"})

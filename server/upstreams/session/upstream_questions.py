@@ -40,9 +40,9 @@ logger = logging.getLogger(__name__)
 
 
 MOST_PER_SECOND = 100
-"""Log messages, and other notifications that belong to no request, of one session that are passed on (ours)."""
+"""Log messages, and other notifications that belong to no request, of one session that are passed on."""
 
-MOST_TASKS = 256  # tasks of one session at once (ours)
+MOST_TASKS = 256  # tasks of one session at once
 
 
 class MessageLimit:
@@ -84,7 +84,7 @@ class MessageLimit:
 class BoundedTasks:
     """Runs tasks in the background. What comes while there are too many is left out.
 
-    Whoever asks on and on without reading the answers gets no more of them; whatever it says is read all the same.
+    Anyone who asks on and on without reading the answers gets no more of them; whatever it says is read all the same.
     """
 
     def __init__(self, alias: str, tasks: TaskGroup) -> None:
@@ -112,8 +112,8 @@ _HOST = re.compile(r"https?://([^/?#]*)", re.IGNORECASE)
 QUESTIONS = frozenset({"elicitation/create", "sampling/createMessage", "roots/list"})
 """What an upstream may ask of a client."""
 
-MOST_BYTES = 256 << 10  # a larger question is refused (ours)
-MOST_OPEN = 64  # questions of one session that may be open, more are refused; of one task, more wait (ours)
+MOST_BYTES = 256 << 10  # a larger question is refused
+MOST_OPEN = 64  # questions of one session that may be open, more are refused; of one task, more wait
 
 DOUBT_SECONDS = 2.0
 """After so long, an upstream that answers nothing may be waiting for the answer to a question of its own."""
@@ -125,7 +125,7 @@ class SessionOptions:
 
     alias: str  # the server's name in our configuration
     wanted: EraChoice  # what is spoken with it, if it can
-    announced: Json  # the capabilities of whoever is behind us
+    announced: Json  # the capabilities of the client
     question_seconds: float  # how long a question may stay open
     # told which list (`tools`, `prompts` or `resources`) may be another one now, and whether the server says so itself
     list_changed: Callable[[str, bool], None]
@@ -300,7 +300,7 @@ class Questions:
             live.scope.cancel()
 
     def hand_out(self, call: InFlightCall) -> list[UpstreamQuestion]:
-        """The questions that no client has yet and that this call may show; whoever takes them answers for them."""
+        """The questions that no client has yet and that this call may show; the taker answers for them."""
         waiting = self._waiting_for(call)
         for question in waiting:
             question.is_handed_out = True
@@ -476,7 +476,7 @@ def round_of(
             shown = f"of:{alias}/{shown}"
         if shown != key:
             keys[shown] = key
-        # An id of the handshake era means nothing to whoever is asked in rounds.
+        # An id of the handshake era means nothing to a client that is asked in rounds.
         params = {name: value for name, value in params.items() if name != "elicitationId"}
         questions[shown] = {**question, "params": labelled(alias, method, params)}
     return questions, {"refused": refused, "keys": keys}

@@ -110,7 +110,7 @@ def protocol_error(error: Json, alias: str = "") -> MCPError:
 
 
 def protocol_error_for(error: RelayError | ToolError | TimeoutError, alias: str) -> MCPError:
-    """What a client is told of a request that failed; an upstream's own error is passed on whole."""
+    """What a client is told about a request that failed; an upstream's own error is passed on whole."""
     if isinstance(error, UpstreamError):
         return protocol_error(error.error, alias)
     told = tool_error_for(error, alias, "the request")
@@ -144,7 +144,7 @@ def tool_error_for(error: RelayError | ToolError | TimeoutError, alias: str, wha
         case SuspendedCallGoneError():
             told = (
                 f"The server {alias} waited for an answer before {what} was done, and waits no longer: the answer came "
-                f"too late, or the server was started anew. {unknown} Call again if that is safe."
+                f"too late, or the server was started again. {unknown} Call again if that is safe."
             )
         case _:
             told = f"The connection to the server {alias} was lost during {what}. {unknown} It comes back by itself."

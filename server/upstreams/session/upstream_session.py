@@ -1,4 +1,4 @@
-"""One session with an upstream: greeted, stamped, and with what it says brought to whoever caused it."""
+"""One session with an upstream: greeted, stamped, and with what it says brought to what caused it."""
 
 from __future__ import annotations
 

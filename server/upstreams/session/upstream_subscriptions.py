@@ -44,7 +44,7 @@ class _SubscriptionState:
     attempt: asyncio.Future[None] = field(default_factory=_attempt)  # all who want to hear of it wait for the same one
 
     def fail(self, error: Exception) -> None:
-        """Tell those who wait, if there are any; whoever comes from now on waits for another attempt."""
+        """Tell those who wait, if there are any; anyone who comes from now on waits for another attempt."""
         self.attempt.set_exception(error)
         self.attempt.exception()  # nobody may wait for it
         self.attempt = _attempt()

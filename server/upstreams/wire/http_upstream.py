@@ -59,12 +59,12 @@ logger = logging.getLogger(__name__)
 CONNECT_SECONDS = 30.0  # how long one connection over TCP and TLS, and sending a request over it, may take
 
 ACCEPT_SECONDS = 10.0
-"""How long a server may take to accept what has no answer (ours). What comes after it waits for that."""
+"""How long a server may take to accept what has no answer. What comes after it waits for that."""
 
-ERROR_BYTES = 1 << 20  # so much is read at most of what a server says beside a status that means an error (ours)
+ERROR_BYTES = 1 << 20  # so much is read at most of what a server says beside a status that means an error
 MOST_CHALLENGES = 8
 CHALLENGE_CHARS = 8_192
-"""So much is kept of how a server says that it wants a login: schemes, and characters of each (ours)."""
+"""So much is kept of how a server says that it wants a login: schemes, and characters of each."""
 
 LEAVING_SECONDS = 1.0  # how long a server may take to hear that a session ends
 
@@ -176,7 +176,7 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
         texts = re.findall(rb"(?m)^data: ?(.*)$", said) if _kind_of(response) == _EVENTS else [said]
         answers = [each for text in texts for each in _messages_of(text) if isinstance(each, Response | ErrorResponse)]
         refused = RefusedError(why, status, self.challenge, answers)
-        # An answer does not say that, and may hold what is for whoever logs in alone.
+        # An answer does not say that, and may hold what is for anyone who logs in alone.
         refused.says_more = "retry-after" in response.headers or is_challenged or status == HTTPStatus.UNAUTHORIZED
         raise refused
 

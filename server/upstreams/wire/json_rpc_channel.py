@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 
 MOST_EVENTS = 1_000
 MOST_EVENT_BYTES = 4 << 20
-"""Events of one request that wait for whoever relays them. Of more, the newest progress replaces the one before, and
+"""Events of one request that wait to be relayed. Of more, the newest progress replaces the one before, and
 other notifications are dropped."""
 
 NEVER_CANCELLED = frozenset({"initialize", "server/discover"})  # the specification forbids to cancel them
@@ -51,11 +51,11 @@ NEVER_CANCELLED = frozenset({"initialize", "server/discover"})  # the specificat
 CANCEL_SECONDS = 1.0
 """How long an upstream that reads nothing may hold up the word that a request is not waited for any more."""
 
-ABANDONED_SECONDS = 120.0  # after so long an abandoned request that was never answered counts as done (ours)
+ABANDONED_SECONDS = 120.0  # after so long an abandoned request that was never answered counts as done
 
 MOST_ABANDONED = 1_000
 """Abandoned requests that are known by their ids; of more the clients are known, as many again, until their time is
-over (ours)."""
+over."""
 
 
 class RelayError(Exception):
@@ -81,7 +81,7 @@ _PARAMETER = re.compile(r'([\w-]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]+))')  #
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """How a server says that it wants a login (HTTP status 401 or 403): for whoever logs in, and shown to nobody."""
+    """How a server says that it wants a login (HTTP status 401 or 403): for anyone who logs in, and shown to nobody."""
 
     status: int
     schemes: tuple[str, ...] = field(default=(), repr=False)  # the values of `WWW-Authenticate`, as they came
@@ -242,7 +242,7 @@ class Inbox:
         self._on_empty = on_empty
 
     def put(self, message: Message, size: int = 0) -> None:
-        """Take in a message; whoever listens has it at once."""
+        """Take in a message; its listeners have it at once."""
         message = self.cleaned(message)
         if self._listener is not None:
             self._listener(message)
@@ -417,7 +417,7 @@ class JsonRpcChannel:
 
     `on_request` is told of requests of the upstream, which are answered by `answer` and `refuse`, and `on_notification`
     of notifications that are not progress of an open request. `on_refusal` is told that the server lets nobody in, once
-    whoever waited for the only open request has been; and, by `None`, that it does not know the session any more.
+    what waited for the only open request has been; and, by `None`, that it does not know the session any more.
     """
 
     def __init__(

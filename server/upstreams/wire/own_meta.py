@@ -30,7 +30,7 @@ CHAIN_KEY = "coretools-mcp/chain"
 THIS_SERVER = secrets.token_hex(8)
 OF_THIS_SERVER: Json = {CHAIN_KEY: [THIS_SERVER]}  # what `_meta` of requests of our own says
 
-MOST_HOPS = 8  # servers like this one that a request may pass (ours); more look like a ring
+MOST_HOPS = 8  # servers like this one that a request may pass; more look like a ring
 
 _OWN_NAME = OWN_KEYS.rstrip("/")
 
@@ -122,7 +122,7 @@ def has_passed_here(item: Mapping[str, Any]) -> bool:
 
 
 def listed_for(meta: Mapping[str, Any], items: Iterable[Mapping[str, Any]]) -> list[Json]:
-    """A list as it is given to whoever asks: clients do not see chains, servers like this one no way in a ring."""
+    """A list as it is given to anyone who asks: clients do not see chains, servers like this one no way in a ring."""
     asker = set(chain_of(meta))
     found: list[Json] = []
     for item in items:
@@ -142,5 +142,5 @@ def listed_for(meta: Mapping[str, Any], items: Iterable[Mapping[str, Any]]) -> l
 
 
 def list_meta(meta: Mapping[str, Any]) -> Json:
-    """What a list says of itself to whoever asks: to servers like this one, who it is."""
+    """What a list says of itself to anyone who asks: to servers like this one, who it is."""
     return {"_meta": OF_THIS_SERVER} if chain_of(meta) else {}

@@ -46,7 +46,7 @@ logger.setLevel(logging.INFO)
 
 LOG_LINE_BYTES = 1 << 14  # of a longer line only the beginning is looked at for the log
 LOG_LINE_CHARS = 2_000  # of a longer line only the beginning is shown in the log
-LAST_LINES = 5  # of what a program wrote that are remembered, for whoever asks why it ended (ours)
+LAST_LINES = 5  # of what a program wrote that are remembered, for anyone who asks why it ended
 LOG_LINES_PER_SECOND = 200  # so many lines are shown, which is more than a traceback; the others are counted
 
 FULL_LOG_PAUSE_SECONDS = 0.01
@@ -61,7 +61,7 @@ WAITING_BYTES = 4 << 20  # bytes of messages that wait for the session before re
 FLUSH_SECONDS = 0.5
 """How long an upstream may take to read what was sent before its input ends (the SDK's number, like the next two)."""
 
-ENDED_SECONDS = 0.2  # how long the exit status of a program that has closed its output is waited for (ours)
+ENDED_SECONDS = 0.2  # how long the exit status of a program that has closed its output is waited for
 LEAVING_SECONDS = 2.0  # how long it may take to end after its input has
 GRACE_SECONDS = 2.0  # how long it, and what it started, may take to end when asked to, before they are killed
 

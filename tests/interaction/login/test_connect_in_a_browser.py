@@ -170,7 +170,7 @@ async def test_a_page_elsewhere_can_neither_frame_the_page_nor_press_its_button(
         assert "You are logged in" in await page.inner_text("body")
 
 
-@pytest.mark.requirement("login.connect-anew")
+@pytest.mark.requirement("login.connect-again")
 async def test_a_login_ends_with_its_server_in_the_settings(scene: Scene, tmp_path: Path, browser: Browser) -> None:
     async with served(scene, tmp_path) as ours:
         link = await told(scene, await ours.client("ada", HANDSHAKE))

@@ -202,7 +202,7 @@ async def test_an_error_of_the_authorization_server_is_told_by_the_page_and_the_
             assert (await late.get(person.links[0])).status_code == 404
 
 
-@pytest.mark.requirement("login.connect-anew")
+@pytest.mark.requirement("login.connect-again")
 async def test_who_has_lost_the_browser_gets_another_link_and_the_lost_one_counts_no_more(
     scene: Scene, tmp_path: Path
 ) -> None:
@@ -225,7 +225,7 @@ async def test_who_has_lost_the_browser_gets_another_link_and_the_lost_one_count
             assert (await found.get(each)).status_code == 404
 
 
-@pytest.mark.requirement("login.connect-anew")
+@pytest.mark.requirement("login.connect-again")
 async def test_who_has_lost_the_browser_is_shown_another_link_while_the_first_call_waits(
     scene: Scene, tmp_path: Path
 ) -> None:
@@ -245,7 +245,7 @@ async def test_who_has_lost_the_browser_is_shown_another_link_while_the_first_ca
         assert [text_of(each) for each in results] == ["hello"] * 2
 
 
-@pytest.mark.requirement("login.connect-anew")
+@pytest.mark.requirement("login.connect-again")
 async def test_a_client_that_cannot_be_asked_does_not_end_the_login_that_another_one_waits_for(
     scene: Scene, tmp_path: Path
 ) -> None:
@@ -268,7 +268,7 @@ async def test_a_client_that_cannot_be_asked_does_not_end_the_login_that_another
         assert [text_of(each) for each in results] == ["hello"]
 
 
-@pytest.mark.requirement("login.connect-anew")
+@pytest.mark.requirement("login.connect-again")
 async def test_a_call_that_was_given_up_while_the_login_was_open_leaves_the_next_one_its_question(
     scene: Scene, tmp_path: Path
 ) -> None:
@@ -285,7 +285,7 @@ async def test_a_call_that_was_given_up_while_the_login_was_open_leaves_the_next
 
 
 @pytest.mark.long
-@pytest.mark.requirement("login.connect-anew")
+@pytest.mark.requirement("login.connect-again")
 async def test_who_declines_many_logins_takes_no_place_from_others(scene: Scene, tmp_path: Path) -> None:
     async with served(scene, tmp_path) as ours:
 

@@ -175,7 +175,7 @@ FAULTS: dict[str, tuple[str, dict[str, Any], str]] = {
     "half a character as a token": ("/token", {"access_token": HALF}, "not JSON"),
     "a line break in a token": ("/token", {"access_token": "a\nb"}, "not a bearer token"),
 }
-"""Where it says what, and what is told of it."""
+"""Where it says what, and what is told about it."""
 
 
 @pytest.mark.requirement("login.faults")
@@ -326,7 +326,7 @@ async def test_what_was_agreed_to_before_a_login_does_not_go_to_another_server(
 
 
 async def _logged_in(scene: Scene) -> str:
-    """What is told of a login at the terminal; empty where it works."""
+    """What is told about a login at the terminal; empty where it works."""
     done = await scene.run("login", ALIAS)
     return "" if done.returncode == 0 else done.stderr
 

@@ -107,7 +107,7 @@ async def test_a_slash_at_the_end_of_a_path_leads_to_the_same_server_without_a_r
             assert (await client.post(f"{url}/mcp/", json={}, headers=ACCEPT)).status_code == 400
             async with client.stream("GET", f"{url}/sse/", headers=ACCEPT) as answer:
                 assert answer.status_code == 200
-            # Nor would it be a host of ours: whoever asks names one.
+            # Nor would it be a host of ours: anyone who asks names one.
             for path in ("/healthz/", "/readyz//", "/metrics/", "/messages", "/nowhere/"):
                 answer = await client.get(f"{url}{path}", headers={"Host": "evil.example"})
                 assert (answer.is_redirect, "evil" in answer.text) == (False, False)

@@ -71,7 +71,7 @@ async def test_a_long_answer_waits_for_a_client_that_lost_its_stream(served: Ser
             await began(place)
             calling.close()
         async with connection(url) as again:
-            # Before the answer is there: whoever comes later is told, and not who has left.
+            # Before the answer is there: anyone who comes later is told, and not who has left.
             head = await again.ask("GET", "/mcp", {**ACCEPT, **headers, "Last-Event-ID": first["id"]})
             (place / "go").touch()
             answers = [message async for message in again.messages(head)]

@@ -250,7 +250,7 @@ async def test_a_change_in_the_session_of_one_client_is_told_to_no_other(way: st
         while UPDATED not in [method for method, _ in ada.heard]:
             await ada.call("up__touch", {"uri": uri})
             await anyio.sleep(0.02)
-        # In the stream of a client this comes after whatever was told of the resource.
+        # In the stream of a client this comes after whatever was told about the resource.
         await ada.call("up__change", {"times": 1})
         await bob.until_heard("notifications/tools/list_changed")
         assert UPDATED not in [method for method, _ in bob.heard]

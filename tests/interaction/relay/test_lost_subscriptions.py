@@ -77,7 +77,7 @@ async def test_who_watches_what_may_be_watched_no_more_is_told_once(tmp_path: Pa
         await client.until_heard(UPDATED)
         refusing.unlink()
         client.heard.clear()
-        # It is forgotten, so it can be watched anew.
+        # It is forgotten, so it can be watched again.
         await client.request("resources/subscribe", {"uri": URI})
         await until_touch_is_heard(client, URI)
 

@@ -1,4 +1,4 @@
-"""What an upstream is told of subscriptions while it notes them slowly, refuses them, or is lost."""
+"""What an upstream is told about subscriptions while it notes them slowly, refuses them, or is lost."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def test_an_upstream_that_was_lost_and_still_ends_takes_no_subscription(tm
 
 
 async def until_told(client: WireClient, count: int) -> list[str]:
-    """What the upstream was told of subscriptions, once it is so much."""
+    """What the upstream was told about subscriptions, once it is so much."""
     while len(told := await client.told("up__told")) < count:  # noqa: ASYNC110 - nobody tells of it
         await anyio.sleep(0.005)
     return told
@@ -111,7 +111,7 @@ async def test_all_who_wait_for_one_subscription_are_told_that_it_was_refused(tm
             await client.call("up__refuse")
         assert answers == [-32602] * 3
         assert await client.told("up__told") == ["resources/subscribe"]
-        # Nothing is left of it: it can be wanted anew.
+        # Nothing is left of it: it can be wanted again.
         await client.call("up__release")
         assert await client.request("resources/subscribe", WATCHED) == {}
 

@@ -1,4 +1,4 @@
-"""Where programs behind us start, and which folders they are told."""
+"""Where programs behind this server start, and which folders they are told."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Skills of servers (SEP-2640): listed together, whole, and read from whoever has them."""
+"""Skills of servers (SEP-2640): listed together, whole, and read from anyone who has them."""
 
 from __future__ import annotations
 

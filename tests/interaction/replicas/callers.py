@@ -1,4 +1,4 @@
-"""Calls of 2026-07-28 with their questions, and clients that call again and again while replicas are started anew."""
+"""Calls of 2026-07-28 with their questions, and clients that call again and again while replicas are started again."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class Caller:
 
 
 async def restart_under(callers: Sequence[Caller], scene: Replicas) -> None:
-    """Start one replica after the other anew, while all of these call."""
+    """Start one replica after the other again, while all of these call."""
     async with asyncio.TaskGroup() as tasks:
         for caller in callers:
             tasks.create_task(caller.run())

@@ -121,7 +121,7 @@ class Replicas:
         self._balancer = balancer
 
     def restart(self, name: str) -> None:
-        """End a server as an operator does, and start it anew; over when the balancer uses it again."""
+        """End a server as an operator does, and start it again; over when the balancer uses it again."""
         server = self.servers[name]
         ups = len(re.findall(_up(name), self._balancer.text()))
         served = len(re.findall(SERVING, server.text()))
@@ -181,7 +181,7 @@ def replicas(
             servers[name] = started(Program(words, folder / f"{name}.log", variables | state))
         for name, server in servers.items():
             urls[name] = server.said(SERVING)[1]
-            # The same address when it is started anew.
+            # The same address when it is started again.
             server.command[server.command.index("--port") + 1] = urls[name].rpartition(":")[2]
         listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
         text = (ROOT / "deploy" / "haproxy.cfg").read_text(encoding="utf-8")

@@ -84,7 +84,7 @@ async def test_nothing_of_two_principals_crosses_between_replicas(root: Path, tm
 
 
 async def foreign_answers(scene: Replicas, root: Path) -> None:
-    """A yes counts for whoever was asked, at every replica."""
+    """A yes counts for anyone who was asked, at every replica."""
     file = root / "asked.txt"
     again = answered(writing(file), await result_of(scene.urls["r1"], writing(file), "ada"))
     for url in scene.urls.values():

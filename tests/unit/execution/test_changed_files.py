@@ -1,4 +1,4 @@
-"""What is told of files that changed during a command: what is seen of a workspace before and afterwards."""
+"""What is told about files that changed during a command: what is seen of a workspace before and afterwards."""
 
 from __future__ import annotations
 

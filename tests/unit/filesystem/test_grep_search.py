@@ -1,4 +1,4 @@
-"""`grep_search`: what is found, where, in which form, and what is told of the rest."""
+"""`grep_search`: what is found, where, in which form, and what is told about the rest."""
 
 from __future__ import annotations
 

@@ -221,7 +221,7 @@ async def test_a_text_that_the_encoding_cannot_hold_is_refused_with_a_way_out(
         (b"caf\x81 name\n", "windows-1252", ToolErrorType.INVALID_TOOL_PARAMS),
         ("café name\n".encode(), "windows-1252", ToolErrorType.INVALID_TOOL_PARAMS),
         (b"\xff\xfen\0a\0m\0e\0", "gb18030", ToolErrorType.INVALID_TOOL_PARAMS),
-        # Two codes of one character: encoded anew, the first would become the second.
+        # Two codes of one character: encoded again, the first would become the second.
         (b"\xfa\x5b name \x81\xe6\n", "cp932", ToolErrorType.READ_CONTENT_FAILURE),
     ],
 )

@@ -1,4 +1,4 @@
-"""Programs that an operator names are found by one rule, whoever runs them."""
+"""Programs that an operator names are found by one rule, no matter who runs them."""
 
 from __future__ import annotations
 

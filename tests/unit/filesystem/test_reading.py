@@ -1,4 +1,4 @@
-"""Reading one opened file: what is shown, what is left out, and what is told of it."""
+"""Reading one opened file: what is shown, what is left out, and what is told about it."""
 
 from __future__ import annotations
 

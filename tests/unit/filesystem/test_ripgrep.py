@@ -1,4 +1,4 @@
-"""ripgrep as a process: what it obeys, that it ends, and that whoever it has started ends with it."""
+"""ripgrep as a process: what it obeys, that it ends, and that anyone who it has started ends with it."""
 
 from __future__ import annotations
 

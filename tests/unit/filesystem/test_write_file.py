@@ -1,4 +1,4 @@
-"""The tool `write_file`: what is asked, what is written, and what is told of it."""
+"""The tool `write_file`: what is asked, what is written, and what is told about it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tool `task`: how an agent is run, what it is given, and what is told of it."""
+"""The tool `task`: how an agent is run, what it is given, and what is told about it."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ async def test_trust_takes_effect_without_a_restart_and_ends_when_the_file_chang
 
 @asynccontextmanager
 async def flooded(path: Path, content: str) -> AsyncGenerator[None]:
-    """Writes a file anew all the time, each time another one."""
+    """Writes a file again all the time, each time another one."""
 
     async def flood() -> None:
         number = 0

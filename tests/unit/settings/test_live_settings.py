@@ -143,7 +143,7 @@ async def test_a_lock_file_counts_for_every_tool_where_the_call_that_wrote_it_is
 
 
 def is_read_only(tool: object) -> bool:
-    """What clients are told of a tool of an upstream."""
+    """What clients are told about a tool of an upstream."""
     assert isinstance(tool, DiscoveredMCPTool)
     return bool(tool.published()["annotations"]["readOnlyHint"])
 

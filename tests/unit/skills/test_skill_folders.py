@@ -1,4 +1,4 @@
-"""Which skills are found, what of them is read, and what is told of those that are not used."""
+"""Which skills are found, what of them is read, and what is told about those that are not used."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ async def refused(store: Store) -> str:
 
 
 async def listen(store: Store, heard: list[str | None]) -> None:
-    """Hear what is told of lists, for ever."""
+    """Hear what is told about lists, for ever."""
     async with aclosing(store.subscribe("lists")) as messages:
         async for text in messages:
             heard.append(text)  # noqa: PERF401 - each as it comes

@@ -43,7 +43,7 @@ PROPOSED = ("Current", "Proposed")
 
 @dataclass(frozen=True, slots=True)
 class Author:
-    """Who makes a change, and the journal that is told of it."""
+    """Who makes a change, and the journal that is told about it."""
 
     journal: Journal
     client: str  # as the journal calls it

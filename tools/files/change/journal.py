@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 FILE = "changes.db"
 ENDINGS = ("", "-shm", "-wal", "-journal")  # of the file, and of what SQLite makes beside it
-BUSY_SECONDS = 0.5  # how long an edit waits while another server writes; that takes milliseconds (ours)
+BUSY_SECONDS = 0.5  # how long an edit waits while another server writes; that takes milliseconds
 DAY = 86_400.0
 # Twice SQLite's: a file of 100 kB is written a sixth quicker, one of 500 kB a third, and a small one as quickly. With
 # more a small one is slower, since a change touches five pages at least.
@@ -234,7 +234,7 @@ class Journal:
 
     @contextmanager
     def _locked(self) -> Generator[sqlite3.Connection]:
-        """The database, for one thread; after a failure it is opened anew, and what was begun counts for nothing."""
+        """The database, for one thread; after a failure it is opened again, and what was begun counts for nothing."""
         try:
             import sqlite3  # noqa: PLC0415 - with the first change
         except ImportError:

@@ -34,7 +34,7 @@ from tools.files.text_encodings import UTF_8, Decoded, Encoding, decode, guess, 
 from tools.files.workspace import Workspace
 from tools.text.file_names import sendable_name, shown_path, shown_whole_path
 
-MAX_LOOKS = 20  # changes that are looked at, the last first, for one that still counts (ours)
+MAX_LOOKS = 20  # changes that are looked at, the last first, for one that still counts
 NONE_KEPT = "undo.enabled is false, or there is no home folder"  # why there is no journal
 NOT_COVERED = "What commands and other programs change is not covered."
 

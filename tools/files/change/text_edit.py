@@ -249,7 +249,7 @@ def apply_edit(haystack: Haystack, match: TextMatch, old: str, new: str) -> tupl
     ending of the last one goes with them.
     """
     text, is_exact = haystack.text, match.strategy is Strategy.EXACT
-    # Whoever writes the carriage returns out means them; and without line endings there is nothing to adapt.
+    # Anyone who writes the carriage returns out means them; and without line endings there is nothing to adapt.
     is_literal = is_exact and ("\r" in old or "\n" not in new)
     wanted, given = to_lf(old), to_lf(new) if "\r" in old else new.replace("\r\n", "\n")
     if match.strategy is Strategy.FINAL_NEWLINE:

@@ -224,7 +224,7 @@ def take_over(temporary: Temporary, folder: Folder, name: str, before: os.stat_r
         except PermissionError:
             keeps_group = False
     if not keeps_group:
-        # Whoever is in the other group now must not get what was meant for the first one.
+        # Anyone who is in the other group now must not get what was meant for the first one.
         mode = mode & ~stat.S_IRWXG | (mode & stat.S_IRWXO) << 3 & mode
     elif info.st_uid != before.st_uid:
         with suppress(PermissionError):

@@ -1,4 +1,4 @@
-"""What a read of a file gives: the lines for the model, and what is told of those left out."""
+"""What a read of a file gives: the lines for the model, and what is told about those left out."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ def extract(
         else:
             reason = (
                 "is a damaged PDF file, or one that unpacks to far more than it should, so its text cannot be read. "
-                "Ask the user to open it and save it anew, or for what is in it."
+                "Ask the user to open it and save it again, or for what is in it."
             )
         raise ToolError(ToolErrorType.READ_CONTENT_FAILURE, f"'{name}' {reason}")
     text = "".join(texts)
@@ -195,7 +195,7 @@ def extract(
 
 @contextmanager
 def _turn(name: str, signal: AbortSignal) -> Generator[None]:
-    """Wait until few enough documents are read. Whoever waits holds a thread that others need, so few may wait."""
+    """Wait until few enough documents are read. Anyone who waits holds a thread that others need, so few may wait."""
     if not _running.acquire(blocking=False):
         busy = ToolError(
             ToolErrorType.READ_CONTENT_FAILURE,

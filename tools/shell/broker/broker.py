@@ -213,10 +213,10 @@ def main(what: str, most_files: int) -> None:
     with suppress(PermissionError):
         os.setsid()
     os.chdir("/")
-    # Whoever wants all of this to end asks the server, which ends what runs in order.
+    # Anyone who wants all of this to end asks the server, which ends what runs in order.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    # No descriptor of whoever started the server is kept: nothing but the socket and stderr.
+    # No descriptor of the process that started the server is kept: nothing but the socket and stderr.
     server = socket.socket(fileno=os.dup(0))
     null = os.open(os.devnull, os.O_RDWR)
     while null <= sys.stderr.fileno():  # whatever of the first three was closed

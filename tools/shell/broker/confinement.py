@@ -43,7 +43,7 @@ _BIND_AND_CONNECT = 0b11
 _SIGNALS_AND_ABSTRACT_SOCKETS = 0b11
 _PATH_BENEATH = 1
 _library = ctypes.CDLL(None, use_errno=True)
-# Of the way of every program: it costs pages of memory to look them up, or to go by `signal`, in each fork anew.
+# Of the way of every program: it costs pages of memory to look them up, or to go by `signal`, in each fork again.
 _set_signal = _library.signal
 _setns = _library.setns if sys.platform == "linux" else _library.signal
 
@@ -138,7 +138,7 @@ def mount_in(told: int, parent: int, steps: Iterable[tuple[bytes, bytes, bool, b
 
 
 def ruleset_for_writing() -> int:
-    """A ruleset by which whoever is held by it changes nothing but what `allow_writing` names; its descriptor."""
+    """A ruleset under which a process changes nothing but what `allow_writing` names; its descriptor."""
     handled = struct.pack("=QQQ", _WRITE_RIGHTS, 0, 0)
     return _ask("syscall", _CREATE_RULESET, handled, len(handled), 0)
 

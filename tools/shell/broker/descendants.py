@@ -19,7 +19,7 @@ if sys.platform == "win32":
     raise ImportError("nothing is followed on Windows")
 
 MARK = b"CORETOOLS_MCP_PROGRAM"  # the variable that tells what was started by which of several programs
-MARK_BYTES = 1 << 17  # of an environment that are looked at for it, at whose beginning it is put (ours)
+MARK_BYTES = 1 << 17  # of an environment that are looked at for it, at whose beginning it is put
 STOP_ROUNDS = 20  # how often to look for processes that were started while the others were stopped
 _PR_SET_CHILD_SUBREAPER = 36  # from linux/prctl.h
 _HAS_CHILDREN_FILES = os.path.exists(f"/proc/self/task/{os.getpid()}/children")  # not every kernel tells them

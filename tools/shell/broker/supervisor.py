@@ -39,8 +39,8 @@ LEAVE_SECONDS = 30.0  # after so long without the server, what cannot be killed 
 LOOKS = 50  # how often to look for what runs if nothing is found: it may have been replaced by others meanwhile
 KILL_PAUSE_SECONDS = 0.02  # between two attempts to kill what is left
 _ALL_SIGNALS = tuple(map(int, signal.valid_signals()))  # once: it takes as long as a twelfth of a shell
-LOOK_PAUSE_SECONDS = 0.05  # between two looks at what may have become empty, which nobody tells (ours)
-MOST_UNSURE_LOOKS = 20  # that find nothing of a program while children end that may be its own: a second of them (ours)
+LOOK_PAUSE_SECONDS = 0.05  # between two looks at what may have become empty, which nobody tells
+MOST_UNSURE_LOOKS = 20  # that find nothing of a program while children end that may be its own: a second of them
 
 
 def spawn(body: bytes, descriptors: list[int], mark: bytes) -> int:

@@ -83,7 +83,7 @@ class AutoRunLookout:
     """Looks through roots for all commands of a server, and remembers the folders that have not changed since.
 
     `consented` has real paths that other tools have written with a person's consent, each with the SHA-256 of the
-    content that was written last; whoever holds it adds to it.
+    content that was written last; its holder adds to it.
     """
 
     def __init__(self, consented: Mapping[str, str] = MappingProxyType({})) -> None:
@@ -249,7 +249,7 @@ def _guarded(own: str, closed: list[str]) -> Iterator[str]:
 
 
 class Fingerprint(NamedTuple):
-    """What a file or folder is, so that a change shows, whoever made it."""
+    """What a file or folder is, so that a change shows, no matter who made it."""
 
     status: tuple[int, ...]  # what identifies it, and of a file the time of its last change, which nobody can set back
     entries: Mapping[str, tuple[int, ...] | None] | None = None  # the same of the first of a folder

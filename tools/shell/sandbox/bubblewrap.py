@@ -124,7 +124,7 @@ class ViewSetup:
 
         hidden: list[tuple[str, Callable[[], None]]] = [
             *((path, partial(self._empty, path)) for path in view.hidden_folders),
-            # A device on a mount without devices: opening it is refused, whoever asks.
+            # A device on a mount without devices: opening it is refused, no matter who asks.
             *((path, partial(self._bind, path, "/dev/null")) for path in view.hidden_files),
             *((path, partial(self._bind, path, what)) for path, what in view.settings.items()),
             *((path, partial(self._bind, path)) for path in filter(os.path.lexists, view.shown)),

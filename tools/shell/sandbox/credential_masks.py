@@ -33,7 +33,7 @@ _OF_ROOT = """
 """
 SYSTEM_PATHS = _OF_ROOT.split()
 INCLUDED = 64  # files that settings of git include and that are looked at
-# How many files are searched for a secret, how large each and all of them may be, and how long the result counts (ours)
+# How many files are searched for a secret, how large each and all of them may be, and how long the result counts
 SEARCHED_FILES, SEARCHED_FILE_BYTES, SEARCHED_BYTES, SEARCH_SECONDS = 400, 16_384, 2_000_000, 300
 _FEW = 4  # so few names are looked for one by one; for more, their folder is listed
 

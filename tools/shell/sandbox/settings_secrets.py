@@ -84,7 +84,7 @@ _SPELLED = re.compile(
     r"[/~.]|https?:|\d+[.:]\d|\S*\.[a-z]{2,5}$|(?:[A-Z0-9]{1,14}_)+[A-Z0-9]{1,14}$"
     r"|(?!(?:[0-9a-f]+-){4}[0-9a-f]{12}$)(?:[a-z0-9]{1,14}[._-])+[a-z0-9]{1,14}$"
 )
-_LEAST_BITS = 3.3  # of a character of what nobody has thought of, by how often each occurs (ours)
+_LEAST_BITS = 3.3  # of a character of what nobody has thought of, by how often each occurs
 _BLANKS = "\ufeff \t\r\n"
 _LONGEST_LINE = 8 * 1024  # nobody has written a longer one, and each takes time
 

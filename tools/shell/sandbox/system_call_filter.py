@@ -60,7 +60,7 @@ _OPENAT2 = 437  # programs then take the older way
 # What a terminal and a descriptor are asked for (TCGETS, TIOCGPGRP, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX,
 # TCGETS2, FS_IOC_GETFLAGS). Others change attributes, make subvolumes, send signals.
 _DEVICE_QUESTIONS = (0x5401, 0x540F, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451, 0x802C542A, 0x80086601)
-# F_SETLEASE, F_NOTIFY, F_SETDELEG: who may only read a file would stop others that open it, and be told of them.
+# F_SETLEASE, F_NOTIFY, F_SETDELEG: who may only read a file would stop others that open it, and be told about them.
 _LEASES = (1024, 1026, 1040)
 # Copies, flags, locks, sizes of pipes and seals of memory; not owners and signals (F_SETOWN, F_SETSIG), leases, hints.
 _DESCRIPTOR_QUESTIONS = (0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1027, 1030, 1031, 1032, 1033, 1034)
