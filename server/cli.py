@@ -30,7 +30,6 @@ from server.console import (
     EXIT_USAGE,
     CommandFailure,
     UsageError,
-    nearest,
 )
 from tools.contract.display import visible
 from tools.contract.tool_errors import exhaustion_of
@@ -38,7 +37,8 @@ from tools.machine.process_limits import share_arenas
 from tools.shell.broker.process_privacy import make_private
 
 if TYPE_CHECKING:
-    from server.settings import SettingsReport
+    from server.settings.rule_names import nearest
+from server.settings import SettingsReport
 
 CALL_CODES = (
     "The exit code is 0, or that of the command which was run; ours are 64 for wrong usage, 65 where the tool failed, "

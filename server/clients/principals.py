@@ -41,7 +41,7 @@ class Principal:
         readable_name: str = "",
         ends: float = math.inf,
     ) -> None:
-        self.display_name = name
+        self.unique_name = name
         self.owner = client_id or name, issuer, subject  # whose sessions are whose
         self.rights = rights
         self.readable_name = readable_name

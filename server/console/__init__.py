@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 EXIT_FAILED = 1  # the listing or the check failed
 EXIT_USAGE = 2  # wrong usage or settings
 EXIT_ADDRESS = 3  # the address cannot be served
@@ -17,13 +15,6 @@ CALL_UNAVAILABLE = 69  # the tool's server is not available
 CALL_BROKEN = 70  # the server for the call ended too early
 CALL_REFUSED = 77  # a person, a rule or a mode refused it
 CALL_SETTINGS = 78  # the settings cannot be used
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """The one of some names that was perhaps meant by a word; empty if none is like it."""
-    import difflib  # noqa: PLC0415 - needed only where something is misspelled
-
-    return next(iter(difflib.get_close_matches(word, list(known), n=1)), "")
 
 
 class UsageError(Exception):

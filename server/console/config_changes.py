@@ -17,7 +17,7 @@ from typing import Any, Literal, cast
 import anyio
 
 from server.administration.log import start_log
-from server.console import EXIT_FAILED, CommandFailure, UsageError, nearest
+from server.console import EXIT_FAILED, CommandFailure, UsageError
 from server.console.own_settings import SECTION, names_by_alias, own_ports, settings_with
 from server.console.terminal import ERASE, Spinner, can_move, diff_text, note, show
 from server.console.terminal_questions import ask
@@ -27,6 +27,7 @@ from server.settings.document_editor import doubtful_key, with_member, without_m
 from server.settings.load import SettingsInputs, read_settings
 from server.settings.nested_values import Tree, leaves, parent_at
 from server.settings.own_entries import is_own
+from server.settings.rule_names import nearest
 from server.settings.section_model import dotted
 from server.settings.settings_display import describe_entry, shown_difference, shown_value
 from server.settings.settings_files import MAX_FILE_BYTES, parse, user_file

@@ -19,7 +19,7 @@ from typing import Any, Literal, cast
 
 import anyio
 
-from server.console import EXIT_FAILED, CommandFailure, UsageError, nearest
+from server.console import EXIT_FAILED, CommandFailure, UsageError
 from server.console.call_command import LAUNCHER
 from server.console.client_config_file import (
     ConfigChange,
@@ -42,6 +42,7 @@ from server.settings import SettingsError
 from server.settings.document_editor import toml_table
 from server.settings.nested_values import Tree, leaves, value_at
 from server.settings.own_entries import PROGRAM, is_own
+from server.settings.rule_names import nearest
 from server.settings.section_model import Diagnostics, dotted
 from server.settings.settings_display import command_text, describe_entry, shown_difference, shown_value
 from server.settings.settings_files import home_folder, parse, read_settings_file, user_file

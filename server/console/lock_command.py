@@ -11,7 +11,7 @@ from typing import Literal
 import anyio
 
 from server.app import App
-from server.console import EXIT_FAILED, EXIT_USAGE, CommandFailure, UsageError, nearest
+from server.console import EXIT_FAILED, EXIT_USAGE, CommandFailure, UsageError
 from server.console.terminal import Spinner, note, show
 from server.console.terminal_questions import agree
 from server.console.upstream_waits import quiet_log, show_failure, wait_for
@@ -20,7 +20,7 @@ from server.protocol.json_rpc import Json
 from server.run_server import until_signal
 from server.settings import SettingsReport
 from server.settings.load import LockContent
-from server.settings.settings_files import LOCK_NAME
+from server.settings.rule_names import nearest
 from server.upstreams.catalog.lock_file import (
     COMMAND,
     Difference,
@@ -41,6 +41,7 @@ from server.upstreams.session.list_reader import TOOLS
 from tools.contract.display import visible, visible_line, without_gaps
 from tools.contract.tool_errors import ToolError
 from tools.machine.threads import THREADS
+from tools.permissions.auto_run_files import LOCK_NAME
 
 Wish = Literal["write", "diff", "check"]
 
@@ -184,7 +185,7 @@ async def approve_tools(app: App, path: str, names: Iterable[str], *, is_sure: b
     tools = {name: app.registry.find(name) for name in names}
     by_alias: dict[str, dict[str, Json]] = {}
     for name, tool in tools.items():
-        upstream = app.pool.by_alias.get(tool.alias) if isinstance(tool, DiscoveredMCPTool) else None
+        upstream = app.pool.owner_of_tool(tool) if tool is not None else None
         if upstream is None or upstream.is_login_offered or not isinstance(tool, DiscoveredMCPTool):
             there = [each.name for each in app.registry.get_all_tools() if isinstance(each, DiscoveredMCPTool)]
             like = nearest(name, there)

@@ -18,13 +18,14 @@ from urllib.parse import urlsplit, urlunsplit
 import anyio
 
 from server.app import App
-from server.console import EXIT_FAILED, CommandFailure, UsageError, nearest
+from server.console import EXIT_FAILED, CommandFailure, UsageError
 from server.console.browser import open_in_browser
 from server.console.terminal import Spinner, note, show, show_table
 from server.console.upstream_waits import quiet_log, show_failure, wait_for
 from server.run_server import network_replica, until_signal
 from server.settings import SettingsReport
 from server.settings.models import OAuthSettings
+from server.settings.rule_names import nearest
 from server.settings.upstream_entries import UpstreamEntry
 from server.store.replica import Replica, lone_replica
 from server.upstreams.connections.connection import Upstream, UpstreamState

@@ -107,7 +107,7 @@ class ClientTable:
             if key != STDIO_KEY:
                 self._look_later(self.idle_seconds)
             principal = principal_of(ctx.http_request)
-            owner = principal.readable_name or principal.display_name if principal is not None else ""
+            owner = principal.readable_name or principal.unique_name if principal is not None else ""
             state = ClientState(key, self.approval_mode, jobs=JobTable(self.replica), owner=owner)
             client = Client(
                 state, ctx.connection.client_name, ctx.protocol_version, self.readable(key), self.scratch(key)
@@ -179,7 +179,7 @@ def client_key(ctx: RequestContext) -> str | None:
     if request is None:
         return STDIO_KEY
     if (principal := principal_of(request)) is not None:
-        return f"{TOKEN_KEY}{principal.display_name}"
+        return f"{TOKEN_KEY}{principal.unique_name}"
     if ctx.is_modern:
         return None
     # Not of `request.url`, which is built again for each request.

@@ -124,15 +124,12 @@ class ToolRequests:
         return listing
 
     def _listed(self, tool: BaseTool[Any]) -> dict[str, Any]:
-        owner, wire = self._owner(tool), tool_to_wire(tool)
+        owner, wire = self.relay.pool.owner_of_tool(tool), tool_to_wire(tool)
         return wire if owner is None else with_app_links(wire, partial(self.published_uri, owner))
-
-    def _owner(self, tool: BaseTool[Any] | None) -> Upstream | None:
-        return self.relay.pool.by_alias.get(tool.alias) if isinstance(tool, DiscoveredMCPTool) else None
 
     def _stored_owner(self, tool: BaseTool[Any] | None) -> Upstream | None:
         """The server of a tool that is known from the last run alone."""
-        owner = self._owner(tool)
+        owner = self.relay.pool.owner_of_tool(tool) if tool is not None else None
         return owner if owner is not None and TOOLS.field in owner.offer.stored else None
 
     def offered_tools(
@@ -182,11 +179,7 @@ class ToolRequests:
         if not is_call or not isinstance(name := params.get("name"), str):
             return await call_next(ctx)
         call = FunctionCall(name, params.get("arguments") or {})
-        tool, pool = self.registry.find(name), self.relay.pool
-        if isinstance(tool, DiscoveredMCPTool):
-            owner = pool.by_alias.get(tool.alias)
-        else:
-            owner = pool.owner_of(name) if tool is None else None
+        owner = self.relay.pool.owner_of(name)
         return await (call_next(ctx) if owner is None else self._call_upstream(ctx, call, owner))
 
     async def _search(self, ctx: RequestContext, params: Mapping[str, Any]) -> dict[str, Any]:

@@ -232,7 +232,7 @@ class ToolSearch:
                 version = self._version
                 tools: list[DiscoveredMCPTool] = []
                 async for tool in in_turns(self.registry.get_all_tools()):
-                    owner = self.pool.by_alias.get(tool.alias) if isinstance(tool, DiscoveredMCPTool) else None
+                    owner = self.pool.owner_of_tool(tool)
                     # What is there to log in is listed.
                     if self._is_callable(tool, ALL_RIGHTS) and not (owner is not None and owner.is_login_offered):
                         tools.append(tool)

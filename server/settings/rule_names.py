@@ -88,17 +88,18 @@ def unknown_tools(rules: Iterable[str], report: SettingsReport) -> Iterator[str]
             continue
         alias, between, rest = name.removeprefix("mcp__").partition(BETWEEN)
         if between or name.startswith("mcp_"):
-            like = _nearest(alias, prefixes)
+            like = nearest(alias, prefixes)
             told = f" Did you mean {like}{BETWEEN}{rest}?" if like else ""
             yield f"there is no server '{visible_line(alias)}', which '{visible_line(rule)}' names.{told}"
         elif not is_open:
             by_folded = {known.casefold(): known for known in sorted(own)}
-            like = MEANT.get(name.casefold()) or by_folded.get(_nearest(name.casefold(), by_folded))
+            like = MEANT.get(name.casefold()) or by_folded.get(nearest(name.casefold(), by_folded))
             told = f" Did you mean {like}?" if like else ""
             yield f"there is no tool '{visible_line(name)}'.{told}"
 
 
-def _nearest(word: str, known: Iterable[str]) -> str:
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The one of some names that was perhaps meant by a word; empty if none is like it."""
     import difflib  # noqa: PLC0415 - needed only where something is misspelled
 
     return next(iter(difflib.get_close_matches(word, list(known), n=1)), "")

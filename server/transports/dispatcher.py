@@ -219,7 +219,7 @@ class Dispatcher:
             self._held.append((message, incoming, len(line)))
             self._waiting_bytes += LINE_BYTES + len(line)
         else:
-            self._take(message, incoming)
+            self._accept_message(message, incoming)
 
     def receive_batch(
         self, messages: Sequence[Message], outgoing: Outgoing | None = None, http_request: HttpRequest | None = None
@@ -368,14 +368,14 @@ class Dispatcher:
         while self._held and not self._is_held:
             message, incoming, size = self._held.popleft()
             self._waiting_bytes -= LINE_BYTES + size
-            self._take(message, incoming)
+            self._accept_message(message, incoming)
         if self._is_held:
             return
         self._on_room()
         if self._is_ended:
             self._ended.set()
 
-    def _take(self, message: Message, incoming: Incoming | None) -> None:
+    def _accept_message(self, message: Message, incoming: Incoming | None) -> None:
         """Begin with a message, or let it wait."""
         match message:
             case Request():

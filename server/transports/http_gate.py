@@ -33,7 +33,7 @@ class HttpGate:
 
     def __init__(self, app: ASGIApp, options: HttpOptions) -> None:
         self._app = app
-        self._tokens, self._issuer, self._is_closed = options.tokens, options.issuer, options.is_closed
+        self._tokens, self._issuer, self._needs_token = options.tokens, options.issuer, options.needs_token
         http, names = options.http, dict.fromkeys((*LOOPBACK_NAMES, options.host_in_urls))
         schemes = ("http", "https") if http.tls_cert else ("http",)
         public = (urlsplit(http.public_url).netloc,) if http.public_url is not None else ()
@@ -76,7 +76,7 @@ class HttpGate:
                 await send({"type": "http.response.start", "status": HTTPStatus.NO_CONTENT, "headers": headers})
                 await send({"type": "http.response.body"})
                 return
-        if self._is_closed:
+        if self._needs_token:
             try:
                 principal = scope[PRINCIPAL] = await self._whose(shown.get(b"authorization", []))
             except TokenRefusedError as refused:

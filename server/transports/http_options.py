@@ -33,7 +33,7 @@ class HttpOptions:
     issuer: Issuer | None = None  # whose tokens let in too
 
     @property
-    def is_closed(self) -> bool:
+    def needs_token(self) -> bool:
         """Whether nobody is let in without a token."""
         return bool(self.tokens) or self.issuer is not None
 
@@ -45,7 +45,7 @@ class HttpOptions:
 def open_socket(options: HttpOptions) -> socket.socket:
     """Bind before anything else starts, so that a port in use, or a missing token, is told by a `ListenError`."""
     http = options.http
-    if not (http.is_loopback or options.is_closed):
+    if not (http.is_loopback or options.needs_token):
         raise ListenError(
             f"--host '{http.host}' is refused: other machines could reach it, and there is no token, so anybody "
             f"could run tools here. Set the variable {VARIABLE} to a token ({MAKE_ONE}) or "

@@ -111,7 +111,7 @@ async def serve_http(
     scheme = "https" if http.tls_cert else "http"
     address = f"{scheme}://{options.host_in_urls}:{listener.getsockname()[1]}"
     # Said whatever the log level is: a person who starts a server has to know where it is, and whether it is open.
-    whom = "clients that show a token" if options.is_closed else "every client, without a token"
+    whom = "clients that show a token" if options.needs_token else "every client, without a token"
     sys.stderr.write(f"coretools-mcp: serving MCP at {address}, paths {paths}, to {whom}\n")
     sys.stderr.flush()
     if not http.is_loopback:

@@ -283,7 +283,7 @@ class Sessions:
 
 
 @dataclass(eq=False, slots=True)
-class _LoneRequest:
+class _ModernRequest:
     """A request of 2026-07-28, whose client can be told about it as long as it is open, and never be asked."""
 
     stream: EventStream
@@ -328,7 +328,7 @@ class StreamableHttp:
         method, headers = scope["method"], scope["headers"]
         if not is_of_handshake_era(headers):
             if method == "POST":
-                await self._post_alone(scope, receive, send)
+                await self._post_modern(scope, receive, send)
             elif (version := header_of(headers, REVISION_HEADER)) in MODERN_PROTOCOL_VERSIONS:
                 told = f"2026-07-28 knows no {method} here."
                 await refuse(HTTPStatus.METHOD_NOT_ALLOWED, told, send, {"Allow": "POST"})
@@ -374,7 +374,7 @@ class StreamableHttp:
         http_request = HttpRequest(scope, receive)
         if not is_named and isinstance(message, Request) and message.method == "initialize":
             principal = principal_of(http_request)
-            owner, whose = (None, "") if principal is None else (principal.owner, principal.display_name)
+            owner, whose = (None, "") if principal is None else (principal.owner, principal.unique_name)
             session = self.sessions.open(owner, whose)
         else:
             found = await self._session(scope, send)  # which may have ended meanwhile
@@ -435,7 +435,7 @@ class StreamableHttp:
         finally:
             self.sessions.release(session)
 
-    async def _post_alone(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _post_modern(self, scope: Scope, receive: Receive, send: Send) -> None:
         """A request of 2026-07-28."""
         if not await _accepts(scope, send, JSON):
             return
@@ -482,7 +482,7 @@ class StreamableHttp:
         async def work() -> Json:
             connection = await self._opened(request, http_request)
             try:
-                way = _LoneRequest(stream)
+                way = _ModernRequest(stream)
                 ctx = RequestContext(request.method, request.params, request.id, connection, way, http_request)
                 return await self._table.answer(ctx)
             finally:

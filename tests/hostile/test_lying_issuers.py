@@ -35,7 +35,7 @@ async def test_a_time_of_four_hundred_digits_is_a_time_like_any_other(
 ) -> None:
     token, checks = signed(issuer.base, {name: size}), checking(issuer)
     if (name == "exp") == (size > 0):
-        assert (await checks.principal_of(token)).display_name == f"{issuer.base} alice"
+        assert (await checks.principal_of(token)).unique_name == f"{issuer.base} alice"
     else:
         assert (await refusal(checks, token)).status == 401
 
@@ -67,7 +67,7 @@ async def test_an_answer_about_a_token_is_held_against_what_an_access_token_is(
         assert why in str(refused)
         assert refused.status == 401
     else:
-        assert (await checks.principal_of("opaque")).display_name == f"{issuer.base} alice"
+        assert (await checks.principal_of("opaque")).unique_name == f"{issuer.base} alice"
 
 
 @pytest.mark.requirement("oauth.introspection")
@@ -82,7 +82,7 @@ async def test_the_many_tokens_of_a_stranger_push_out_nobody_who_is_known(
     issuer.said["/about"] = {"active": False}
     for number in range(20):
         await refusal(checks, f"stranger-{number}")
-    assert (await checks.principal_of("hers")).display_name == f"{issuer.base} alice"
+    assert (await checks.principal_of("hers")).unique_name == f"{issuer.base} alice"
     assert sum("token=hers" in posted for posted in issuer.asked) == 1
 
 
@@ -99,7 +99,7 @@ async def test_keys_that_have_moved_are_found_where_the_issuer_says_now(
     issuer.said["/moved"] = {"keys": [{**JWK, "kid": "renamed"}]}
     renamed = signed(issuer.base, {"sub": "bob"}, headers={"kid": "renamed"})
     assert (await refusal(checks, renamed)).status == 503  # where they were there are none
-    assert (await checks.principal_of(renamed)).display_name == f"{issuer.base} bob"
+    assert (await checks.principal_of(renamed)).unique_name == f"{issuer.base} bob"
 
 
 @pytest.mark.requirement("oauth.keys")

@@ -24,7 +24,7 @@ from tools.call.tool_context import ToolContext
 from tools.contract.limits import AbortSignal
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_results import FileDataPart, InlineDataPart
-from tools.files import document_worker
+from tools.files import html_and_pdf_worker
 from tools.files.read import pdf as pdf_module
 from tools.files.read.media_files import FileKind
 from tools.files.read.pdf import ALL_PAGES, MAX_MEMORY, Pages, extract
@@ -124,7 +124,7 @@ def test_the_process_has_limits_a_session_of_its_own_and_nothing_of_our_environm
         line for line in found["limits"].splitlines() if line.startswith("Max address space")
     )
     assert found["environment"].strip("\0") == "PATH="
-    assert found["command"].split("\0")[1:3] == ["-P", os.path.abspath(document_worker.__file__)]
+    assert found["command"].split("\0")[1:3] == ["-P", os.path.abspath(html_and_pdf_worker.__file__)]
     assert found["session"] == "True"
     assert {"0", "1", "2"} <= set(found["descriptors"].split())
 

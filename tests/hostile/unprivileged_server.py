@@ -24,7 +24,7 @@ from server.cli import main as serve
 NOBODY = 65534
 PR_SET_DUMPABLE = 4
 SYSTEM_PYTHON = "/usr/bin/python3"
-PROGRAMS = frozenset(("document_worker", "worker"))
+PROGRAMS = frozenset(("html_and_pdf_worker", "worker"))
 """Modules that are programs of their own."""
 
 USED_LATER = (ctypes, difflib, resource)

@@ -120,13 +120,13 @@ async def test_the_time_of_a_call_stands_still_while_a_person_is_asked_whatever_
 ) -> None:
     pending.expect(60)
     assert pending.deadline is not None
-    pending.ask(is_open=True)
-    pending.ask(is_open=True)
+    pending.pause_clock(is_asking=True)
+    pending.pause_clock(is_asking=True)
     flood(pending, 2 * MOST_EVENTS)
-    pending.ask(is_open=False)
+    pending.pause_clock(is_asking=False)
     pending.put(Progress({"progress": 1}))
     assert pending.deadline is None
-    pending.ask(is_open=False)
+    pending.pause_clock(is_asking=False)
     assert pending.deadline is not None
 
 

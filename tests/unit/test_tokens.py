@@ -33,7 +33,7 @@ def test_a_token_of_a_file_or_a_variable_tells_whose_it_is(tmp_path: Path) -> No
     for token, name in ((FIRST, "laptop"), (SECOND, "bot")):
         known = tokens.principal_of(token)
         assert known is not None
-        assert known.display_name == name
+        assert known.unique_name == name
         assert token not in repr(known)
     for wrong in ("", FIRST[:-1], FIRST + "a", FIRST.upper(), "é\udcff"):
         assert tokens.principal_of(wrong) is None
@@ -44,7 +44,7 @@ def test_a_token_of_a_file_or_a_variable_tells_whose_it_is(tmp_path: Path) -> No
 def test_without_named_ones_the_token_of_the_environment_counts(tmp_path: Path) -> None:
     known = read_tokens({}, {VARIABLE: f" {FIRST}\n"}).principal_of(FIRST)
     assert known is not None
-    assert known.display_name == VARIABLE_NAME
+    assert known.unique_name == VARIABLE_NAME
     named = read_tokens({"laptop": token_file(tmp_path, SECOND)}, {VARIABLE: FIRST})
     assert named.principal_of(FIRST) is None
     assert not read_tokens({}, {})

@@ -22,6 +22,7 @@ from urllib.parse import unquote
 from tools.contract.display import visible
 from tools.contract.tool_parameters import coerce
 from tools.discovery.json_values import UnreadableError, read_json, require_sendable
+from tools.permissions.tool_names import BETWEEN
 from tools.text.file_names import brief, one_line
 
 if TYPE_CHECKING:
@@ -314,11 +315,9 @@ _WRAPPERS = ("function_declarations", "functionDeclarations")
 _SCHEMAS = ("parametersJsonSchema", "parameters_json_schema", "parameters", "inputSchema", "input_schema")
 _NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{MAX_NAME}}}")
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]|_(?=_)")
-OF_SERVERS = "mcp_"
 # How rules call the tools of other servers: `mcp_server_tool`, `mcp__server__tool`, `server__tool`. A custom tool of
 # such a name would be taken for one of them.
-BETWEEN = "__"
-
+OF_SERVERS = "mcp_"
 # What other coding agents call tools that they have built in, besides the names that those here answer to.
 OF_CODING_AGENTS = frozenset(
     {"apply_patch", "exec_command", "KillBash", "local_shell", "NotebookEdit", "NotebookRead", "patch", "TodoRead"}

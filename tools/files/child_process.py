@@ -20,7 +20,7 @@ from typing import IO, Any, Self, cast
 
 from tools.contract.limits import AbortSignal, Deadline
 from tools.contract.tool_errors import ExhaustedError
-from tools.files import document_worker
+from tools.files import html_and_pdf_worker
 from tools.files.workspace import contains
 from tools.machine.process_limits import start_thread
 
@@ -196,7 +196,7 @@ def unnamed_file() -> IO[bytes]:
 
 
 class DocumentWorker(Child):
-    """The process that takes the text out of a document (`document_worker.py`).
+    """The process that takes the text out of a document (`html_and_pdf_worker.py`).
 
     It reads the open document from its position on; no path is handed over. `memory` is bytes of address space.
     """
@@ -204,7 +204,7 @@ class DocumentWorker(Child):
     def __init__(
         self, kind: str, *arguments: str, document: IO[bytes], memory: int, seconds: float, signal: AbortSignal
     ) -> None:
-        script = os.path.abspath(document_worker.__file__)
+        script = os.path.abspath(html_and_pdf_worker.__file__)
         super().__init__(
             [sys.executable, "-P", script, kind, str(memory), str(max(1, round(seconds))), *arguments],
             os.path.dirname(script),

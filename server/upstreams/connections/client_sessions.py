@@ -75,27 +75,27 @@ class ClientSessions:
     async def of(self, exchange: Exchange) -> UpstreamSession:
         """The session in which a client's request is to be brought; a `ToolError` where there is none."""
         upstream = self._upstream
-        catalog = upstream.live_session
+        listing_session = upstream.live_session
         principal = self._principal_of(exchange)
         is_shared = self._audience.is_one or upstream.entry.isolation == "shared" or not exchange.client_key
         is_shared = is_shared and not principal
         held = self._live(key_of(exchange)) if self._held and not is_shared else None
         if held is None:
-            if catalog is None and upstream.is_renewing:
+            if listing_session is None and upstream.is_renewing:
                 await upstream.come_back()
-                catalog = upstream.live_session
-            if catalog is None:
+                listing_session = upstream.live_session
+            if listing_session is None:
                 raise upstream.unavailable()
             if is_shared:
-                return catalog
+                return listing_session
             entry, transport = upstream.entry, upstream.transport
             shakes_hands = entry.protocol == "auto" and not exchange.is_modern and self._may_shake_hands
             # Without a handshake a remote server keeps nothing by connection: no session of its own is needed.
             is_remote = transport is not None and transport.name != "stdio"
-            if not shakes_hands and catalog.era.is_modern and is_remote and not principal:
-                return catalog
-            held = self._open(key_of(exchange), exchange, catalog)
-        elif catalog is None:
+            if not shakes_hands and listing_session.era.is_modern and is_remote and not principal:
+                return listing_session
+            held = self._open(key_of(exchange), exchange, listing_session)
+        elif listing_session is None:
             upstream.retry_now()  # the client goes on, but nothing is listed meanwhile
         if not held.ready.is_set():
             await held.ready.wait()
@@ -128,7 +128,7 @@ class ClientSessions:
             return None
         return held
 
-    def _open(self, key: SessionKey, exchange: Exchange, catalog: UpstreamSession) -> _SessionSlot:
+    def _open(self, key: SessionKey, exchange: Exchange, listing_session: UpstreamSession) -> _SessionSlot:
         most = self._upstream.entry.max_sessions
         if len(self._held) >= most and not self._make_room(key[0], max(most // 2, 1)):
             raise ToolError(
@@ -143,7 +143,7 @@ class ClientSessions:
         transport = next((each for each in transports if known is None or each.name == known.name), transports[0])
         held = self._held[key] = _SessionSlot(last_used=anyio.current_time())
         # The client's revision where the upstream may know it, else that of the session that lists.
-        wanted = EraChoice(catalog.era.is_modern, is_only=True)
+        wanted = EraChoice(listing_session.era.is_modern, is_only=True)
         if self._upstream.entry.protocol == "auto" and not exchange.is_modern and self._may_shake_hands:
             wanted = EraChoice(is_modern=False)
         observer_of = self._audience.observer_of

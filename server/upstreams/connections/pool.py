@@ -17,11 +17,12 @@ from server.store.replica import Replica
 from server.upstreams.catalog.lock_file import Lock, write_approved
 from server.upstreams.catalog.stored_lists import NEVER_LISTED, StoredLists, key_of
 from server.upstreams.catalog.tool_catalog import ToolCatalog
-from server.upstreams.catalog.upstream_tool import UpstreamCall
+from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool, UpstreamCall
 from server.upstreams.connections.client_sessions import ClientSessions
 from server.upstreams.connections.connection import Audience, SessionKey, Upstream
 from server.upstreams.session.list_reader import PROMPTS, TOOLS, OfferedKind
 from server.upstreams.session.upstream_session import UpstreamSession
+from tools.call.base_tool import BaseTool
 from tools.call.tool_registry import ToolRegistry
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.machine.threads import THREADS
@@ -459,12 +460,16 @@ class UpstreamPool:
 
         A name without a prefix that nobody knows may belong to any server without prefixes that has listed nothing yet.
         """
+        if (tool := self._registry.find(tool_name)) is not None:
+            return self.owner_of_tool(tool)
         alias = self._alias_of(tool_name)
         if alias is not None:
             return self.by_alias.get(alias)
-        if self._registry.find(tool_name) is not None:
-            return None
         return next((each for each in self.upstreams if self._is_unlisted(each.alias)), None)
+
+    def owner_of_tool(self, tool: BaseTool[Any]) -> Upstream | None:
+        """The upstream of a tool in the registry; `None` of one that is this server's own."""
+        return self.by_alias.get(tool.alias) if isinstance(tool, DiscoveredMCPTool) else None
 
     def _alias_of(self, tool_name: str) -> str | None:
         """The alias of the upstream that a name belongs to, whether or not it lists anything now."""

@@ -382,7 +382,7 @@ class Questions:
         waiting = [call.pending for call in live.calls]
         response = refusal_of(method)
         for pending in waiting:
-            pending.ask(is_open=True)
+            pending.pause_clock(is_asking=True)
         with live.scope:
             try:
                 response = await client.ask(method, shown, self._options.question_seconds)
@@ -390,7 +390,7 @@ class Questions:
                 self._log.info("a question of upstream %s was not answered", self._options.alias)
             finally:
                 for pending in waiting:
-                    pending.ask(is_open=False)
+                    pending.pause_clock(is_asking=False)
         try:
             if live.is_void and method == "roots/list" and (owner := self._options.client) is not None:
                 # They are the client's own, whichever call made the upstream ask.

@@ -323,9 +323,9 @@ class PendingRequest:
         wait = seconds if first is None else first
         self.deadline = None if wait is None or self._questions else self.channel.watch(wait)
 
-    def ask(self, *, is_open: bool) -> None:
+    def pause_clock(self, *, is_asking: bool) -> None:
         """A person is being asked from now on, or no longer: a person's time is not the upstream's."""
-        self._questions += 1 if is_open else -1
+        self._questions += 1 if is_asking else -1
         self.expect(self._patience)
 
     def put(self, event: Any) -> None:

@@ -137,9 +137,9 @@ async def names_of(client: Client) -> set[str]:
 async def test_a_token_of_the_issuer_tells_who_it_is_and_what_it_gives(company: AuthorizationServer) -> None:
     issuer = issuer_of(company)
     alice = await issuer.principal_of(token_of(company, "alice", "read run"))
-    assert alice.display_name == f"{company.base} alice"
+    assert alice.unique_name == f"{company.base} alice"
     assert alice.rights.scopes == {"read", "run"}
-    assert (await issuer.principal_of(token_of(company, "bob"))).display_name == f"{company.base} bob"
+    assert (await issuer.principal_of(token_of(company, "bob"))).unique_name == f"{company.base} bob"
     for kind in ("JWT", "application/at+jwt", None):
         assert await issuer.principal_of(signed(company.base, headers={"typ": kind}))
     assert await issuer.principal_of(signed(company.base, {"aud": ["https://x.example.com", RESOURCE]}))
@@ -308,9 +308,9 @@ async def test_an_opaque_token_is_asked_about_once_a_minute(company: Authorizati
     assert "." not in alice
     for _ in range(3):
         known = await issuer.principal_of(alice)
-        assert known.display_name == f"program alice of {company.base}"
+        assert known.unique_name == f"program alice of {company.base}"
         assert known.rights.scopes == {"read", "write"}
-    assert (await issuer.principal_of(bob)).display_name == f"program bob of {company.base}"
+    assert (await issuer.principal_of(bob)).unique_name == f"program bob of {company.base}"
     for _ in range(3):
         assert "expired, or is not a token" in str(await refusal(issuer, "never-given"))
     assert "another audience" in str(await refusal(issuer, elsewhere))

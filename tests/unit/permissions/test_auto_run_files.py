@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from server.settings.settings_files import LOCK_NAME
-from tools.permissions.auto_run_files import why_protected
+from tools.permissions.auto_run_files import LOCK_NAME, why_protected
 
 PROTECTED = [
     ".git",

@@ -19,7 +19,7 @@ from tools.contract.limits import AbortSignal, MediaHandling
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_results import TextPart
 from tools.files.child_process import ChildFailedError, DocumentWorker
-from tools.files.document_worker import MAX_PAGE_CHARS
+from tools.files.html_and_pdf_worker import MAX_PAGE_CHARS
 from tools.files.line_endings import count_lines
 from tools.files.path_opener import OpenedFile
 from tools.files.read.line_window import Reading, Source, WantedLines, reading_of, window
