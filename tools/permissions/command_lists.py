@@ -188,7 +188,7 @@ def without_git_options(arguments: Words) -> Words:
 
 def changes_by_git_alone(text: CommandText) -> bool:
     """Whether nothing but git changes anything in it, by what its words say."""
-    is_plain = not (text.doubt or text.has_arithmetic or text.has_background)
+    is_plain = not (text.doubt or text.may_run_more or text.has_background)
     return (
         is_plain
         and not any(each.is_output for each in text.redirections)

@@ -240,7 +240,7 @@ class _CommandPolicy:
                 asking.add(str(rule), rule.source)
             elif is_about_commands and (rule := _rule_that_may_be_about(command, self._rules.strict)) is not None:
                 asking.add(f"it may be covered by the {rule}", opens=True)
-        doubt = text.doubt or ("bash evaluates an expression in it" if text.has_arithmetic else "")
+        doubt = text.doubt or ("bash may run more in it than its words show" if text.may_run_more else "")
         if doubt and is_about_commands:
             asking.add(f"{doubt}, so it is unclear which rules about commands apply", opens=True)
         if self._is_held and not self._is_reading and changes_by_git_alone(text):
@@ -494,7 +494,7 @@ class _CommandPolicy:
         return (
             bool(text.commands)
             and text.is_literal
-            and not (text.doubt or text.has_assignments or text.has_background)
+            and not (text.doubt or text.may_run_more or text.has_assignments or text.has_background)
             and all(each.folder == "" for each in (*text.commands, *text.redirections))  # `cd` may fail
             and all(is_on_short_list(each.words) for each in text.commands)
             and all(not each.is_output or each.target == os.devnull for each in text.redirections)
@@ -528,13 +528,12 @@ class _CommandPolicy:
         """The rule for each simple command that one allows, if all of it is allowed; else nothing."""
         if self._only_reads and not self._needs_network:
             return {}
-        if self._text.doubt:
+        if self._text.doubt or self._text.may_run_more:
             bare = next((rule for rule in self._rules.allow if rule.specifier is None and rule.fits_command("")), None)
             return dict.fromkeys(self._text.commands, bare) if bare and not self._paths.names_scratch else {}
         found = {command: rule for command in self._text.commands if (rule := self._allowing(command)) is not None}
         rest = [command for command in self._text.commands if command not in found]
-        # What stands beside an allowed command could else write by its redirections, or run what an index holds.
-        if (rest and not self._writes_freely()) or self._text.has_arithmetic:
+        if rest and not self._writes_freely():  # what stands beside an allowed command could else write
             return {}
         return found if found and all(is_on_short_list(each.words) for each in rest) else {}
 

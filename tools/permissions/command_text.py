@@ -11,9 +11,11 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import dropwhile, islice
+from itertools import dropwhile, islice, pairwise
 from os.path import basename, join
 from typing import TYPE_CHECKING
+
+from tools.permissions.grammar_check import is_read_alike
 
 if TYPE_CHECKING:
     from tree_sitter import Language, Node
@@ -27,13 +29,16 @@ _TEXT_FOLLOWS = re.compile(r"-[a-z]*c")  # the option of a shell, such as `-lc`
 SHELLS = frozenset(("sh", "bash", "dash", "zsh", "ksh"))
 CONNECTIONS = ("/dev/tcp/", "/dev/udp/")  # no files: a redirection to one of these opens a connection
 # What runs text or changes what names mean, in ways that the grammar does not show
-_NOT_SHOWN = frozenset(("trap", "eval", "alias", "enable", "hash"))
+_NOT_SHOWN = frozenset(("trap", "eval", "alias", "enable", "hash", "coproc", "compgen", "complete", "bind", "fc"))
 # Assignments that decide what programs are run or what they load; PYTHONPATH=src is too common to be asked about
-_DECIDING = re.compile(r"PATH|BASH_ENV|ENV|IFS|LD_\w*|GIT_\w*|NODE_OPTIONS|PYTHON(?!PATH$)\w*")
-# Bash evaluates an index in these, even a quoted one, and with it the command in `a[$(command)]`
-_EVALUATING = frozenset(("[[", "[", "((", "test", "let"))
-_QUOTED = frozenset(("raw_string", "string_content", "ansi_c_string"))
-_SUBSTITUTION = re.compile(r"\$\(|`")
+_DECIDING = re.compile(r"PATH|BASH_ENV|ENV|IFS|PS4|LD_\w*|GIT_\w*|NODE_OPTIONS|PYTHON(?!PATH$)\w*")
+# Bash evaluates the index of a variable that these name, and with it the command in `a[$(command)]`
+_NAMING = frozenset(("unset", "read", "mapfile", "readarray", "getopts"))
+_NAMING_BY_OPTION = {"printf": "-v", "wait": "-p", "test": "-v -R"}
+# Options of `declare` and the like that have no value evaluated, and quoted assignments of plain values
+_DECLARING = re.compile(r"[-+][^aAin]*|\w+(=[^(\[]*)?", re.ASCII)
+_PLAIN_NAME = re.compile(r"\w+", re.ASCII)
+_MADE_BY_SHELL = ("/dev/", "/proc/")  # files there hold what the command itself gives, such as `/dev/stdin`
 _NOT_WORDS = frozenset(("variable_assignment", "file_redirect", "herestring_redirect", "heredoc_redirect"))
 _WILD = re.compile(r"(?<!\\)[*?\[]")
 _HOME_OF_OTHERS = re.compile(r"~[^/]")  # of another user, or the folder before (`~-`)
@@ -90,7 +95,7 @@ class CommandText:
     doubt: str = ""  # why it is not understood, as a sentence without its end; empty where it is
     is_literal: bool = True  # whether nothing in it is expanded
     has_assignments: bool = False  # whether it sets variables, for a command or for what follows
-    has_arithmetic: bool = False  # whether bash evaluates something, and with it any command in an index of a variable
+    may_run_more: bool = False  # whether bash may run something in it that the grammar does not show
     has_background: bool = False  # whether a part of it goes on beside the rest (`&`)
 
 
@@ -109,6 +114,7 @@ def read_command(text: str) -> CommandText:
             break
         reader = _Reader(given)
         found.inner += reader.found.commands
+        found.may_run_more = found.may_run_more or reader.found.may_run_more
         if reader.found.doubt and not found.doubt:
             found.doubt = f"in a text that a shell is given: {reader.found.doubt}"
         waiting.extend((each, depth + 1) for each in reader.texts)
@@ -150,9 +156,9 @@ def programs_behind(words: Words, *, loosely: bool) -> Iterator[Words]:
         while name in ("env", "sudo") and at < len(current) and (set_to := _ASSIGNMENT.match(current[at] or "")):
             is_decided = is_decided or _DECIDING.fullmatch(set_to[0].rstrip("+=")) is not None
             at += 1
-        if is_decided and not loosely:
+        if is_decided:
             waiting.append((None,))  # it is not known what runs
-        elif at < len(current):
+        if at < len(current) and (loosely or not is_decided):
             waiting.append(current[at:])
     if waiting:
         yield (None,)  # nested too deep to be followed
@@ -179,6 +185,7 @@ class _Reader:
         root = Parser(_bash()).parse(bytes(self._source)).root_node
         if root.has_error:
             self._doubt("it is not understood as a command of bash")
+        self.found.may_run_more = not is_read_alike(root, bytes(self._source))
         bodies: list[str] = []
         waiting = [root]
         while waiting:
@@ -197,19 +204,15 @@ class _Reader:
         match node.type:
             case "command" | "declaration_command" | "unset_command" | "test_command":
                 self._take_command(node)
-            case "compound_statement" if _source(node).startswith("(("):
-                found.has_arithmetic = True
-                self._look_for_substitutions(node)
             case "variable_assignment":
                 found.has_assignments = True
                 name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
-                if name is not None and _DECIDING.fullmatch(_source(name).partition("[")[0]):
-                    self._doubt(f"it sets {_source(name)}, which decides what runs")
+                self._doubt_what_decides("" if name is None else _source(name).partition("[")[0])
                 text = "" if value is None else literal(value)
                 found.values += filter(None, [text])
                 found.is_literal = found.is_literal and text is not None
-            case "arithmetic_expansion" | "subscript" | "array" | "c_style_for_statement":
-                found.has_arithmetic, found.is_literal = True, False
+            case "expansion" if {"=", ":="} & {child.type for child in node.children}:
+                self._doubt_what_decides(_source(node.children[1]))
             case "file_redirect":
                 self._take_redirection(node)
             case "heredoc_body":
@@ -220,8 +223,16 @@ class _Reader:
                 found.has_background = True
             case "for_statement" | "case_statement" | "function_definition" | "while_statement" | "if_statement":
                 found.is_literal = False
+                variable = node.child_by_field_name("variable")
+                self._doubt_what_decides("" if variable is None else _source(variable))
+            case "arithmetic_expansion" | "subscript" | "array" | "c_style_for_statement":
+                found.is_literal = False
             case _:
                 pass
+
+    def _doubt_what_decides(self, name: str) -> None:
+        if _DECIDING.fullmatch(name):
+            self._doubt(f"it sets {name}, which decides what runs")
 
     def _take_redirection(self, node: Node) -> None:
         target = node.child_by_field_name("destination")
@@ -252,27 +263,50 @@ class _Reader:
             words = tuple(literal(child) for child in node.children if child.type not in left_out)
         self.found.is_literal = self.found.is_literal and None not in words
         name = words[0] if words else ""
-        if name in _NOT_SHOWN:
-            self._doubt(f"'{name}' runs text, or changes what names mean")
-        if name in _EVALUATING or (name == "printf" and "-v" in words) or is_declaration:
-            self._look_for_substitutions(node)
+        if is_declaration:
+            others = (
+                child for child in node.children[1:] if child.type not in ("variable_assignment", "variable_name")
+            )
+            if not all(_DECLARING.fullmatch(literal(child) or "") for child in others):
+                self.found.may_run_more = True
         self.found.commands.append(SimpleCommand(_source(node), words, self._folder))
         if name in ("cd", "pushd"):
             target = words[1] if len(words) == 2 else None
             self._folder = None if target is None or self._folder is None else join(self._folder, target)
         for each in programs_behind(words, loosely=True):
-            if each and basename(each[0] or "") in SHELLS:
-                after = dropwhile(lambda word: word is None or not _TEXT_FOLLOWS.fullmatch(word), each)
-                self.texts += [word for word in islice(after, 1, 2) if word is not None]
+            self._take_program(basename(each[0] or "") if each else "", each)
 
-    def _look_for_substitutions(self, node: Node) -> None:
-        waiting = [node]
-        while waiting:
-            current = waiting.pop()
-            if current.type in _QUOTED and _SUBSTITUTION.search(_source(current)):
-                self._doubt("bash may run what stands in a quoted index")
-            # A substitution that the grammar shows is a command like others.
-            waiting += [child for child in current.children if child.type != "command_substitution"]
+    def _take_program(self, name: str, words: Words) -> None:
+        """See what a program that is run makes of its words, where it is of bash or a shell."""
+        if name in _NOT_SHOWN:
+            self._doubt(f"'{name}' runs text, or changes what names mean")
+        text: Words = ()
+        if name in SHELLS:
+            text = tuple(islice(dropwhile(lambda word: word is None or not _TEXT_FOLLOWS.fullmatch(word), words), 1, 2))
+            self.texts += filter(None, text)
+        if None in text or (not text and _evaluates(name, words[1:])):
+            self.found.may_run_more = True
+        for word in words[1:] if name in _NAMING or (name == "printf" and "-v" in words) else ():
+            self._doubt_what_decides(word or "")
+
+
+def _evaluates(name: str, arguments: Words) -> bool:
+    """Whether bash, or a shell that is called, may run something that the words do not show."""
+    if name in SHELLS or name in ("source", "."):
+        if len(arguments) == 1 and (arguments[0] or "").startswith("--"):
+            return False  # about itself
+        # A file that is not known, or what stands elsewhere in the command
+        file = next((word for word in arguments if word is None or not word.startswith("-")), None)
+        return file is None or file.startswith(_MADE_BY_SHELL)
+    if name in _NAMING:
+        return any(word is None or "[" in word or word.startswith("-C") for word in arguments)
+    if name in _NAMING_BY_OPTION:
+        options = _NAMING_BY_OPTION[name].split()
+        return any(
+            word is not None and word[:2] in options and (len(word) > 2 or _PLAIN_NAME.fullmatch(behind or "") is None)
+            for word, behind in pairwise((*arguments, ""))
+        )
+    return name == "let"
 
 
 def _operands(test: Node) -> Iterator[str | None]:

@@ -123,7 +123,7 @@ sh -c 'ls'                                      | X   ?w  ?w  w   w n
 if                                              | X   ?w  ?w  w   w n
 eval ls                                         | X   ?w  ?w  w   w n
 PATH=/x ls                                      | X   ?w  ?w  w   w n
-[[ 'a[$(touch x)]' -eq 1 ]]                     | X   ?w  ?w  w   w n
+[[ 'a[$(touch x)]' -eq 1 ]]                     | r   r   r   r   w n
 npm install                                     | X   ?wn ?wn ?wn w n
 python3 -m pip install x                        | X   ?wn ?wn ?wn w n
 git push origin main                            | X   ?wn ?wn ?wn w n
@@ -166,6 +166,85 @@ def test_a_command_runs_in_the_view_that_the_mode_gives_it(project: Path, home: 
     modes = (PLAN, DEFAULT, AUTO_EDIT, DEFAULT, YOLO)
     found = [outcome(project, command.strip(), mode, home=home, is_sandboxed=at == 3) for at, mode in enumerate(modes)]
     assert found == expected.replace(" n", "n").split()
+
+
+# What bash runs in a line though the grammar shows it as text, or what bash evaluates; `{}` is what it runs
+HIDDEN = [
+    "mkdir d <<A\n`{}`\nA",
+    "mkdir d <<A\n\t$({})\nA\n",
+    "mkdir d <<A\n\u2028$({})\nA",
+    "mkdir d <<A\n$ $({})\nA",
+    "mkdir d <<A\n${x:-`{}`}\nA",
+    'mkdir d <<A"B"\nx\nAB\n{}\nA"B"\n',
+    "mkdir d <<A\\B\nx\nAB\n{}\nA\\B\n",
+    "mkdir d <<A\nx\\\nA\ncat <<'B'\nA\n{}\nB",
+    "mkdir ${x:-`{}`}",
+    "mkdir \"${x:-'$({})'}\"",
+    "mkdir ${x:-<({})}",
+    "mkdir `echo \\`{}\\``",
+    "x='$({})'; mkdir ${x@P}",
+    "x='a[$({})]'; mkdir ${!x}",
+    "x='a[$({})]'; mkdir ${y:x}",
+    "mkdir a\\\n#; {}",
+    "for PATH in .; do mkdir d; done",
+]
+EVALUATED = [
+    "x='a[$({})]'; [[ x -eq 1 ]]",
+    "x='a[$({})]'; test -v \"$x\"",
+    "x='a[$({})]'; [ -v $x ]",
+    "x='a[$({})]'; read $x",
+    "declare -n x='a[$({})]'; echo $x",
+    "declare -a 'x=($({}))'",
+    "PS4='$({})'; set -x; ls",
+    "read PS4 <<< '$({})'; set -x; ls",
+    "mapfile -C '{};:' -c1 a <<< b",
+    "compgen -C '{}'",
+    "coproc {}",
+    "time { {}; }",
+    "[ a && ./x ]",
+    "builtin eval '{}'",
+    "x='{}'; bash -c \"$x\"",
+    "echo '{}' | bash",
+    "source <(echo {})",
+    ". /dev/stdin <<< '{}'",
+]
+# The same kinds of text where they hide nothing
+OPEN = [
+    "mkdir d <<'A'\n`rm x` $(rm y) it's\nA",
+    "mkdir d <<A\n$x ${y} \\`rm x\\` 5$ 'it'\nA",
+    "mkdir \"$(cat <<'A'\na `x`\nA\n)\"",
+    "mkdir ${x%.py} ${x:-b} ${x//\\//-} ${x:0:7} \"${x[@]}\" {1..3} $'a\\n' a#b # it's",
+    "mkdir \\\n  d",
+    "if true; then mkdir $x; fi",
+    'for x in a b; do mkdir "$x"; done',
+    "case $x in a|b*) mkdir d;; esac",
+]
+
+
+@pytest.mark.requirement("commands.read_as_bash")
+@each_of("text", HIDDEN + EVALUATED)
+def test_what_bash_may_run_beside_the_words_is_covered_by_no_rule_and_no_list(project: Path, text: str) -> None:
+    command = text.replace("{}", "touch x")
+    none, landlock = CommandSite(Engine.NONE), CommandSite(Engine.LANDLOCK, failure="x")
+    for site in (None, landlock):
+        assert outcome(project, command, site=site, allow=["Bash(mkdir *)"]) in ("r", "?w", "?o")
+    assert outcome(project, command, allow=["Bash(mkdir *)", "Bash"]) in ("r", "w")
+    rule = ["Bash(rm *)"]
+    assert outcome(project, command, YOLO, deny=rule) == outcome(project, command, YOLO, ask=rule) == "?wn"
+    assert outcome(project, command, is_sandboxed=True, deny=rule).startswith("?")
+    reading = command.replace("mkdir", "echo")
+    assert outcome(project, reading, site=none) == "?o"
+    assert outcome(project, reading, PLAN, site=none) == "X"
+    git = judge(project, command.replace("mkdir", "git commit -m"))
+    assert git.view is not None
+    assert not git.view.is_git or git.verdict is Verdict.ALLOW
+
+
+@pytest.mark.requirement("commands.read_as_bash")
+@each_of("command", OPEN)
+def test_what_hides_nothing_is_asked_about_no_more_than_its_words(project: Path, command: str) -> None:
+    assert outcome(project, command, allow=["Bash(mkdir *)"]) == "w"
+    assert outcome(project, command, YOLO, deny=["Bash(rm *)"]) == "wn"
 
 
 def network_of(permission: Permission) -> Network:
