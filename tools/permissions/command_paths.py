@@ -16,6 +16,7 @@ from tools.permissions.auto_run_files import why_protected
 from tools.permissions.command_lists import changes_scratch_alone, is_reader, without_git_options
 from tools.permissions.command_text import CONNECTIONS, CommandText, SimpleCommand, Words
 from tools.permissions.guarded_paths import GuardedPaths
+from tools.permissions.repositories import why_protected_at
 
 _OF_THE_SYSTEM = (*SYSTEM, "/proc", "/dev", "/sys")
 _PATH_OF_OPTION = re.compile(r"-(?:\w*|.*?[=:,@])([/~].*)", re.DOTALL)  # attached to letters, or to a part of its value
@@ -168,7 +169,8 @@ class CommandPaths:
     def why_protected(self, named: NamedPath) -> str | None:
         for path in (named.shown, named.real):
             if is_inside(path, self._roots):
-                why = why_protected(self._workspace.at(path).relative)
+                root = self._workspace.at(path).root
+                why = why_protected_at(path, root, is_written=named.is_written)
             elif contains(SCRATCH_NAME, path):
                 why = why_in_scratch(path)
             else:

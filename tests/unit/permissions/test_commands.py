@@ -156,6 +156,8 @@ curl -s example.org                             | X   ?rn ?rn ?rn w n
 git config user.name x                          | X   ?w  ?w  ?w  ?w n
 git -c alias.x=!sh x                            | X   ?w  ?w  w   w n
 echo x > /tmp/.vscode/tasks.json                | X   ?w  ?w  ?w  ?w n
+echo x > src/HEAD; echo y > src/config          | X   ?w+ ?r+ ?w+ ?w n+
+git reset --hard HEAD                           | X   ?w  ?w  w   w n
 """
 
 
