@@ -355,7 +355,7 @@ class _CommandPolicy:
                         grants.append(Grant(f"Edit({literal})", f"edits of {named.shown}"))
         else:
             for command in changing or self._unlisted:
-                network = "needs the network" if needs_network(command.words) else "is not known to only read"
+                network = "needs the network" if needs_network(command.known) else "is not known to only read"
                 what = network if changing else "would run where it can change files"
                 name = first_words(command.words) or command.name or "a program whose name is not literal"
                 is_of_workspace = self._paths.is_of_workspace(command)
@@ -387,7 +387,7 @@ class _CommandPolicy:
         site = self._site
         loopback = Network.SESSION_LOOPBACK if site.has_session and not self._is_plan else Network.OWN_LOOPBACK
         about_hosts = [rule for rule in self._rules.strict if rule.governs(Access.FETCH)]
-        needing = [command for command in self._text.commands if needs_network(command.words)]
+        needing = [command for command in self._text.commands if needs_network(command.known)]
         if not self._needs_network:
             return Network.HOST if self._is_yolo and site.has_network and not about_hosts else loopback
         for rule in about_hosts:
@@ -486,7 +486,7 @@ class _CommandPolicy:
 
     @cached_property
     def _needs_network(self) -> bool:
-        return self._needs is Needs.NETWORK or any(needs_network(each.words) for each in self._text.commands)
+        return self._needs is Needs.NETWORK or any(needs_network(each.known) for each in self._text.commands)
 
     def _is_on_short_list(self) -> bool:
         """Whether it runs unasked where nothing holds it."""
@@ -599,7 +599,7 @@ class _CommandPolicy:
             elif (allowing := self._allowing(command)) is not None or is_reader(command.words):
                 parts.append(VerdictPart(command.source, Verdict.ALLOW, str(allowing or "it only reads")))
             else:
-                what = "it needs the network" if needs_network(command.words) else "it is not known to only read"
+                what = "it needs the network" if needs_network(command.known) else "it is not known to only read"
                 own = Verdict.ALLOW if verdict is Verdict.ALLOW else Verdict.ASK
                 parts.append(VerdictPart(command.source, own, what))
         parts = parts if source and parts else [VerdictPart(source, verdict, reason), *parts]

@@ -65,6 +65,7 @@ class SimpleCommand:
     source: str  # as it stands in the command
     words: Words  # the name of the program, and its arguments
     folder: str | None = ""  # where `cd` has led before it, from the folder that the whole starts in; `None` if unknown
+    known: tuple[str, ...] = ()  # the words by what the text says of variables, with a NUL from where one is not known
 
     @property
     def name(self) -> str | None:
@@ -181,6 +182,7 @@ class _Reader:
         self.found = CommandText()
         self.texts: list[str] = []  # what shells in it are given to run
         self._folder: str | None = ""
+        self._values: dict[str, str] = {}  # literal ones of variables, as assigned last
         self._source = bytearray(text.encode("utf-8", "surrogatepass"))
         root = Parser(_bash()).parse(bytes(self._source)).root_node
         if root.has_error:
@@ -210,6 +212,7 @@ class _Reader:
                 self._doubt_what_decides("" if name is None else _source(name).partition("[")[0])
                 text = "" if value is None else literal(value)
                 found.values += filter(None, [text])
+                self._values[_source(node).partition("=")[0]] = "\0" if text is None else text
                 found.is_literal = found.is_literal and text is not None
             case "expansion" if {"=", ":="} & {child.type for child in node.children}:
                 self._doubt_what_decides(_source(node.children[1]))
@@ -256,11 +259,13 @@ class _Reader:
         if node.type == "command" and node.child_by_field_name("name") is None:
             return  # assignments alone
         is_declaration = node.type == "declaration_command"
+        known: tuple[str, ...] = ()
         if node.type == "test_command":
             words = (node.children[0].type, *_operands(node))
         else:
             left_out = _NOT_WORDS - {"variable_assignment"} if is_declaration else _NOT_WORDS
-            words = tuple(literal(child) for child in node.children if child.type not in left_out)
+            children = [child for child in node.children if child.type not in left_out]
+            words, known = tuple(map(literal, children)), tuple(map(self._known, children))
         self.found.is_literal = self.found.is_literal and None not in words
         name = words[0] if words else ""
         if is_declaration:
@@ -269,12 +274,29 @@ class _Reader:
             )
             if not all(_DECLARING.fullmatch(literal(child) or "") for child in others):
                 self.found.may_run_more = True
-        self.found.commands.append(SimpleCommand(_source(node), words, self._folder))
+        self.found.commands.append(SimpleCommand(_source(node), words, self._folder, known))
         if name in ("cd", "pushd"):
             target = words[1] if len(words) == 2 else None
             self._folder = None if target is None or self._folder is None else join(self._folder, target)
         for each in programs_behind(words, loosely=True):
             self._take_program(basename(each[0] or "") if each else "", each)
+
+    def _known(self, node: Node) -> str:
+        """A word by what the text says of variables, with a NUL from where it is not known."""
+        text = literal(node)
+        if text is not None:
+            return text
+        if node.type in ("simple_expansion", "expansion"):
+            return self._values.get(_source(node).strip("${}"), "\0")
+        if node.type == "word":
+            return _WILD.split(_source(node))[0] + "\0"
+        found = ""
+        for child in node.children if node.type in ("string", "concatenation", "command_name") else ():
+            if child.type != '"':
+                found += _source(child) if child.type == "string_content" else self._known(child)
+            if found.endswith("\0"):
+                return found
+        return found or "\0"
 
     def _take_program(self, name: str, words: Words) -> None:
         """See what a program that is run makes of its words, where it is of bash or a shell."""

@@ -77,6 +77,15 @@ find . -name '*.py' -exec grep -l x {} +        | r   r   r   r   w n
 grep -rn todo . | xargs -n 1 echo               | r   r   r   r   w n
 curl -s http://localhost:8000/items             | r   r   r   r   w n
 curl -X POST 127.0.0.1:8000/items -d x          | r   r   r   r   w n
+for i in 1 2; do curl localhost:3000/$i; done   | r   r   r   r   w n
+P=3000; curl -s localhost:$P "http://[::1]:$Q"  | r   r   r   r   w n
+U=http://127.0.0.1:80; curl $U/$(echo x) localhost/? | r r   r   r   w n
+U=http://example.org; curl $U/a                 | X   ?rn ?rn ?rn w n
+curl $U; curl localhost                         | X   ?rn ?rn ?rn w n
+curl "https://$H" localhost:80                  | X   ?rn ?rn ?rn w n
+wget -qO- localhost:3000/a                      | r   r   r   r   w n
+wget localhost:3000                             | X   ?w  ?w  w   w n
+wget -qO- example.org                           | X   ?rn ?rn ?rn w n
 npm ls --depth=0                                | r   r   r   r   w n
 npm run                                         | r   r   r   r   w n
 npm run build                                   | X   ?w  ?w  w   w n
