@@ -19,7 +19,7 @@ declare unset shopt break continue pushd popd dirs let ulimit umask times readon
 ls cat head tail less more wc grep egrep fgrep rg ag ack fd fdfind awk gawk sort uniq cut tr diff cmp comm join
 paste nl column tree file stat strings xxd od hexdump jq yq tac rev fold fmt expand unexpand base64 base32 md5sum cksum
 sha1sum sha224sum sha256sum sha384sum sha512sum b2sum zipinfo zcat zgrep basename dirname realpath readlink tsort shuf
-numfmt factor expr bat delta tokei cloc scc iconv look pr json.tool
+numfmt factor expr bat delta tokei cloc scc iconv look pr json.tool pgrep pidof
 date env printenv which whereis id uname hostname whoami nproc df du ps free uptime lscpu lsblk groups logname arch tty
 locale getconf getent ldd nm objdump readelf size man help cal ss lsof xargs shellcheck dig nslookup
 """

@@ -348,6 +348,9 @@ class _CommandPolicy:
         elif self._text.doubt:
             reasons = [self._text.doubt]
         elif self._all_read:  # where it writes is all there is to ask
+            outputs = (each for each in self._text.redirections if each.is_output)
+            if any(each.target is None or self._paths.absolute(each.target, each.folder) is None for each in outputs):
+                reasons.append("where its output goes is known only when it runs")
             for named in self._paths.named:
                 if named.is_written and named.shown not in STREAMS:
                     reasons.append(f"it writes {named.shown}")

@@ -91,7 +91,7 @@ npm run                                         | r   r   r   r   w n
 npm run build                                   | X   ?w  ?w  w   w n
 npm config get registry                         | r   r   r   r   w n
 npm config set registry x                       | X   ?w  ?w  w   w n
-ss -ltnp && lsof -i :8000                       | r   r   r   r   w n
+ss -ltnp && pgrep -af x; lsof -i :8000                       | r   r   r   r   w n
 git fsck --full                                 | r   r   r   r   w n
 cat a.json | python3 -m json.tool               | r   r   r   r   w n
 python3 -m json.tools                           | X   ?w  ?w  w   w n
@@ -420,6 +420,29 @@ def test_a_question_names_what_may_change_files_and_not_the_readers_beside_it(pr
 
 
 @pytest.mark.requirement("commands.answers")
+@each_of(
+    ("command", "reason"),
+    [
+        ("for i in 1 2; do ls > /tmp/f$i; done; ls /tmp", "where its output goes is known only when it runs"),
+        ("for i in 1 2; do head -c 9 /dev/zero > /tmp/f$i; done", "where its output goes is known only when it runs"),
+        ("cd $x; ls > out.txt; cat /etc/hosts", "where its output goes is known only when it runs"),
+    ],
+)
+def test_a_question_about_output_says_so_whatever_else_is_named(project: Path, command: str, reason: str) -> None:
+    assert judge(project, command).reason == reason
+
+
+@pytest.mark.requirement("commands.views")
+def test_what_a_command_makes_in_its_tmp_is_its_own_whatever_this_machine_has_there(project: Path) -> None:
+    with tempfile.NamedTemporaryFile(dir="/tmp") as of_others, tempfile.TemporaryDirectory() as scratch:
+        site, name = CommandSite(Engine.BUBBLEWRAP, scratch=scratch), of_others.name
+        for command in (f"ls > {name}; wc -l {name}", f"touch {name} && cat {name}", f"ls | tee {name}; tail {name}"):
+            assert outcome(project, command, site=site) == "r"
+        for command in (f"cat {name}", f"cp {name} /tmp/x", f"ls > /tmp/x; cat {name}"):
+            assert outcome(project, command, site=site) == "?r+"
+
+
+@pytest.mark.requirement("commands.answers")
 def test_any_command_of_the_sandbox_may_be_allowed_where_that_can_take_effect(project: Path) -> None:
     assert judge(project, "make").offers_sandboxed
     assert judge(project, "npm install").offers_sandboxed, "given to the network it gives this call the network"
@@ -521,6 +544,7 @@ jq -n 'import "a" as $a; $a'       | ?o  r
 jq -n 'include "a"; .'             | ?o  r
 jq -n '"a" | modulemeta'           | ?o  r
 cat ../notes/todo.txt              | ?o+ ?o+
+grep -xf../notes/todo.txt src/a.py | ?o+ ?o+
 ls > /tmp/x                        | ?o  ?o
 make                               | ?o  ?o
 """
