@@ -56,6 +56,7 @@ from tools.text.file_names import shown_path
 
 # What cannot work unless somebody was asked: git's settings are read-only to all other commands
 _GIT_CHANGES_SETTINGS = ("config", "remote", "submodule", "worktree")
+_MORE = "bash may run more in it than its words show"
 _NAME_ITS_FOLDER = (
     "Write it into the workspace or /tmp; or name its folder in the command, unless that holds the home folder, the "
     "workspace or the system."
@@ -240,7 +241,7 @@ class _CommandPolicy:
                 asking.add(str(rule), rule.source)
             elif is_about_commands and (rule := _rule_that_may_be_about(command, self._rules.strict)) is not None:
                 asking.add(f"it may be covered by the {rule}", opens=True)
-        doubt = text.doubt or ("bash may run more in it than its words show" if text.may_run_more else "")
+        doubt = text.doubt or (_MORE if text.may_run_more else "")
         if doubt and is_about_commands:
             asking.add(f"{doubt}, so it is unclear which rules about commands apply", opens=True)
         if self._is_held and not self._is_reading and changes_by_git_alone(text):
@@ -364,7 +365,10 @@ class _CommandPolicy:
                 is_of_workspace = self._paths.is_of_workspace(command)
                 beside = "" if is_of_workspace else ", and works outside the workspace or uses files in /tmp"
                 reasons.append(f"'{name}' {what}{beside}")
-            grants = self._grants(self._unlisted)
+            if self._text.may_run_more:
+                reasons = reasons or [_MORE]
+            else:
+                grants = self._grants(self._unlisted)
         if len(grants) >= len(reasons):
             asking.grants |= dict.fromkeys(grants)
         if not asking.reasons:

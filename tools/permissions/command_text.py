@@ -26,6 +26,8 @@ MAX_NESTED = 4  # texts within texts, such as `sh -c "sh -c '...'"`
 Words = tuple[str | None, ...]  # each is `None` where what it stands for is not known
 
 _TEXT_FOLLOWS = re.compile(r"-[a-z]*c")  # the option of a shell, such as `-lc`
+_HAS_TEXT = re.compile(r"-[a-zA-Z]*c[a-zA-Z]+")  # the same among other options
+_RUNS_TEXT = ("flock", "script", "su")  # programs that have a shell run a text by such an option
 SHELLS = frozenset(("sh", "bash", "dash", "zsh", "ksh"))
 CONNECTIONS = ("/dev/tcp/", "/dev/udp/")  # no files: a redirection to one of these opens a connection
 # What runs text or changes what names mean, in ways that the grammar does not show
@@ -34,7 +36,7 @@ _NOT_SHOWN = frozenset(("trap", "eval", "alias", "enable", "hash", "coproc", "co
 _DECIDING = re.compile(r"PATH|BASH_ENV|ENV|IFS|PS4|LD_\w*|GIT_\w*|NODE_OPTIONS|PYTHON(?!PATH$)\w*")
 # Bash evaluates the index of a variable that these name, and with it the command in `a[$(command)]`
 _NAMING = frozenset(("unset", "read", "mapfile", "readarray", "getopts"))
-_NAMING_BY_OPTION = {"printf": "-v", "wait": "-p", "test": "-v -R"}
+_NAMING_BY_OPTION = {"printf": "-v", "wait": "-p", "test": "-v -R", "[": "-v -R"}
 # Options of `declare` and the like that have no value evaluated, and quoted assignments of plain values
 _DECLARING = re.compile(r"[-+][^aAin]*|\w+(=[^(\[]*)?", re.ASCII)
 _PLAIN_NAME = re.compile(r"\w+", re.ASCII)
@@ -65,7 +67,7 @@ class SimpleCommand:
     source: str  # as it stands in the command
     words: Words  # the name of the program, and its arguments
     folder: str | None = ""  # where `cd` has led before it, from the folder that the whole starts in; `None` if unknown
-    known: tuple[str, ...] = ()  # the words by what the text says of variables, with a NUL from where one is not known
+    known: tuple[str, ...] = ()  # the words up to what is not literal; of that what it may be, and a NUL
 
     @property
     def name(self) -> str | None:
@@ -151,7 +153,8 @@ def programs_behind(words: Words, *, loosely: bool) -> Iterator[Words]:
         while at < len(current) and (word := current[at]) is not None and word.startswith("-"):
             if name == "env" and word.startswith(("-S", "--split")):
                 waiting.append((None,))  # a whole command in one word
-            at += 2 if word in valued.split() else 1
+            is_group = word[1:2].isalpha() and f"-{word[1]}" not in valued.split()  # of letters, such as `-iu`
+            at += 2 if word in valued.split() or (is_group and f"-{word[-1]}" in valued.split()) else 1
         at += _OPERANDS.get(name, 0)
         is_decided = False
         while name in ("env", "sudo") and at < len(current) and (set_to := _ASSIGNMENT.match(current[at] or "")):
@@ -182,7 +185,7 @@ class _Reader:
         self.found = CommandText()
         self.texts: list[str] = []  # what shells in it are given to run
         self._folder: str | None = ""
-        self._values: dict[str, str] = {}  # literal ones of variables, as assigned last
+        self._values: dict[str, str] = {}  # what variables may hold, by the last assignment
         self._source = bytearray(text.encode("utf-8", "surrogatepass"))
         root = Parser(_bash()).parse(bytes(self._source)).root_node
         if root.has_error:
@@ -212,7 +215,7 @@ class _Reader:
                 self._doubt_what_decides("" if name is None else _source(name).partition("[")[0])
                 text = "" if value is None else literal(value)
                 found.values += filter(None, [text])
-                self._values[_source(node).partition("=")[0]] = "\0" if text is None else text
+                self._values[_source(node).partition("=")[0]] = text or ""
                 found.is_literal = found.is_literal and text is not None
             case "expansion" if {"=", ":="} & {child.type for child in node.children}:
                 self._doubt_what_decides(_source(node.children[1]))
@@ -259,13 +262,12 @@ class _Reader:
         if node.type == "command" and node.child_by_field_name("name") is None:
             return  # assignments alone
         is_declaration = node.type == "declaration_command"
-        known: tuple[str, ...] = ()
         if node.type == "test_command":
-            words = (node.children[0].type, *_operands(node))
+            children = [node.children[0], *_operands(node)]
         else:
             left_out = _NOT_WORDS - {"variable_assignment"} if is_declaration else _NOT_WORDS
             children = [child for child in node.children if child.type not in left_out]
-            words, known = tuple(map(literal, children)), tuple(map(self._known, children))
+        words, known = tuple(map(literal, children)), tuple(map(self._known, children))
         self.found.is_literal = self.found.is_literal and None not in words
         name = words[0] if words else ""
         if is_declaration:
@@ -278,16 +280,16 @@ class _Reader:
         if name in ("cd", "pushd"):
             target = words[1] if len(words) == 2 else None
             self._folder = None if target is None or self._folder is None else join(self._folder, target)
-        for each in programs_behind(words, loosely=True):
-            self._take_program(basename(each[0] or "") if each else "", each)
+        for each in programs_behind(known, loosely=True):
+            self._take_program(basename(each[0] or "") if each else "", tuple(word or "\0" for word in each))
 
     def _known(self, node: Node) -> str:
-        """A word by what the text says of variables, with a NUL from where it is not known."""
+        """A word up to the first part that is not literal; of that what it may be, and a NUL."""
         text = literal(node)
         if text is not None:
             return text
         if node.type in ("simple_expansion", "expansion"):
-            return self._values.get(_source(node).strip("${}"), "\0")
+            return self._values.get(_source(node).strip("${}"), "") + "\0"
         if node.type == "word":
             return _WILD.split(_source(node))[0] + "\0"
         found = ""
@@ -298,40 +300,40 @@ class _Reader:
                 return found
         return found or "\0"
 
-    def _take_program(self, name: str, words: Words) -> None:
-        """See what a program that is run makes of its words, where it is of bash or a shell."""
+    def _take_program(self, name: str, words: tuple[str, ...]) -> None:
+        """See what a program that is run makes of its words, where it is of bash or runs a text."""
         if name in _NOT_SHOWN:
             self._doubt(f"'{name}' runs text, or changes what names mean")
-        text: Words = ()
-        if name in SHELLS:
-            text = tuple(islice(dropwhile(lambda word: word is None or not _TEXT_FOLLOWS.fullmatch(word), words), 1, 2))
-            self.texts += filter(None, text)
-        if None in text or (not text and _evaluates(name, words[1:])):
+        text = ""
+        if name in SHELLS or name in _RUNS_TEXT:
+            text = next(islice(dropwhile(lambda word: not _TEXT_FOLLOWS.fullmatch(word), words), 1, 2), "")
+            self.texts += [text] if text and "\0" not in text else []
+        if "\0" in text or text[:1] == "-" or (not text and _evaluates(name, words[1:])):
             self.found.may_run_more = True
         for word in words[1:] if name in _NAMING or (name == "printf" and "-v" in words) else ():
-            self._doubt_what_decides(word or "")
+            self._doubt_what_decides(word)
 
 
-def _evaluates(name: str, arguments: Words) -> bool:
+def _evaluates(name: str, arguments: tuple[str, ...]) -> bool:
     """Whether bash, or a shell that is called, may run something that the words do not show."""
     if name in SHELLS or name in ("source", "."):
-        if len(arguments) == 1 and (arguments[0] or "").startswith("--"):
+        if len(arguments) == 1 and arguments[0].startswith("--"):
             return False  # about itself
         # A file that is not known, or what stands elsewhere in the command
-        file = next((word for word in arguments if word is None or not word.startswith("-")), None)
-        return file is None or file.startswith(_MADE_BY_SHELL)
+        file = next((word for word in arguments if not word.startswith("-")), "\0")
+        return "\0" in file or file.startswith(_MADE_BY_SHELL) or any(map(_HAS_TEXT.fullmatch, arguments))
     if name in _NAMING:
-        return any(word is None or "[" in word or word.startswith("-C") for word in arguments)
+        return any("\0" in word or "[" in word or word.startswith("-C") for word in arguments)
     if name in _NAMING_BY_OPTION:
         options = _NAMING_BY_OPTION[name].split()
         return any(
-            word is not None and word[:2] in options and (len(word) > 2 or _PLAIN_NAME.fullmatch(behind or "") is None)
+            word[:2] in options and (len(word) > 2 or _PLAIN_NAME.fullmatch(behind) is None)
             for word, behind in pairwise((*arguments, ""))
         )
     return name == "let"
 
 
-def _operands(test: Node) -> Iterator[str | None]:
+def _operands(test: Node) -> Iterator[Node]:
     """The words of `[ ... ]` and `[[ ... ]]`, which the grammar nests by their operators."""
     waiting = [*reversed(test.children[1:-1])]
     while waiting:
@@ -339,7 +341,7 @@ def _operands(test: Node) -> Iterator[str | None]:
         if node.type.endswith("_expression"):
             waiting += reversed(node.children)
         elif node.is_named:
-            yield literal(node)
+            yield node
 
 
 def _source(node: Node) -> str:

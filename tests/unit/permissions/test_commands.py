@@ -215,6 +215,7 @@ EVALUATED = [
     "[ a && ./x ]",
     "builtin eval '{}'",
     "x='{}'; bash -c \"$x\"",
+    "y='-vx[$({})]'; printf \"$y\" a",
     "echo '{}' | bash",
     "source <(echo {})",
     ". /dev/stdin <<< '{}'",
@@ -240,12 +241,14 @@ def test_what_bash_may_run_beside_the_words_is_covered_by_no_rule_and_no_list(pr
     for site in (None, landlock):
         assert outcome(project, command, site=site, allow=["Bash(mkdir *)"]) in ("r", "?w", "?o")
     assert outcome(project, command, allow=["Bash(mkdir *)", "Bash"]) in ("r", "w")
+    assert not judge(project, command).grants
     rule = ["Bash(rm *)"]
     assert outcome(project, command, YOLO, deny=rule) == outcome(project, command, YOLO, ask=rule) == "?wn"
     assert outcome(project, command, is_sandboxed=True, deny=rule).startswith("?")
     reading = command.replace("mkdir", "echo")
     assert outcome(project, reading, site=none) == "?o"
     assert outcome(project, reading, PLAN, site=none) == "X"
+    assert judge(project, "mkdir ${x@P}", allow=["Bash(mkdir *)"]).reason.startswith("bash may run more in it")
     git = judge(project, command.replace("mkdir", "git commit -m"))
     assert git.view is not None
     assert not git.view.is_git or git.verdict is Verdict.ALLOW
@@ -295,6 +298,11 @@ deny  Bash(rm *)        | bash <<< 'rm y'                       | X
 deny  Bash(rm *)        | /bin/rm x                             | X
 deny  Bash(rm *)        | echo `rm x`                           | X
 deny  Bash(rm *)        | timeout -k 3 60 env -u A B=1 rm x     | X
+deny  Bash(rm *)        | env -iu A rm x                        | X
+deny  Bash(rm *)        | bash -o pipefail -c 'rm x'            | X
+deny  Bash(rm *)        | flock f -c 'rm x'                     | X
+deny  Bash(rm *)        | bash -cx 'rm x'                       | ?w
+deny  Bash(rm *)        | env BASH_ENV=f bash -c :              | ?w
 deny  Bash(rm *)        | $x y                                  | ?w
 deny  Bash(rm *)        | eval 'rm x'                           | ?w
 deny  Bash(git push *)  | git $verb                             | ?w
