@@ -32,8 +32,22 @@ cat <<A"B"~x~AB~%s~A"B"~  cat <<\A~%s~A~  cat <<A | cat~%s~A~  cat <<A <<B~x~A~%
 )
 _SOME_NOISE = "; && ~ \\~ \\ \" ' ` # $ ${ } ) ( { ] [ < > <<A ~A~ A * ? ! = x $x @P} then fi ;; esac in"
 NOISE = [*_SOME_NOISE.split(), " ", " # ", "\t", "\r", "\v", "\xa0", "\u2028", "\x7f"]
+_SOME_PARTS = (
+    "a b ' \" \\ { } , .. + - ! ( ) | $' \\n # é \\' '' \"\" $ {a,b} {1..3} [a] a* >f 2>f <a & 'a_b' \"\\a\" \"\\$\""
+)
+PARTS = [
+    *(part.replace("_", " ") for part in _SOME_PARTS.split()),
+    *" \t",
+    "  ",
+    " #",
+    " 2>&1 ",
+    " > f ",
+    "\\\n",
+    "\u2028",
+    "\r",
+]
 HARNESS = r"""
-mark() { : > "$place"; }
+mark() { printf '%s\0' "$@" > "$place"; }
 number=0
 while IFS= read -r -d '' text; do
     number=$((number + 1)) place=$PWD/ran-$number
@@ -41,12 +55,6 @@ while IFS= read -r -d '' text; do
 done
 wait
 """
-
-
-@st.composite
-def texts(draw: st.DrawFn) -> Sequence[str]:
-    chance = draw(st.randoms(use_true_random=False))
-    return [_text(chance) for _ in range(TEXTS)]
 
 
 def _text(chance: random.Random) -> str:
@@ -71,13 +79,36 @@ def _is_seen(text: str) -> bool:
     return bool(read.doubt) or read.may_run_more or any(None in each[:1] or "mark" in each for each in programs)
 
 
+def _ran(texts: Sequence[str], folder: Path) -> dict[str, list[str]]:
+    """The texts by which bash runs the command, with the arguments that it gives it last."""
+    (folder / "work").mkdir()
+    (folder / "work" / "a").touch()
+    given = "".join(f"{text}\0" for text in texts).encode()
+    subprocess.run(["bash", "-c", HARNESS], cwd=folder, input=given, check=True, timeout=60)
+    places = {text: folder / f"ran-{number}" for number, text in enumerate(texts, 1)}
+    return {text: place.read_text().split("\0")[:-1] for text, place in places.items() if place.exists()}
+
+
 @pytest.mark.requirement("commands.read_as_bash")
 @examples(300)
-@given(texts=texts())
-def test_what_bash_runs_is_seen_or_doubted(texts: Sequence[str], tmp_path_factory: pytest.TempPathFactory) -> None:
+@given(chance=st.randoms(use_true_random=False))
+def test_what_bash_runs_is_seen_or_doubted(chance: random.Random, tmp_path_factory: pytest.TempPathFactory) -> None:
+    texts = [_text(chance) for _ in range(TEXTS)]
     hidden = [text for text in texts if not _is_seen(text)]
-    folder: Path = tmp_path_factory.mktemp("bash")
-    (folder / "work").mkdir()
-    given = "".join(f"{text}\0" for text in hidden).encode()
-    subprocess.run(["bash", "-c", HARNESS], cwd=folder, input=given, check=True, timeout=60)
-    assert [text for number, text in enumerate(hidden, 1) if (folder / f"ran-{number}").exists()] == []
+    assert _ran(hidden, tmp_path_factory.mktemp("bash")) == {}
+
+
+@pytest.mark.requirement("commands.read_as_bash")
+@examples(300)
+@given(chance=st.randoms(use_true_random=False))
+def test_literal_words_are_the_arguments_of_bash(
+    chance: random.Random, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    words: dict[str, list[str | None]] = {}
+    for _ in range(TEXTS):
+        text = "mark " + "".join(chance.choices(PARTS, k=chance.randint(1, 7)))
+        read = read_command(text)
+        if not (read.doubt or read.may_run_more or len(read.commands) != 1 or None in read.commands[0].words):
+            words[text] = [*read.commands[0].words[1:]]
+    for text, arguments in _ran([*words], tmp_path_factory.mktemp("bash")).items():
+        assert arguments == (words[text] or [""]), text

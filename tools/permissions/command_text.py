@@ -41,6 +41,11 @@ _NAMING_BY_OPTION = {"printf": "-v", "wait": "-p", "test": "-v -R", "[": "-v -R"
 _DECLARING = re.compile(r"[-+][^aAin]*|\w+(=[^(\[]*)?", re.ASCII)
 _PLAIN_NAME = re.compile(r"\w+", re.ASCII)
 _MADE_BY_SHELL = ("/dev/", "/proc/")  # files there hold what the command itself gives, such as `/dev/stdin`
+_WORDS = frozenset((
+    "word", "number", "string", "raw_string", "ansi_c_string", "translated_string", "concatenation", "brace_expression",
+    "simple_expansion", "expansion", "arithmetic_expansion", "command_substitution", "process_substitution",
+))  # fmt: skip
+_DESCRIPTOR = re.compile(r"\d*-?")
 _NOT_WORDS = frozenset(("variable_assignment", "file_redirect", "herestring_redirect", "heredoc_redirect"))
 _WILD = re.compile(r"(?<!\\)[*?\[]")
 _HOME_OF_OTHERS = re.compile(r"~[^/]")  # of another user, or the folder before (`~-`)
@@ -244,8 +249,8 @@ class _Reader:
         target = node.child_by_field_name("destination")
         path = literal(target) if target is not None else None
         operator = next((each.type for each in node.children if each.type[0] in "<>&"), ">")
-        if operator in (">&", "<&") and (target is None or target.type != "word" or path == "-"):
-            return  # to or from a descriptor
+        if operator.startswith((">&", "<&")) and (target is None or _DESCRIPTOR.fullmatch(_source(target))):
+            return
         if path is not None and path.startswith(CONNECTIONS):
             self._doubt("it opens a connection by a redirection")
         is_output = operator[0] != "<" or operator == "<>"
@@ -267,15 +272,17 @@ class _Reader:
         else:
             left_out = _NOT_WORDS - {"variable_assignment"} if is_declaration else _NOT_WORDS
             children = [child for child in node.children if child.type not in left_out]
+            children += _words_behind_redirections(node)
         words, known = tuple(map(literal, children)), tuple(map(self._known, children))
         self.found.is_literal = self.found.is_literal and None not in words
         name = words[0] if words else ""
         if is_declaration:
-            others = (
-                child for child in node.children[1:] if child.type not in ("variable_assignment", "variable_name")
-            )
-            if not all(_DECLARING.fullmatch(literal(child) or "") for child in others):
-                self.found.may_run_more = True
+            for child in children[1:]:
+                if child.type not in ("variable_assignment", "variable_name"):
+                    word = literal(child) or ""
+                    self._doubt_what_decides(word.partition("=")[0] if "=" in word else "")
+                    if not _DECLARING.fullmatch(word):
+                        self.found.may_run_more = True
         self.found.commands.append(SimpleCommand(_source(node), words, self._folder, known))
         if name in ("cd", "pushd"):
             target = words[1] if len(words) == 2 else None
@@ -331,6 +338,21 @@ def _evaluates(name: str, arguments: tuple[str, ...]) -> bool:
             for word, behind in pairwise((*arguments, ""))
         )
     return name == "let"
+
+
+def _words_behind_redirections(command: Node) -> Iterator[Node]:
+    """The arguments of a command that stand behind its redirections, of which the grammar makes them a part."""
+    parent = command.parent
+    waiting = [*reversed(parent.children[1:])] if parent is not None and parent.type == "redirected_statement" else []
+    while waiting:
+        node = waiting.pop()
+        if node.type == "heredoc_redirect":
+            waiting += reversed(node.children)
+        elif node.type == "file_redirect":
+            named = [child for child in node.children if child.is_named and child.type != "file_descriptor"]
+            yield from named[0 if any(child.type.endswith("&-") for child in node.children) else 1 :]
+        elif node.type in _WORDS:
+            yield node
 
 
 def _operands(test: Node) -> Iterator[Node]:

@@ -24,7 +24,8 @@ _OPERAND = rb"(?:[^\\'\"`${}<>]|\\[\w/.*? :+,-]|\"[^\\'\"`${}<>\0]*\")*"
 _HEREDOC = re.compile(rb"(?:[^\\`$]|\\.|%s)*" % _DOLLAR, re.DOTALL)
 # How each kind of text is written where it says the same to bash; nodes in it are NULs here
 _TEXTS: Mapping[str, re.Pattern[bytes]] = {
-    **dict.fromkeys(("word", "number", "file_descriptor", "test_operator"), _WORD),
+    **dict.fromkeys(("word", "number", "test_operator"), _WORD),
+    "file_descriptor": re.compile(rb"\d+"),
     **dict.fromkeys(("extglob_pattern", "regex"), _PATTERN),
     "variable_name": re.compile(rb"\w+"),
     "special_variable_name": re.compile(rb"[@*#?$!_0-]"),
@@ -57,6 +58,8 @@ _IN_A_LINE = re.compile(rb"(?!(?:\\\n)+\Z)(?:[ \t]|\\\n)*")
 _DASH = b" - "  # an argument that the grammar loses before a redirection
 _IN_LINES = re.compile(rb"(?!(?:\\\n)+\Z)(?:[ \t\n]|\\\n)*")
 _BEFORE_A_WORD = b" \t\n;&|()<>"
+_AROUND = {b"", b"`", *(bytes((each,)) for each in _BEFORE_A_WORD)}  # a word that bash takes for a keyword
+_KEYWORDS = ("!", "{", "}", "[[", "]]")
 _DELIMITER = re.compile(rb"(['\"]?)([\w.-]+)\1")
 _NOT_BEHIND_A_DELIMITER = re.compile(rb"<<|\$\(|`|\\\Z")
 _RESERVED = frozenset(b"if then elif else fi do done case esac while until for select function { } ! [[ coproc".split())
@@ -73,7 +76,10 @@ def is_read_alike(root: Node, source: bytes) -> bool:
         node = waiting.pop()
         kind, text = node.type, source[node.start_byte : node.end_byte]
         if not node.is_named:
+            is_keyword = kind.isalpha() or kind in _KEYWORDS
             if text.strip(b" \t") != kind.encode() or (kind == "$" and not _stands_alone(node, source)):
+                return False
+            if is_keyword and not {source[node.start_byte - 1 : node.start_byte], _behind(node, source)} <= _AROUND:
                 return False
             continue
         if kind in _TEXTS:
@@ -136,12 +142,18 @@ def _gaps_fit(node: Node, source: bytes) -> Iterator[bool]:
         yield not gap if kind == "concatenation" else allowed.fullmatch(gap) is not None
         if kind in ("command", "declaration_command", "unset_command"):
             yield bool(gap) or "redirect" in one.type + next_one.type
+        elif kind == "file_redirect" and one.is_named and next_one.is_named:
+            yield bool(gap)
 
 
 def _stands_alone(dollar: Node, source: bytes) -> bool:
     """Whether a dollar sign begins nothing."""
     is_part = dollar.parent is not None and dollar.parent.type in _INNER
-    return is_part or not source[dollar.end_byte : dollar.end_byte + 1].strip(b" \t\n;|&)")
+    return is_part or not _behind(dollar, source).strip(b" \t\n;|&)")
+
+
+def _behind(node: Node, source: bytes) -> bytes:
+    return source[node.end_byte : node.end_byte + 1]
 
 
 def _of_heredoc(node: Node, source: bytes) -> list[Node] | None:

@@ -119,6 +119,7 @@ f() { ls; }; f                                  | X   ?w  ?w  w   w n
 $x                                              | X   ?w  ?w  w   w n
 .venv/bin/pip list                              | r   r   r   r   w n
 printf x > out.txt                              | X   ?w  r+  w   w n
+printf x >&"out.txt"                            | X   ?w  r+  w   w n
 printf x > -out                                 | X   ?w  r+  w   w n
 node --check a.js && bash -n a.sh && make -n    | r   r   r   r   w n
 ip a; mount; openssl version; yes | head -1     | r   r   r   r   w n
@@ -213,6 +214,7 @@ EVALUATED = [
     "coproc {}",
     "time { {}; }",
     "[ a && ./x ]",
+    "![[ x == :>y ]]",
     "builtin eval '{}'",
     "x='{}'; bash -c \"$x\"",
     "y='-vx[$({})]'; printf \"$y\" a",
@@ -252,6 +254,13 @@ def test_what_bash_may_run_beside_the_words_is_covered_by_no_rule_and_no_list(pr
     git = judge(project, command.replace("mkdir", "git commit -m"))
     assert git.view is not None
     assert not git.view.is_git or git.verdict is Verdict.ALLOW
+
+
+@pytest.mark.requirement("commands.read_as_bash")
+def test_words_behind_a_here_document_are_words(project: Path, home: Path) -> None:
+    command = "cat <<A ../notes/todo.txt 2>/dev/null {}\nx\nA"
+    assert outcome(project, command.format("b"), home=home, site=CommandSite(Engine.NONE)) == "?o+"
+    assert outcome(project, command.format(".env"), deny=["Read(.env)"]) == "X"
 
 
 @pytest.mark.requirement("commands.read_as_bash")
@@ -303,6 +312,8 @@ deny  Bash(rm *)        | bash -o pipefail -c 'rm x'            | X
 deny  Bash(rm *)        | flock f -c 'rm x'                     | X
 deny  Bash(rm *)        | bash -cx 'rm x'                       | ?w
 deny  Bash(rm *)        | env BASH_ENV=f bash -c :              | ?w
+deny  Bash(rm *)        | env 2>/dev/null <a rm >b x            | X
+deny  Bash(git push *)  | git 2>/dev/null push origin           | X
 deny  Bash(rm *)        | $x y                                  | ?w
 deny  Bash(rm *)        | eval 'rm x'                           | ?w
 deny  Bash(git push *)  | git $verb                             | ?w
@@ -534,6 +545,9 @@ RIPGREP_CONFIG_PATH=x rg y         | ?o  r
 cat $x                             | ?o  r
 find . -delete                     | ?o  ?o
 sort -o x src/a.py                 | ?o  r
+sort 2>/dev/null -o x src/a.py     | ?o  r
+cat <src/a.py ../notes/todo.txt    | ?o+ ?o+
+ls 2>&- ../notes                   | ?o+ ?o+
 git log --output=x                 | ?o  r
 git log -p -3 --format='%h %s'     | o   r
 git branch new                     | ?o  ?o
