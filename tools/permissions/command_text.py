@@ -15,7 +15,7 @@ from itertools import dropwhile, islice, pairwise
 from os.path import basename, join
 from typing import TYPE_CHECKING
 
-from tools.permissions.grammar_check import is_read_alike
+from tools.permissions.grammar_check import LOST_DASH, is_read_alike
 
 if TYPE_CHECKING:
     from tree_sitter import Language, Node
@@ -190,6 +190,7 @@ class _Reader:
         self.found = CommandText()
         self.texts: list[str] = []  # what shells in it are given to run
         self._folder: str | None = ""
+        self._words_behind: dict[int, list[Node | None]] = {}  # of commands, behind their redirections; `-` is `None`
         self._values: dict[str, str] = {}  # what variables may hold, by the last assignment
         self._source = bytearray(text.encode("utf-8", "surrogatepass"))
         root = Parser(_bash()).parse(bytes(self._source)).root_node
@@ -224,6 +225,8 @@ class _Reader:
                 found.is_literal = found.is_literal and text is not None
             case "expansion" if {"=", ":="} & {child.type for child in node.children}:
                 self._doubt_what_decides(_source(node.children[1]))
+            case "redirected_statement":
+                self._take_words_behind(node)
             case "file_redirect":
                 self._take_redirection(node)
             case "heredoc_body":
@@ -268,16 +271,17 @@ class _Reader:
             return  # assignments alone
         is_declaration = node.type == "declaration_command"
         if node.type == "test_command":
-            children = [node.children[0], *_operands(node)]
+            children: list[Node | None] = [node.children[0], *_operands(node)]
         else:
             left_out = _NOT_WORDS - {"variable_assignment"} if is_declaration else _NOT_WORDS
             children = [child for child in node.children if child.type not in left_out]
-            children += _words_behind_redirections(node)
-        words, known = tuple(map(literal, children)), tuple(map(self._known, children))
+            children += self._words_behind.get(node.id, ())
+        words = tuple("-" if child is None else literal(child) for child in children)
+        known = tuple("-" if child is None else self._known(child) for child in children)
         self.found.is_literal = self.found.is_literal and None not in words
         name = words[0] if words else ""
         if is_declaration:
-            for child in children[1:]:
+            for child in filter(None, children[1:]):
                 if child.type not in ("variable_assignment", "variable_name"):
                     word = literal(child) or ""
                     self._doubt_what_decides(word.partition("=")[0] if "=" in word else "")
@@ -289,6 +293,18 @@ class _Reader:
             self._folder = None if target is None or self._folder is None else join(self._folder, target)
         for each in programs_behind(known, loosely=True):
             self._take_program(basename(each[0] or "") if each else "", tuple(word or "\0" for word in each))
+
+    def _take_words_behind(self, node: Node) -> None:
+        """Keep the arguments behind the redirections of a command, to which the grammar gives them."""
+        command, source = node.children[0], node.text or b""
+        while command.type in ("pipeline", "negated_command", "list", "redirected_statement") and command.children:
+            command = command.children[0 if command.type == "redirected_statement" else -1]
+        words: list[Node | None] = []
+        for before, each in pairwise(node.children):
+            is_lost = source[before.end_byte - node.start_byte : each.start_byte - node.start_byte] == LOST_DASH
+            words += [None] if is_lost else []
+            words += _words_in_redirection(each)
+        self._words_behind[command.id] = words + self._words_behind.get(command.id, [])
 
     def _known(self, node: Node) -> str:
         """A word up to the first part that is not literal; of that what it may be, and a NUL."""
@@ -340,10 +356,8 @@ def _evaluates(name: str, arguments: tuple[str, ...]) -> bool:
     return name == "let"
 
 
-def _words_behind_redirections(command: Node) -> Iterator[Node]:
-    """The arguments of a command that stand behind its redirections, of which the grammar makes them a part."""
-    parent = command.parent
-    waiting = [*reversed(parent.children[1:])] if parent is not None and parent.type == "redirected_statement" else []
+def _words_in_redirection(redirection: Node) -> Iterator[Node]:
+    waiting = [redirection]
     while waiting:
         node = waiting.pop()
         if node.type == "heredoc_redirect":

@@ -55,7 +55,7 @@ _OF_LINES = frozenset((
 ))  # fmt: skip
 # Between nodes; an end of line behind a backslash counts for nothing, so what stands around it must not touch
 _IN_A_LINE = re.compile(rb"(?!(?:\\\n)+\Z)(?:[ \t]|\\\n)*")
-_DASH = b" - "  # an argument that the grammar loses before a redirection
+LOST_DASH = b" - "  # an argument that the grammar loses before a redirection
 _IN_LINES = re.compile(rb"(?!(?:\\\n)+\Z)(?:[ \t\n]|\\\n)*")
 _BEFORE_A_WORD = b" \t\n;&|()<>"
 _AROUND = {b"", b"`", *(bytes((each,)) for each in _BEFORE_A_WORD)}  # a word that bash takes for a keyword
@@ -87,8 +87,12 @@ def is_read_alike(root: Node, source: bytes) -> bool:
             # A word that begins with `#` is a comment to bash, and one in a word is none.
             begins = text[:1] == b"#" and kind != "special_variable_name"
             is_comment = node.start_byte == 0 or source[node.start_byte - 1] in _BEFORE_A_WORD
-            if not _TEXTS[kind].fullmatch(_without(inner, node.start_byte, node.end_byte, source)) or (
-                begins and is_comment is not (kind == "comment")
+            # Digits before a redirection are a descriptor to it.
+            is_descriptor = text.isdigit() and kind != "file_descriptor" and _behind(node, source) in (b"<", b">")
+            if (
+                not _TEXTS[kind].fullmatch(_without(inner, node.start_byte, node.end_byte, source))
+                or (begins and is_comment is not (kind == "comment"))
+                or is_descriptor
             ):
                 return False
             waiting += inner
@@ -138,7 +142,7 @@ def _gaps_fit(node: Node, source: bytes) -> Iterator[bool]:
         yield allowed.fullmatch(source[children[-1].end_byte :]) is not None
     for one, next_one in pairwise(children):
         gap = source[one.end_byte : next_one.start_byte]
-        gap = b" " if gap == _DASH and "redirect" in next_one.type else gap
+        gap = b" " if gap == LOST_DASH and "redirect" in next_one.type else gap
         yield not gap if kind == "concatenation" else allowed.fullmatch(gap) is not None
         if kind in ("command", "declaration_command", "unset_command"):
             yield bool(gap) or "redirect" in one.type + next_one.type
@@ -148,8 +152,7 @@ def _gaps_fit(node: Node, source: bytes) -> Iterator[bool]:
 
 def _stands_alone(dollar: Node, source: bytes) -> bool:
     """Whether a dollar sign begins nothing."""
-    is_part = dollar.parent is not None and dollar.parent.type in _INNER
-    return is_part or not _behind(dollar, source).strip(b" \t\n;|&)")
+    return not _behind(dollar, source).strip(b" \t\n;|&)")
 
 
 def _behind(node: Node, source: bytes) -> bytes:
@@ -200,6 +203,15 @@ def _is_command_usual(node: Node, text: bytes) -> bool:
     return first != b"time" or not any(child.text in _RESERVED for child in node.children)
 
 
+def _is_redirection_usual(node: Node, text: bytes) -> bool:
+    """Whether what is redirected stands before, where it is shown as a command."""
+    del text
+    first = node.children[0]
+    return not first.type.endswith("_redirect") or len(node.children) == 1 == sum(
+        child.is_named and child.type != "file_descriptor" for child in first.children
+    )
+
+
 def _is_name_usual(node: Node, text: bytes) -> bool:
     del node
     return text not in _RESERVED and not _NO_NAME.fullmatch(text)
@@ -231,6 +243,7 @@ def _is_test_usual(node: Node, text: bytes) -> bool:
 _CHECKS: Mapping[str, Callable[[Node, bytes], bool]] = {
     "command": _is_command_usual,
     "command_name": _is_name_usual,
+    "redirected_statement": _is_redirection_usual,
     "command_substitution": _is_substitution_usual,
     "test_command": _is_test_usual,
 }

@@ -314,6 +314,7 @@ deny  Bash(rm *)        | bash -cx 'rm x'                       | ?w
 deny  Bash(rm *)        | env BASH_ENV=f bash -c :              | ?w
 deny  Bash(rm *)        | env 2>/dev/null <a rm >b x            | X
 deny  Bash(git push *)  | git 2>/dev/null push origin           | X
+deny  Bash(git push *)  | ls | ! git <a 2>/dev/null push origin | X
 deny  Bash(rm *)        | $x y                                  | ?w
 deny  Bash(rm *)        | eval 'rm x'                           | ?w
 deny  Bash(git push *)  | git $verb                             | ?w
