@@ -258,7 +258,8 @@ class _Reader:
             self._doubt("it opens a connection by a redirection")
         is_output = operator[0] != "<" or operator == "<>"
         if is_output and operator != "<>":
-            self._source[node.start_byte : node.end_byte] = b" " * (node.end_byte - node.start_byte)
+            end = node.end_byte if target is None else target.end_byte  # what follows is words of the command
+            self._source[node.start_byte : end] = b" " * (end - node.start_byte)
         keeps = operator[0] == "<" or operator.endswith(">>")
         self.found.redirections.append(Redirection(is_output, keeps, path, self._folder))
         self.found.is_literal = self.found.is_literal and path is not None
@@ -357,6 +358,7 @@ def _evaluates(name: str, arguments: tuple[str, ...]) -> bool:
 
 
 def _words_in_redirection(redirection: Node) -> Iterator[Node]:
+    """The nodes in a redirection that are arguments of the command."""
     waiting = [redirection]
     while waiting:
         node = waiting.pop()

@@ -666,6 +666,7 @@ def test_a_rule_stands_for_work_in_the_workspace_and_not_for_what_lies_in_tmp(
         "make -f /proc/self/root/tmp/m",
         "make -f /proc/$PPID/root/tmp/m",
         "make -f {/tmp/m,}",
+        "make >out -f {/tmp/m,}",
         "make -f /t*/m",
         "make -f $'/t\\x6dp/m'",
         "make -f ../../../../../../../tmp/m*",
