@@ -19,7 +19,7 @@ declare unset shopt break continue pushd popd dirs let ulimit umask times readon
 ls cat head tail less more wc grep egrep fgrep rg ag ack fd fdfind awk gawk sort uniq cut tr diff cmp comm join
 paste nl column tree file stat strings xxd od hexdump jq yq tac rev fold fmt expand unexpand base64 base32 md5sum cksum
 sha1sum sha224sum sha256sum sha384sum sha512sum b2sum zipinfo zcat zgrep basename dirname realpath readlink tsort shuf
-numfmt factor expr bat delta tokei cloc scc iconv look pr json.tool
+numfmt factor expr bat delta tokei cloc scc iconv look pr json.tool pgrep pidof
 date env printenv which whereis id uname hostname whoami nproc df du ps free uptime lscpu lsblk groups logname arch tty
 locale getconf getent ldd nm objdump readelf size man help cal ss lsof xargs shellcheck dig nslookup
 """
@@ -63,6 +63,7 @@ _READING = _by_program({
     "sed": r"(?!(.*\ )?(-[nErsuz]*i|--in-place)).*",
     "find": r"(?!(.*\ )?-(delete|fprint|fls)).*",
     "curl": r"(?!(.*\ )?(-[sSfLkIivgjq]*[oOcD](?!\ ?/(dev/null|tmp/))|--(output|remote-|cookie-jar|dump-header))).*",
+    "wget": r"(.*\ )?(-\w*O\ ?(-|/dev/null|/tmp/\S+)|--output-document=(-|/dev/null|/tmp/\S+)|--spider)(\ .*)?",
     "node": r"(-c|--check)\ .*",
     "bash sh": r"-n\ .*",
     "ip": r"(-\S+\ )*(a|addr|address|l|link|r|route|n|neigh)(\ (show|list|ls)\b.*)?",
@@ -99,7 +100,7 @@ _NETWORK = _by_program({
         |remote\ (update|prune)\b.*
     """,
     "gh glab": r"(?!--version|help).*",
-    "wget ssh scp sftp rsync ftp telnet ping dig nslookup": r".*",
+    "ssh scp sftp rsync ftp telnet ping dig nslookup": r".*",
     "apt apt-get brew dnf yum apk pacman": r"(?!(list|show|policy|info|--version|-Q\w*)\b).*",
     "terraform": r"(init|get)\b.*",
     "playwright": r"install\b.*",
@@ -108,7 +109,7 @@ _OFFLINE = {"--offline", "--no-index", "--no-install"}  # options by which such 
 _RECURSIVE = re.compile(r"-[a-zA-Z]*[rR].*|--(dereference-)?recursive")
 _ADDRESS = re.compile(r"\w+://.*", re.DOTALL)
 _LOOPBACK = re.compile(
-    r"(\w+://)?([^/@]*@)?(([\w-]+\.)*localhost|127(\.\d+){3}|0\.0\.0\.0|\[::1\])(:\d+)?([/?#].*)?",
+    r"(\w+://)?([^/@]*@)?(([\w-]+\.)*localhost|127(\.\d+){3}|0\.0\.0\.0|\[::1\])(:\d*)?([/?#\0].*)?",
     re.IGNORECASE | re.DOTALL,
 )
 _GLOBAL_VALUED = ("-C", "-c", "--git-dir", "--work-tree", "--namespace")  # options of git whose value is the next word
@@ -136,12 +137,12 @@ def changes_scratch_alone(words: Words) -> bool:
 
 
 def needs_network(words: Words) -> bool:
-    """Whether a simple command is known to need the network, by its literal words."""
+    """Whether a simple command is known to need the network, by its words as far as they are known."""
     for each in programs_behind(words, loosely=True):
         name, arguments = _called(each)
         if not _OFFLINE.isdisjoint(each) or (len(each) == 2 and each[1] in _ABOUT_ITSELF):
             continue
-        if _fits(_NETWORK, name, arguments) or (name == "curl" and not _reaches_loopback_alone(each)):
+        if _fits(_NETWORK, name, arguments) or (name in ("curl", "wget") and not _reaches_loopback_alone(each)):
             return True
     return False
 
@@ -167,7 +168,7 @@ def _fits(forms: Mapping[str, re.Pattern[str]], name: str, arguments: str) -> bo
 
 
 def _reaches_loopback_alone(words: Words) -> bool:
-    """Whether curl is given an address of the loopback, and no other one that shows by its scheme."""
+    """Whether curl or wget is given an address of the loopback, and no other one that shows by its scheme."""
     addresses = [word for word in words[1:] if word and (_ADDRESS.fullmatch(word) or _LOOPBACK.fullmatch(word))]
     return bool(addresses) and all(map(_LOOPBACK.fullmatch, addresses))
 
@@ -188,7 +189,7 @@ def without_git_options(arguments: Words) -> Words:
 
 def changes_by_git_alone(text: CommandText) -> bool:
     """Whether nothing but git changes anything in it, by what its words say."""
-    is_plain = not (text.doubt or text.has_arithmetic or text.has_background)
+    is_plain = not (text.doubt or text.may_run_more or text.has_background)
     return (
         is_plain
         and not any(each.is_output for each in text.redirections)

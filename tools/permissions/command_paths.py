@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,6 +16,7 @@ from tools.permissions.auto_run_files import why_protected
 from tools.permissions.command_lists import changes_scratch_alone, is_reader, without_git_options
 from tools.permissions.command_text import CONNECTIONS, CommandText, SimpleCommand, Words
 from tools.permissions.guarded_paths import GuardedPaths
+from tools.permissions.repositories import why_protected_at
 
 _OF_THE_SYSTEM = (*SYSTEM, "/proc", "/dev", "/sys")
 _PATH_OF_OPTION = re.compile(r"-(?:\w*|.*?[=:,@])([/~].*)", re.DOTALL)  # attached to letters, or to a part of its value
@@ -71,6 +72,8 @@ class CommandPaths:
             first = _first_new_work_tree(command.words)
             for at, word in enumerate(command.words):
                 pieces = _pieces(word) if word and (at > 0 or "/" in word) else ()
+                if word and not self._is_held:  # where only the words tell what is read
+                    pieces = (*pieces, *_behind_letters(word))
                 is_new = command.program == "git" and at >= first and ":" not in (word or "")
                 for each in self._paths(pieces, command.folder):
                     may_write, is_program = changes and at > 0, at == 0
@@ -93,9 +96,21 @@ class CommandPaths:
             if is_path and (path := self.absolute(word, folder)) is not None:
                 try:
                     inner = self._in_scratch(path)
-                    yield path, real_path(inner if is_written or os.path.lexists(inner) else path)
+                    is_own = is_written or is_inside(path, self._made) or os.path.lexists(inner)
+                    yield path, real_path(inner if is_own else path)
                 except (OSError, ValueError):
                     yield path, path
+
+    @cached_property
+    def _made(self) -> Sequence[str]:
+        """What the command makes or removes below `/tmp`: its own, whatever this machine has by that name."""
+        outputs = [(each.target, each.folder) for each in self._text.redirections if each.is_output]
+        for command in self._text.commands:
+            if changes_scratch_alone(command.words):
+                copies = command.program in ("cp", "mv")  # of something that may be the machine's
+                outputs += [(word, command.folder) for word in command.words[-1 if copies else 1 :]]
+        paths = (self.absolute(word, folder) for word, folder in outputs if word)
+        return [path for path in paths if path is not None and path != SCRATCH_NAME and contains(SCRATCH_NAME, path)]
 
     def is_of_workspace(self, command: SimpleCommand) -> bool:
         """Whether a rule can stand for a command: it works in the workspace, and nothing beside it names `/tmp`."""
@@ -118,7 +133,7 @@ class CommandPaths:
             if _ANYWHERE.search(text) is not None:
                 return True
             tokens = {*_BETWEEN_NAMES.split(text), *(piece for value in self._text.values for piece in _pieces(value))}
-            letters = (each[at:] for each in tokens if each[:1] == "-" for at in range(2, min(len(each), MOST_LETTERS)))
+            letters = (piece for each in tokens for piece in _behind_letters(each))
             named += self._paths((*tokens, *letters), "")
         scratch = (SCRATCH_NAME, "/proc", *filter(None, (self._site.scratch,)))  # in `/proc` lie links to everywhere
         return any(
@@ -153,7 +168,8 @@ class CommandPaths:
             return named.is_written and self._is_held
         if contains(SCRATCH_NAME, shown) and self._is_held:
             is_elsewhere = self._site.scratch is not None and not os.path.lexists(self._in_scratch(shown))
-            return is_elsewhere and shown != SCRATCH_NAME and os.path.lexists(shown) and not named.is_written
+            is_own = named.is_written or shown == SCRATCH_NAME or is_inside(shown, self._made)
+            return is_elsewhere and not is_own and os.path.lexists(shown)
         if named.is_written:
             return self._is_held
         if any(contains(path, real) for path in self._site.shown):
@@ -168,7 +184,8 @@ class CommandPaths:
     def why_protected(self, named: NamedPath) -> str | None:
         for path in (named.shown, named.real):
             if is_inside(path, self._roots):
-                why = why_protected(self._workspace.at(path).relative)
+                root = self._workspace.at(path).root
+                why = why_protected_at(path, root, is_written=named.is_written)
             elif contains(SCRATCH_NAME, path):
                 why = why_in_scratch(path)
             else:
@@ -195,6 +212,11 @@ def _pieces(word: str) -> Iterator[str]:
     of_letter = word[2:] if word.startswith("-") and not word.startswith("--") else ""
     pieces = (word, word.partition("=")[2], attached[1] if attached else "", of_letter)
     return (piece for piece in pieces if not piece.startswith("-"))
+
+
+def _behind_letters(word: str) -> Iterator[str]:
+    """What may be a path behind the letters of options in one word."""
+    return (word[at:] for at in range(2, min(len(word), MOST_LETTERS)) if word[0] == "-" != word[1])
 
 
 def why_in_scratch(path: str) -> str | None:

@@ -56,6 +56,7 @@ from tools.text.file_names import shown_path
 
 # What cannot work unless somebody was asked: git's settings are read-only to all other commands
 _GIT_CHANGES_SETTINGS = ("config", "remote", "submodule", "worktree")
+_MORE = "bash may run more in it than its words show"
 _NAME_ITS_FOLDER = (
     "Write it into the workspace or /tmp; or name its folder in the command, unless that holds the home folder, the "
     "workspace or the system."
@@ -240,7 +241,7 @@ class _CommandPolicy:
                 asking.add(str(rule), rule.source)
             elif is_about_commands and (rule := _rule_that_may_be_about(command, self._rules.strict)) is not None:
                 asking.add(f"it may be covered by the {rule}", opens=True)
-        doubt = text.doubt or ("bash evaluates an expression in it" if text.has_arithmetic else "")
+        doubt = text.doubt or (_MORE if text.may_run_more else "")
         if doubt and is_about_commands:
             asking.add(f"{doubt}, so it is unclear which rules about commands apply", opens=True)
         if self._is_held and not self._is_reading and changes_by_git_alone(text):
@@ -348,6 +349,9 @@ class _CommandPolicy:
         elif self._text.doubt:
             reasons = [self._text.doubt]
         elif self._all_read:  # where it writes is all there is to ask
+            outputs = (each for each in self._text.redirections if each.is_output)
+            if any(each.target is None or self._paths.absolute(each.target, each.folder) is None for each in outputs):
+                reasons.append("where its output goes is known only when it runs")
             for named in self._paths.named:
                 if named.is_written and named.shown not in STREAMS:
                     reasons.append(f"it writes {named.shown}")
@@ -355,13 +359,16 @@ class _CommandPolicy:
                         grants.append(Grant(f"Edit({literal})", f"edits of {named.shown}"))
         else:
             for command in changing or self._unlisted:
-                network = "needs the network" if needs_network(command.words) else "is not known to only read"
+                network = "needs the network" if needs_network(command.known) else "is not known to only read"
                 what = network if changing else "would run where it can change files"
                 name = first_words(command.words) or command.name or "a program whose name is not literal"
                 is_of_workspace = self._paths.is_of_workspace(command)
                 beside = "" if is_of_workspace else ", and works outside the workspace or uses files in /tmp"
                 reasons.append(f"'{name}' {what}{beside}")
-            grants = self._grants(self._unlisted)
+            if self._text.may_run_more:
+                reasons = reasons or [_MORE]
+            else:
+                grants = self._grants(self._unlisted)
         if len(grants) >= len(reasons):
             asking.grants |= dict.fromkeys(grants)
         if not asking.reasons:
@@ -387,7 +394,7 @@ class _CommandPolicy:
         site = self._site
         loopback = Network.SESSION_LOOPBACK if site.has_session and not self._is_plan else Network.OWN_LOOPBACK
         about_hosts = [rule for rule in self._rules.strict if rule.governs(Access.FETCH)]
-        needing = [command for command in self._text.commands if needs_network(command.words)]
+        needing = [command for command in self._text.commands if needs_network(command.known)]
         if not self._needs_network:
             return Network.HOST if self._is_yolo and site.has_network and not about_hosts else loopback
         for rule in about_hosts:
@@ -487,7 +494,7 @@ class _CommandPolicy:
 
     @cached_property
     def _needs_network(self) -> bool:
-        return self._needs is Needs.NETWORK or any(needs_network(each.words) for each in self._text.commands)
+        return self._needs is Needs.NETWORK or any(needs_network(each.known) for each in self._text.commands)
 
     def _is_on_short_list(self) -> bool:
         """Whether it runs unasked where nothing holds it."""
@@ -495,7 +502,7 @@ class _CommandPolicy:
         return (
             bool(text.commands)
             and text.is_literal
-            and not (text.doubt or text.has_assignments or text.has_background)
+            and not (text.doubt or text.may_run_more or text.has_assignments or text.has_background)
             and all(each.folder == "" for each in (*text.commands, *text.redirections))  # `cd` may fail
             and all(is_on_short_list(each.words) for each in text.commands)
             and all(not each.is_output or each.target == os.devnull for each in text.redirections)
@@ -529,13 +536,12 @@ class _CommandPolicy:
         """The rule for each simple command that one allows, if all of it is allowed; else nothing."""
         if self._only_reads and not self._needs_network:
             return {}
-        if self._text.doubt:
+        if self._text.doubt or self._text.may_run_more:
             bare = next((rule for rule in self._rules.allow if rule.specifier is None and rule.fits_command("")), None)
             return dict.fromkeys(self._text.commands, bare) if bare and not self._paths.names_scratch else {}
         found = {command: rule for command in self._text.commands if (rule := self._allowing(command)) is not None}
         rest = [command for command in self._text.commands if command not in found]
-        # What stands beside an allowed command could else write by its redirections, or run what an index holds.
-        if (rest and not self._writes_freely()) or self._text.has_arithmetic:
+        if rest and not self._writes_freely():  # what stands beside an allowed command could else write
             return {}
         return found if found and all(is_on_short_list(each.words) for each in rest) else {}
 
@@ -601,7 +607,7 @@ class _CommandPolicy:
             elif (allowing := self._allowing(command)) is not None or is_reader(command.words):
                 parts.append(VerdictPart(command.source, Verdict.ALLOW, str(allowing or "it only reads")))
             else:
-                what = "it needs the network" if needs_network(command.words) else "it is not known to only read"
+                what = "it needs the network" if needs_network(command.known) else "it is not known to only read"
                 own = Verdict.ALLOW if verdict is Verdict.ALLOW else Verdict.ASK
                 parts.append(VerdictPart(command.source, own, what))
         parts = parts if source and parts else [VerdictPart(source, verdict, reason), *parts]

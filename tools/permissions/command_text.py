@@ -11,9 +11,11 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import dropwhile, islice
+from itertools import dropwhile, islice, pairwise
 from os.path import basename, join
 from typing import TYPE_CHECKING
+
+from tools.permissions.grammar_check import LOST_DASH, is_read_alike
 
 if TYPE_CHECKING:
     from tree_sitter import Language, Node
@@ -24,16 +26,26 @@ MAX_NESTED = 4  # texts within texts, such as `sh -c "sh -c '...'"`
 Words = tuple[str | None, ...]  # each is `None` where what it stands for is not known
 
 _TEXT_FOLLOWS = re.compile(r"-[a-z]*c")  # the option of a shell, such as `-lc`
+_HAS_TEXT = re.compile(r"-[a-zA-Z]*c[a-zA-Z]+")  # the same among other options
+_RUNS_TEXT = ("flock", "script", "su")  # programs that have a shell run a text by such an option
 SHELLS = frozenset(("sh", "bash", "dash", "zsh", "ksh"))
 CONNECTIONS = ("/dev/tcp/", "/dev/udp/")  # no files: a redirection to one of these opens a connection
 # What runs text or changes what names mean, in ways that the grammar does not show
-_NOT_SHOWN = frozenset(("trap", "eval", "alias", "enable", "hash"))
+_NOT_SHOWN = frozenset(("trap", "eval", "alias", "enable", "hash", "coproc", "compgen", "complete", "bind", "fc"))
 # Assignments that decide what programs are run or what they load; PYTHONPATH=src is too common to be asked about
-_DECIDING = re.compile(r"PATH|BASH_ENV|ENV|IFS|LD_\w*|GIT_\w*|NODE_OPTIONS|PYTHON(?!PATH$)\w*")
-# Bash evaluates an index in these, even a quoted one, and with it the command in `a[$(command)]`
-_EVALUATING = frozenset(("[[", "[", "((", "test", "let"))
-_QUOTED = frozenset(("raw_string", "string_content", "ansi_c_string"))
-_SUBSTITUTION = re.compile(r"\$\(|`")
+_DECIDING = re.compile(r"PATH|BASH_ENV|ENV|IFS|PS4|LD_\w*|GIT_\w*|NODE_OPTIONS|PYTHON(?!PATH$)\w*")
+# Bash evaluates the index of a variable that these name, and with it the command in `a[$(command)]`
+_NAMING = frozenset(("unset", "read", "mapfile", "readarray", "getopts"))
+_NAMING_BY_OPTION = {"printf": "-v", "wait": "-p", "test": "-v -R", "[": "-v -R"}
+# Options of `declare` and the like that have no value evaluated, and quoted assignments of plain values
+_DECLARING = re.compile(r"[-+][^aAin]*|\w+(=[^(\[]*)?", re.ASCII)
+_PLAIN_NAME = re.compile(r"\w+", re.ASCII)
+_MADE_BY_SHELL = ("/dev/", "/proc/")  # files there hold what the command itself gives, such as `/dev/stdin`
+_WORDS = frozenset((
+    "word", "number", "string", "raw_string", "ansi_c_string", "translated_string", "concatenation", "brace_expression",
+    "simple_expansion", "expansion", "arithmetic_expansion", "command_substitution", "process_substitution",
+))  # fmt: skip
+_DESCRIPTOR = re.compile(r"\d*-?")
 _NOT_WORDS = frozenset(("variable_assignment", "file_redirect", "herestring_redirect", "heredoc_redirect"))
 _WILD = re.compile(r"(?<!\\)[*?\[]")
 _HOME_OF_OTHERS = re.compile(r"~[^/]")  # of another user, or the folder before (`~-`)
@@ -60,6 +72,7 @@ class SimpleCommand:
     source: str  # as it stands in the command
     words: Words  # the name of the program, and its arguments
     folder: str | None = ""  # where `cd` has led before it, from the folder that the whole starts in; `None` if unknown
+    known: tuple[str, ...] = ()  # the words up to what is not literal; of that what it may be, and a NUL
 
     @property
     def name(self) -> str | None:
@@ -90,7 +103,7 @@ class CommandText:
     doubt: str = ""  # why it is not understood, as a sentence without its end; empty where it is
     is_literal: bool = True  # whether nothing in it is expanded
     has_assignments: bool = False  # whether it sets variables, for a command or for what follows
-    has_arithmetic: bool = False  # whether bash evaluates something, and with it any command in an index of a variable
+    may_run_more: bool = False  # whether bash may run something in it that the grammar does not show
     has_background: bool = False  # whether a part of it goes on beside the rest (`&`)
 
 
@@ -109,6 +122,7 @@ def read_command(text: str) -> CommandText:
             break
         reader = _Reader(given)
         found.inner += reader.found.commands
+        found.may_run_more = found.may_run_more or reader.found.may_run_more
         if reader.found.doubt and not found.doubt:
             found.doubt = f"in a text that a shell is given: {reader.found.doubt}"
         waiting.extend((each, depth + 1) for each in reader.texts)
@@ -144,15 +158,16 @@ def programs_behind(words: Words, *, loosely: bool) -> Iterator[Words]:
         while at < len(current) and (word := current[at]) is not None and word.startswith("-"):
             if name == "env" and word.startswith(("-S", "--split")):
                 waiting.append((None,))  # a whole command in one word
-            at += 2 if word in valued.split() else 1
+            is_group = word[1:2].isalpha() and f"-{word[1]}" not in valued.split()  # of letters, such as `-iu`
+            at += 2 if word in valued.split() or (is_group and f"-{word[-1]}" in valued.split()) else 1
         at += _OPERANDS.get(name, 0)
         is_decided = False
         while name in ("env", "sudo") and at < len(current) and (set_to := _ASSIGNMENT.match(current[at] or "")):
             is_decided = is_decided or _DECIDING.fullmatch(set_to[0].rstrip("+=")) is not None
             at += 1
-        if is_decided and not loosely:
+        if is_decided:
             waiting.append((None,))  # it is not known what runs
-        elif at < len(current):
+        if at < len(current) and (loosely or not is_decided):
             waiting.append(current[at:])
     if waiting:
         yield (None,)  # nested too deep to be followed
@@ -175,10 +190,13 @@ class _Reader:
         self.found = CommandText()
         self.texts: list[str] = []  # what shells in it are given to run
         self._folder: str | None = ""
+        self._words_behind: dict[int, list[Node | None]] = {}  # of commands, behind their redirections; `-` is `None`
+        self._values: dict[str, str] = {}  # what variables may hold, by the last assignment
         self._source = bytearray(text.encode("utf-8", "surrogatepass"))
         root = Parser(_bash()).parse(bytes(self._source)).root_node
         if root.has_error:
             self._doubt("it is not understood as a command of bash")
+        self.found.may_run_more = not is_read_alike(root, bytes(self._source))
         bodies: list[str] = []
         waiting = [root]
         while waiting:
@@ -197,19 +215,18 @@ class _Reader:
         match node.type:
             case "command" | "declaration_command" | "unset_command" | "test_command":
                 self._take_command(node)
-            case "compound_statement" if _source(node).startswith("(("):
-                found.has_arithmetic = True
-                self._look_for_substitutions(node)
             case "variable_assignment":
                 found.has_assignments = True
                 name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
-                if name is not None and _DECIDING.fullmatch(_source(name).partition("[")[0]):
-                    self._doubt(f"it sets {_source(name)}, which decides what runs")
+                self._doubt_what_decides("" if name is None else _source(name).partition("[")[0])
                 text = "" if value is None else literal(value)
                 found.values += filter(None, [text])
+                self._values[_source(node).partition("=")[0]] = text or ""
                 found.is_literal = found.is_literal and text is not None
-            case "arithmetic_expansion" | "subscript" | "array" | "c_style_for_statement":
-                found.has_arithmetic, found.is_literal = True, False
+            case "expansion" if {"=", ":="} & {child.type for child in node.children}:
+                self._doubt_what_decides(_source(node.children[1]))
+            case "redirected_statement":
+                self._take_words_behind(node)
             case "file_redirect":
                 self._take_redirection(node)
             case "heredoc_body":
@@ -220,20 +237,29 @@ class _Reader:
                 found.has_background = True
             case "for_statement" | "case_statement" | "function_definition" | "while_statement" | "if_statement":
                 found.is_literal = False
+                variable = node.child_by_field_name("variable")
+                self._doubt_what_decides("" if variable is None else _source(variable))
+            case "arithmetic_expansion" | "subscript" | "array" | "c_style_for_statement":
+                found.is_literal = False
             case _:
                 pass
+
+    def _doubt_what_decides(self, name: str) -> None:
+        if _DECIDING.fullmatch(name):
+            self._doubt(f"it sets {name}, which decides what runs")
 
     def _take_redirection(self, node: Node) -> None:
         target = node.child_by_field_name("destination")
         path = literal(target) if target is not None else None
         operator = next((each.type for each in node.children if each.type[0] in "<>&"), ">")
-        if operator in (">&", "<&") and (target is None or target.type != "word" or path == "-"):
-            return  # to or from a descriptor
+        if operator.startswith((">&", "<&")) and (target is None or _DESCRIPTOR.fullmatch(_source(target))):
+            return
         if path is not None and path.startswith(CONNECTIONS):
             self._doubt("it opens a connection by a redirection")
         is_output = operator[0] != "<" or operator == "<>"
         if is_output and operator != "<>":
-            self._source[node.start_byte : node.end_byte] = b" " * (node.end_byte - node.start_byte)
+            end = node.end_byte if target is None else target.end_byte  # what follows is words of the command
+            self._source[node.start_byte : end] = b" " * (end - node.start_byte)
         keeps = operator[0] == "<" or operator.endswith(">>")
         self.found.redirections.append(Redirection(is_output, keeps, path, self._folder))
         self.found.is_literal = self.found.is_literal and path is not None
@@ -246,36 +272,106 @@ class _Reader:
             return  # assignments alone
         is_declaration = node.type == "declaration_command"
         if node.type == "test_command":
-            words = (node.children[0].type, *_operands(node))
+            children: list[Node | None] = [node.children[0], *_operands(node)]
         else:
             left_out = _NOT_WORDS - {"variable_assignment"} if is_declaration else _NOT_WORDS
-            words = tuple(literal(child) for child in node.children if child.type not in left_out)
+            children = [child for child in node.children if child.type not in left_out]
+            children += self._words_behind.get(node.id, ())
+        words = tuple("-" if child is None else literal(child) for child in children)
+        known = tuple("-" if child is None else self._known(child) for child in children)
         self.found.is_literal = self.found.is_literal and None not in words
         name = words[0] if words else ""
-        if name in _NOT_SHOWN:
-            self._doubt(f"'{name}' runs text, or changes what names mean")
-        if name in _EVALUATING or (name == "printf" and "-v" in words) or is_declaration:
-            self._look_for_substitutions(node)
-        self.found.commands.append(SimpleCommand(_source(node), words, self._folder))
+        if is_declaration:
+            for child in filter(None, children[1:]):
+                if child.type not in ("variable_assignment", "variable_name"):
+                    word = literal(child) or ""
+                    self._doubt_what_decides(word.partition("=")[0] if "=" in word else "")
+                    if not _DECLARING.fullmatch(word):
+                        self.found.may_run_more = True
+        self.found.commands.append(SimpleCommand(_source(node), words, self._folder, known))
         if name in ("cd", "pushd"):
             target = words[1] if len(words) == 2 else None
             self._folder = None if target is None or self._folder is None else join(self._folder, target)
-        for each in programs_behind(words, loosely=True):
-            if each and basename(each[0] or "") in SHELLS:
-                after = dropwhile(lambda word: word is None or not _TEXT_FOLLOWS.fullmatch(word), each)
-                self.texts += [word for word in islice(after, 1, 2) if word is not None]
+        for each in programs_behind(known, loosely=True):
+            self._take_program(basename(each[0] or "") if each else "", tuple(word or "\0" for word in each))
 
-    def _look_for_substitutions(self, node: Node) -> None:
-        waiting = [node]
-        while waiting:
-            current = waiting.pop()
-            if current.type in _QUOTED and _SUBSTITUTION.search(_source(current)):
-                self._doubt("bash may run what stands in a quoted index")
-            # A substitution that the grammar shows is a command like others.
-            waiting += [child for child in current.children if child.type != "command_substitution"]
+    def _take_words_behind(self, node: Node) -> None:
+        """Keep the arguments behind the redirections of a command, to which the grammar gives them."""
+        command, source = node.children[0], node.text or b""
+        while command.type in ("pipeline", "negated_command", "list", "redirected_statement") and command.children:
+            command = command.children[0 if command.type == "redirected_statement" else -1]
+        words: list[Node | None] = []
+        for before, each in pairwise(node.children):
+            is_lost = source[before.end_byte - node.start_byte : each.start_byte - node.start_byte] == LOST_DASH
+            words += [None] if is_lost else []
+            words += _words_in_redirection(each)
+        self._words_behind[command.id] = words + self._words_behind.get(command.id, [])
+
+    def _known(self, node: Node) -> str:
+        """A word up to the first part that is not literal; of that what it may be, and a NUL."""
+        text = literal(node)
+        if text is not None:
+            return text
+        if node.type in ("simple_expansion", "expansion"):
+            return self._values.get(_source(node).strip("${}"), "") + "\0"
+        if node.type == "word":
+            return _WILD.split(_source(node))[0] + "\0"
+        found = ""
+        for child in node.children if node.type in ("string", "concatenation", "command_name") else ():
+            if child.type != '"':
+                found += _source(child) if child.type == "string_content" else self._known(child)
+            if found.endswith("\0"):
+                return found
+        return found or "\0"
+
+    def _take_program(self, name: str, words: tuple[str, ...]) -> None:
+        """See what a program that is run makes of its words, where it is of bash or runs a text."""
+        if name in _NOT_SHOWN:
+            self._doubt(f"'{name}' runs text, or changes what names mean")
+        text = ""
+        if name in SHELLS or name in _RUNS_TEXT:
+            text = next(islice(dropwhile(lambda word: not _TEXT_FOLLOWS.fullmatch(word), words), 1, 2), "")
+            self.texts += [text] if text and "\0" not in text else []
+        if "\0" in text or text[:1] == "-" or (not text and _evaluates(name, words[1:])):
+            self.found.may_run_more = True
+        for word in words[1:] if name in _NAMING or (name == "printf" and "-v" in words) else ():
+            self._doubt_what_decides(word)
 
 
-def _operands(test: Node) -> Iterator[str | None]:
+def _evaluates(name: str, arguments: tuple[str, ...]) -> bool:
+    """Whether bash, or a shell that is called, may run something that the words do not show."""
+    if name in SHELLS or name in ("source", "."):
+        if len(arguments) == 1 and arguments[0].startswith("--"):
+            return False  # about itself
+        # A file that is not known, or what stands elsewhere in the command
+        file = next((word for word in arguments if not word.startswith("-")), "\0")
+        return "\0" in file or file.startswith(_MADE_BY_SHELL) or any(map(_HAS_TEXT.fullmatch, arguments))
+    if name in _NAMING:
+        return any("\0" in word or "[" in word or word.startswith("-C") for word in arguments)
+    if name in _NAMING_BY_OPTION:
+        options = _NAMING_BY_OPTION[name].split()
+        return any(
+            word[:2] in options and (len(word) > 2 or _PLAIN_NAME.fullmatch(behind) is None)
+            for word, behind in pairwise((*arguments, ""))
+        )
+    return name == "let"
+
+
+def _words_in_redirection(redirection: Node) -> Iterator[Node]:
+    """The nodes in a redirection that are arguments of the command."""
+    waiting = [redirection]
+    while waiting:
+        node = waiting.pop()
+        if node.type == "heredoc_redirect":
+            waiting += reversed(node.children)
+        elif node.type == "file_redirect":
+            named = [child for child in node.children if child.is_named and child.type != "file_descriptor"]
+            yield from named[0 if any(child.type.endswith("&-") for child in node.children) else 1 :]
+        elif node.type in _WORDS:
+            yield node
+
+
+def _operands(test: Node) -> Iterator[Node]:
     """The words of `[ ... ]` and `[[ ... ]]`, which the grammar nests by their operators."""
     waiting = [*reversed(test.children[1:-1])]
     while waiting:
@@ -283,7 +379,7 @@ def _operands(test: Node) -> Iterator[str | None]:
         if node.type.endswith("_expression"):
             waiting += reversed(node.children)
         elif node.is_named:
-            yield literal(node)
+            yield node
 
 
 def _source(node: Node) -> str:

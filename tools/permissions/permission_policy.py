@@ -33,6 +33,7 @@ from tools.permissions.auto_run_files import why_protected
 from tools.permissions.client_rights import ALL_RIGHTS, Rights
 from tools.permissions.guarded_paths import GuardedPaths
 from tools.permissions.permission_rules import CORE, PROFILE, SANDBOXED, SESSION, Rule, Rules, parse_rule, read_rules
+from tools.permissions.repositories import why_protected_at
 from tools.permissions.tool_names import PROFILES, names_of_any_tool
 from tools.permissions.verdict import PLAN_MODE, Permission, Verdict
 
@@ -209,9 +210,13 @@ class PermissionPolicy:
             if not isinstance(subject, PathSubject) or subject.access is not Access.WRITE:
                 continue
             is_reached = workspace.holds(subject.path)  # all but the user's own memory: tools change nothing else
-            shown = workspace.at(subject.path).relative if is_reached else subject.path
+            location = workspace.at(subject.path) if is_reached else None
+            shown = subject.path if location is None else location.relative
             own = None if subject.in_scratch else self.guarded.why((subject.path, subject.named))
-            why = own or (why_protected(shown) if is_reached or subject.in_scratch else None)
+            if subject.in_scratch:
+                why = why_protected(shown)
+            else:
+                why = own or (why_protected_at(location.path, location.root) if location is not None else None)
             if why is not None:
                 reason = f"'{shown}' is changed only with consent: {why}"
                 yield Permission(Verdict.ASK, reason, no_rule_allows=True, is_guarded=own is not None)

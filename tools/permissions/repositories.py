@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from tools.files.ignore_files import repository_of
 from tools.files.path_opener import open_regular
-from tools.permissions.auto_run_files import REPOSITORY
+from tools.permissions.auto_run_files import REPOSITORY, folded, is_guarded_in_repository, why_protected
 
 MAX_INDEX_BYTES = 64 * 1024 * 1024
 _MODE_OF_SUBMODULE = 0o160000.to_bytes(4)  # in an entry of the index; where it stands by chance, git is asked about
@@ -88,6 +88,36 @@ def work_tree_above(folder: str) -> str | None:
             return None
         folder = above
     return folder
+
+
+def why_protected_at(path: str, root: str, *, is_written: bool = True) -> str | None:
+    """Why what is at a path of a workspace may not be written without a question, or `None` where it may. Blocking.
+
+    What folders around the workspace are called counts too, as far as the work tree reaches that the workspace is in.
+
+    Args:
+        path: The absolute path.
+        root: The folder of the workspace that it lies in.
+        is_written: Whether something is written there for certain, by which a folder may become a repository.
+    """
+    top = work_tree_above(root)
+    why = why_protected(path if top is None else os.path.relpath(path, os.path.dirname(top)))
+    return why or ("git may take its folder for a repository" if is_written and _makes_repository(path) else None)
+
+
+def _makes_repository(path: str) -> bool:
+    """Whether git may obey a folder because of a new file in it: by a `HEAD` in it, or beside one."""
+    name = folded(os.path.basename(path))
+    if name in ("head", "commondir"):
+        return True
+    while name:
+        above = os.path.dirname(path)
+        if os.path.lexists(os.path.join(above, "HEAD")) and (
+            is_guarded_in_repository([name]) or (name in ("objects", "refs") and not os.path.lexists(path))
+        ):
+            return True
+        path, name = above, folded(os.path.basename(above))
+    return False
 
 
 class TrackedFiles:

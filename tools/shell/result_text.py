@@ -48,6 +48,7 @@ _NO_LISTENER = re.compile(
     r"connection refused|\bECONNREFUSED\b|failed to connect to (?:localhost|127\.|::1)|couldn't connect to server",
     re.IGNORECASE,
 )
+_LOOPBACK = re.compile(r"\blocalhost\b|\b127\.\d|::1\b")
 _NO_NETWORK = re.compile(
     r"network is unreachable|\bENETUNREACH\b|temporary failure in name resolution|could not resolve host"
     r"|\bEAI_AGAIN\b|name or service not known",
@@ -231,6 +232,11 @@ def _view_note(finished: FinishedCommand) -> str:
     elif confined.network is not Network.HOST and not is_landlock and _NO_LISTENER.search(text):
         who = "this command" if confined.network is Network.OWN_LOOPBACK else "a command of this session"
         ways.append(f'A port is reached only if {who} listens on it; needs: "network" asks for more.')
+    elif not is_landlock and _NO_LISTENER.search(text) and _LOOPBACK.search(f"{request.command}\n{text}"):
+        ways.append(
+            "With the network a command has the loopback of this machine, on which no command of this session listens: "
+            "name none but local addresses to reach a server that one has started."
+        )
     if not is_landlock and any(_CONNECTS.search(line) and _SOCKET.search(line) for line in lines):
         ways.append(
             "Sockets of other programs, such as docker's, are not there in the sandbox: ask the user to run it."

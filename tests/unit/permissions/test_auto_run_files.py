@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from tests.tables import each_of
 from tools.permissions.auto_run_files import LOCK_NAME, why_protected
+from tools.permissions.repositories import why_protected_at
 
 PROTECTED = [
     ".git",
@@ -135,3 +139,56 @@ def test_what_makes_a_program_run_something_is_asked_about(path: str) -> None:
 )
 def test_what_runs_nothing_by_being_there_is_not_asked_about(path: str) -> None:
     assert why_protected(path) is None
+
+
+@pytest.mark.requirement("policy.auto_run")
+@each_of(
+    ("root", "path", "is_asked_about"),
+    [
+        ("home/.claude", "settings.json", True),
+        ("home/.claude/hooks", "x.sh", True),
+        ("home/plain/.git", "config", True),
+        ("home/plain/.git/hooks", "pre-commit", True),
+        ("home/plain/.vscode", "tasks.json", True),
+        ("home/plain/src", "tasks.json", False),
+        ("home/.claude/worktrees/own", "src/a.py", False),  # a work tree of its own
+        ("home/.claude/worktrees/own/src", "a.py", False),
+        ("home/.claude/worktrees/own", ".vscode/tasks.json", True),
+    ],
+)
+def test_the_folders_around_a_workspace_count_as_far_as_its_work_tree(
+    tmp_path: Path, root: str, path: str, *, is_asked_about: bool
+) -> None:
+    for name in ("plain/.git", ".claude/worktrees/own/.git"):
+        (tmp_path / "home" / name).mkdir(parents=True, exist_ok=True)
+    folder = tmp_path / root
+    assert (why_protected_at(str(folder / path), str(folder)) is not None) is is_asked_about
+
+
+@pytest.mark.requirement("policy.auto_run")
+@each_of(
+    ("path", "is_asked_about"),
+    [
+        ("new/HEAD", True),
+        ("new/commondir", True),
+        ("HEAD", True),
+        (".git/HEAD", True),
+        ("new/config", False),
+        ("new/objects/x", False),
+        ("half/objects/x", True),
+        ("half/refs/heads/x", True),
+        ("half/config", True),
+        ("half/hooks/x", True),
+        ("half/a.txt", False),
+        ("bare.git/refs/heads/x", False),
+        ("bare.git/objects/x", False),
+        ("bare.git/config", True),
+        ("head/a.txt", False),
+    ],
+)
+def test_what_may_make_a_folder_a_repository_is_asked_about(tmp_path: Path, path: str, *, is_asked_about: bool) -> None:
+    for name in (".git", "half", "bare.git/objects", "bare.git/refs"):
+        (tmp_path / name).mkdir(parents=True, exist_ok=True)
+    for name in ("half", "bare.git"):
+        (tmp_path / name / "HEAD").touch()
+    assert (why_protected_at(str(tmp_path / path), str(tmp_path)) is not None) is is_asked_about

@@ -77,12 +77,21 @@ find . -name '*.py' -exec grep -l x {} +        | r   r   r   r   w n
 grep -rn todo . | xargs -n 1 echo               | r   r   r   r   w n
 curl -s http://localhost:8000/items             | r   r   r   r   w n
 curl -X POST 127.0.0.1:8000/items -d x          | r   r   r   r   w n
+for i in 1 2; do curl localhost:3000/$i; done   | r   r   r   r   w n
+P=3000; curl -s localhost:$P "http://[::1]:$Q"  | r   r   r   r   w n
+U=http://127.0.0.1:80; curl $U/$(echo x) localhost/? | r r   r   r   w n
+U=http://example.org; curl $U/a                 | X   ?rn ?rn ?rn w n
+curl $U; curl localhost                         | X   ?rn ?rn ?rn w n
+curl "https://$H" localhost:80                  | X   ?rn ?rn ?rn w n
+wget -qO- localhost:3000/a                      | r   r   r   r   w n
+wget localhost:3000                             | X   ?w  ?w  w   w n
+wget -qO- example.org                           | X   ?rn ?rn ?rn w n
 npm ls --depth=0                                | r   r   r   r   w n
 npm run                                         | r   r   r   r   w n
 npm run build                                   | X   ?w  ?w  w   w n
 npm config get registry                         | r   r   r   r   w n
 npm config set registry x                       | X   ?w  ?w  w   w n
-ss -ltnp && lsof -i :8000                       | r   r   r   r   w n
+ss -ltnp && pgrep -af x; lsof -i :8000                       | r   r   r   r   w n
 git fsck --full                                 | r   r   r   r   w n
 cat a.json | python3 -m json.tool               | r   r   r   r   w n
 python3 -m json.tools                           | X   ?w  ?w  w   w n
@@ -110,6 +119,7 @@ f() { ls; }; f                                  | X   ?w  ?w  w   w n
 $x                                              | X   ?w  ?w  w   w n
 .venv/bin/pip list                              | r   r   r   r   w n
 printf x > out.txt                              | X   ?w  r+  w   w n
+printf x >&"out.txt"                            | X   ?w  r+  w   w n
 printf x > -out                                 | X   ?w  r+  w   w n
 node --check a.js && bash -n a.sh && make -n    | r   r   r   r   w n
 ip a; mount; openssl version; yes | head -1     | r   r   r   r   w n
@@ -123,7 +133,7 @@ sh -c 'ls'                                      | X   ?w  ?w  w   w n
 if                                              | X   ?w  ?w  w   w n
 eval ls                                         | X   ?w  ?w  w   w n
 PATH=/x ls                                      | X   ?w  ?w  w   w n
-[[ 'a[$(touch x)]' -eq 1 ]]                     | X   ?w  ?w  w   w n
+[[ 'a[$(touch x)]' -eq 1 ]]                     | r   r   r   r   w n
 npm install                                     | X   ?wn ?wn ?wn w n
 python3 -m pip install x                        | X   ?wn ?wn ?wn w n
 git push origin main                            | X   ?wn ?wn ?wn w n
@@ -156,6 +166,8 @@ curl -s example.org                             | X   ?rn ?rn ?rn w n
 git config user.name x                          | X   ?w  ?w  ?w  ?w n
 git -c alias.x=!sh x                            | X   ?w  ?w  w   w n
 echo x > /tmp/.vscode/tasks.json                | X   ?w  ?w  ?w  ?w n
+echo x > src/HEAD; echo y > src/config          | X   ?w+ ?r+ ?w+ ?w n+
+git reset --hard HEAD                           | X   ?w  ?w  w   w n
 """
 
 
@@ -166,6 +178,96 @@ def test_a_command_runs_in_the_view_that_the_mode_gives_it(project: Path, home: 
     modes = (PLAN, DEFAULT, AUTO_EDIT, DEFAULT, YOLO)
     found = [outcome(project, command.strip(), mode, home=home, is_sandboxed=at == 3) for at, mode in enumerate(modes)]
     assert found == expected.replace(" n", "n").split()
+
+
+# What bash runs in a line though the grammar shows it as text, or what bash evaluates; `{}` is what it runs
+HIDDEN = [
+    "mkdir d <<A\n`{}`\nA",
+    "mkdir d <<A\n\t$({})\nA\n",
+    "mkdir d <<A\n\u2028$({})\nA",
+    "mkdir d <<A\n$ $({})\nA",
+    "mkdir d <<A\n${x:-`{}`}\nA",
+    'mkdir d <<A"B"\nx\nAB\n{}\nA"B"\n',
+    "mkdir d <<A\\B\nx\nAB\n{}\nA\\B\n",
+    "mkdir d <<A\nx\\\nA\ncat <<'B'\nA\n{}\nB",
+    "mkdir ${x:-`{}`}",
+    "mkdir \"${x:-'$({})'}\"",
+    "mkdir ${x:-<({})}",
+    "mkdir `echo \\`{}\\``",
+    "x='$({})'; mkdir ${x@P}",
+    "x='a[$({})]'; mkdir ${!x}",
+    "x='a[$({})]'; mkdir ${y:x}",
+    "mkdir a\\\n#; {}",
+    "for PATH in .; do mkdir d; done",
+]
+EVALUATED = [
+    "x='a[$({})]'; [[ x -eq 1 ]]",
+    "x='a[$({})]'; test -v \"$x\"",
+    "x='a[$({})]'; [ -v $x ]",
+    "x='a[$({})]'; read $x",
+    "declare -n x='a[$({})]'; echo $x",
+    "declare -a 'x=($({}))'",
+    "PS4='$({})'; set -x; ls",
+    "read PS4 <<< '$({})'; set -x; ls",
+    "mapfile -C '{};:' -c1 a <<< b",
+    "compgen -C '{}'",
+    "coproc {}",
+    "time { {}; }",
+    "[ a && ./x ]",
+    "![[ x == :>y ]]",
+    "builtin eval '{}'",
+    "x='{}'; bash -c \"$x\"",
+    "y='-vx[$({})]'; printf \"$y\" a",
+    "echo '{}' | bash",
+    "source <(echo {})",
+    ". /dev/stdin <<< '{}'",
+]
+# The same kinds of text where they hide nothing
+OPEN = [
+    "mkdir d <<'A'\n`rm x` $(rm y) it's\nA",
+    "mkdir d <<A\n$x ${y} \\`rm x\\` 5$ 'it'\nA",
+    "mkdir \"$(cat <<'A'\na `x`\nA\n)\"",
+    "mkdir ${x%.py} ${x:-b} ${x//\\//-} ${x:0:7} \"${x[@]}\" {1..3} $'a\\n' a#b # it's",
+    "mkdir \\\n  d",
+    "if true; then mkdir $x; fi",
+    'for x in a b; do mkdir "$x"; done',
+    "case $x in a|b*) mkdir d;; esac",
+]
+
+
+@pytest.mark.requirement("commands.read_as_bash")
+@each_of("text", HIDDEN + EVALUATED)
+def test_what_bash_may_run_beside_the_words_is_covered_by_no_rule_and_no_list(project: Path, text: str) -> None:
+    command = text.replace("{}", "touch x")
+    none, landlock = CommandSite(Engine.NONE), CommandSite(Engine.LANDLOCK, failure="x")
+    for site in (None, landlock):
+        assert outcome(project, command, site=site, allow=["Bash(mkdir *)"]) in ("r", "?w", "?o")
+    assert outcome(project, command, allow=["Bash(mkdir *)", "Bash"]) in ("r", "w")
+    assert not judge(project, command).grants
+    rule = ["Bash(rm *)"]
+    assert outcome(project, command, YOLO, deny=rule) == outcome(project, command, YOLO, ask=rule) == "?wn"
+    assert outcome(project, command, is_sandboxed=True, deny=rule).startswith("?")
+    reading = command.replace("mkdir", "echo")
+    assert outcome(project, reading, site=none) == "?o"
+    assert outcome(project, reading, PLAN, site=none) == "X"
+    assert judge(project, "mkdir ${x@P}", allow=["Bash(mkdir *)"]).reason.startswith("bash may run more in it")
+    git = judge(project, command.replace("mkdir", "git commit -m"))
+    assert git.view is not None
+    assert not git.view.is_git or git.verdict is Verdict.ALLOW
+
+
+@pytest.mark.requirement("commands.read_as_bash")
+def test_words_behind_a_here_document_are_words(project: Path, home: Path) -> None:
+    command = "cat <<A ../notes/todo.txt 2>/dev/null {}\nx\nA"
+    assert outcome(project, command.format("b"), home=home, site=CommandSite(Engine.NONE)) == "?o+"
+    assert outcome(project, command.format(".env"), deny=["Read(.env)"]) == "X"
+
+
+@pytest.mark.requirement("commands.read_as_bash")
+@each_of("command", OPEN)
+def test_what_hides_nothing_is_asked_about_no_more_than_its_words(project: Path, command: str) -> None:
+    assert outcome(project, command, allow=["Bash(mkdir *)"]) == "w"
+    assert outcome(project, command, YOLO, deny=["Bash(rm *)"]) == "wn"
 
 
 def network_of(permission: Permission) -> Network:
@@ -211,6 +313,14 @@ deny  Bash(rm *)        | bash <<< 'rm y'                       | X
 deny  Bash(rm *)        | /bin/rm x                             | X
 deny  Bash(rm *)        | echo `rm x`                           | X
 deny  Bash(rm *)        | timeout -k 3 60 env -u A B=1 rm x     | X
+deny  Bash(rm *)        | env -iu A rm x                        | X
+deny  Bash(rm *)        | bash -o pipefail -c 'rm x'            | X
+deny  Bash(rm *)        | flock f -c 'rm x'                     | X
+deny  Bash(rm *)        | bash -cx 'rm x'                       | ?w
+deny  Bash(rm *)        | env BASH_ENV=f bash -c :              | ?w
+deny  Bash(rm *)        | env 2>/dev/null <a rm >b x            | X
+deny  Bash(git push *)  | git 2>/dev/null push origin           | X
+deny  Bash(git push *)  | ls | ! git <a 2>/dev/null push origin | X
 deny  Bash(rm *)        | $x y                                  | ?w
 deny  Bash(rm *)        | eval 'rm x'                           | ?w
 deny  Bash(git push *)  | git $verb                             | ?w
@@ -336,6 +446,29 @@ def test_a_question_names_what_may_change_files_and_not_the_readers_beside_it(pr
 
 
 @pytest.mark.requirement("commands.answers")
+@each_of(
+    ("command", "reason"),
+    [
+        ("for i in 1 2; do ls > /tmp/f$i; done; ls /tmp", "where its output goes is known only when it runs"),
+        ("for i in 1 2; do head -c 9 /dev/zero > /tmp/f$i; done", "where its output goes is known only when it runs"),
+        ("cd $x; ls > out.txt; cat /etc/hosts", "where its output goes is known only when it runs"),
+    ],
+)
+def test_a_question_about_output_says_so_whatever_else_is_named(project: Path, command: str, reason: str) -> None:
+    assert judge(project, command).reason == reason
+
+
+@pytest.mark.requirement("commands.views")
+def test_what_a_command_makes_in_its_tmp_is_its_own_whatever_this_machine_has_there(project: Path) -> None:
+    with tempfile.NamedTemporaryFile(dir="/tmp") as of_others, tempfile.TemporaryDirectory() as scratch:
+        site, name = CommandSite(Engine.BUBBLEWRAP, scratch=scratch), of_others.name
+        for command in (f"ls > {name}; wc -l {name}", f"touch {name} && cat {name}", f"ls | tee {name}; tail {name}"):
+            assert outcome(project, command, site=site) == "r"
+        for command in (f"cat {name}", f"cp {name} /tmp/x", f"ls > /tmp/x; cat {name}"):
+            assert outcome(project, command, site=site) == "?r+"
+
+
+@pytest.mark.requirement("commands.answers")
 def test_any_command_of_the_sandbox_may_be_allowed_where_that_can_take_effect(project: Path) -> None:
     assert judge(project, "make").offers_sandboxed
     assert judge(project, "npm install").offers_sandboxed, "given to the network it gives this call the network"
@@ -419,6 +552,9 @@ RIPGREP_CONFIG_PATH=x rg y         | ?o  r
 cat $x                             | ?o  r
 find . -delete                     | ?o  ?o
 sort -o x src/a.py                 | ?o  r
+sort 2>/dev/null -o x src/a.py     | ?o  r
+cat <src/a.py ../notes/todo.txt    | ?o+ ?o+
+ls 2>&- ../notes                   | ?o+ ?o+
 git log --output=x                 | ?o  r
 git log -p -3 --format='%h %s'     | o   r
 git branch new                     | ?o  ?o
@@ -437,6 +573,7 @@ jq -n 'import "a" as $a; $a'       | ?o  r
 jq -n 'include "a"; .'             | ?o  r
 jq -n '"a" | modulemeta'           | ?o  r
 cat ../notes/todo.txt              | ?o+ ?o+
+grep -xf../notes/todo.txt src/a.py | ?o+ ?o+
 ls > /tmp/x                        | ?o  ?o
 make                               | ?o  ?o
 """
@@ -535,6 +672,7 @@ def test_a_rule_stands_for_work_in_the_workspace_and_not_for_what_lies_in_tmp(
         "make -f /proc/self/root/tmp/m",
         "make -f /proc/$PPID/root/tmp/m",
         "make -f {/tmp/m,}",
+        "make >out -f {/tmp/m,}",
         "make -f /t*/m",
         "make -f $'/t\\x6dp/m'",
         "make -f ../../../../../../../tmp/m*",

@@ -111,6 +111,7 @@ async def test_a_rule_about_a_path_holds_for_two_slashes_at_its_beginning(
     [
         ".git/hooks/pre-commit",
         "vendor/x/.git/config",
+        "vendor/HEAD",
         ".vscode/tasks.json",
         ".mcp.json",
         "mcp.lock.json",

@@ -1,0 +1,249 @@
+"""Whether bash reads a command as the grammar does. What the grammar does not show never counts as understood.
+
+The grammar takes for plain text some things that bash runs, such as a command in backticks in a here-document, and ends
+some things elsewhere than bash does. So each byte is accounted for here: a node is of a kind that is listed, stands in
+text that ends it for bash as well, and holds nothing, beside the nodes in it, that bash would look into.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+_ESCAPED = rb"\\[^\0-\x1f]"
+_DOLLAR = rb"\$(?![\w({\[@*#?$!\\`\0-])"  # one that stands for itself
+_WORD = re.compile(rb"(?:[^\0- \x7f\\'\"`$<>|&;()]|%s)+" % _ESCAPED)
+_PATTERN = re.compile(rb"(?:[^\0- \x7f\\'\"`$<>&;]|%s|%s)+" % (_ESCAPED, _DOLLAR))
+_NAME = rb"(?:\w+|[@*])(?:\[(?:\d+|[@*])\])?"
+_OPERAND = rb"(?:[^\\'\"`${}<>]|\\[\w/.*? :+,-]|\"[^\\'\"`${}<>\0]*\")*"
+_HEREDOC = re.compile(rb"(?:[^\\`$]|\\.|%s)*" % _DOLLAR, re.DOTALL)
+# How each kind of text is written where it says the same to bash; nodes in it are NULs here
+_TEXTS: Mapping[str, re.Pattern[bytes]] = {
+    **dict.fromkeys(("word", "number", "test_operator"), _WORD),
+    "file_descriptor": re.compile(rb"\d+"),
+    **dict.fromkeys(("extglob_pattern", "regex"), _PATTERN),
+    "variable_name": re.compile(rb"\w+"),
+    "special_variable_name": re.compile(rb"[@*#?$!_0-]"),
+    "comment": re.compile(rb"#[^\n]*"),
+    "raw_string": re.compile(rb"'[^']*'"),
+    "ansi_c_string": re.compile(rb"\$'(?:[^'\\]|\\[^'])*'"),
+    "string": re.compile(rb"\"(?:[^\"\\`$]|\\.|%s)*\"" % _DOLLAR, re.DOTALL),
+    "simple_expansion": re.compile(rb"\$(?:[ \t]*\w+|[@*#?$!-])"),
+    "brace_expression": re.compile(rb"\{-?\w+\.\.-?\w+\}"),
+    "expansion": re.compile(
+        rb"\$\{(?:#?%(name)s|[#?$!-]|!\w+\[[@*]\]|%(name)s(?::? ?-?\d+(?::-?\d+)?"
+        rb"|(?::?[-=?+]|##?|%%%%?|/[/#%%]?|\^\^?|,,?)%(operand)s))\}" % {b"name": _NAME, b"operand": _OPERAND}
+    ),
+}
+_INNER = frozenset((
+    "simple_expansion", "expansion", "command_substitution", "process_substitution", "arithmetic_expansion",
+))  # fmt: skip
+_OF_A_LINE = frozenset((
+    "command", "command_name", "declaration_command", "unset_command", "variable_assignment", "variable_assignments",
+    "file_redirect", "herestring_redirect", "redirected_statement",
+))  # fmt: skip
+_OF_LINES = frozenset((
+    "program", "list", "pipeline", "subshell", "compound_statement", "if_statement", "elif_clause", "else_clause",
+    "while_statement", "for_statement", "do_group", "case_statement", "case_item", "function_definition",
+    "negated_command", "command_substitution", "process_substitution", "test_command", "unary_expression",
+    "binary_expression", "parenthesized_expression", "heredoc_redirect",
+))  # fmt: skip
+# Between nodes; an end of line behind a backslash counts for nothing, so what stands around it must not touch
+_IN_A_LINE = re.compile(rb"(?!(?:\\\n)+\Z)(?:[ \t]|\\\n)*")
+LOST_DASH = b" - "  # an argument that the grammar loses before a redirection
+_IN_LINES = re.compile(rb"(?!(?:\\\n)+\Z)(?:[ \t\n]|\\\n)*")
+_BEFORE_A_WORD = b" \t\n;&|()<>"
+_AROUND = {b"", b"`", *(bytes((each,)) for each in _BEFORE_A_WORD)}  # a word that bash takes for a keyword
+_KEYWORDS = ("!", "{", "}", "[[", "]]")
+_DELIMITER = re.compile(rb"(['\"]?)([\w.-]+)\1")
+_NOT_BEHIND_A_DELIMITER = re.compile(rb"<<|\$\(|`|\\\Z")
+_RESERVED = frozenset(b"if then elif else fi do done case esac while until for select function { } ! [[ coproc".split())
+_NO_NAME = re.compile(rb"[A-Za-z_]\w*(\[.*\])?\+?=.*", re.DOTALL)  # an assignment is none
+_OF_A_TEST = frozenset(("[", "]", "=", "==", "!=", "!", "-a", "-o"))
+_EVALUATING = re.compile(rb"-(?:eq|ne|lt|le|gt|ge)")
+_NUMBER = re.compile(rb"-?\d+|\$[#?$!]|\"\$[#?]\"|\$\{#\w+\}")
+
+
+def is_read_alike(root: Node, source: bytes) -> bool:
+    """Whether bash finds in a source the commands that the grammar shows in it, and evaluates nothing else."""
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        kind, text = node.type, source[node.start_byte : node.end_byte]
+        if not node.is_named:
+            is_keyword = kind.isalpha() or kind in _KEYWORDS
+            if text.strip(b" \t") != kind.encode() or (kind == "$" and not _stands_alone(node, source)):
+                return False
+            if is_keyword and not {source[node.start_byte - 1 : node.start_byte], _behind(node, source)} <= _AROUND:
+                return False
+            continue
+        if kind in _TEXTS:
+            inner = [*_inner(node)]
+            # A word that begins with `#` is a comment to bash, and one in a word is none.
+            begins = text[:1] == b"#" and kind != "special_variable_name"
+            is_comment = node.start_byte == 0 or source[node.start_byte - 1] in _BEFORE_A_WORD
+            # Digits before a redirection are a descriptor to it.
+            is_descriptor = text.isdigit() and kind != "file_descriptor" and _behind(node, source) in (b"<", b">")
+            if (
+                not _TEXTS[kind].fullmatch(_without(inner, node.start_byte, node.end_byte, source))
+                or (begins and is_comment is not (kind == "comment"))
+                or is_descriptor
+            ):
+                return False
+            waiting += inner
+        elif kind == "heredoc_redirect":
+            inner = _of_heredoc(node, source)
+            if inner is None:
+                return False
+            waiting += inner
+        elif (
+            (kind != "concatenation" and kind not in _OF_A_LINE and kind not in _OF_LINES)
+            or not all(_gaps_fit(node, source))
+            or not _CHECKS.get(kind, _is_usual)(node, text)
+        ):
+            return False
+        else:
+            waiting += node.children
+    return True
+
+
+def _inner(node: Node) -> Iterator[Node]:
+    """The outermost substitutions in a text."""
+    waiting = [*reversed(node.children)]
+    while waiting:
+        child = waiting.pop()
+        if child.type in _INNER:
+            yield child
+        else:
+            waiting += reversed(child.children)
+
+
+def _without(inner: list[Node], start: int, end: int, source: bytes) -> bytes:
+    """What stands from one place to another, with a NUL for each node in it."""
+    ends = [start, *(each.end_byte for each in inner)]
+    starts = [*(each.start_byte for each in inner), end]
+    return b"\0".join(source[one:other] for one, other in zip(ends, starts, strict=True))
+
+
+def _gaps_fit(node: Node, source: bytes) -> Iterator[bool]:
+    """Whether nothing but blanks stands between the nodes in one, as many as divide them for bash."""
+    children, kind = node.children, node.type
+    allowed = _IN_A_LINE if kind in _OF_A_LINE else _IN_LINES
+    yield bool(children) or kind == "program"
+    if children and kind != "program":
+        yield (children[0].start_byte, children[-1].end_byte) == (node.start_byte, node.end_byte)
+    elif children:
+        yield allowed.fullmatch(source[: children[0].start_byte]) is not None
+        yield allowed.fullmatch(source[children[-1].end_byte :]) is not None
+    for one, next_one in pairwise(children):
+        gap = source[one.end_byte : next_one.start_byte]
+        gap = b" " if gap == LOST_DASH and "redirect" in next_one.type else gap
+        yield not gap if kind == "concatenation" else allowed.fullmatch(gap) is not None
+        if kind in ("command", "declaration_command", "unset_command"):
+            yield bool(gap) or "redirect" in one.type + next_one.type
+        elif kind == "file_redirect" and one.is_named and next_one.is_named:
+            yield bool(gap)
+
+
+def _stands_alone(dollar: Node, source: bytes) -> bool:
+    """Whether a dollar sign begins nothing."""
+    return not _behind(dollar, source).strip(b" \t\n;|&)")
+
+
+def _behind(node: Node, source: bytes) -> bytes:
+    return source[node.end_byte : node.end_byte + 1]
+
+
+def _of_heredoc(node: Node, source: bytes) -> list[Node] | None:
+    """The nodes in a here-document and beside it, or `None` where it may end elsewhere for bash."""
+    parts = {child.type: child for child in node.children}
+    begin, end, body = (parts.get(f"heredoc_{part}") for part in ("start", "end", "body"))
+    delimiter = _DELIMITER.fullmatch(begin.text or b"") if begin is not None else None
+    if begin is None or end is None or body is None or delimiter is None:
+        return None
+    first = source.find(b"\n", begin.end_byte) + 1
+    if not first or _NOT_BEHIND_A_DELIMITER.search(source[begin.end_byte : first - 1]):
+        return None
+    indent = rb"\t*" if "<<-" in parts else b""
+    last = re.compile(rb"^%s%s$" % (indent, re.escape(delimiter[2])), re.MULTILINE).search(source, first)
+    if last is None or last.end() != end.end_byte:
+        return None
+    beside = [child for child in node.children if begin.end_byte <= child.start_byte < first]
+    if _without(beside, begin.end_byte, first - 1, source).strip(b" \t\0"):
+        return None
+    if delimiter[1]:
+        return beside
+    inner = [*_inner(body)]
+    text = _without(inner, first, last.start(), source)
+    if not _HEREDOC.fullmatch(text) or text.endswith(b"\\\n") or any(b"<<" in (each.text or b"") for each in inner):
+        return None
+    return [*beside, *inner]
+
+
+def _is_usual(node: Node, text: bytes) -> bool:
+    """Whether it does not begin as an arithmetic evaluation may."""
+    del node
+    return not text.startswith((b"((", b"$(("))
+
+
+def _is_substitution_usual(node: Node, text: bytes) -> bool:
+    # Bash ends one in backticks at the next backtick, wherever it stands.
+    is_old = "`" in node.children[0].type
+    return _is_usual(node, text) and not (is_old and (text.count(b"`") > 2 or b"\\" in text or b"<<" in text))
+
+
+def _is_command_usual(node: Node, text: bytes) -> bool:
+    del text
+    first = node.children[0].text
+    return first != b"time" or not any(child.text in _RESERVED for child in node.children)
+
+
+def _is_redirection_usual(node: Node, text: bytes) -> bool:
+    """Whether what is redirected stands before, where it is shown as a command."""
+    del text
+    first = node.children[0]
+    return not first.type.endswith("_redirect") or len(node.children) == 1 == sum(
+        child.is_named and child.type != "file_descriptor" for child in first.children
+    )
+
+
+def _is_name_usual(node: Node, text: bytes) -> bool:
+    del node
+    return text not in _RESERVED and not _NO_NAME.fullmatch(text)
+
+
+def _is_test_usual(node: Node, text: bytes) -> bool:
+    """Whether a test has operands that bash takes as they are. `[` is a command like others to it."""
+    width = len(node.children[0].type)
+    if text[width : width + 1] not in (b" ", b"\t") or text[-width - 1 : -width] not in (b" ", b"\t"):
+        return False
+    waiting, is_command = [*node.children], width == 1
+    if is_command and b"\n" in text:
+        return False
+    while waiting:
+        each = waiting.pop()
+        if each.type.endswith("_expression"):
+            waiting += each.children
+            names = [child.text or b"" for child in each.children if child.type == "test_operator"]
+            operands = [child.text or b"" for child in each.children if child.type != "test_operator"]
+            if {b"-v", b"-R"} & {*names} and not all(map(_TEXTS["variable_name"].fullmatch, operands)):
+                return False
+            if not is_command and any(map(_EVALUATING.fullmatch, names)) and not all(map(_NUMBER.fullmatch, operands)):
+                return False
+        elif not each.is_named and is_command and each.type not in _OF_A_TEST:
+            return False
+    return True
+
+
+_CHECKS: Mapping[str, Callable[[Node, bytes], bool]] = {
+    "command": _is_command_usual,
+    "command_name": _is_name_usual,
+    "redirected_statement": _is_redirection_usual,
+    "command_substitution": _is_substitution_usual,
+    "test_command": _is_test_usual,
+}
