@@ -145,8 +145,9 @@ async def test_the_section_on_the_network_leads_every_client_to_the_tools(tmp_pa
 
 
 @pytest.mark.requirement("project.readme")
-def test_the_settings_in_the_guide_are_settings(tmp_path: Path) -> None:
-    guide = (ROOT / "docs" / "guide.md").read_text(encoding="utf-8")
+def test_the_settings_in_the_pages_are_settings(tmp_path: Path) -> None:
+    pages = ("docs/servers.md", "docs/logins.md", "docs/network.md", "deploy/README.md")
+    guide = "\n".join((ROOT / page).read_text(encoding="utf-8") for page in pages)
     blocks = re.findall(r"^```json\n(.*?)^```$", guide, flags=re.MULTILINE | re.DOTALL)
     inline = re.findall(r"^`(\{.*?\})`", guide, flags=re.MULTILINE)
     assert (len(blocks), len(inline)) == (9, 1)
