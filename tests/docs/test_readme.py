@@ -159,6 +159,21 @@ def test_the_settings_in_the_pages_are_settings(tmp_path: Path) -> None:
 
 
 @pytest.mark.requirement("project.readme")
+def test_every_promise_of_security_links_to_its_test() -> None:
+    page = ROOT / "docs" / "security.md"
+    tables = re.findall(
+        r"^\| promise \| held by \| test \|\n\|[- |]+\n((?:\|.*\n)+)", page.read_text(encoding="utf-8"), re.MULTILINE
+    )
+    rows = [row for table in tables for row in table.splitlines()]
+    assert len(rows) >= 80
+    for row in rows:
+        links = re.findall(r"\[\w+\]\((\.\./tests/\S+/test_\w+\.py)\)", row.split(" | ")[-1])
+        assert links, row
+        for link in links:
+            assert re.search(r"^(async )?def test_", (page.parent / link).read_text(encoding="utf-8"), re.MULTILINE)
+
+
+@pytest.mark.requirement("project.readme")
 def test_every_client_is_named_with_its_file() -> None:
     places = [
         ("Claude Code", ".mcp.json"),
