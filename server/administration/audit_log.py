@@ -12,7 +12,6 @@ import json
 import logging
 import os
 import queue
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -94,7 +93,9 @@ class AuditLog:
         if self._has_writer:
             with suppress(queue.Full):
                 self._queue.put(None, timeout=FLUSH_SECONDS)
-            self._is_written.wait(FLUSH_SECONDS)
+            if not self._is_written.wait(FLUSH_SECONDS) or self._dropped:
+                missing = self._queue.qsize() + self._dropped
+                logger.warning("the audit log was not written to its end; %d decisions are missing in it", missing)
 
     def _write(self, path: str) -> None:
         try:
@@ -112,22 +113,20 @@ class AuditLog:
 
 
 def _append(path: str, line: bytes) -> None:
-    """Append a line as a whole or not at all, whichever other servers write to the same file."""
+    """Append a line as a whole or not at all, whichever other servers write to the same file.
+
+    One write at the end of a file is never mixed with another. No lock is asked for: commands that may read the file
+    could hold it.
+    """
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
     descriptor = os.open(path, flags, 0o600)
     try:
-        if sys.platform != "win32":
-            import fcntl  # noqa: PLC0415 - only where there is such a lock
-
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        size = os.fstat(descriptor).st_size
-        try:
-            while line:
-                line = line[os.write(descriptor, line) :]
-        except OSError:
-            with suppress(OSError):
-                os.ftruncate(descriptor, size)
-            raise
+        written = os.write(descriptor, line)
+        if written < len(line):
+            end = os.lseek(descriptor, 0, os.SEEK_CUR)
+            if os.fstat(descriptor).st_size == end:  # nobody has written behind it
+                os.ftruncate(descriptor, end - written)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     finally:
         os.close(descriptor)
 

@@ -157,6 +157,13 @@ function listen() {
   events.onerror = () => { isRefused = events.readyState === EventSource.CLOSED; follow(); };
 }
 
+// A key only moves the focus to an answer, so that one pressed by accident gives none.
+function choose(event) {
+  if (event.ctrlKey || event.altKey || event.metaKey || event.repeat || event.target.matches("input")) return;
+  const article = document.activeElement.closest("article") ?? document.querySelector("article");
+  article?.querySelector(`button[aria-keyshortcuts="${CSS.escape(event.key)}"]:enabled`)?.focus();
+}
+
 document.querySelector("form[data-at-once]")?.submit();
 if (document.getElementById("news")) {
   known = new Set(newsOf(document).keys());
@@ -169,5 +176,7 @@ if (document.getElementById("news")) {
   }
   showTimes();
   setInterval(showTimes, 1000);
+  document.addEventListener("keydown", choose);
+  document.documentElement.classList.add("has-keys");
   if (location.hash === "#next") (document.querySelector("article h2") ?? document.getElementById("next"))?.focus();
 }

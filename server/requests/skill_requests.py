@@ -45,7 +45,7 @@ class SkillRequests:
             await ask_roots(folders, exchange)  # it has none, so nobody is waited for
         workspace = self.contexts.workspaces.workspace(folders.roots, rights=rights)
         try:
-            skills = await tool.known(workspace, rights, await self.relayed(ctx, is_fresh=False), AbortSignal())
+            skills = await tool.known(workspace, rights, await self.relayed(ctx, False), AbortSignal())
         except ToolError:  # what the machine does not give now costs nobody the list of tools
             return Skills()
         for why in skills.unused:
@@ -54,8 +54,8 @@ class SkillRequests:
                 logger.warning("skills: %s", why)
         return skills
 
-    async def relayed(self, ctx: RequestContext, *, is_fresh: bool = True) -> list[RelayedSkill]:
-        """The skills of the servers behind this one."""
+    async def relayed(self, ctx: RequestContext, is_fresh: bool) -> list[RelayedSkill]:
+        """The skills of the servers behind this one: those that are known, or with `is_fresh` as they are now."""
         if not self.proxy.pool.upstreams:
             return []
         return [self._relayed(ctx, skill) for skill in await self.proxy.skills(ctx, is_fresh=is_fresh)]

@@ -313,7 +313,7 @@ class ToolRequests:
                     self._refuse_plan_without_end(ctx)
                 context = await self.contexts.of(client, ctx)
                 if tool is not None and tool.is_builtin and tool.name == SKILL:
-                    context = replace(context, relayed_skills=await self.skills.relayed(ctx))
+                    context = replace(context, relayed_skills=partial(self.skills.relayed, ctx))
                 confirmer = ClientConfirmer(self.confirmers, ctx, client.state.key)
                 outcome = await self.runner.run(call, context, confirmer, has_answer=has_answer(ctx))
         except ToolNotRegisteredError:

@@ -13,7 +13,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from time import monotonic
 from typing import Any, Literal, TypeVar, cast
+from weakref import WeakKeyDictionary
 
 import anyio
 from anyio.abc import TaskGroup
@@ -85,6 +87,7 @@ STATUS: Json = {
 OWN_SCHEMES = frozenset({"file", "memory", "todo", "coretools"})  # the schemes of our own resources
 FIRST_SKILLS_SECONDS = 0.5  # how long the list of tools waits for them, once
 SKILLS_SECONDS = 5.0  # how long all upstreams may take to list their skills (ours)
+SILENT_SECONDS = 60.0  # how long one that did not list them in time is not asked for them again
 MOST_NAMED = 5  # servers that an error proposes
 
 Found = TypeVar("Found")
@@ -180,6 +183,7 @@ class Proxy:
         self._tasks: TaskGroup | None = None
         self._denied: Mapping[str, str] | None = None
         self._routes: ResourceRoutes | None = None
+        self._silent: WeakKeyDictionary[UpstreamSession, float] = WeakKeyDictionary()  # about skills, since when
         self._apps: Mapping[tuple[str, str], str] = {}  # how they were published last
         self._prompts: NameMap | None = None
         self.pool = UpstreamPool(
@@ -430,18 +434,25 @@ class Proxy:
                 upstream.offer.lists[SKILLS.field] = await read_list(session, SKILLS, upstream.offer)
             except (RelayError, IsThisServerError):
                 logger.warning("upstream %s: skills/list did not work", upstream.alias)
+            asked.discard(session)
 
-        with anyio.move_on_after(SKILLS_SECONDS if is_fresh else FIRST_SKILLS_SECONDS):
+        asked: set[UpstreamSession] = set()
+        with anyio.move_on_after(SKILLS_SECONDS if is_fresh else FIRST_SKILLS_SECONDS) as waiting:
             async with anyio.create_task_group() as tasks:
                 for upstream in self._open_upstreams:
                     session, is_known = upstream.live_session, SKILLS.field in upstream.offer.lists
                     if session is None or (is_known and not is_fresh):
                         continue
+                    if monotonic() < self._silent.get(session, -SILENT_SECONDS) + SILENT_SECONDS:
+                        continue
                     if self._is_able(upstream, "skills/list"):
                         upstream.offer.lists.setdefault(SKILLS.field, [])  # it is asked once, if it does not answer
+                        asked.add(session)
                         tasks.start_soon(read, upstream, session)
                     else:
                         upstream.offer.lists.pop(SKILLS.field, None)
+        if is_fresh and waiting.cancelled_caught:
+            self._silent.update(dict.fromkeys(asked, monotonic()))
         self._routes = None
         return [
             with_origin(self.routes.published_skill(upstream, skill), upstream.alias)

@@ -227,6 +227,9 @@ READS = {
     "shared memory by number": python("call(29, 0, 4096, 0o1600)"),
     "a queue of messages": python("call(68, 0, 0o1600)\ncall(240, b'queue', 0o102, 0o600, None)"),
     "semaphores": python("call(64, 0, 1, 0o1600)"),
+    "watches of files": python("call(294, 0)"),
+    "watches of files, the old way": python("call(253)"),
+    "watches of file systems": python("call(300, 0x200, 0)"),
     "BPF": python("call(321, 0, bytes(120), 120)"),
     "performance counters": python("call(298, bytes(112), V, -1, -1, 0)"),
 }
@@ -411,6 +414,7 @@ WORKS = {
     "ps -o comm= -p $$; nproc; uname -s; id -u; date +%Y; df . > /dev/null; stat -c %n file": "bash",
     "head -c 4 /dev/urandom | wc -c; cat /dev/null; cat /proc/self/comm; readlink /proc/self/exe": "4\ncat",
     "ip -brief addr": "lo ",
+    "echo one > $T/f; (sleep 0.2; echo two >> $T/f) & tail -f -s 0.1 -n +1 --pid=$! $T/f": "two",
 }
 """What people do, and what it prints among others."""
 

@@ -24,7 +24,7 @@ import pytest
 
 from tests.fork_server import forked
 from tests.harness import write_config
-from tests.hostile.sandboxed import NOBODY, PROGRAM, WORKING, Ran, run, run_confined, sandbox_for
+from tests.hostile.sandboxed import NOBODY, PROGRAM, READING, WORKING, Ran, run, run_confined, sandbox_for
 from tests.interaction.test_own_files import Person, served
 from tests.variants import one_in
 from tests.waiting import until
@@ -831,6 +831,24 @@ async def test_a_temporary_folder_that_has_become_too_large_is_emptied_and_that_
     assert many.changes.temporary_files >= 20
     assert "files and folders, which is too much" in sandbox_notes(many.changes)[-1]
     assert list((private / "work").iterdir()) == []
+
+
+@pytest.mark.requirement("sandbox.temporary")
+async def test_the_tmp_of_a_command_that_only_reads_is_limited_while_it_runs(
+    root: Path, home: Path, tmp_path: Path
+) -> None:
+    private = tmp_path.resolve() / "private"
+    private.mkdir()
+    sandbox = await sandbox_for(Site(home=str(home), temporary_bytes=1024**2))
+    spec = ProcessSpec(("/bin/true",), str(root), environment_of(home))
+    for view in (READING, WORKING):
+        confined = await sandbox.confine(spec, [str(root)], view, lambda: str(private))
+        assert isinstance(confined, SandboxedCommand)
+        await run_confined(confined)
+        folders, most_bytes = confined.limited_folders()
+        assert all(Path(folder).is_relative_to(private) for folder in folders)
+        assert (bool(folders), most_bytes) == ((True, 1024**2) if view is READING else (False, 0))
+        await confined.release()
 
 
 @pytest.mark.requirement("sandbox.roots")

@@ -267,6 +267,17 @@ async def test_what_only_reads_does_so_in_the_reading_view(place: Place) -> None
     assert result.changes == SandboxChanges()
 
 
+@pytest.mark.requirement("sandbox.shares")
+async def test_a_reader_takes_nothing_of_what_the_user_has_for_all_programs_and_follows_files_all_the_same(
+    place: Place,
+) -> None:
+    calls = 'c.inotify_init(), c.inotify_init1(0), c.fanotify_init(0x200, 0), c.mq_open(b"/q", 66, 384, None)'
+    taking = f"/usr/bin/python3 -c 'import ctypes; c = ctypes.CDLL(None); print({calls})'"
+    following = "echo one > /tmp/f; (sleep 0.2; echo two >> /tmp/f) & tail -f -s 0.1 -n +1 --pid=$! /tmp/f 2> /dev/null"
+    result = await place.run(f"{taking}; {following}", replace(READING, may_take_shares=False))
+    assert result.output == "-1 -1 -1 -1\none\ntwo\n"
+
+
 @pytest.mark.requirement("sandbox.reading")
 async def test_programs_and_git_settings_of_the_home_are_seen_and_nothing_beside_them(
     place: Place, monkeypatch: pytest.MonkeyPatch

@@ -13,6 +13,7 @@ from mcp.client import Client
 from server.app import App
 from server.console import trust_command
 from server.settings import load_settings
+from server.upstreams import proxy
 from tests.harness import HANDSHAKE, HANDSHAKES, MODERN, own_state, speaking
 from tests.in_process import in_process
 from tests.interaction.relay.clients import in_its_way
@@ -117,3 +118,36 @@ async def test_skills_of_other_servers_are_loaded_and_found_like_those_of_folder
         assert "is not used: the skill" in text_of(await client.call_tool("skill", {"skill": "gone"}))
         found = await client.call_tool("search_tools", {"query": "sew some cloth"})
         assert "sew: How to sew cloth." in text_of(found)
+
+
+@pytest.mark.requirement("skills.relayed_to_the_tool")
+async def test_servers_are_asked_for_their_skills_only_for_a_name_that_is_not_known(
+    root: Path, home: Path, tmp_path: Path
+) -> None:
+    skill(home, "sew")
+    tale = tmp_path / "tale"
+    servers = in_its_way({"mcpServers": {"a": skill_server("a", "modern", "bake", tale=str(tale))}})["mcpServers"]
+    async with served(HANDSHAKE, root, home, {"mcpServers": servers}) as client:
+        assert "- bake:" in str(await told(client))
+        for name in ("sew", "bake"):
+            assert not (await client.call_tool("skill", {"skill": name})).is_error
+        assert tale.read_text().count("skills/list") == 1
+        refused = text_of(await client.call_tool("skill", {"skill": "gone"}))
+        assert tale.read_text().count("skills/list") == 2
+        assert "is not used" not in refused
+
+
+@pytest.mark.requirement("skills.relayed_to_the_tool")
+async def test_a_server_that_does_not_list_its_skills_is_waited_for_once(
+    root: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proxy, "SKILLS_SECONDS", 0.2)
+    tale = tmp_path / "tale"
+    hung = skill_server("a", "modern", "bake", tale=str(tale), silent=["skills/list"])
+    servers = in_its_way({"mcpServers": {"a": hung, "b": skill_server("b", "modern", "cook")}})["mcpServers"]
+    async with served(HANDSHAKE, root, home, {"mcpServers": servers}) as client:
+        assert "- cook:" in str(await told(client))
+        for _ in range(3):
+            assert (await client.call_tool("skill", {"skill": "gone"})).is_error
+            assert not (await client.call_tool("skill", {"skill": "cook"})).is_error
+    assert tale.read_text().count("skills/list") == 2

@@ -8,7 +8,7 @@ said; a tool that has an error in `errors` fails with it, and one that has a res
 `tale`, each method that it is sent is a line of that file. Over stdio it says what `says` has for a tool before it
 answers a call of it; over HTTP it answers methods of `locked` with 401 or 403, challenges and a text:
 `{"methods": [...], "status": 401, "challenges": [], "text": ""}`. With `listened`, it can be listened to over stdio,
-and has those answers from just before that on.
+and has those answers from just before that on. Methods of `silent` are never answered.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Script:
         if "tale" in self.orders:
             with Path(self.orders["tale"]).open("a", encoding="utf-8") as tale:
                 tale.write(method + "\n")
-        if "id" not in message or not method:
+        if "id" not in message or not method or method in self.orders.get("silent", ()):
             return None
         if method == ("initialize" if self.is_modern else "server/discover"):
             return self.failed(message, -32601)

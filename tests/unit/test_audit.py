@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import resource
 import stat
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from server.administration import audit_log
 from server.administration.audit_log import AuditLog
 from tests.processes import in_another_process
 from tools.call.audit_entries import AuditEntry
@@ -81,6 +84,54 @@ def test_two_servers_write_one_file_line_by_line(tmp_path: Path) -> None:
     assert [writer.exitcode for writer in writers] == [0, 0]
     assert [record["arguments"]["n"] for record in records(path)].count(49) == 2
     assert len(records(path)) == 100
+
+
+@pytest.mark.requirement("audit.shared")
+def test_a_lock_that_somebody_holds_keeps_no_decision_out(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    path.touch()
+    with path.open("rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        log = AuditLog(str(path))
+        log.note(decided())
+        log.close()
+        assert len(records(path)) == 1
+
+
+@pytest.mark.requirement("audit.shared")
+def test_a_line_for_which_there_is_no_room_is_left_out_as_a_whole(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+
+    def write() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, 1_000))
+        log = AuditLog(str(path))
+        for _ in range(100):
+            log.note(decided())
+        log.close()
+
+    writer = in_another_process(write)
+    writer.join(30)
+    assert writer.exitcode == 0
+    assert len(records(path)) > 1
+    assert path.read_bytes().endswith(b"\n")
+
+
+@pytest.mark.requirement("audit.shared")
+def test_decisions_that_are_not_written_at_the_end_are_counted_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit_log, "FLUSH_SECONDS", 0.01)
+    path = tmp_path / "nobody reads"
+    os.mkfifo(path)
+    log = AuditLog(str(path))
+    for _ in range(3):
+        log.note(decided())
+    log.close()
+    assert "3 decisions are missing" in caplog.text
+    with os.fdopen(os.open(path, os.O_RDWR), "rb", buffering=0) as reader:  # so that the thread of the log ends
+        written = b""
+        while written.count(b"\n") < 3:
+            written += reader.read(100_000)
 
 
 @pytest.mark.requirement("audit.shared")

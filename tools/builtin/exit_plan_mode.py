@@ -44,7 +44,7 @@ class ExitPlanModeTool(BuiltinTool[ExitPlanModeParams]):
         "to change things: the user approves the plan, or says what to plan differently. Not for questions that need "
         "no change."
     )
-    kind = ToolKind.THINK
+    kind = ToolKind.COMMUNICATE
     behaviour = Behaviour(read_only=False)
     params_model = ExitPlanModeParams
     output_schema = OUTPUT_SCHEMA

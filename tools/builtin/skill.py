@@ -65,8 +65,13 @@ class SkillTool(BuiltinTool[SkillParams]):
         return skills
 
     async def execute(self, params: SkillParams, context: ToolContext) -> ToolResult:
-        skills = await self.known(context.workspace, context.rights, context.relayed_skills, context.signal)
-        skill = skills.found.get(shortened_line(params.skill, MAX_NAME_CHARS))
+        skills = await self.known(context.workspace, context.rights, (), context.signal)
+        name = shortened_line(params.skill, MAX_NAME_CHARS)
+        # No skill that is known waits for a server that is slow to list its own.
+        for is_fresh in (False, True):
+            for skill in await context.relayed_skills(is_fresh) if name not in skills.found else ():
+                skills.add(skill)
+        skill = skills.found.get(name)
         if skill is None:
             raise _unknown(params.skill, skills)
         if isinstance(skill, RelayedSkill):
@@ -80,24 +85,27 @@ class SkillTool(BuiltinTool[SkillParams]):
             files = "".join(f"\n- {brief(uri)}" for uri in skill.files[:MOST_NAMED])
             where = f"It is {brief(skill.uri)}; its files are resources:{files or ' none.'}"
             return ToolResult(f"{text}\n\n---\n{where}", return_display=f"Loaded the skill {skill.name}")
-        names, has_more = await run_blocking(context.signal, lambda: skill.files(context.signal))
-        where = f"The skill lies in {shown_whole_path(skill.folder)}. {_open_to(skill, context)}"
-        files = "".join(f"\n- {shown_whole_path(name)}" for name in names) or " none"
-        more = "\n- and more" if has_more else ""
-        return ToolResult(
-            f"{skill.text}\n\n---\n{where} Its other files:{files}{more}",
-            return_display=f"Loaded the skill {skill.name}",
-        )
+        where = f"The skill lies in {shown_whole_path(skill.folder)}."
+        if why := _open_to(skill, context):
+            where += f" File tools do not read it: {why}."
+        else:
+            names, has_more = await run_blocking(context.signal, lambda: skill.files(context.signal))
+            where += f" Read its files by their path, such as {shown_whole_path(os.path.join(skill.folder, '...'))}."
+            where += " Its other files:" + ("".join(f"\n- {shown_whole_path(name)}" for name in names) or " none")
+            where += "\n- and more" if has_more else ""
+        return ToolResult(f"{skill.text}\n\n---\n{where}", return_display=f"Loaded the skill {skill.name}")
 
 
 def _open_to(skill: Skill, context: ToolContext) -> str:
-    """Have the file tools of a client read the folder of a skill, and say whether they do."""
+    """Have the file tools of a client read the folder of a skill; why they do not, or nothing."""
     client, folder = context.client, skill.folder
     if not is_inside(folder, context.workspace.roots):
         if client.is_anonymous:
-            return "File tools do not read it: this client sends no session or token, so nothing is kept for it."
+            return "this client sends no session or token, so nothing is kept for it"
+        if not skill.lies_among_skills:
+            return "a link leads there, and only what lies in a folder 'skills' is opened"
         client.skill_folders = tuple(dict.fromkeys((*client.skill_folders, folder)))
-    return f"Read its files by their path, such as {shown_whole_path(os.path.join(folder, '...'))}."
+    return ""
 
 
 def _unknown(name: str, skills: Skills) -> ToolError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from tools.shell.command_runner import CommandRunner
     from tools.shell.job_table import JobTable
     from tools.skills.skill_folders import RelayedSkill
+
+
+async def _no_skills(_is_fresh: bool) -> Sequence[RelayedSkill]:
+    return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +84,8 @@ class ToolContext:
     keeps_folders: Callable[[], bool] = lambda: True  # whether the client still works in the folders of the workspace
     clock: Callable[[], float] = time.time  # seconds since the epoch
     rights: Rights = ALL_RIGHTS  # what the token gives that came with this request; the client may have several
-    relayed_skills: Sequence[RelayedSkill] = ()  # of the servers behind this one, for the call that loads one
+    # The skills of the servers behind this one: those that are known, or with `True` as they are now (may take long)
+    relayed_skills: Callable[[bool], Awaitable[Sequence[RelayedSkill]]] = _no_skills
     reads_of_session: ReadLedger | None = None  # what the session of this call has read, if it is of one
 
     @property

@@ -88,6 +88,8 @@ class CommandView:
     # Whether its `/tmp` is empty at first, since a rule lets it run, or it reads with the network: there may be what
     # nobody was asked about
     has_new_tmp: bool = False
+    # Whether it may take of what the kernel gives each user for all programs together, and a reader can do without
+    may_take_shares: bool = True
     restrictions: FileRestrictions = NO_RESTRICTIONS  # what rules about files keep from it, when it was judged
     # Looks at what rules about files keep from it, now. Blocking. A `ToolError` where that cannot be kept from it.
     look: Callable[[], FileRestrictions] = field(default=lambda: NO_RESTRICTIONS, compare=False, repr=False)

@@ -38,6 +38,11 @@ class ToolTraits:
     is_builtin: bool = False  # it is one of this server's own
     server: str = ""  # the alias of the server behind us that it is of
 
+    @property
+    def only_reads_or_talks(self) -> bool:
+        """Whether it changes nothing but plans and what is said."""
+        return self.read_only or self.kind in (ToolKind.THINK, ToolKind.COMMUNICATE)
+
 
 class Access(StrEnum):
     """What something is touched for."""

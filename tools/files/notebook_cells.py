@@ -24,7 +24,15 @@ NOTEBOOK_ENDING = ".ipynb"
 _VALID_ID = re.compile(r"(?!cell-\d+$)[A-Za-z0-9_-]{1,64}")  # of the format, and none that is another cell's place
 _BLANKS = re.compile(r"[ \t\n\r]*")
 _ESCAPED = re.compile(r"\\u(?!00[01])[0-9a-fA-F]{4}")
-_value_at = json.JSONDecoder().raw_decode
+MOST_DIGITS = 100  # of a whole number that is taken for one
+
+
+def whole_number(digits: str) -> float:
+    """A whole number of JSON; one of more digits than Python reads is no fault of a notebook."""
+    return int(digits) if len(digits) <= MOST_DIGITS else float(digits)
+
+
+_value_at = json.JSONDecoder(parse_int=whole_number).raw_decode
 
 
 class NotANotebookError(ValueError):
@@ -93,17 +101,21 @@ class Parts:
         """The member of this name; of several the last, which readers take."""
         return next((part for part in reversed(self.parts) if part.key == key), None)
 
-    def drop(self, part: JsonPart) -> None:
-        at = self.parts.index(part)
-        del self.parts[at]
-        if not at and self.parts:
-            self.parts[0].gap = part.gap
+    def drop(self, *parts: JsonPart) -> None:
+        for part in parts:
+            at = self.parts.index(part)
+            del self.parts[at]
+            if not at and self.parts:
+                self.parts[0].gap = part.gap
 
-    def insert(self, at: int, part: JsonPart) -> None:
-        """Put in a part whose own gap is that of a first one; its neighbours tell how it stands between them."""
+    def insert(self, at: int, part: JsonPart, comma: str) -> None:
+        """Put in a part whose own gap is that of a first one; its neighbours tell how it stands between them.
+
+        The comma is that of a line, which counts where it has one neighbour beside which nothing stands.
+        """
         if self.parts:
             first = self.parts[0].gap
-            later = self.parts[1].gap if len(self.parts) > 1 else f",{first or ' '}"
+            later = self.parts[1].gap if len(self.parts) > 1 else f",{first}" if first else comma
             part.gap = first if at == 0 else later
             if at == 0:
                 self.parts[0].gap = later
@@ -114,6 +126,7 @@ def taken_apart(text: str, start: int) -> Parts:
     """The object or list that begins at a place; a `ValueError` where it is not valid."""
     brackets = {"{": "{}", "[": "[]"}.get(text[start : start + 1])
     if brackets is None:
+        _value_at(text, start)  # which tells where it is not JSON at all
         raise ValueError("an object or a list is expected")
     parts: list[JsonPart] = []
     at = start + 1
@@ -217,6 +230,8 @@ def parse_notebook(text: str) -> Notebook:
     Raises:
         NotANotebookError: It is not JSON, or none with cells.
     """
+    if not text.strip():
+        raise NotANotebookError("it is empty")
     if sum(map(text.count, ",[{")) > MAX_VALUES:
         raise NotANotebookError(f"it holds more than {MAX_VALUES:,} values, too many to take it apart")
     try:
@@ -230,7 +245,9 @@ def parse_notebook(text: str) -> Notebook:
     except json.JSONDecodeError as error:
         said = f"it is not valid JSON ({error.msg} at line {error.lineno}, column {error.colno})"
         raise NotANotebookError(said) from None
-    except (ValueError, RecursionError):
+    except RecursionError:
+        raise NotANotebookError("it is nested too deeply to take it apart") from None
+    except ValueError:
         raise NotANotebookError("it is JSON, but not of the form of a notebook") from None
     if not lists or any(each.parts.brackets != "[]" for each in lists):
         raise NotANotebookError("it is JSON without a list of cells")

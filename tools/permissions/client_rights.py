@@ -35,9 +35,7 @@ class Rights:
         if tool.kind is ToolKind.EXECUTE or not tool.is_builtin:
             needed = RUN
         else:
-            # Plans and questions change nothing but what is said.
-            is_reading = tool.read_only or tool.kind in (ToolKind.THINK, ToolKind.COMMUNICATE)
-            needed = READ if is_reading else WRITE
+            needed = READ if tool.only_reads_or_talks else WRITE
         is_given = needed in self.scopes or (needed == READ and WRITE in self.scopes)
         is_given = is_given or (RUN in self.scopes and tool.name in OF_JOBS)  # who starts one reads what it writes
         return "" if is_given else self.prefix + needed

@@ -448,6 +448,7 @@ class _CommandPolicy:
             # Where any command runs unasked, it needs no rule to do what others have prepared.
             has_new_tmp=(kind is ViewKind.READING and is_online)
             or (bool(self._allowed_by) and not (is_asked or self._is_yolo or self._request.is_sandboxed)),
+            may_take_shares=kind is not ViewKind.READING,
         )
 
     def _restricted(self, view: CommandView) -> CommandView:

@@ -53,10 +53,6 @@ class PermissionRequest:
     asked_anew: str = ""  # why the person has to be asked whatever rules and modes allow; empty if there is no reason
     rights: Rights = ALL_RIGHTS  # what the client's token gives
 
-    @property
-    def runs_in_plan_mode(self) -> bool:
-        return self.tool.read_only or self.tool.kind is ToolKind.THINK
-
 
 @dataclass(slots=True)
 class PermissionPolicy:
@@ -131,7 +127,7 @@ class PermissionPolicy:
         if known is not None and not request.asked_anew and known[0] is rules and known[1] is mode:
             return known[2], True
         permission = self.why_not_offered(tool, request.rights)
-        if permission is None and mode is ApprovalMode.PLAN and not request.runs_in_plan_mode:
+        if permission is None and mode is ApprovalMode.PLAN and not tool.only_reads_or_talks:
             # Of a command it counts what it does, and of an edit, where.
             may_run = tool.kind is ToolKind.EXECUTE or (
                 tool.kind is ToolKind.EDIT and request.workspace.scratch is not None
@@ -181,7 +177,7 @@ class PermissionPolicy:
                 yield Permission(Verdict.DENY, str(rule), setting=rule.source)
         # Nothing in the client's own `/tmp` is obeyed by programs outside of it, or lasts longer than the client.
         is_scratch = bool(subjects) and all(isinstance(each, PathSubject) and each.in_scratch for each in subjects)
-        if mode is ApprovalMode.PLAN and not request.runs_in_plan_mode and not is_scratch:
+        if mode is ApprovalMode.PLAN and not tool.only_reads_or_talks and not is_scratch:
             yield PLAN_MODE
         for rule in about:
             yield Permission(rule.verdict, str(rule), setting=rule.source, is_explicit=rule.verdict is Verdict.ASK)

@@ -344,7 +344,7 @@ class CommandRunner(Runner):
                 seconds = time.monotonic() - running.started_at
                 if ending is Ending.EXITED:
                     await running.read_to_end()
-                    left = await running.left_running()
+                    left = await running.left_running() if not running.has_overfilled else ()
                     if left and jobs is not None:
                         with suppress(ToolError), jobs.starting():
                             job = jobs.add(request, running)

@@ -427,35 +427,51 @@ def remove_tree(folder: str) -> None:
 
 def empty_if_large(folder: str, most_bytes: int) -> tuple[int, int]:
     """Empty a folder of the client where it holds too much; then what it held, bytes and entries, as far as counted."""
+    with ExitStack() as opened:
+        top = _open_own(folder, None)
+        opened.callback(os.close, top)
+        size, count, is_too_much = _measure(top, most_bytes)
+        if not is_too_much:
+            return 0, 0
+        _empty(top, EMPTYING_SECONDS)
+    return size, count
+
+
+def measured(folder: str, most_bytes: int) -> tuple[int, bool]:
+    """How many bytes a folder of the client holds, as far as counted, and whether it holds too much."""
+    top = _open_own(folder, None)
+    try:
+        size, _, is_too_much = _measure(top, most_bytes)
+    finally:
+        os.close(top)
+    return size, is_too_much
+
+
+def _measure(top: int, most_bytes: int) -> tuple[int, int, bool]:
+    """The bytes and entries in an open folder, as far as counted, and whether they are too much or too deep."""
     if sys.platform == "win32":
         raise NotImplementedError
     size = count = 0
     is_deep = False
-    with ExitStack() as opened:
-        top = _open_own(folder, None)
-        opened.callback(os.close, top)
-        way = [(top, _entries(top))]  # the folders from the top to where we are, with what is left to be seen in each
-        while way and count < MOST_TEMPORARY and not is_deep:
-            here, entries = way[-1]
-            entry = next(entries, None)
-            if entry is None:
-                way.pop()
-                if way:
-                    os.close(here)
-                continue
-            count += 1
-            with suppress(OSError):
-                size += entry.stat(follow_symlinks=False).st_blocks * 512
-                if entry.is_dir(follow_symlinks=False):
-                    inner = _open_own(entry.name, here)
-                    way.append((inner, _entries(inner)))
-                    is_deep = len(way) > DEEPEST
-        for here, _ in way[1:]:
-            os.close(here)
-        if size <= most_bytes and count < MOST_TEMPORARY and not is_deep:
-            return 0, 0
-        _empty(top, EMPTYING_SECONDS)
-    return size, count
+    way = [(top, _entries(top))]  # the folders from the top to where we are, with what is left to be seen in each
+    while way and count < MOST_TEMPORARY and not is_deep:
+        here, entries = way[-1]
+        entry = next(entries, None)
+        if entry is None:
+            way.pop()
+            if way:
+                os.close(here)
+            continue
+        count += 1
+        with suppress(OSError):
+            size += entry.stat(follow_symlinks=False).st_blocks * 512
+            if entry.is_dir(follow_symlinks=False):
+                inner = _open_own(entry.name, here)
+                way.append((inner, _entries(inner)))
+                is_deep = len(way) > DEEPEST
+    for here, _ in way[1:]:
+        os.close(here)
+    return size, count, size > most_bytes or count >= MOST_TEMPORARY or is_deep
 
 
 EMPTYING_SECONDS = 2.0  # how long a folder is emptied in which other commands may go on writing (ours)

@@ -155,6 +155,7 @@ class SandboxChanges:
     # How much its `/tmp` held that was emptied, since that was too much; else 0
     temporary_bytes: int = 0
     temporary_files: int = 0  # folders count, too
+    has_overfilled: bool = False  # whether it was ended since that became too much while it ran
     not_lasting: tuple[str, ...] = ()  # what it left in a `/tmp` that was its alone, by the names that it had there
     is_unknown: bool = False
 
@@ -175,6 +176,10 @@ class ConfinedCommand:
     view: ViewKind = ViewKind.UNCONFINED
     network: Network = Network.HOST  # what it really has: a loopback of its own where the session has none
     withheld: tuple[WithheldSecret, ...] = field(default=(), kw_only=True)  # what it does not see as it is
+
+    def limited_folders(self) -> tuple[Sequence[str], int]:
+        """The folders that may hold so many bytes while it runs, since nobody is asked whether it writes there."""
+        return (), 0
 
     async def begin(self, mount: Mount) -> None:
         """Let the command begin, which was started as a process that can mount; until then nothing of it runs.

@@ -302,6 +302,11 @@ def sandbox_notes(changes: SandboxChanges) -> list[str]:
             "Note: it could not be seen whether the command made or changed files that programs outside the sandbox "
             "obey (.git/hooks, .vscode, .mcp.json and the like). Tell the user."
         )
+    if changes.has_overfilled:
+        notes.append(
+            "Note: the command was ended, since its temporary files became too many or too large while it ran. Files "
+            "that it had removed and held open count, too. Print less, or write to the workspace."
+        )
     if changes.temporary_files:
         notes.append(
             f"Note: its temporary files took {size(changes.temporary_bytes)}, {changes.temporary_files:,} files and "

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 import anyio
@@ -11,6 +12,7 @@ import anyio
 from tools.contract.command_views import UNCONFINED, CommandView
 from tools.shell.process_spec import ConfinedCommand, Process, SandboxChanges
 from tools.shell.program_output import Output, OutputReader
+from tools.shell.temporary_watch import overfull
 
 GRACE_SECONDS = 0.2  # between SIGTERM and SIGKILL (Qwen Code's and Gemini CLI's number)
 DRAIN_SECONDS = 0.05  # after its end, for the end of the output: others of a pipeline may end a little later
@@ -49,7 +51,20 @@ class RunningProgram:
     on_closed: Callable[[], None]  # called when it holds nothing any more
     # What is known of auto-run files, once it is closed.
     changes: SandboxChanges = field(default_factory=SandboxChanges, init=False)
+    # Whether its end was begun since the folders that it may write in held too much
+    has_overfilled: bool = field(default=False, init=False)
+    _watch: asyncio.Task[None] | None = field(default=None, init=False)
     _is_closed: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        folders, most_bytes = self.confined.limited_folders()
+        if folders:
+            self._watch = asyncio.create_task(self._end_if_overfull(folders, most_bytes))
+
+    async def _end_if_overfull(self, folders: Sequence[str], most_bytes: int) -> None:
+        await overfull(folders, most_bytes, self.process)
+        self.has_overfilled = True
+        await self.end()
 
     async def read_to_end(self) -> None:
         """After it has ended: take over what it printed before, though others may go on printing."""
@@ -77,11 +92,13 @@ class RunningProgram:
         if self._is_closed:
             return
         self._is_closed = True
+        if self._watch is not None:
+            self._watch.cancel()
         self.reader.stop()
         self.process.close()
         try:
             with anyio.move_on_after(CLEAN_UP_SECONDS, shield=True):
-                self.changes = await self.confined.release()
+                self.changes = replace(await self.confined.release(), has_overfilled=self.has_overfilled)
         finally:
             self.on_closed()
             if self.output.file is not None:

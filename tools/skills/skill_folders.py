@@ -1,7 +1,8 @@
 """Which skills there are: folders with a `SKILL.md`, in the workspace and in the home of the user.
 
-A skill of a workspace counts once a person has trusted its text as it is now, like the settings there; one of the home
-is the user's own. What cannot be used is told in a sentence each, to the model that asks for it and in the log.
+A skill that lies in a workspace counts once a person has trusted its text as it is now, like the settings there; any
+other one of the home is the user's own. What cannot be used is told in a sentence each, to the model that asks for it
+and in the log.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from tools.contract.limits import AbortSignal
 from tools.contract.tool_errors import PathNotInWorkspaceError, ToolError, ToolErrorType
 from tools.files.ignore_files import refuse_hidden
 from tools.files.path_opener import PathKind
-from tools.files.workspace import Location, Workspace, contains
-from tools.text.file_names import brief, sendable_name, shortened_line, shown_name, shown_whole_path
+from tools.files.workspace import Location, Workspace, contains, is_inside
+from tools.text.file_names import brief, sendable_name, shortened_line, shown_name, shown_path, shown_whole_path
 
 PLACES = (".qwen/skills", ".gemini/skills", ".claude/skills", ".agents/skills")
 MAIN_FILE = "SKILL.md"
@@ -31,6 +32,9 @@ MAX_ABOUT_CHARS = 1_000  # of what a skill says that it is for
 _FRONT_MATTER = re.compile(r"---[ \t]*\n(.*?)^---[ \t]*$\n?", re.DOTALL | re.MULTILINE)
 _KEY = re.compile(r"([A-Za-z_][\w-]*)[ \t]*:(?:[ \t]+(.*))?$")
 _BLOCK = re.compile(r"[|>][-+0-9]*(?:\s+#.*)?")
+_QUOTED = re.compile(r"""("(?:[^"\\]|\\.)*"|'(?:[^']|'')*')(?:\s+#.*)?""")
+_NOT_SET = ("", "false", "no", "off", "n", "0", "null", "~")  # what a switch says that is off
+_PLACE_NAME = "skills"  # of every folder in which skills lie
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,7 @@ class Skill:
     text: str
     location: Location  # of its main file
     workspace: Workspace  # by which it is opened
+    lies_among_skills: bool  # rather than in another folder, to which a link leads
 
     @property
     def place(self) -> str:
@@ -96,7 +101,7 @@ class Skills:
     unused: list[str] = field(default_factory=list[str])  # why others are not used, as sentences
 
     def add(self, skill: Skill | RelayedSkill) -> None:
-        if (first := self.found.setdefault(skill.name, skill)) is not skill:
+        if (first := self.found.setdefault(skill.name, skill)).place != skill.place:
             self.unused.append(f"{skill.place} is not used: the skill {first.place} has its name, {skill.name}.")
 
 
@@ -111,24 +116,25 @@ class SkillFolders:
     def find(self, workspace: Workspace, *, with_home: bool, signal: AbortSignal | None = None) -> Skills:
         """The skills for a client of a workspace, those of the workspace first. Blocking."""
         skills, trusted = Skills(), self.trusted()
-        for root in workspace.roots:
-            known, untrusted = trusted.get(sendable_name(root), {}), 0
-            for name, data, skill in skills_below(workspace, root, skills.unused, signal):
-                if known.get(sendable_name(name)) == hashlib.sha256(data).hexdigest():
+        bases = dict.fromkeys(workspace.roots, workspace)
+        if with_home and self.home:
+            home = os.path.realpath(self.home)
+            # Agent-ignore files are a project's; in a home nobody expects one.
+            bases.setdefault(home, Workspace([home], respect_agent_ignore=False, forbidden=workspace.forbidden))
+        for base, opener in bases.items():
+            known, untrusted = trusted.get(sendable_name(base), {}), 0
+            for name, data, skill in skills_below(opener, base, skills.unused, signal):
+                # Who works in the workspace may have written what lies there, by whichever way it is found.
+                is_own = not is_inside(skill.location.path, workspace.roots)
+                if is_own or known.get(sendable_name(name)) == hashlib.sha256(data).hexdigest():
                     skills.add(skill)
                 else:
                     untrusted += 1
             if untrusted:
                 skills.unused.append(
-                    f"{untrusted} {'skill' if untrusted == 1 else 'skills'} of the workspace {shown_whole_path(root)} "
-                    "wait for a person to look at them and to run there: coretools-mcp trust"
+                    f"Skills of {shown_whole_path(base)} that wait for a person to look at them and to run there "
+                    f"coretools-mcp trust: {untrusted}."
                 )
-        home = os.path.realpath(self.home) if with_home and self.home else ""
-        if home and home not in workspace.roots:
-            # Agent-ignore files are a project's; in a home nobody expects one.
-            own = Workspace([home], respect_agent_ignore=False, forbidden=workspace.forbidden)
-            for _, _, skill in skills_below(own, home, skills.unused, signal):
-                skills.add(skill)
         return skills
 
 
@@ -156,7 +162,10 @@ def skills_below(
             try:
                 data, skill = _read(workspace, base, relative, signal or AbortSignal())
             except PathNotInWorkspaceError:
-                unused.append(f"The skill '{shown_name(name)}' in {place} is a link that leads out, so it is not used.")
+                unused.append(
+                    f"The skill '{shown_name(name)}' in {place} is a link that leads out, or its {MAIN_FILE} is one, "
+                    "so it is not used."
+                )
             except ToolError as error:
                 if error.code is ToolErrorType.CANCELLED:
                     raise
@@ -172,16 +181,19 @@ def _read(workspace: Workspace, base: str, relative: str, signal: AbortSignal) -
     """A skill and the bytes of its main file; a `ToolError` says why it cannot be used."""
     location = workspace.locate(os.path.join(base, *relative.split("/")))
     refuse_hidden(workspace, location, "used as a skill")
-    place = os.path.dirname(os.path.dirname(os.path.join(base, *relative.split("/"))))
+    named = os.path.dirname(os.path.join(base, *relative.split("/")))
+    folder, place = workspace.locate(named).path, os.path.realpath(os.path.dirname(named))
+    not_used = f"The skill '{shown_path(relative)}' is not used"
     if (rule := workspace.rule_about_reading(location)) is not None:
-        raise ToolError(ToolErrorType.PATH_IGNORED, f"The skill '{relative}' is not used: {rule} forbids to read it.")
-    if contains(os.path.dirname(location.path), os.path.realpath(place)):
-        raise PathNotInWorkspaceError(location.spelled, (base,))  # a link to what is above it
+        raise ToolError(ToolErrorType.PATH_IGNORED, f"{not_used}: {rule} forbids to read it.")
+    # A link to what is above it, or to a file of another folder, which would be opened with it
+    if contains(folder, place) or os.path.dirname(location.path) != folder:
+        raise PathNotInWorkspaceError(location.spelled, (base,))
     with workspace.open_file(location) as opened:
         if opened.info.st_size > MAX_SKILL_BYTES:
             raise ToolError(
                 ToolErrorType.FILE_TOO_LARGE,
-                f"The skill '{relative}' is not used: its text has {opened.info.st_size:,} bytes, and at most "
+                f"{not_used}: its text has {opened.info.st_size:,} bytes, and at most "
                 f"{MAX_SKILL_BYTES:,} are loaded. Its author can move parts into files beside it.",
             )
         data = opened.whole(signal)
@@ -192,16 +204,14 @@ def _read(workspace: Workspace, base: str, relative: str, signal: AbortSignal) -
     if front is None or not about:
         raise ToolError(
             ToolErrorType.READ_CONTENT_FAILURE,
-            f"The skill '{relative}' is not used: it does not begin with lines between --- that have a description.",
+            f"{not_used}: it does not begin with lines between --- that have a description.",
         )
-    if fields.get("disable-model-invocation", "").lower() == "true":
-        raise ToolError(
-            ToolErrorType.EXECUTION_DENIED,
-            f"The skill '{relative}' is not used: it says itself that models do not load it.",
-        )
+    if fields.get("disable_model_invocation", "").lower() not in _NOT_SET:
+        raise ToolError(ToolErrorType.EXECUTION_DENIED, f"{not_used}: it says itself that models do not load it.")
     name = shortened_line(fields.get("name") or relative.split("/")[-2], MAX_NAME_CHARS)
     about = shortened_line(about, MAX_ABOUT_CHARS)
-    return data, Skill(name, about, text[front.end() :].strip("\n"), location, workspace)
+    is_among = os.path.dirname(folder) == place or os.path.basename(os.path.dirname(folder)) == _PLACE_NAME
+    return data, Skill(name, about, text[front.end() :].strip("\n"), location, workspace, is_among)
 
 
 def front_matter(text: str) -> dict[str, str]:
@@ -215,7 +225,7 @@ def front_matter(text: str) -> dict[str, str]:
     for line in text.splitlines():
         found = _KEY.match(line)
         if found is not None:
-            last = fields[found[1].replace("when-to-use", "when_to_use")] = [(found[2] or "").strip()]
+            last = fields[found[1].replace("-", "_")] = [(found[2] or "").strip()]
         elif last and (not line.strip() or line[0] in " \t"):
             last.append(line.strip())
     return {key: _scalar(lines) for key, lines in fields.items()}
@@ -225,11 +235,12 @@ def _scalar(lines: Sequence[str]) -> str:
     if _BLOCK.fullmatch(lines[0]):
         return " ".join(" ".join(lines[1:]).split())
     text = " ".join(filter(None, lines))
-    if len(text) > 1 and text[0] == text[-1] == '"':
+    if (found := _QUOTED.fullmatch(text)) is not None:
+        quoted = found[1]
+        if quoted[0] == "'":
+            return quoted[1:-1].replace("''", "'")
         try:
-            return " ".join(str(json.loads(text)).split())
+            return " ".join(str(json.loads(quoted)).split())
         except ValueError:
-            return text[1:-1]
-    if len(text) > 1 and text[0] == text[-1] == "'":
-        return text[1:-1].replace("''", "'")
+            return quoted[1:-1]
     return re.split(r"(?:^|\s)#", text, maxsplit=1)[0].strip()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from tests.interaction.relay.clients import Json, scripted
 
@@ -31,7 +31,13 @@ def entry_of(name: str, files: Mapping[str, str]) -> Json:
 
 
 def skill_server(
-    name: str, era: str, *skills: str, more: Mapping[str, Json] | None = None, directories: bool = True, tale: str = ""
+    name: str,
+    era: str,
+    *skills: str,
+    more: Mapping[str, Json] | None = None,
+    directories: bool = True,
+    tale: str = "",
+    silent: Sequence[str] = (),
 ) -> Json:
     """A server with some skills, whose files it lists as resources too, and with entries that it is told to have."""
     files = {skill: files_of(skill, name) for skill in skills}
@@ -58,5 +64,5 @@ def skill_server(
         **({"resources/directory/read": folders} if directories else {}),
     }
     capabilities = {"extensions": {EXTENSION: {"directoryRead": True} if directories else {}}}
-    orders: Json = {"tale": tale} if tale else {}
+    orders: Json = {"silent": silent, **({"tale": tale} if tale else {})}
     return scripted(name, era, capabilities=capabilities, answers=answers, **orders)

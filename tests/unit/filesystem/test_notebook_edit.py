@@ -12,7 +12,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from tests.tables import each_of
+from tests.tables import all_cases, each_of
 from tools.builtin.edit import EditTool
 from tools.builtin.grep_search import GrepTool
 from tools.builtin.notebook_edit import NotebookEditTool
@@ -21,7 +21,7 @@ from tools.call.tool_context import ToolContext
 from tools.contract.confirmation import Answer, Decision, EditConfirmation
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_results import ToolResult
-from tools.files.notebook_cells import MAX_NOTEBOOK_BYTES, names_of, parse_notebook
+from tools.files.notebook_cells import MAX_NOTEBOOK_BYTES, NotANotebookError, names_of, parse_notebook, source_of
 
 pytestmark = pytest.mark.anyio
 
@@ -164,6 +164,45 @@ async def test_the_first_cell_of_a_notebook_is_put_in_as_its_file_is_written(
     assert path.read_bytes().decode() == FORMS[form](notebook(cell, minor=4))
 
 
+@pytest.mark.requirement("notebook.bytes")
+async def test_a_second_cell_is_put_in_as_the_file_is_written(root: Path, context: ToolContext) -> None:
+    one = code(None, ["a"])
+    new: dict[str, Any] = {"cell_type": "markdown", "metadata": {}, "source": ["b"]}
+    with all_cases() as case:
+        for form, as_written in FORMS.items():
+            for after, cells in ((None, (new, one)), ("cell-0", (one, new))):
+                with case((form, after)):
+                    path = root / f"{form} {after}.ipynb"
+                    written(path, notebook(one, minor=4), form)
+                    where = {"notebook_path": path.name, **({"cell_id": after} if after else {})}
+                    await change(context, new_source="b", cell_type="markdown", edit_mode="insert", **where)
+                    assert path.read_bytes().decode() == as_written(notebook(*cells, minor=4))
+
+
+@pytest.mark.requirement("notebook.bytes")
+async def test_keys_that_a_cell_has_twice_give_way_to_its_source(root: Path, context: ToolContext) -> None:
+    kept = '"cell_type": "code", "outputs": [1], "outputs": []'
+    with all_cases() as case:
+        for major, sources, key in (
+            (3, '"source": "a", "input": "b"', "input"),
+            (3, '"input": "b", "source": "a"', "input"),
+            (3, '"input": "a", "input": "b"', "input"),
+            (4, '"source": "a", "source": "b"', "source"),
+        ):
+            for kind in ("code", "markdown"):
+                with case((major, sources, kind)):
+                    path = root / f"{len(os.listdir(root))}.ipynb"
+                    cells = f'"cells": [{{{kept}, {sources}}}]'
+                    path.write_text(f'{{"worksheets": [{{{cells}}}]}}' if major == 3 else f"{{{cells}}}")
+                    where = {"notebook_path": path.name, "cell_id": "cell-0"}
+                    await change(context, new_source="new", cell_type=kind, **where)
+                    now = path.read_text()
+                    assert now.count(f'"{key}"' if kind == "code" else '"source"') == 1
+                    assert now.count('"outputs"') == (2 if kind == "code" else 0)
+                    (cell,) = parse_notebook(now).cells
+                    assert source_of(cell.value) == "new"
+
+
 @pytest.mark.requirement("notebook.outputs")
 async def test_a_changed_cell_loses_its_outputs_and_the_result_says_so(root: Path, context: ToolContext) -> None:
     path = root / "n.ipynb"
@@ -246,6 +285,35 @@ async def test_each_cell_has_one_name_which_read_file_shows(root: Path, context:
     for number, name in enumerate([*names[:5], "ü", "cell-6"]):
         await change(context, cell_id=name, new_source=f"y{number}")
     assert [cell["source"] for cell in read(path)["cells"]] == [f"y{number}" for number in range(7)]
+
+
+@pytest.mark.requirement("notebook.bad_input")
+@each_of(
+    "text, cause",
+    [
+        ("", "empty"),
+        (" \n", "empty"),
+        ("not JSON", "not valid JSON"),
+        ("[1", "not valid JSON"),
+        ("1", "not of the form"),
+        ("[]", "without a list of cells"),
+        ('{"cells": ' + "[" * 100_000, "too deeply"),
+    ],
+)
+def test_what_is_no_notebook_is_refused_with_its_cause(text: str, cause: str) -> None:
+    with pytest.raises(NotANotebookError, match=cause):
+        parse_notebook(text)
+
+
+@pytest.mark.requirement("notebook.bad_input")
+async def test_a_number_of_any_length_is_no_fault_of_a_notebook(root: Path, context: ToolContext) -> None:
+    path, number = root / "n.ipynb", "9" * 5_000
+    path.write_text(f'{{"cells": [{{"id": "one", "source": "a", "metadata": {{"n": {number}}}}}], "nbformat": 4}}')
+    reader = ReadFileTool()
+    shown = await reader.execute(reader.validate_tool_params({"file_path": "n.ipynb"}), context)
+    assert "Cell 1" in str(shown.llm_content)
+    await change(context, cell_id="one", new_source="b")
+    assert number in path.read_text()
 
 
 @pytest.mark.requirement("notebook.bad_input")

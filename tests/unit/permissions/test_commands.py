@@ -183,6 +183,12 @@ def test_a_mode_has_the_loopback_that_is_its_own(project: Path) -> None:
     assert network_of(judge(project, "ls", site=alone)) is Network.OWN_LOOPBACK
 
 
+@pytest.mark.requirement("sandbox.shares")
+def test_only_who_changes_something_may_take_of_what_the_user_has_for_all_programs(project: Path) -> None:
+    views = [judge(project, command).view for command in ("ls", "tail -f x", "make")]
+    assert [view is not None and view.may_take_shares for view in views] == [False, False, True]
+
+
 @pytest.mark.requirement("commands.needs")
 def test_what_needs_more_than_its_view_is_asked_for_it(project: Path) -> None:
     assert outcome(project, "ls", needs=Needs.WRITE) == "?w"

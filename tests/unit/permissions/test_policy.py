@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.people import Keeper, Person
+from tests.tables import all_cases
 from tools.builtin.all_tools import builtin_tools
 from tools.call.tool_context import ClientState, ToolContext
 from tools.call.tool_registry import ToolRegistry
@@ -221,6 +222,19 @@ async def test_a_plan_is_shown_and_the_answer_becomes_the_mode(
         Decision.ALWAYS,
         Decision.DENY,
     ]
+
+
+@pytest.mark.requirement("plan.approved")
+async def test_no_rule_approves_a_plan_in_a_persons_place(context: ToolContext) -> None:
+    with all_cases() as case:
+        for rule in ("*", "exit_plan_mode", "ExitPlanMode", "ExitPlanModeTool"):
+            with case(rule):
+                planning, person = in_mode(context, ApprovalMode.PLAN), Person(Answer(Decision.DENY))
+                granted = replace(planning, client=ClientState("test", ApprovalMode.PLAN, grants=[rule]))
+                for each, flow in ((planning, flow_with(permissions_allow=[rule])), (granted, flow_with())):
+                    await flow.run(FunctionCall("exit_plan_mode", {"plan": "1. Do it."}), each, person)
+                    assert each.client.approval_mode is ApprovalMode.PLAN
+                assert len(person.questions) == 2
 
 
 @pytest.mark.requirement("modes")

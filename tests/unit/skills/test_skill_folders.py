@@ -59,10 +59,27 @@ def found(home: Path) -> Skills:
         ("allowed-tools:\n- Read\n- Bash\ndescription: after a list", "after a list"),
         ("description:", ""),
         ("description : with a blank", "with a blank"),
+        ('description: "quoted # no comment" # a comment', "quoted # no comment"),
+        ("description: 'it''s quoted'  # it's a comment", "it's quoted"),
+        ('description: "ends \\" here" # "', 'ends " here'),
+        ('description: "one" "two"', '"one" "two"'),
+        ("description: 'one' and 'two'", "'one' and 'two'"),
+        ('description: "glued"# no comment', '"glued"# no comment'),
+        ('description: "', '"'),
     ],
 )
 def test_the_front_matter_is_read_as_skills_write_it(text: str, wanted: str) -> None:
     assert front_matter(text)["description"] == wanted
+
+
+@pytest.mark.requirement("skills.unused")
+def test_a_skill_that_models_do_not_load_says_so_in_any_spelling(tmp_path: Path) -> None:
+    says = ("true", "True", '"true" # so', "'yes'", "on # so", "1", "!!bool true")
+    says_not = ("", "false", "'no'", "off # so", "~", "# true")
+    for number, said in enumerate((*says, *says_not)):
+        key = ("disable-model-invocation", "disable_model_invocation")[number % 2]
+        skill(tmp_path, ".qwen/skills", f"s{number}", f"---\ndescription: d\n{key}: {said}\n---\n")
+    assert sorted(found(tmp_path).found) == sorted(f"s{len(says) + number}" for number in range(len(says_not)))
 
 
 @pytest.mark.requirement("skills.found")
@@ -90,6 +107,31 @@ def test_a_skill_of_a_workspace_counts_only_as_it_was_when_it_was_trusted(root: 
     assert folders.find(workspace, with_home=True).found == {}
 
 
+@pytest.mark.requirement("skills.trust")
+def test_a_skill_of_the_home_that_lies_in_a_workspace_counts_once_the_home_is_trusted(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    main = skill(home, ".claude/skills", "sew")
+    linked = skill(home, "project/skills", "knit")
+    (home / ".qwen/skills").mkdir(parents=True)
+    (home / ".qwen/skills/knit").symlink_to(linked.parent)
+    folders, trusting_all = SkillFolders(str(home)), trusting(home, main, home / ".qwen/skills/knit/SKILL.md")
+    trusting_all = SkillFolders(str(home), trusting_all.trusted)
+    for root, own in (
+        (tmp_path, []),
+        (home, []),
+        (home / ".claude", ["knit"]),
+        (home / ".claude/skills", ["knit"]),
+        (main.parent, ["knit"]),
+        (linked.parent, ["sew"]),
+        (home / "project", ["sew"]),
+    ):
+        workspace = Workspace([str(root)])
+        skills = folders.find(workspace, with_home=True)
+        assert (root, list(skills.found)) == (root, own)
+        assert str(home) in skills.unused[-1]
+        assert sorted(trusting_all.find(workspace, with_home=True).found) == ["knit", "sew"]
+
+
 @pytest.mark.requirement("skills.unused")
 def test_what_cannot_be_used_is_told_in_a_sentence(tmp_path: Path) -> None:
     home, away = tmp_path / "home", tmp_path / "away"
@@ -107,15 +149,20 @@ def test_what_cannot_be_used_is_told_in_a_sentence(tmp_path: Path) -> None:
     skill(away, ".", "out")
     (home / ".qwen/skills/out").symlink_to(away / "out")
     (home / ".qwen/skills/up").symlink_to(home)
+    skill(home, "notes", "private")
+    (home / ".qwen/skills/pack").mkdir()
+    (home / ".qwen/skills/pack/SKILL.md").symlink_to(home / "notes/private/SKILL.md")
+    skill(home, ".qwen/skills", "two\nlines\x1b[2J\u202e", "Text alone.")
     skill(home, ".", "SKILL")
     (home / "SKILL.md").write_text("---\ndescription: x\n---\n")
     (home / ".agents").mkdir()
     (home / ".agents/skills").symlink_to(away)
     skills = found(home)
     assert list(skills.found) == ["good"]
-    for name in ("bare", "blank", "open", "large", "own", "twice", "pipe", "out", "up", ".agents"):
+    for name in ("bare", "blank", "open", "large", "own", "twice", "pipe", "out", "up", "pack", ".agents"):
         assert any(f"{name}" in why for why in skills.unused), name
-    assert len(skills.unused) == 10
+    assert len(skills.unused) == 12
+    assert all(why.isprintable() for why in skills.unused)
 
 
 @pytest.mark.requirement("skills.unused")
@@ -152,6 +199,24 @@ async def test_a_loaded_skill_comes_with_its_folder_and_its_files(root: Path, co
     assert len(text) < 10_000
     assert text.count("\n- ") == MOST_FILES + 1
     assert text.endswith("- and more")
+
+
+@pytest.mark.requirement("skills.loaded")
+async def test_a_linked_folder_is_opened_where_it_lies_among_skills(tmp_path: Path, context: ToolContext) -> None:
+    home, tool = tmp_path / "home", SkillTool(SkillFolders(str(tmp_path / "home")))
+    mains = {
+        "placed": skill(home, ".agents/skills", "real"),
+        "kept": skill(home, "dotfiles/skills", "kept"),
+        "beside": skill(home, ".", "projects", "---\nname: beside\ndescription: x\n---\nText"),
+    }
+    (home / ".claude/skills").mkdir(parents=True)
+    for name, main in mains.items():
+        (home / ".claude/skills" / name).symlink_to(main.parent)
+    for name in ("real", "kept", "beside"):
+        loaded = await tool.execute(tool.validate_tool_params({"skill": name}), context)
+        assert "Text" in str(loaded.llm_content)
+        assert ("Its other files" in str(loaded.llm_content)) is (name != "beside")
+    assert context.client.skill_folders == (str(mains["placed"].parent), str(mains["kept"].parent))
 
 
 @pytest.mark.requirement("skills.listed")

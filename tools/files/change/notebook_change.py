@@ -214,6 +214,7 @@ def _replaced(notebook: Notebook, part: JsonPart, source: str, cell_type: str) -
         present.label = f'"{key}"{layout.colon}'
         present.key = key
     present.raw = raw
+    cell.drop(*(other for other in cell.parts if other.key == key and other is not present))
     changes = _type_of(had) != cell_type
     if changes:
         _put(cell, layout, "cell_type", cell_type)
@@ -229,9 +230,7 @@ def _replaced(notebook: Notebook, part: JsonPart, source: str, cell_type: str) -
         strange = ["attachments", "level"] if changes else []
     else:
         strange = ["outputs", "execution_count", "prompt_number", "collapsed", "language", "level"] if changes else []
-    for name in strange:
-        if (found := cell.find(name)) is not None:
-            cell.drop(found)
+    cell.drop(*(each for each in cell.parts if each.key in strange))
     return cell.within(notebook.text), bool(had.get("outputs"))
 
 
@@ -240,7 +239,7 @@ def _put(cell: Parts, layout: Layout, key: str, value: Any) -> JsonPart:
     raw = layout.written(value, 1)
     if (part := cell.find(key)) is None:
         part = JsonPart("", f'"{key}"{layout.colon}', key, value, 0, raw)
-        cell.insert(len(cell.parts), part)
+        cell.insert(len(cell.parts), part, layout.comma)
     part.raw = raw
     return part
 
@@ -268,20 +267,19 @@ def _inserted(notebook: Notebook, number: int, source: str, cell_type: str, dige
     cell: dict[str, Any] = {"cell_type": cell_type, "metadata": {}, key: _lines(source, present)}
     cell |= {"id": named} if named else {}
     cell |= _of_code(notebook) if is_code else {}
-    raw, gap, tail = _as_new_cell(notebook.text, where, dict(sorted(cell.items())))
-    where.parts.insert(at + 1, JsonPart(gap, "", "", cell, 0, raw))
-    where.parts.tail = tail
+    raw, gap, where.parts.tail, comma = _as_new_cell(notebook.text, where, dict(sorted(cell.items())))
+    where.parts.insert(at + 1, JsonPart(gap, "", "", cell, 0, raw), comma)
     return where.parts.within(notebook.text), named
 
 
-def _as_new_cell(text: str, where: CellList, cell: Mapping[str, Any]) -> tuple[str, str, str]:
-    """A cell as it is written in a list, what stands before a first one there, and what behind the last one."""
+def _as_new_cell(text: str, where: CellList, cell: Mapping[str, Any]) -> tuple[str, str, str, str]:
+    """A cell as it is written in a list, what stands before a first one there and behind the last one, and a comma."""
     holder = layout_of(text, where.holder)
     if where.parts.parts:
         first = where.parts.parts[0]
         layout = layout_of(text, taken_apart(text, first.start))
-        return layout.written(cell), first.gap, where.parts.tail
+        return layout.written(cell), first.gap, where.parts.tail, layout.comma
     if holder.unit is None:
-        return holder.written(cell), "", where.parts.tail
+        return holder.written(cell), "", where.parts.tail, holder.comma
     margin = holder.newline + holder.outer + holder.unit
-    return holder.written(cell, 2), margin + holder.unit, margin
+    return holder.written(cell, 2), margin + holder.unit, margin, holder.comma

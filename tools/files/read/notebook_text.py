@@ -9,7 +9,7 @@ from itertools import chain, groupby
 from typing import Any, cast
 
 from tools.contract.display import fenced
-from tools.files.notebook_cells import MAX_VALUES, cells_of, mapping, names_of, source_of, text_of
+from tools.files.notebook_cells import MAX_VALUES, cells_of, mapping, names_of, source_of, text_of, whole_number
 from tools.text.terminal_text import terminal_text
 
 MAX_OUTPUT_CHARS = 10_000  # characters of one cell's outputs (Qwen Code's)
@@ -28,7 +28,7 @@ def render(data: bytes) -> str | None:
     if sum(map(data.count, (b",", b"[", b"{"))) > MAX_VALUES:
         return None
     try:
-        parsed: Any = json.loads(data)
+        parsed: Any = json.loads(data, parse_int=whole_number)
     except (ValueError, RecursionError):
         return None
     notebook = mapping(parsed)

@@ -256,6 +256,12 @@ class SandboxedCommand(ConfinedCommand):
                 mounting.cancel()
         raise ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, NOT_AS_MEANT)
 
+    def limited_folders(self) -> tuple[Sequence[str], int]:
+        """Those of the client that it writes in, where it only reads otherwise."""
+        if self._prepared is None or self.view is not ViewKind.READING:
+            return (), 0
+        return (*self._prepared.view.lasting.values(),), self._prepared.temporary_bytes
+
     async def release(self) -> SandboxChanges:
         """See to what is left, once everything of the command has ended, or if it was not started."""
         self.gate.close()
@@ -351,7 +357,7 @@ class BubblewrapConfinement:
             elif view.engine is Engine.LANDLOCK and self._landlock is not None and view.kind is ViewKind.READING:
                 failure = await self._landlock.failure()
                 if not failure:
-                    hold = partial(self._by_landlock, self._landlock, spec, workspace_roots, view.seen, private_folder)
+                    hold = partial(self._by_landlock, self._landlock, spec, workspace_roots, view, private_folder)
                     return await THREADS.run(hold)
             elif view.engine is not Engine.BUBBLEWRAP or view.kind is ViewKind.UNCONFINED:
                 failure = f"'{view.engine}' makes no such view of the machine ('{view.kind}')"
@@ -439,16 +445,16 @@ class BubblewrapConfinement:
         landlock: LandlockConfinement,
         spec: ProcessSpec,
         roots: Sequence[str],
-        seen: Sequence[str],
+        view: CommandView,
         private_folder: Callable[[], str] | None,
     ) -> ConfinedCommand:
-        shown = (*self._reading_paths(roots, spec.environment.get("PATH", "")), *seen)
+        shown = (*self._reading_paths(roots, spec.environment.get("PATH", "")), *view.seen)
         readable = (*visible_file_system.writable(roots), *(path for each in shown for path in without_closed(each)))
         temporary = None
         if private_folder is not None:
             temporary = os.path.join(private_folder(), "landlock-tmp")
             os.makedirs(temporary, 0o700, exist_ok=True)
-        return landlock.confined(spec, readable, temporary)
+        return landlock.confined(spec, readable, temporary, may_take_shares=view.may_take_shares)
 
     def _cache_of(self, client_key: str, roots: Sequence[str]) -> str | None:
         folder = self._folders.cache_of(client_key, roots)
@@ -483,7 +489,9 @@ class BubblewrapConfinement:
         """A command in the sandbox, ready to be started; an `OSError` if there are no descriptors left."""
         site = site or self._site
         cache = self._cache_of(client_key, roots) if allowed.kind is not ViewKind.READING else None
-        calls_filter = seccomp_program(os.uname().machine) if sys.platform != "win32" else None
+        calls_filter = None
+        if sys.platform != "win32":
+            calls_filter = seccomp_program(os.uname().machine, may_take_shares=allowed.may_take_shares)
         present = visible_file_system.writable(roots)
         hidden = visible_file_system.secrets_of(site, present, allowed)
         gate = MountGate(ruleset_for_views())

@@ -9,31 +9,35 @@ import errno
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from anyio import CancelScope, Lock
 
 from tools.contract.command_views import SYSTEM, Engine, Network, ViewKind
-from tools.contract.tool_errors import NOTHING_DONE, exhaustion_of
+from tools.contract.tool_errors import NOTHING_DONE, ExhaustedError, exhaustion_of
 from tools.machine.threads import THREADS
-from tools.shell.private_folders import PrivateFolders
-from tools.shell.process_spec import ConfinedCommand, LandlockRules, ProcessSpec, ProcessStarter
+from tools.shell.private_folders import PrivateFolders, empty_if_large
+from tools.shell.process_spec import ConfinedCommand, LandlockRules, ProcessSpec, ProcessStarter, SandboxChanges
 from tools.shell.sandbox.probe import NO_ANSWER, Probe, failure_of
 from tools.shell.sandbox.system_call_filter import seccomp_program
-from tools.shell.sandbox.visible_file_system import UNREACHABLE
+from tools.shell.sandbox.visible_file_system import PRIVATE_BYTES, UNREACHABLE
 
 # Beside the folders that a command is given. `/dev/shm` is not among them: what lies there is other programs' memory.
 _READABLE = ("/proc", "/dev/random", "/dev/urandom")
 _WRITABLE = ("/dev/null", "/dev/zero", "/dev/full", "/dev/tty")
 
 
-def landlock_rules(readable: Iterable[str], writable: Iterable[str]) -> LandlockRules:
+def landlock_rules(readable: Iterable[str], writable: Iterable[str], *, may_take_shares: bool = False) -> LandlockRules:
     """What a command is given that may read some real paths and change others; an `OSError` where that cannot be."""
     if sys.platform == "linux":
         from tools.shell.broker.confinement import SCOPES_ABI, landlock_abi  # noqa: PLC0415 - not on Windows
 
-        calls = seccomp_program(os.uname().machine, only_reads=True, may_signal=landlock_abi() >= SCOPES_ABI)
+        may_signal = landlock_abi() >= SCOPES_ABI
+        calls = seccomp_program(
+            os.uname().machine, only_reads=True, may_signal=may_signal, may_take_shares=may_take_shares
+        )
         if calls is not None:
             return LandlockRules((*readable, *_READABLE), (*writable, *_WRITABLE), calls)
     raise OSError(errno.ENOSYS, "no filter of system calls")
@@ -87,6 +91,25 @@ async def landlock_failure(starter: ProcessStarter, parent: str) -> str | None:
                 await THREADS.run(probe.remove)
 
 
+@dataclass(slots=True)
+class LandlockCommand(ConfinedCommand):
+    """A command that only reads, with its folder for temporary files, if it has one."""
+
+    temporary: str | None = field(kw_only=True)
+
+    def limited_folders(self) -> tuple[Sequence[str], int]:
+        """That folder."""
+        return (self.temporary,) if self.temporary is not None else (), PRIVATE_BYTES
+
+    async def release(self) -> SandboxChanges:
+        """Empty that folder where it holds too much."""
+        size = count = 0
+        if self.temporary is not None:
+            with suppress(OSError, ExhaustedError):
+                size, count = await THREADS.run(partial(empty_if_large, self.temporary, PRIVATE_BYTES))
+        return SandboxChanges(temporary_bytes=size, temporary_files=count)
+
+
 class LandlockConfinement:
     """Holds commands that only read, where no namespaces can be made; tried out with the first of them."""
 
@@ -112,7 +135,9 @@ class LandlockConfinement:
                 self._failure, self._is_tried = failure, True
             return self._failure
 
-    def confined(self, spec: ProcessSpec, readable: Sequence[str], temporary: str | None) -> ConfinedCommand:
+    def confined(
+        self, spec: ProcessSpec, readable: Sequence[str], temporary: str | None, *, may_take_shares: bool
+    ) -> ConfinedCommand:
         """A command that reads some real paths and writes in its folder for temporary files, if it has one. Blocks."""
         environment = {name: value for name, value in spec.environment.items() if name not in UNREACHABLE}
         settings = next((path for path in readable if path.endswith(("/.gitconfig", "/git/config"))), os.devnull)
@@ -121,5 +146,7 @@ class LandlockConfinement:
         if temporary is not None:
             writable = (temporary,)
             environment |= dict.fromkeys(("TMPDIR", "TMP", "TEMP"), temporary)
-        held = replace(spec, environment=environment, landlock=landlock_rules(readable, writable))
-        return ConfinedCommand(held, Engine.LANDLOCK, ViewKind.READING, Network.OWN_LOOPBACK)
+        held = replace(
+            spec, environment=environment, landlock=landlock_rules(readable, writable, may_take_shares=may_take_shares)
+        )
+        return LandlockCommand(held, Engine.LANDLOCK, ViewKind.READING, Network.OWN_LOOPBACK, temporary=temporary)

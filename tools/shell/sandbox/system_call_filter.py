@@ -42,6 +42,7 @@ class _Architecture:
     refused: tuple[int, ...]  # calls that are not permitted
     calls: tuple[int, int, int, int]  # numbers of socket, socketpair, clone and unshare
     refused_to_readers: tuple[int, ...]
+    shares: tuple[int, ...]  # calls that take of what the kernel gives each user for all programs together
     signals: tuple[int, ...]  # calls by which other processes are signalled, `kill` first
     looked_into: tuple[int, int, int]  # numbers of ioctl, fcntl and prlimit64
 
@@ -84,6 +85,8 @@ _ARCHITECTURES = {
             *(310, 311, 312, 256, 279, 141, 251, 142, 144, 203, 314, 29, 30, 31, 64, 65, 66, 220, 68, 69, 70, 71),
             *(240, 241),
         ),
+        # inotify_init, inotify_init1, fanotify_init, mq_open
+        shares=(253, 294, 300, 240),
         # tkill, tgkill, rt_sigqueueinfo, rt_tgsigqueueinfo
         signals=(62, 200, 234, 129, 297),
         looked_into=(16, 72, 302),
@@ -100,6 +103,7 @@ _ARCHITECTURES = {
             *(52, 53, 55, 54, 88, 5, 6, 7, 14, 15, 16, 45, 33, 117, 270, 271, 272, 238, 239, 140, 30, 118, 119, 122),
             *(274, 194, 196, 195, 190, 193, 191, 192, 186, 189, 188, 187, 180, 181),
         ),
+        shares=(26, 262, 180),
         signals=(129, 130, 131, 138, 240),
         looked_into=(29, 25, 261),
     ),
@@ -107,11 +111,14 @@ _ARCHITECTURES = {
 
 
 @cache
-def seccomp_program(machine: str, *, only_reads: bool = False, may_signal: bool = True) -> bytes | None:
+def seccomp_program(
+    machine: str, *, only_reads: bool = False, may_signal: bool = True, may_take_shares: bool = True
+) -> bytes | None:
     """The filter for an architecture, as `uname -m` calls it; `None` where there is none.
 
     `only_reads` is the one of the reading view beside Landlock, `may_signal` whether something else keeps a command's
-    signals from processes outside. Otherwise only its own group (`kill` of 0) can be signalled.
+    signals from processes outside. Otherwise only its own group (`kill` of 0) can be signalled. Without
+    `may_take_shares` no files are watched: programs that follow one look at it again and again then, as `tail -f` does.
     """
     architecture = _ARCHITECTURES.get(machine)
     if architecture is None:
@@ -172,6 +179,8 @@ def seccomp_program(machine: str, *, only_reads: bool = False, may_signal: bool 
     add(_RETURN, _ERRNO | errno.ENOSYS)
     refuse(_ABSENT, errno.ENOSYS)
     refuse(architecture.refused, errno.EPERM)
+    if not may_take_shares:
+        refuse(architecture.shares, errno.ENOSYS)
     if only_reads:
         refuse_to_readers()
     else:

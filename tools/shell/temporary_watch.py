@@ -1,0 +1,70 @@
+"""Ends a program that fills the file system of its folders for temporary files while it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from functools import partial
+
+from tools.contract.tool_errors import ExhaustedError
+from tools.machine.threads import THREADS
+from tools.shell.private_folders import measured
+from tools.shell.process_spec import Process
+
+LOOK_SECONDS = 1.0  # between two looks at how much room is left
+STEPS = 8  # it is measured each time that so large a part of what is allowed was used, by whomever
+FILES_STEP = 10_000  # or so many files were made
+
+
+async def overfull(folders: Sequence[str], most_bytes: int, process: Process) -> None:
+    """Wait until the folders of a program that runs hold too much.
+
+    What it has removed and still holds open counts, too.
+    """
+    rooms: list[tuple[int, int]] = []
+    while True:
+        await asyncio.sleep(LOOK_SECONDS)
+        with suppress(OSError, ExhaustedError):  # it is looked at again
+            now = await THREADS.run(partial(_rooms, folders, most_bytes // STEPS))
+            if now == rooms:
+                continue
+            rooms = now
+            pids = await process.left_running()
+            if await THREADS.run(partial(_are_overfull, folders, most_bytes, pids)):
+                return
+
+
+def _rooms(folders: Iterable[str], step: int) -> list[tuple[int, int]]:
+    """Roughly how many bytes and files there is room for beside each folder."""
+    if sys.platform == "win32":
+        raise NotImplementedError
+    found = map(os.statvfs, folders)
+    return [(room.f_bavail * room.f_frsize // step, room.f_favail // FILES_STEP) for room in found]
+
+
+def _are_overfull(folders: Sequence[str], most_bytes: int, pids: Iterable[int]) -> bool:
+    held = 0
+    for folder in folders:
+        size, is_too_much = measured(folder, most_bytes)
+        if is_too_much:
+            return True
+        held += size
+    return held + _removed_and_open({os.stat(folder).st_dev for folder in folders}, pids) > most_bytes
+
+
+def _removed_and_open(devices: set[int], pids: Iterable[int]) -> int:
+    """The bytes of files without a name that some processes hold open on some file systems."""
+    if sys.platform == "win32":
+        raise NotImplementedError
+    sizes: dict[tuple[int, int], int] = {}
+    for pid in pids:
+        with suppress(OSError):
+            for number in os.listdir(f"/proc/{pid}/fd"):
+                with suppress(OSError):
+                    info = os.stat(f"/proc/{pid}/fd/{number}")
+                    if not info.st_nlink and info.st_dev in devices:
+                        sizes[info.st_dev, info.st_ino] = info.st_blocks * 512
+    return sum(sizes.values())
