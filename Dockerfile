@@ -1,4 +1,4 @@
-# The server over HTTP, for one folder. docs/guide.md, "In a container", says how it is built and run, deploy/README.md how
+# The server over HTTP, for one folder. docs/network.md, "In a container", says how it is built and run, deploy/README.md how
 # several of it. The image of the last stage has Python alone; `--target upstreams` adds node and uv for servers behind it.
 FROM python:3.13-slim AS build
 COPY pyproject.toml constraints.txt README.md LICENSE coretools_mcp.py /src/

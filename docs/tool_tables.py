@@ -28,8 +28,8 @@ says so. A result that is cut says how to get the rest; a failure says what to d
 results are always whole; their schema stands here alone, since every client would pay for it in each list.
 
 `task` is there where the settings name `agents`, `web_search` with a provider, `lsp` with a language server,
-`ask_user_question` and `enter_plan_mode` for clients that show forms, `skill` with a [skill](guide.md#skills).
-`--profile core` is files, search and commands alone.
+`ask_user_question` and `enter_plan_mode` for clients that show forms, `skill` with a
+[skill](skills-and-code.md#skills). `--profile core` is files, search and commands alone.
 """
 
 

@@ -27,7 +27,7 @@ from tests.harness import command_line, listening
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 CLIENTS = (ROOT / "docs" / "clients.md").read_text(encoding="utf-8")
-PAPERS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+PAPERS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "deploy").glob("*.md")])
 
 MAX_WORDS = 1_000
 
@@ -145,16 +145,32 @@ async def test_the_section_on_the_network_leads_every_client_to_the_tools(tmp_pa
 
 
 @pytest.mark.requirement("project.readme")
-def test_the_settings_in_the_guide_are_settings(tmp_path: Path) -> None:
-    guide = (ROOT / "docs" / "guide.md").read_text(encoding="utf-8")
+def test_the_settings_in_the_pages_are_settings(tmp_path: Path) -> None:
+    pages = ("docs/servers.md", "docs/logins.md", "docs/network.md", "deploy/README.md")
+    guide = "\n".join((ROOT / page).read_text(encoding="utf-8") for page in pages)
     blocks = re.findall(r"^```json\n(.*?)^```$", guide, flags=re.MULTILINE | re.DOTALL)
-    inline = re.findall(r"^`(\{.*?\})`", guide, flags=re.MULTILINE)
-    assert (len(blocks), len(inline)) == (9, 1)
+    inline = re.findall(r"`(\{.*?\})`", guide)
+    assert (len(blocks), len(inline)) == (9, 2)
     for number, text in enumerate([*blocks, *inline]):
         path = tmp_path / f"{number}.json"
         path.write_text(text)
         variables = dict.fromkeys(re.findall(r"\$\{(\w+)\}", text), "value")
         assert load_settings([str(path)], {}, variables).warnings == ()
+
+
+@pytest.mark.requirement("project.readme")
+def test_every_promise_of_security_links_to_its_test() -> None:
+    page = ROOT / "docs" / "security.md"
+    tables = re.findall(
+        r"^\| promise \| held by \| test \|\n\|[- |]+\n((?:\|.*\n)+)", page.read_text(encoding="utf-8"), re.MULTILINE
+    )
+    rows = [row for table in tables for row in table.splitlines()]
+    assert len(rows) >= 80
+    for row in rows:
+        links = re.findall(r"\[\w+\]\((\.\./tests/\S+/test_\w+\.py)\)", row.split(" | ")[-1])
+        assert links, row
+        for link in links:
+            assert re.search(r"^(async )?def test_", (page.parent / link).read_text(encoding="utf-8"), re.MULTILINE)
 
 
 @pytest.mark.requirement("project.readme")
@@ -223,6 +239,20 @@ def test_every_link_inside_the_project_leads_somewhere(paper: Path) -> None:
     links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", paper.read_text(encoding="utf-8"))
     local = [link for link in links if "://" not in link]
     assert [link for link in local if not (paper.parent / link).exists()] == []
+
+
+@pytest.mark.requirement("project.layout")
+@pytest.mark.parametrize("paper", PAPERS, ids=lambda paper: paper.relative_to(ROOT).as_posix())
+def test_every_link_to_a_heading_finds_it(paper: Path) -> None:
+    links = re.findall(r"\]\(([^)#\s]*)#([^)\s]+)\)", paper.read_text(encoding="utf-8"))
+    local = [(link, anchor) for link, anchor in links if "://" not in link]
+    assert [where for where in local if where[1] not in anchors(paper.parent / where[0] if where[0] else paper)] == []
+
+
+def anchors(page: Path) -> set[str]:
+    """The headings of a page as links name them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 @pytest.mark.requirement("project.layout")

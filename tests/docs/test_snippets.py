@@ -19,7 +19,12 @@ PAGES = {
     for name in (
         "README.md",
         "docs/clients.md",
-        "docs/guide.md",
+        "docs/files.md",
+        "docs/skills-and-code.md",
+        "docs/servers.md",
+        "docs/logins.md",
+        "docs/network.md",
+        "docs/terminal.md",
         "docs/permissions.md",
         "docs/configuration.md",
         "docs/security.md",

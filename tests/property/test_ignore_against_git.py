@@ -61,7 +61,7 @@ def rules(draw: st.DrawFn) -> str:
 
 
 DIFFERENT = re.compile(r"[^/!]\*\*|\*\*[^/]|\*\*/[ \r]?$")
-"""Where two stars do not stand between slashes, `pathspec` reads some lines otherwise than git: see the guide."""
+"""Where two stars do not stand between slashes, `pathspec` reads some lines otherwise than git: see docs/files.md."""
 
 
 def means_the_same(rule: str) -> bool:
