@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import anyio
 import pytest
 
-from tests.interaction.relay.clients import AnswerError, Json, listing, proxied
+from tests.fork_server import forked
+from tests.harness import server_arguments, write_config
+from tests.interaction.relay.clients import AnswerError, Json, answering, listing, proxied
 from tests.interaction.relay.eras import by_era
 from tests.interaction.relay.watching import listening
 
@@ -50,6 +53,28 @@ async def test_a_tool_that_its_server_does_not_know_has_the_list_read_again(
         assert list(await client.listed("tools")) == ["up__new"]
         # What the first list had was not announced.
         assert [method for method, _ in client.heard].count(CHANGED) == 1
+        tasks.cancel_scope.cancel()
+
+
+@pytest.mark.requirement("proxy.lists.fresh")
+@pytest.mark.requirement("relay.chain")
+@by_era
+async def test_a_tool_that_is_gone_behind_another_server_like_this_one_is_gone_here_too(
+    era: str, tmp_path: Path
+) -> None:
+    orders, folder = tmp_path / "orders", tmp_path / "inner"
+    write(orders, "old")
+    folder.mkdir()
+    inner = write_config(folder, {"tools": {"builtIn": False}, "mcpServers": server(orders)})
+    entry = {"command": sys.executable, "args": forked(server_arguments(None, inner)), "trust": True}
+    answer = answering(roots={"roots": []})
+    async with proxied(tmp_path, {"in": entry}, era, answer=answer) as client, anyio.create_task_group() as tasks:
+        assert list(await client.listed("tools")) == ["in__up__old"]
+        await listening(client, tasks, {"toolsListChanged": True})
+        write(orders, "new")
+        await client.call("in__up__old", {})
+        await client.until_heard(CHANGED)
+        assert list(await client.listed("tools")) == ["in__up__new"]
         tasks.cancel_scope.cancel()
 
 
