@@ -323,7 +323,7 @@ def parse(given: Sequence[str]) -> argparse.Namespace:
             like = nearest(" ".join(words), there)
             told = f"Did you mean {like}?" if like else f"The commands are {', '.join(there)}."
             parser.error(f"there is no command '{' '.join(words)}'. {told}")
-    command_words: list[str] = []  # of another program, whose options are none of ours
+    command_words: list[str] = []  # of another program, whose options are none of this server's
     if list(given[:2]) == ["config", "add"] and "--" in given:
         at = given.index("--")
         given, command_words = given[:at], list(given[at + 1 :])

@@ -1,6 +1,6 @@
 """What users have allowed for the rest of a session, known to every replica that their client reaches.
 
-Of clients that show a token alone: a session without one belongs to its replica. A row is sealed, so that whoever can
+Of clients that show a token alone: a session without one belongs to its replica. A row is sealed, so that what can
 write in the store allows nothing; it ends with the client's idle time after the last answer. It counts where the same
 servers are behind us: a rule names a tool by the alias of its server, which may be another one after new settings.
 """

@@ -192,7 +192,7 @@ def _read_reply(reply: Any) -> tuple[str, Json | None]:
 
 
 def has_answer(ctx: RequestContext) -> bool:
-    """Whether a request brings an answer to a question of ours, whatever it is worth."""
+    """Whether a request brings an answer to a question of this server, whatever it is worth."""
     return _reply_in(ctx) is not None
 
 

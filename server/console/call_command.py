@@ -204,7 +204,7 @@ def make_call(
                     await beside.symlink_to(lock.path)
                 except OSError:  # on Windows not everybody may
                     await beside.write_bytes(lock.content or b"")
-        # The server has to see what any other command of ours sees: variables that settings name, and keys.
+        # The server has to see what any other command of this server sees: variables that settings name, and keys.
         command, environment = [sys.executable, *options], dict(os.environ)
         async with (
             spinner.running("starting the server for this call"),

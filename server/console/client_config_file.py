@@ -201,7 +201,7 @@ def uninstall_change(target: ConfigFile, content: bytes | None, environ: Mapping
 def write_install(change: ConfigChange, moved: Tree, environ: Mapping[str, str]) -> None:
     """Keep the file as it was, remember what is done, add what is moved to the user's own settings, and write.
 
-    In this order a server that is moved is in at least one of both files at any moment, and whoever was killed here can
+    In this order a server that is moved is in at least one of both files at any moment, and a command killed here can
     begin again. Where something cannot be written, all is as it was.
 
     Args:

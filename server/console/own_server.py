@@ -1,4 +1,4 @@
-"""A server of ours as a child of a command for people: what it is asked, and what it asks, on its standard streams."""
+"""A server as the child of a command for people: what it is asked, and what it asks, on its standard streams."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from server.protocol.revisions import LATEST_HANDSHAKE_VERSION
 from server.transports.json_lines import LineSplitter
 
 END_SECONDS = 2.0  # how long it may take to end by itself, and again after SIGTERM (the official SDKs)
-MESSAGE_BYTES = 256 << 20  # a longer message is none of ours
+MESSAGE_BYTES = 256 << 20  # a longer message is none of this server's
 
 Ask = Callable[[Json], Awaitable[Json]]
 """Answers a form, or an address to open; raises `MCPError` where nobody can."""

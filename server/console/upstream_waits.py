@@ -1,4 +1,4 @@
-"""What a person at a terminal is told of the servers behind us: which one is waited for, and why one is not there."""
+"""What a person at a terminal reads about upstreams: which one is waited for, and why one is not there."""
 
 from __future__ import annotations
 

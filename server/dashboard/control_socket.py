@@ -59,7 +59,7 @@ Answer = Callable[[Json], AsyncGenerator[Json]]
 
 
 def _is_private(folder: str) -> bool:
-    """Whether it is a folder of ours that nobody else may enter."""
+    """Whether it is a folder of this server that nobody else may enter."""
     try:
         about = os.lstat(folder)
     except OSError:
@@ -83,7 +83,7 @@ def _make_room(environ: Mapping[str, str]) -> str | None:
 
 
 def _connections(folder: str) -> Iterator[tuple[str, socket.socket]]:
-    """The socket of each server in a folder of ours, with a connection. Those that nobody serves are removed."""
+    """The socket of each server in a folder of this server, with a connection. Those that nobody serves are removed."""
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             # One that has vanished meanwhile hides no other.

@@ -1,7 +1,7 @@
 """The page as a web application: on loopback alone, for browsers that have used a link, with plain forms.
 
-A GET changes nothing. A POST has to come from a page of ours, in a browser that is signed in, with the token of the
-very form that was shown there. Every text on a page is escaped, and what would not be seen in it is made visible.
+A GET changes nothing. A POST has to come from a page of this server, in a browser that is signed in, with the token
+of the very form that was shown there. Every text on a page is escaped, and what hides in it is made visible.
 """
 
 from __future__ import annotations
@@ -434,7 +434,7 @@ def _quoted(text: str) -> str:
 
 
 class _Guarded:
-    """Lets requests through that are made to this address, and those that change something only from a page of ours.
+    """Lets requests through that are made to this address, and those that change something only from its own pages.
 
     What is served lies in a folder that only a link names, so that browsers bring the cookie there alone.
     """

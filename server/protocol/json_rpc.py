@@ -227,7 +227,7 @@ class Unreadable:
     """JSON that is not a JSON-RPC message, but has an id, or is an array of what has."""
 
     identity: AnyId | None  # the id; `None` if it is not one, or not known
-    is_answer: bool  # it was meant as the answer to a question of ours, so it must not be answered
+    is_answer: bool  # it was meant as the answer to a question of this server, so it must not be answered
 
 
 def read_unreadable(line: bytes) -> Unreadable | None:

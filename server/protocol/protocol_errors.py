@@ -17,7 +17,7 @@ URL_ELICITATION_REQUIRED = -32042
 
 
 class MCPError(Exception):
-    """An error that is answered to a request, or was the answer to one of ours.
+    """An error that is answered to a request, or was the answer to one of this server's.
 
     Args:
         code: What it is, for programs.
@@ -40,7 +40,7 @@ class MCPError(Exception):
 
 
 def internal_error() -> MCPError:
-    """What a client is told about an exception of ours, whose text stays here."""
+    """What a client is told about an exception of this server, whose text stays here."""
     return MCPError(
         INTERNAL_ERROR, "The request failed because of an internal error; the server's log has the details."
     )

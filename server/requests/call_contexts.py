@@ -241,7 +241,7 @@ class Contexts:
         return tuple(self.workspaces.folders(roots or ClientRoots(), exchange.rights)[0])
 
     def of_relayed(self, client: Client, exchange: Exchange) -> CallContext:
-        """What a call of an upstream's tool acts in; it touches no files of ours, so no roots are waited for."""
+        """What a call of an upstream's tool acts in; it touches no files of this server, so no roots are waited for."""
         return CallContext(
             workspace=self.workspaces.workspace(client.folders.roots, client.readable, exchange.rights),
             limits=self.limits,

@@ -49,7 +49,7 @@ def result_to_wire(name: str, result: ToolResult, display: DisplayPlace, protoco
     if result.verbatim is not None:
         verbatim = result.verbatim
         if result.note:
-            # A line of ours after its content.
+            # A line of this server after its content.
             note = {"type": "text", "text": encodable(result.note)}
             verbatim = {**verbatim, "content": [*verbatim.get("content", ()), note]}
         return dict(verbatim)

@@ -292,7 +292,7 @@ class ToolRequests:
         return result_to_wire(call.name, done, self.display, ctx.protocol_version)
 
     async def on_call(self, ctx: RequestContext) -> dict[str, Any]:
-        """A call of a tool of ours."""
+        """A call of a tool of this server."""
         params, client = ctx.params or {}, self.clients.of(ctx)
         call = FunctionCall(name := params["name"], params.get("arguments") or {})
         mode = client.state.approval_mode

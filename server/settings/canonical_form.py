@@ -1,4 +1,4 @@
-"""The canonical form of a layer, whoever wrote it: our keys, aliases for servers, absolute paths, split command lines.
+"""The canonical form of a layer, from any source: our keys, aliases for servers, absolute paths, split command lines.
 
 Qwen Code and Gemini CLI know two shapes: flat keys (`coreTools`), and keys in sections (`tools.core`). The keys and
 shapes of all their versions become ours, in any layer; a key that nobody knows goes, with a warning.
@@ -174,7 +174,7 @@ def _providers_by_type(given: Tree, source: str, diagnostics: Diagnostics) -> Tr
 def convert_keys(
     data: Tree, converters: Converters, target: Tree, source: str, diagnostics: Diagnostics, why_wrong: str
 ) -> None:
-    """Move the values of other keys to ours, converted. Of several for one key of ours, the first given counts."""
+    """Move the values of other keys to ours, converted. Of several for one key, the first given counts."""
     counting: dict[tuple[str, ...], tuple[str, ...]] = {}
     for other, (ours, convert) in converters.items():
         given = pop_value(data, other)

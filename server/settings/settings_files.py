@@ -72,7 +72,7 @@ def runtime_folders(environ: Mapping[str, str], platform: str = sys.platform) ->
     found = [os.path.join(base, "coretools-mcp") for base in bases if os.path.isabs(base)]
     bases = [environ.get("TMPDIR", ""), "/tmp"]  # noqa: S108 - the folder in it has to be ours, and closed to others
     found += [os.path.join(base, f"coretools-mcp-of-{user}") for base in bases if os.path.isabs(base)]
-    # Without following the last part: where somebody else has put a link, there is no folder of ours.
+    # Without following the last part: where somebody else has put a link, there is no folder of this server.
     return list(dict.fromkeys(os.path.join(real_path(os.path.dirname(path)), os.path.basename(path)) for path in found))
 
 

@@ -35,7 +35,7 @@ class Names:
 
 @dataclass(slots=True)
 class Operation:
-    """One request, of a client to us or of ours to an upstream."""
+    """One request, of a client to us or of this server to an upstream."""
 
     method: str
     tool: str = ""  # that it calls, where there is such a tool

@@ -1,6 +1,6 @@
 """Secrets that the settings name and never hold: tokens of clients, the keys of replicas, the password of their store.
 
-A token is known by its digest alone, so nothing of ours can tell it. Each has a name, which is the principal: what
+A token is known by its digest alone, so this server cannot tell it. Each has a name, which is the principal: what
 belongs to a client (answers, jobs, files read, open questions) belongs to that name. Tokens of an issuer are checked in
 `issuer`.
 """

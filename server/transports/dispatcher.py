@@ -236,7 +236,7 @@ class Dispatcher:
         (outgoing or self._outgoing).put_answer(json.dumps(error).encode())
 
     def fail_question(self, identity: AnyId | None) -> None:
-        """Have a question of ours fail, if one with this id is open, since what answers it is not an answer."""
+        """Have a question of this server fail, if one with this id is open, since what answers it is not an answer."""
         asked = None if identity is None or isinstance(identity, float) else self._asked.get(identity)
         if asked is not None and not asked.done():
             asked.set_exception(MCPError(INVALID_REQUEST, "The client's answer is not a JSON-RPC response."))

@@ -140,7 +140,7 @@ class OpenRequests:
     """An application whose open requests can be ended: streams, and calls that take long.
 
     The web server would cancel them too, but breaks their connections off and logs each as an error. Once the server
-    is `stopping`, no connection is kept for another request: whoever has it would send one into its end. `on_refusal`
+    is `stopping`, no connection is kept for another request: its client would send one into its end. `on_refusal`
     is told the status of each answer that is a refusal.
     """
 

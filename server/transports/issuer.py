@@ -1,7 +1,7 @@
 """Access tokens of the authorization server that an operator names: whose one is, and what it gives.
 
 A token that is a JWT (RFC 9068) is checked here, with the keys that the issuer publishes; any other one is asked about
-at the issuer (RFC 7662). Whoever may connect can make us ask, so how often that is, is bounded whatever comes: keys are
+at the issuer (RFC 7662). Any client can make us ask, so how often that is, is bounded whatever comes: keys are
 fetched once a minute at most, and few tokens are asked about at a time. What was found counts for a minute at most.
 Loaded only where there is an issuer.
 """

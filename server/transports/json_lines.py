@@ -230,7 +230,7 @@ def refusal_of_unreadable(line: bytes, *, is_post: bool = False) -> Json | None:
         if not (b'"id"' in line and b'"method"' in line) and not is_post:
             return None
         message = "This is not valid JSON in UTF-8, or it is nested too deeply, or has a number of too many digits."
-        may_answer = b'"result"' in line or b'"error"' in line  # then its id is one of ours
+        may_answer = b'"result"' in line or b'"error"' in line  # then its id is one of this server's
         identity = None if may_answer else certain_id(line[:KEPT_OF_OVERSIZED], b"")
         return error_of(identity, message, PARSE_ERROR)
     if unreadable is None or unreadable.is_answer:

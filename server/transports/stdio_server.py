@@ -1,9 +1,9 @@
 """MCP over standard input and output, on the event loop: no thread, no hop for each line.
 
 The wire is moved to private descriptors; what remains at 0 is empty and what remains at 1 goes to standard error,
-so that no stray output of ours or of a child can reach the protocol. At the end of input the answers that are owed
-are still sent, as far as they come soon: the end may mean that somebody piped requests in, or that the client is going
-and waits for us.
+so that no stray output of this process or a child can reach the protocol. At the end of input the answers that are
+owed are still sent, as far as they come soon: the end may mean that somebody piped requests in, or that the client is
+going and waits for this process.
 """
 
 from __future__ import annotations

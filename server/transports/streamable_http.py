@@ -65,8 +65,8 @@ logger = logging.getLogger(__name__)
 
 MOST_SESSIONS = 1_000
 """Sessions kept, and beyond them only those that are not silent: when too many are open, one that is silent ends.
-Clients often leave without a word, so whoever opens enough sessions would keep all others out. A client whose session
-was ended gets 404 and opens a new one, as the protocol wants. What one costs is in docs/scale.md."""
+Clients often leave without a word, so one that opens enough sessions would keep all others out. A client whose
+session was ended gets 404 and opens a new one, as the protocol wants. What one costs is in docs/scale.md."""
 MOST_KEPT = 64
 KEPT_BYTES = 512 << 10
 """Streams of one session that are kept after their end, and bytes of them: an answer may wait for a client that
@@ -142,7 +142,7 @@ class HttpSession:
         name, _, number = event_id.partition("/")
         stream = self.events if name == self.events.name else self.streams.get(name)
         if stream is not None:
-            # A longer number is none of ours.
+            # A longer number is none of this server's.
             is_number = number.isascii() and number.isdecimal() and len(number) < LONGEST_NUMBER
             stream.rewind(int(number) if is_number else 0)
         return stream

@@ -1,1 +1,1 @@
-"""The servers behind this server: how they are reached, their published names, and their tools as tools of ours."""
+"""The servers behind this one: how they are reached, their published names, and their tools under these."""

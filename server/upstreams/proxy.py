@@ -140,7 +140,7 @@ class Dependencies:
     bus: ListenBus  # reaches the clients of the 2026-07-28 revision that listen
     changed: Callable[[ListKind], None]  # told that a list is another one, or is said to be
     replica: Replica  # seals what clients bring back
-    observer_of: Callable[[str, UpstreamSettings], Observer] | None  # makes whoever is told of what goes to upstreams
+    observer_of: Callable[[str, UpstreamSettings], Observer] | None  # makes the observer of requests to upstreams
     folders_of: FoldersOf  # gives the folders in which programs behind this server start, and which they are told
 
 

@@ -75,6 +75,7 @@ UNFINISHED = re.compile(r"^[^\n\"']*(?:#|<!--).*\b(TO[D]O|FIX[M]E|XX[X]|HAC[K])\
 GREEDY_GROUP = re.compile(r"(?<!\()\)(?:[*+?]|\{\{?[\d,]+\}?\})\+|[a-zA-Z_]\}\+\+")
 """A group of an expression that is matched possessively."""
 
+HABITS = re.compile(r" \(ours\)|\b(?:of ours|(?:is|are|be) told of|anew|whoever)\b", re.IGNORECASE)
 MANAGEMENT = re.compile(
     r"(?ix) \b(issues?|tickets?|milestones?|sprints?|phases?) \s+ \#?\d"
     r"| \b(part|phase|stage|track) \s [a-d]\b (?! \s* [=:(])"
@@ -148,6 +149,13 @@ def test_only_modules_made_for_it_print() -> None:
 def test_nothing_is_marked_as_unfinished_or_speaks_of_how_the_work_is_organised() -> None:
     assert _found(UNFINISHED, _texts()) == []
     assert _found(MANAGEMENT, _texts()) == []
+
+
+@pytest.mark.requirement("project.words")
+def test_nobody_writes_in_habits_that_readers_stumble_over() -> None:
+    assert HABITS.search("one of ours")
+    written = ((name, text) for name, text in _texts() if not name.startswith(("tests/", "bench/")))
+    assert _found(HABITS, written) == []
 
 
 @pytest.mark.requirement("project.old-python")

@@ -99,7 +99,7 @@ class MemoryTool(BuiltinTool[SaveMemoryParams]):
         return question
 
     async def execute(self, params: SaveMemoryParams, context: ToolContext) -> ToolResult:
-        """Add the fact, whoever else adds one at the same time, to the very file that a person was asked about."""
+        """Add the fact, even where others add one at the same time, to the very file that a person was asked about."""
         from tools.files.change.file_change import settled_text  # noqa: PLC0415 - as above
         from tools.memory.memory_entries import remember  # noqa: PLC0415 - as above
 

@@ -134,7 +134,7 @@ class Child:
             os.close(self._lifeline)
 
     def _watch(self) -> None:
-        """In a thread, on Windows, where a pipe cannot be waited for: whoever reads is stuck until the child ends."""
+        """In a thread, on Windows, where a pipe cannot be waited for: a reader is stuck until the child ends."""
         while self._process.poll() is None:
             self._kill_if_due()
             time.sleep(WATCH_SECONDS)

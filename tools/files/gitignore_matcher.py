@@ -2,7 +2,7 @@
 
 `pathspec` turns a line into a regular expression and matches many of them. Three things are put right here:
 
-- A rule is about an entry itself, not about what is beneath it. Whoever asks goes down from the top and enters nothing
+- A rule is about an entry itself, not about what is beneath it. The caller goes down from the top and enters nothing
   hidden; otherwise `secret/` and `!*.md` would show `secret/notes.md`, and `!docs/` would bring back `docs/id.key`.
 - A line that `pathspec` would read in another way than git, or not at all, is told apart (`RuleList.odd_line`).
 - No expression tries the same thing again and again: eight stars would take Python seconds for one name.

@@ -1,6 +1,6 @@
 """Guarded paths: the server's own settings and log, which are written with a person's consent only.
 
-Whoever writes them decides what runs, and without a question. `auto_run_files` knows such files by their names; these
+Their writer decides what runs, and without a question. `auto_run_files` knows such files by their names; these
 are known by their real paths, since a file named on the command line may have any name and lie in a workspace.
 """
 

@@ -84,7 +84,7 @@ class PermissionPolicy:
     def switch(self, name: str, *, is_on: bool) -> None:
         """Offer a tool as rules and profile say, or not at all, until the server ends."""
         self.switched_off = self.switched_off - {name} if is_on else self.switched_off | {name}
-        self.rules = replace(self.rules)  # what was found by them is looked for anew
+        self.rules = replace(self.rules)  # what was found by them is looked for again
 
     def why_not_offered(self, tool: ToolTraits, rights: Rights = ALL_RIGHTS) -> Permission | None:
         """The verdict on a tool that is not there at all for a client, or `None` if it is."""

@@ -15,7 +15,7 @@ FETCHING = "web_fetch"
 DELEGATING = "task"
 READING = frozenset({"read_file", "read_many_files", "grep_search", "glob", "list_directory"})
 WRITING = frozenset({"edit", "write_file", "notebook_edit"})
-# What a rule about edits is about. A memory cannot be saved to just any file, and only a change of ours can be undone,
+# What a rule about edits is about. A memory cannot be saved to just any file, and only changes by tools can be undone,
 # so these say nothing of commands.
 EDITING = WRITING | {"save_memory", "undo_change"}
 # A name in a rule, and the tools it stands for

@@ -1,6 +1,6 @@
 """Which files of the workspace changed during a command: all of them are looked at before and afterwards.
 
-Undo does not cover what commands change, so a model is told of it. That is for folders in a git work tree, without what
+Undo does not cover what commands change, so a model is told. That is for folders in a git work tree, without what
 ignore files hide. Nothing is opened but folders and ignore files, and no link is followed. A workspace that is too
 large for it is left alone, and nothing is said.
 """

@@ -335,7 +335,7 @@ def make_open_folder(path: str) -> None:
 
 
 def _lock(folder: str) -> int:
-    """Lock a folder of ours for as long as this process lives, and remove those of servers that were killed.
+    """Lock a folder of this server for as long as this process lives, and remove those of servers that were killed.
 
     -1 where files cannot be locked.
     """
@@ -483,7 +483,7 @@ def _entries(folder: int) -> Iterator[os.DirEntry[str]]:
 
 
 def _open_own(name: str, folder: int | None) -> int:
-    """Open a folder of ours, and let its owner in where a command has closed it. No link is followed."""
+    """Open a folder of this server, and let its owner in where a command has closed it. No link is followed."""
     if sys.platform == "linux":
         place = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
         try:

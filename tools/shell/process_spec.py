@@ -47,10 +47,10 @@ class ProcessSpec:
     # Content that the program reads from descriptors of these numbers: 0, its standard input, which is empty otherwise,
     # and 3 and above.
     attachments: Mapping[int, bytes] = field(default_factory=dict[int, bytes], repr=False)
-    # Open descriptors of ours, by the numbers, 0 and 3 and above, that the program has them under.
+    # Open descriptors of this server, by the numbers, 0 and 3 and above, that the program has them under.
     descriptors: Mapping[int, int] = field(default_factory=dict[int, int])
     separates_errors: bool = False  # whether what comes on standard error is told apart from the rest
-    # Open descriptors of ours: namespaces that the program joins, in this order
+    # Open descriptors of this server: namespaces that the program joins, in this order
     namespaces: tuple[int, ...] = ()
     landlock: LandlockRules | None = None
 

@@ -92,7 +92,7 @@ def program_facts(status: ExitStatus | None, *, seconds: float, total: int, file
 
 
 def run_content(finished: FinishedCommand, directory: str | None) -> list[Part]:
-    """What a model is told of a command that has run in the directory that the call gave, if it did."""
+    """What a model is told about a command that has run in the directory that the call gave, if it did."""
     shown, status, request = finished.shown, finished.exit, finished.request
     lines: list[str] = []
     if directory is not None:
@@ -377,7 +377,7 @@ def _command_facts(
 
 
 def timed_out_message(finished: FinishedCommand, silence_seconds: float) -> str:
-    """What a model is told of a command that was ended at a limit."""
+    """What a model is told about a command that was ended at a limit."""
     shown, seconds = finished.shown, finished.request.timeout_seconds
     if finished.ending is Ending.SILENT:
         why = (
@@ -398,7 +398,7 @@ def timed_out_message(finished: FinishedCommand, silence_seconds: float) -> str:
 
 
 def job_content(job: Job, shown: ShownOutput) -> str:
-    """What a model is told of a command that was started in the background."""
+    """What a model is told about a command that was started in the background."""
     lines = [f"Background Job: {job.id} ({status_text(job)})", f"PID: {job.running.process.pid}"]
     if job.status is JobStatus.RUNNING:
         lines.append(

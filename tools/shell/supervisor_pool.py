@@ -121,7 +121,7 @@ class Launch(NamedTuple):
 
     body: bytes  # of the message RUN
     descriptors: list[int]  # what goes with it: the write ends of the outputs, the attachments, and what is handed on
-    outputs: list[int]  # the read ends of the output and, if told apart, of the errors; whoever keeps them takes them
+    outputs: list[int]  # the read ends of the output and, if told apart, of the errors; their keeper takes them
 
 
 @contextmanager

@@ -90,7 +90,7 @@ def key_of(entry: UpstreamSettings) -> str:
     """A hash of what decides what a server lists: how it is reached, as its entry is written, and our version.
 
     Names of variables stand there in place of their values. No value of a variable or a header goes into it, and
-    nothing that looks like a secret: whoever sees a hash can try what it may be of. Where two servers differ in nothing
+    nothing that looks like a secret: anyone who sees one can try what it may be of. Where two servers differ in nothing
     else, each is listed as the other until it answers; so is one that lists other things to another client.
     """
     command, args, address = program_and_address(entry)

@@ -28,7 +28,7 @@ from tools.permissions.auto_run_files import LOCK_NAME
 class Stop:
     """What keeps a tool from being called."""
 
-    definition: Definition  # what is listed in its place, in words of ours
+    definition: Definition  # what is listed in its place, in words of this server
     shown: Definition  # the tool itself, as a person may see it
     entry: Json  # the same, as the lock file has it once it is approved
     standing: str  # "new", or which fields have changed

@@ -139,7 +139,7 @@ _FAILURES: tuple[tuple[type[Exception], UpstreamState, str], ...] = (
     (TimeoutError, UpstreamState.FAILED, "it did not tell its tools in time"),
     (IncompatibleError, UpstreamState.FAILED, "it shares no protocol revision with this server"),
 )
-"""Why a connection failed, in words of ours: texts of exceptions may hold addresses and secrets."""
+"""Why a connection failed, in words of this server: texts of exceptions may hold addresses and secrets."""
 
 
 def failure_of(error: BaseException) -> tuple[UpstreamState, str]:
@@ -188,7 +188,7 @@ class LoginNeededError(ToolError):
 
 
 FoldersOf = Callable[[Exchange | None], Awaitable[tuple[str, ...]]]
-"""Gives the folders of a client's workspace, or of that of all; where there are none, programs see nothing of ours."""
+"""Gives the folders of a client's workspace, or of that of all; where there are none, programs see nothing."""
 
 
 async def _no_folders(_: Exchange | None) -> tuple[str, ...]:

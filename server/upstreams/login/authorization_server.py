@@ -44,7 +44,7 @@ LIFE_SECONDS = 10**9  # a longer life of a token, 31 years, is taken for this on
 
 _PKCE = "S256"
 _ASSERTION = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"  # RFC 7523, 2.2
-ASSERTION_SECONDS = 60.0  # how long a signed assertion of ours counts
+ASSERTION_SECONDS = 60.0  # how long a signed assertion of this server counts
 _ERROR_CODE = re.compile(r"[a-z_]{1,40}")  # of RFC 6749, 5.2; other words of the server are not passed on
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 _SHOWN_CHARS = 200  # of an address that is refused
@@ -395,7 +395,7 @@ def configured_client(server: AuthorizationServer, oauth: OAuthSettings) -> OAut
 
 
 def may_be_reused(client: OAuthClientInformationFull, redirect_uri: str, scopes: str | None) -> bool:
-    """Whether a registration of ours is one for this callback address and these scopes, and has not ended."""
+    """Whether a registration of this server is one for this callback address and these scopes, and has not ended."""
     ends = client.client_secret_expires_at
     if client.scope is not None and not set((scopes or "").split()) <= set(client.scope.split()):
         return False

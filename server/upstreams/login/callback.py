@@ -1,6 +1,6 @@
 """The address of this machine to which an authorization server sends a person back (RFC 8252, 7.3).
 
-Its port is always the same one, for some authorization servers compare it; and whoever listens there is the one process
+Its port is always the same one, for some authorization servers compare it; and what listens there is the one process
 that logs in: the system gives a port to nobody else, and takes it back from a process that was killed. Who comes second
 asks there which logins are open, and waits for their tokens.
 """
@@ -195,7 +195,7 @@ def _bound(port: int) -> socket.socket:
 
 
 async def _logins_at(port: int) -> frozenset[str] | None:
-    """Which logins are open in the process that listens at a port; `None` where that is not one of ours."""
+    """Which logins are open in the process that listens at a port; `None` where that is not one of this server's."""
     with suppress(OSError, ValueError, RecursionError), anyio.fail_after(2):
         reader, writer = await asyncio.open_connection(HOST, port)
         try:

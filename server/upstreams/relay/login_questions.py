@@ -2,8 +2,8 @@
 
 The address is that of the authorization server, so nothing secret passes through the client; and it leads back to this
 machine, so only a browser of this machine can finish it. Where people reach us at an address (`http.publicUrl`), it is
-that of a page of ours, for any browser. To accept means to open it; that the login is done is another thing, which the
-call waits for.
+that of a page of this server, for any browser. To accept means to open it; that the login is done is another thing,
+which the call waits for.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class LoginQuestions:
     Args:
         seconds: How long a person has to answer.
         is_local: Whether those are on this machine.
-        has_pages: Whether logins begin at a page of ours, wherever they are.
+        has_pages: Whether logins begin at a page of this server, wherever they are.
         has_replicas: Whether others may have asked, whose logins are ours, too.
     """
 
@@ -97,7 +97,7 @@ class LoginQuestions:
         if exchange.is_modern and is_full and not self._has_pages:
             raise needed
         address = attempt.current_address()
-        if not can_show or (exchange.is_modern and is_full):  # it stays open, for the person who is told of it in words
+        if not can_show or (exchange.is_modern and is_full):  # it stays open, for the person, who reads of it
             raise ToolError(
                 ToolErrorType.UPSTREAM_UNAVAILABLE,
                 f"The server {login.alias} needs a login of the user: show them the address {address} and ask them "

@@ -96,7 +96,7 @@ class ResourceRoutes:
         upstreams: In the order of the configuration.
         aliases: What names one of these before a plus sign is for that upstream, also where it is not among these.
         is_ours: Whether a URI, or what a template stands for, is for us to answer.
-        is_alone: Whether there is but one upstream, and nothing of ours beside it: all stays as it is.
+        is_alone: Whether there is but one upstream, and nothing of this server beside it: all stays as it is.
     """
 
     def __init__(

@@ -642,7 +642,7 @@ def _more_scopes_needed(needed: LoginNeededError, challenge: Challenge) -> Login
 
 
 def _own_params(exchange: Exchange, named: Json) -> Json:
-    """The parameters as they came, but for names of ours and what is not passed."""
+    """The parameters as they came, but for names of this server and what is not passed."""
     params = {**exchange.params, **named}
     for name in _NOT_PASSED:
         params.pop(name, None)

@@ -1,7 +1,7 @@
 """Tasks of upstreams: calls that are answered at once with a promise, and whose result is asked for later (SEP-2663).
 
-A client that knows tasks gets those of upstreams, each under an id of ours. For any other client we ask for the result
-ourselves, while its call waits. Questions of a task are asked and answered once, no matter who asks for it.
+A client that knows tasks gets those of upstreams, each under an id of this server. For any other client this server
+asks for the result while its call waits. Questions of a task are asked and answered once, no matter who asks for it.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ MOST_ASKING = 1_000  # tasks whose questions are remembered; of more, the client
 MOST_LISTENED = 100  # tasks that one stream may tell of
 ACKNOWLEDGE_SECONDS = 2.0  # how long an upstream may take to read a wish and say of which tasks it will tell
 
-_TASK = "task"  # what an id of ours is sealed for
+_TASK = "task"  # what an id of this server is sealed for
 _FINAL = ("completed", "failed", "cancelled")
 _OF_ONE_STATE = frozenset({"inputRequests", "requestState", "result", "error"})
 _PROGRESS_FIELDS = ("status", "statusMessage", "lastUpdatedAt")  # a task that says another one of these is at work

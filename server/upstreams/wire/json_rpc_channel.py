@@ -85,7 +85,7 @@ class Challenge:
 
     status: int
     schemes: tuple[str, ...] = field(default=(), repr=False)  # the values of `WWW-Authenticate`, as they came
-    told: str = field(default="", repr=False, compare=False)  # the whole answer, as a clause of ours
+    told: str = field(default="", repr=False, compare=False)  # the whole answer, as a clause of this server
 
     def parameter(self, name: str) -> str | None:
         """A parameter of the challenge (RFC 9110, 11.4), such as `scope`; `None` where it is not named."""
@@ -167,7 +167,7 @@ class Credentials(Protocol):
 
 
 class UnusableAnswerError(RelayError):
-    """What came in place of an answer cannot be used, for a reason in words of ours, and no other will come."""
+    """What came in place of an answer cannot be used, for a reason in words of this server, and no other will come."""
 
     def __init__(self, why: str, challenge: Challenge | None = None) -> None:
         super().__init__()
@@ -189,7 +189,7 @@ _UNUSABLE = f"coretools-mcp/unusable-{secrets.token_hex(8)}"  # nobody else can 
 def unusable(
     identity: RequestId, why: str, challenge: Challenge | None = None, *, is_unknown_session: bool = False
 ) -> ErrorResponse:
-    """What a transport gives in place of an answer that it could not take, with the reason in words of ours."""
+    """What a transport gives in place of an answer that it could not take, with the reason in words of this server."""
     said = is_unknown_session if challenge is None else [challenge.status, challenge.told, *challenge.schemes]
     return ErrorResponse(identity, {"code": INTERNAL_ERROR, "message": why, "data": {_UNUSABLE: said}})
 
@@ -401,7 +401,7 @@ class PendingRequest:
 
 
 class Observer(Protocol):
-    """Is told of the requests to an upstream."""
+    """Hears of the requests to an upstream."""
 
     def begin(self, method: str, params: Json) -> tuple[Json, Callable[[RpcAnswer | None], None]]:
         """A request goes out: its parameters as they are to be, and whom to tell its answer, `None` where none came."""
@@ -415,7 +415,7 @@ class Observer(Protocol):
 class JsonRpcChannel:
     """Sends to an upstream, and sorts what comes from it.
 
-    `on_request` is told of requests of the upstream, which are answered by `answer` and `refuse`, and `on_notification`
+    `on_request` gets requests of the upstream, which are answered by `answer` and `refuse`, and `on_notification`
     of notifications that are not progress of an open request. `on_refusal` is told that the server lets nobody in, once
     what waited for the only open request has been; and, by `None`, that it does not know the session any more.
     """
@@ -598,7 +598,7 @@ class JsonRpcChannel:
 
 
 def own_number(identity: Any) -> int:
-    """The id of a request of ours, which are all above zero; zero for anything else. Some servers send it as a text."""
+    """The id of a request of this server, all above zero; zero for anything else. Some servers send it as a text."""
     if isinstance(identity, str) and identity.isascii() and identity.isdigit() and len(identity) < 19:
         return int(identity)
     return identity if isinstance(identity, int) and not isinstance(identity, bool) else 0

@@ -41,7 +41,7 @@ if sys.platform == "win32":
     raise ImportError("the SDK's transport serves on Windows")
 
 logger = logging.getLogger(__name__)
-# It tells people what they would see if they ran the upstream themselves, which no level of ours leaves out.
+# It tells people what they would see if they ran the upstream themselves, which no level of this server leaves out.
 logger.setLevel(logging.INFO)
 
 LOG_LINE_BYTES = 1 << 14  # of a longer line only the beginning is looked at for the log

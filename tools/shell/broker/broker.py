@@ -15,7 +15,7 @@ the same when the broker is killed. A supervisor that is killed leaves its proce
 sub-reapers). What is left to a program that wants to stay: kill both at the same moment, or gain rights of a user whom
 we may not signal. On systems without sub-reapers also: leave its group, or kill its supervisor.
 
-Nothing of ours is imported but five neighbours: the file is run by its path, without the import path of the
+Nothing of this server is imported but five neighbours: the file is run by its path, without the import path of the
 server. Standard input is the socket to the server. Arguments: what supervisors follow, `descendants` or `group`, and
 how many files programs may have open.
 """

@@ -91,7 +91,7 @@ class Descendants:
     def pids(self) -> list[int]:
         """Without those that only wait to be reaped.
 
-        They come and go during the look: some may be missing, even all if each child of ours ends meanwhile.
+        They come and go during the look: some may be missing, even all if each child of this server ends meanwhile.
         """
         return sorted(filter(_runs, self._look()))
 

@@ -4,7 +4,7 @@ A repository's own folder is pinned (a mount cannot be renamed), so that no othe
 git obeys in it is read-only, the rest stays writable, so that git can commit.
 
 What is new after a command is moved out of the workspace, unless it can do no harm: what `git init`, `clone`,
-`worktree` and `submodule` make, whoever called them. Looking is bounded: what lies deeper, or beyond the number of
+`worktree` and `submodule` make, called by anything. Looking is bounded: what lies deeper, or beyond the number of
 folders, is neither protected nor found.
 
 A folder that cannot be looked into before a command stays as it is, as a whole. One that a command closes is opened

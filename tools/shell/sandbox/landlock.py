@@ -71,7 +71,7 @@ def ruleset_for_views() -> int | None:
 async def landlock_failure(starter: ProcessStarter, parent: str) -> str | None:
     """Why Landlock does not hold what only reads here, as the middle of a sentence; `None` where it does.
 
-    Found out anew with each call, in a new folder in another one. An `ExhaustedError` where too little is left to tell.
+    Tried again with each call, in a new folder in another one. An `ExhaustedError` where too little is left to tell.
     """
     if why := why_not_here():
         return why

@@ -1,6 +1,6 @@
 """The program by which a command in bubblewrap's view enters Landlock, before it becomes the command.
 
-A mount that is read-only holds files, but whoever may write to a pipe (FIFO) or a device there can do so all the same.
+A mount that is read-only holds files, but a process that may write to a pipe (FIFO) or a device there still can.
 Landlock holds these too, and only a process itself can enter it. Bubblewrap does not, and another interpreter would
 cost more than the whole view. So this is a dozen instructions: enter the rules that are open under one number, close
 these and the program itself, and become the program that the arguments name. It ends with 126 where that fails.

@@ -4,7 +4,7 @@ It reads its options from a pipe, so that it can be started while they are still
 
 What stays as it is in a workspace is mounted by path, and other commands may be at work in the same workspace: one of
 them can put a link in place of a folder between our look and the mount, so that something else of the machine is
-mounted, writable. So the last thing that bubblewrap does for the sandbox is to copy a pipe of ours to `/dev/null`. The
+mounted, writable. So the last thing that bubblewrap does for the sandbox is to copy a pipe to `/dev/null`. The
 pipe is full: that it has room tells that everything is mounted; and until we close it, bubblewrap waits. Meanwhile the
 mount table of the sandbox is compared with what was meant, from outside, where no command has a hand in it.
 
