@@ -37,19 +37,12 @@ from tools.machine.process_limits import share_arenas
 from tools.shell.broker.process_privacy import make_private
 
 if TYPE_CHECKING:
-    from server.settings.rule_names import nearest
-from server.settings import SettingsReport
+    from server.settings import SettingsReport
 
 CALL_CODES = (
     "The exit code is 0, or that of the command which was run; ours are 64 for wrong usage, 65 where the tool failed, "
     "69 where its server is not available, 70 where ours broke off, 77 where the call was refused, 78 for settings "
     "that cannot be used, 130 after Ctrl-C."
-)
-
-WAITS = (
-    "coretools-mcp: waiting for an MCP client to speak JSON-RPC on standard input. Clients start this command by "
-    "themselves: put it into their settings as README.md shows. For the commands for people see coretools-mcp help; "
-    "Ctrl-C ends it.\n"
 )
 
 
@@ -163,8 +156,6 @@ def _serve(arguments: argparse.Namespace, watchdog: Watchdog) -> int:
     gc.set_threshold(10_000, 10, 10)
     gc.enable()
 
-    if arguments.transport == "stdio" and sys.stdin.isatty():
-        sys.stderr.write(WAITS)
     try:
         number = serve(report, arguments.transport, watchdog)
     except ListenError as error:
@@ -314,6 +305,8 @@ class _Parser(argparse.ArgumentParser):
 
 def parse(given: Sequence[str]) -> argparse.Namespace:
     """Read a command line; wrong usage ends the process with a sentence. `command` has the words of the command."""
+    from server.settings.rule_names import nearest  # noqa: PLC0415 - a process that serves has no use for it
+
     parser, commands = command_parser()
     for count in (1, 2):
         words, known = list(given[:count]), {tuple(name.split()[:count]) for name in commands}

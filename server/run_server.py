@@ -35,6 +35,11 @@ _TELEMETRY = (
     *("OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER"),
 )
 """The environment variables that ask for traces or metrics of OpenTelemetry."""
+WAITS = (
+    "coretools-mcp: waiting for an MCP client to speak JSON-RPC on standard input. Clients start this command by "
+    "themselves: coretools-mcp install puts it into their settings. For the commands for people see coretools-mcp help; "
+    "Ctrl-C ends it.\n"
+)
 CONTROL_SECONDS = 0.1  # how long after its first client a server can be asked by a person, so that lists come first
 
 
@@ -52,6 +57,8 @@ def serve(report: SettingsReport, transport: Transport, watchdog: Watchdog) -> i
             def runs_command(tool: str) -> bool:
                 return (found := app.registry.find(tool)) is not None and found.kind is ToolKind.EXECUTE
 
+            if sys.stdin.isatty():
+                sys.stderr.write(WAITS)
             await serve_stdio(app.table, settings.limits.request_bytes, runs_command)
 
         return anyio.run(_serve, report, transport, watchdog, lone_replica(), serve_client)

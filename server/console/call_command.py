@@ -27,12 +27,12 @@ from server.protocol.protocol_errors import CONNECTION_CLOSED, INVALID_PARAMS, I
 from server.requests.protocol_mapping import DISPLAY_KEY, ERROR_KEY, FACTS_KEY
 from server.run_server import until_signal
 from server.settings import SettingsReport
+from server.settings.settings_files import LOCK_NAME
 from tools.contract.confirmation import Decision
 from tools.contract.display import visible, visible_line
 from tools.contract.tool_errors import HOW_TO_LIST, ToolErrorType
 from tools.contract.tool_parameters import coerce
 from tools.machine.threads import THREADS
-from tools.permissions.auto_run_files import LOCK_NAME
 from tools.permissions.tool_names import BETWEEN
 from tools.shell.private_folders import PREFIX as OUTPUTS
 

@@ -21,6 +21,7 @@ from server.run_server import until_signal
 from server.settings import SettingsReport
 from server.settings.load import LockContent
 from server.settings.rule_names import nearest
+from server.settings.settings_files import LOCK_NAME
 from server.upstreams.catalog.lock_file import (
     COMMAND,
     Difference,
@@ -41,7 +42,6 @@ from server.upstreams.session.list_reader import TOOLS
 from tools.contract.display import visible, visible_line, without_gaps
 from tools.contract.tool_errors import ToolError
 from tools.machine.threads import THREADS
-from tools.permissions.auto_run_files import LOCK_NAME
 
 Wish = Literal["write", "diff", "check"]
 

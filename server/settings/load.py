@@ -32,6 +32,7 @@ from server.settings.section_model import (
     wire_name,
 )
 from server.settings.settings_files import (
+    LOCK_NAME,
     home_folder,
     own_folder,
     parse,
@@ -44,7 +45,6 @@ from server.settings.settings_files import (
 from server.settings.tool_models import AgentSettings
 from server.settings.upstream_entries import UpstreamEntry, resolve_entries
 from server.settings.variable_expansion import HINT, SourceOf, VariableExpander
-from tools.permissions.auto_run_files import LOCK_NAME
 from tools.web.search_settings import SEARCH_VARIABLES
 
 MOST_LOCK_BYTES = 16 << 20  # ten thousand tools are less than six million

@@ -16,6 +16,7 @@ from typing import Any, cast
 from server.settings.nested_values import Tree
 from server.settings.section_model import Diagnostics, KeyPath, SettingsError, dotted
 
+LOCK_NAME = "mcp.lock.json"  # beside the settings: the tools of other servers as a person has approved them
 MAX_FILE_BYTES = 1_000_000  # bytes of one settings file; a larger one is something else
 MAX_DEPTH = 50  # objects and arrays inside each other
 _STRING = r'"[^"\\\n]*+(?>(?:\\[^\n][^"\\\n]*+)*)"?'  # or the rest of a line, where none ends it

@@ -15,13 +15,12 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from server.settings import models
-from server.settings.settings_files import parse
+from server.settings.settings_files import LOCK_NAME, parse
 from server.upstreams.catalog.lock_file import lock_text, parse_lock
 from tests.fork_server import forked
 from tests.harness import PEERS, command_line, listening, stdio_upstream
 from tests.terminals import answer_at_terminal, at_terminal, run_alone
 from tests.variants import one_in
-from tools.permissions.auto_run_files import LOCK_NAME
 
 UPSTREAM = stdio_upstream()
 COMMAND = [UPSTREAM["command"], *UPSTREAM["args"]]

@@ -32,6 +32,7 @@ from server.dashboard.sign_in import CODE_SECONDS, MAX_BROWSERS, SignIn
 from server.dashboard.site import MAX_CONNECTIONS, MAX_STREAMS, PAGES, Dashboard
 from server.settings import load_settings
 from server.settings.load import why_no_dashboard
+from server.settings.settings_files import LOCK_NAME
 from server.upstreams.catalog.lock_file import lock_text, parse_lock
 from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool, ToolRecord
 from tests.chromium import chromium_browser
@@ -41,7 +42,6 @@ from tests.running_servers import ask, runtime_folder, served, status_of
 from tests.unit.test_large_lists import turns_during
 from tests.unit.test_tool_catalog import unreachable
 from tests.waiting import CEILING, pause, until
-from tools.permissions.auto_run_files import LOCK_NAME
 from tools.text.secrets import HIDDEN
 
 pytestmark = pytest.mark.anyio

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from server.settings.load import MOST_LOCK_BYTES
+from server.settings.settings_files import LOCK_NAME
 from server.upstreams.catalog.lock_file import lock_text, parse_lock
 from tests.e2e.test_cli import run
 from tests.harness import write_config
 from tests.interaction.relay.clients import listing
-from tools.permissions.auto_run_files import LOCK_NAME
 
 
 def tool(name: str, **more: Any) -> dict[str, Any]:

@@ -15,10 +15,10 @@ import pytest
 from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters
 
+from server.settings.settings_files import LOCK_NAME
 from server.upstreams.catalog.lock_file import lock_text
 from tests.fork_server import forked
 from tests.harness import HANDSHAKE, LAUNCHER
-from tools.permissions.auto_run_files import LOCK_NAME
 
 pytestmark = pytest.mark.anyio
 

@@ -10,6 +10,7 @@ import pytest
 
 from server.settings import UpstreamSettings
 from server.settings.load import MOST_LOCK_BYTES
+from server.settings.settings_files import LOCK_NAME
 from server.upstreams.catalog.lock_file import (
     differences,
     executable_hash,
@@ -21,7 +22,6 @@ from server.upstreams.catalog.lock_file import (
 )
 from server.upstreams.catalog.lock_file import tool_differences as compared
 from tools.contract.tool_errors import ToolError
-from tools.permissions.auto_run_files import LOCK_NAME
 
 TOOL: dict[str, Any] = {"name": "t", "description": "d", "inputSchema": {"type": "object"}}
 

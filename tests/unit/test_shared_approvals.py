@@ -13,6 +13,7 @@ from server.app import App
 from server.protocol.json_rpc import Json
 from server.settings import load_settings
 from server.settings.load import LockContent
+from server.settings.settings_files import LOCK_NAME
 from server.store.replica import Replica
 from server.store.sealing import Sealer
 from server.store.shared_store import StoreUnavailableError
@@ -24,7 +25,6 @@ from tests.interaction.replicas.scene import needs_redis
 from tests.valkey_servers import DURABLE, ValkeyServer, valkey_server
 from tests.waiting import until
 from tools.contract.tool_errors import ToolError, ToolErrorType
-from tools.permissions.auto_run_files import LOCK_NAME
 
 pytestmark = [pytest.mark.anyio, needs_redis]
 

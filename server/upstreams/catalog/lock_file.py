@@ -23,12 +23,11 @@ from server.protocol.json_rpc import Json, as_mapping
 from server.settings import UpstreamSettings
 from server.settings.file_rewriting import rewrite
 from server.settings.load import MOST_LOCK_BYTES, LockContent
-from server.settings.settings_files import read_regular
+from server.settings.settings_files import LOCK_NAME, read_regular
 from server.upstreams.catalog.stored_lists import program_and_address
 from tools.contract.display import visible_line
 from tools.contract.limits import AbortSignal
 from tools.contract.tool_errors import ToolError, ToolErrorType
-from tools.permissions.auto_run_files import LOCK_NAME
 
 logger = logging.getLogger(__name__)
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from server.protocol.json_rpc import Json, as_mapping
+from server.settings.settings_files import LOCK_NAME
 from server.upstreams.catalog.lock_file import (
     COMMAND,
     Difference,
@@ -21,7 +22,6 @@ from tools.call.tool_context import ToolContext
 from tools.contract.confirmation import ApprovalConfirmation, ConfirmationDetails
 from tools.contract.display import visible_line
 from tools.contract.tool_errors import ToolError, ToolErrorType
-from tools.permissions.auto_run_files import LOCK_NAME
 
 
 @dataclass(frozen=True, slots=True, eq=False)

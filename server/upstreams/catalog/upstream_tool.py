@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from server.protocol.json_rpc import as_mapping
+from server.settings.settings_files import LOCK_NAME
 from server.upstreams.catalog.lock_file import (
     WATCHED,
 )
@@ -25,7 +26,6 @@ from tools.contract.confirmation import ConfirmationDetails, McpConfirmation
 from tools.contract.display import visible, visible_line
 from tools.contract.permission_subjects import ToolKind
 from tools.contract.tool_results import ToolResult
-from tools.permissions.auto_run_files import LOCK_NAME
 from tools.permissions.tool_names import BETWEEN, names_of_server, names_of_upstream_tool
 
 logger = logging.getLogger(__name__)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -32,16 +32,27 @@ class Head:
 class Connection:
     """One connection that is kept."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str) -> None:
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        host: str,
+        reopen: Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]] | None = None,
+    ) -> None:
         self._reader = reader
         self._writer = writer
         self._host = host
+        self._reopen = reopen
 
     async def ask(self, method: str, path: str, headers: Mapping[str, str], body: bytes = b"") -> Head:
         """Send a request; the head of its answer."""
         lines = {"Host": self._host, "Content-Length": str(len(body)), **headers}
         head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
-        self._writer.write(f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode() + body)
+        sent = f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode() + body
+        if self._reader.at_eof() and self._reopen is not None:  # it was closed while nothing was asked
+            self._writer.close()
+            self._reader, self._writer = await self._reopen()
+        self._writer.write(sent)
         return await self.head()
 
     async def send(self, data: bytes) -> None:
@@ -111,8 +122,11 @@ async def connection(url: str, source: str = "127.0.0.1") -> AsyncGenerator[Conn
     """A connection to a server, from an address of this machine."""
     address = urlsplit(url)
     own = (source, 0)
-    reader, writer = await asyncio.open_connection(address.hostname, address.port, limit=1 << 24, local_addr=own)
-    connected = Connection(reader, writer, address.netloc)
+
+    async def opened() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection(address.hostname, address.port, limit=1 << 24, local_addr=own)
+
+    connected = Connection(*await opened(), address.netloc, opened)
     try:
         yield connected
     finally:

@@ -10,6 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 
+from server.settings.settings_files import LOCK_NAME
 from server.upstreams.catalog.lock_file import lock_text, parse_lock
 from tests.harness import command_line, write_config
 from tests.interaction.relay.changing import Person, change
@@ -19,7 +20,6 @@ from tests.interaction.relay.eras import by_era_each_way
 from tests.interaction.relay.questions import FORM, suspended
 from tests.variants import one_in
 from tests.waiting import pause, until
-from tools.permissions.auto_run_files import LOCK_NAME
 
 pytestmark = pytest.mark.anyio
 

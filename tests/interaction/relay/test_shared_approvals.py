@@ -11,6 +11,7 @@ from pathlib import Path
 import anyio
 import pytest
 
+from server.settings.settings_files import LOCK_NAME
 from server.upstreams.catalog.lock_file import lock_text, parse_lock
 from tests.fork_server import forked
 from tests.harness import server_arguments, write_config
@@ -22,7 +23,6 @@ from tests.interaction.relay.watching import listening
 from tests.interaction.replicas.scene import KEY, SERVING, Program, needs_redis
 from tests.valkey_servers import DURABLE, ValkeyServer, valkey_server
 from tests.waiting import CEILING, pause
-from tools.permissions.auto_run_files import LOCK_NAME
 
 pytestmark = [pytest.mark.anyio, needs_redis]
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from server.settings.settings_files import LOCK_NAME
 from tests.tables import each_of
-from tools.permissions.auto_run_files import LOCK_NAME, why_protected
+from tools.permissions.auto_run_files import why_protected
 from tools.permissions.repositories import why_protected_at
 
 PROTECTED = [

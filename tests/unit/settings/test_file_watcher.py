@@ -13,10 +13,10 @@ import pytest
 
 from server.administration.live_settings import new_settings
 from server.settings import SettingsReport, load_settings
+from server.settings.settings_files import LOCK_NAME
 from server.settings.workspace_trust import digest, trust_file, trust_folder
 from server.upstreams.catalog.lock_file import lock_text
 from tests.settings_cases import write
-from tools.permissions.auto_run_files import LOCK_NAME
 
 pytestmark = pytest.mark.anyio
 
