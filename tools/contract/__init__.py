@@ -1,1 +1,4 @@
-"""What a tool is: parameters in, confirmation details, a context to run in, a result out. No input or output here."""
+"""What a tool is: parameters in, confirmation details, a context to run in, a result out.
+
+Everything in `tools` speaks in it; it does no input or output.
+"""

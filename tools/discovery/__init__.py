@@ -1,1 +1,4 @@
-"""Tools that a command of the operator's tells of, and another one carries out."""
+"""Custom tools: one command of the operator declares them, another one carries them out.
+
+Tools and the server import it; it runs programs through `tools.shell`.
+"""

@@ -1,1 +1,1 @@
-"""Changing files: matching, writing whole, telling the difference."""
+"""Changing files: matching, planning, writing whole, telling the difference, taking back."""
