@@ -37,8 +37,8 @@ _TELEMETRY = (
 """The environment variables that ask for traces or metrics of OpenTelemetry."""
 WAITS = (
     "coretools-mcp: waiting for an MCP client to speak JSON-RPC on standard input. Clients start this command by "
-    "themselves: coretools-mcp install puts it into their settings. For the commands for people see coretools-mcp help; "
-    "Ctrl-C ends it.\n"
+    "themselves: coretools-mcp install puts it into their settings. For the commands for people see coretools-mcp "
+    "help; Ctrl-C ends it.\n"
 )
 CONTROL_SECONDS = 0.1  # how long after its first client a server can be asked by a person, so that lists come first
 

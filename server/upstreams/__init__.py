@@ -1,5 +1,5 @@
-"""The servers behind this one, which `proxy` stands in front of: what they offer (`catalog`), one session with one
-(`session`, `wire`, `login`), their life (`connections`), and what a client gets of them (`relay`).
+"""The servers behind this one, which `proxy` stands in front of.
 
-Requests, the console and telemetry import it.
+What they offer (`catalog`), one session with one (`session`, `wire`, `login`), their life (`connections`), and what a
+client gets of them (`relay`). Requests, the console and telemetry import it.
 """
