@@ -1,4 +1,4 @@
 """How the person behind a client is asked, and how an answer is read.
 
-Requests, the relay and the dashboard import it; it knows the protocol and the store, and no tool.
+Clients, requests and the dashboard import it; it knows the protocol and the store, and no tool.
 """
