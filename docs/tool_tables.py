@@ -23,8 +23,8 @@ Each tool under the name that clients call. *Also called* are names of Qwen Code
 use; they are not listed. *Other spellings* of parameters are accepted and not published, and so is every name in
 camelCase. What is optional and empty (`null`, `""`, `[]`, or 0 where 0 means nothing) counts as left out. A tool that
 changes something refuses a call with a parameter that it does not know, which could have been meant to limit the
-change; it takes what asks for nothing else (`append: false`, `overwrite: 1`). A tool that only reads ignores it and
-says so. A result that is cut says how to get the rest; a failure says what to do, with a stable code. Structured
+change. It takes one that asks for nothing else (`append: false`, `overwrite: 1`). A tool that only reads ignores it
+and says so. A result that is cut says how to get the rest; a failure says what to do, with a stable code. Structured
 results are always whole; their schema stands here alone, since every client would pay for it in each list.
 
 `task` is there where the settings name `agents`, `web_search` with a provider, `lsp` with a language server,

@@ -75,6 +75,7 @@ UNFINISHED = re.compile(r"^[^\n\"']*(?:#|<!--).*\b(TO[D]O|FIX[M]E|XX[X]|HAC[K])\
 GREEDY_GROUP = re.compile(r"(?<!\()\)(?:[*+?]|\{\{?[\d,]+\}?\})\+|[a-zA-Z_]\}\+\+")
 """A group of an expression that is matched possessively."""
 
+MOST_WORDS = 35
 HABITS = re.compile(r" \(ours\)|\b(?:of ours|(?:is|are|be) told of|anew|whoever)\b", re.IGNORECASE)
 MANAGEMENT = re.compile(
     r"(?ix) \b(issues?|tickets?|milestones?|sprints?|phases?) \s+ \#?\d"
@@ -156,6 +157,21 @@ def test_nobody_writes_in_habits_that_readers_stumble_over() -> None:
     assert HABITS.search("one of ours")
     written = ((name, text) for name, text in _texts() if not name.startswith(("tests/", "bench/")))
     assert _found(HABITS, written) == []
+
+
+@pytest.mark.requirement("project.words")
+def test_no_sentence_of_the_documents_is_longer_than_a_reader_holds() -> None:
+    long = [f"{name}: {sentence}" for name, text in _texts() if name.endswith(".md") for sentence in _long_ones(text)]
+    assert long == []
+    assert [*_long_ones("word " * MOST_WORDS + "word.")]
+
+
+def _long_ones(page: str) -> Iterator[str]:
+    """The sentences with too many words, outside code, tables and headings."""
+    for paragraph in re.split(r"\n\s*\n|\n(?=[-*|] )|\n\d+\. ", re.sub(r"```.*?```", "", page, flags=re.DOTALL)):
+        if not paragraph.strip("\n").startswith(("|", "    ", "#")):
+            sentences = re.split(r"(?<=[.!?:;])\s+(?=[A-Z`*\[(])", " ".join(paragraph.split()))
+            yield from (sentence for sentence in sentences if len(sentence.split()) > MOST_WORDS)
 
 
 @pytest.mark.requirement("project.old-python")
