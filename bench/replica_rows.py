@@ -114,7 +114,7 @@ async def _restart(all_of_them: Replicas, root: Path) -> Pair:
     done = Counter(call for caller in callers for call in caller.done)
     deeds = Counter(ledger.read_text().split())
     wrong = (done - deeds) + (deeds - done)  # told and not done, or done and not told, or done twice
-    begun = sum(caller.begun_anew for caller in callers if caller.begun_anew) - CLIENTS // 2
+    begun = sum(caller.begun_again for caller in callers if caller.begun_again) - CLIENTS // 2
     note = f"{done.total():,} calls, {begun} sessions begun again{f'; first lost: {lost[0][:200]}' if lost else ''}"
     return Pair(len(lost) + wrong.total(), note=note)
 

@@ -81,7 +81,7 @@ async def _demo(place: Path, log: Path) -> None:
 
 
 async def _story(client: Client, project: Path) -> None:
-    _heading("The tools, our own and those of the server behind this server")
+    _heading("The tools, our own and those of the server behind this one")
     tools = (await client.list_tools()).tools
     for group, names in _grouped(tools).items():
         _say(f"{group:<10} {', '.join(names)}")
@@ -103,7 +103,7 @@ async def _story(client: Client, project: Path) -> None:
     _say(after)
     _expect(after == SAMPLE["greet.py"].replace("Helo", "Hello"), "the file does not hold the change")
 
-    _heading("Call the server behind this server: the same question, the same answer")
+    _heading("Call the server behind this one: the same question, the same answer")
     total = await _call(client, "demo__add", {"a": 40, "b": 2})
     _expect("42" in total, "the other server did not add")
 

@@ -77,7 +77,7 @@ async def new_settings(report: SettingsReport, look_seconds: float = LOOK_SECOND
             if not due:
                 continue
             # A yes of a person writes the lock file here; that it is as it was is news, too.
-            is_locked_anew = report.lock is not None and report.lock.path in due & read.keys()
+            is_locked_again = report.lock is not None and report.lock.path in due & read.keys()
             read |= {path: now[path] for path in due}
             looks = {path: count for path, count in looks.items() if path not in due}
             fresh = await THREADS.run(partial(read_settings, inputs, report))
@@ -88,7 +88,7 @@ async def new_settings(report: SettingsReport, look_seconds: float = LOOK_SECOND
         except Exception:
             logger.exception("settings changed and cannot be read because of an internal error, so the last ones stay")
             continue
-        if fresh == report and not is_locked_anew:
+        if fresh == report and not is_locked_again:
             continue
         for warning in fresh.warnings:
             if warning not in report.warnings:

@@ -1,6 +1,6 @@
 """The latest lines of the log, for a person who looks at a server that is running.
 
-A record about one server behind this server says so by its attribute `upstream`, which a `LoggerAdapter` gives it.
+A record about one server behind this one says so by its attribute `upstream`, which a `LoggerAdapter` gives it.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections import defaultdict, deque
 
-HISTORY_LINES = 500  # lines that are remembered, of each server behind this server and of our own
+HISTORY_LINES = 500  # lines that are remembered, of each server behind this one and of our own
 HISTORY_CHARS = 2_000  # of a longer line only the beginning is
 
 
@@ -22,7 +22,7 @@ class LogHistory:
         self._lines = defaultdict[str, deque[tuple[int, str]]](lambda: deque(maxlen=HISTORY_LINES))
 
     def add(self, source: str, line: str) -> None:
-        """Remember a line about one server behind this server, by its alias, or about none of them."""
+        """Remember a line about one server behind this one, by its alias, or about none of them."""
         with self._lock:
             self.count += 1
             self._lines[source].append((self.count, line[:HISTORY_CHARS]))

@@ -104,7 +104,7 @@ class RunningServer:
             return (await self.judge(FunctionCall(tool.name, {}))).permission
         workspace = self.contexts.workspaces.workspace(ClientRoots())
         policy, mode = self.runner.policy, self.clients.approval_mode
-        request = PermissionRequest(tool.traits, mode, (), workspace, tool.why_asked_anew(STDIO_KEY))
+        request = PermissionRequest(tool.traits, mode, (), workspace, tool.why_asked_again(STDIO_KEY))
         permission, is_settled = policy.judge_alone(request)
         if permission is None and not is_settled and tool.kind is not ToolKind.EXECUTE:
             permission = await THREADS.run(partial(policy.judge_subjects, request, ()))

@@ -392,7 +392,7 @@ def _try(client: ClientConfig, entry: Mapping[str, Any], environ: Mapping[str, s
     folder = home_folder(environ) if client.folder == "none" else os.getcwd()
 
     async def count() -> tuple[int, list[str]]:
-        """The tools that come, and the servers behind this server that were not connected when they had come."""
+        """The tools that come, and the servers behind this one that were not connected when they had come."""
         with anyio.fail_after(START_SECONDS), open(os.devnull, "w", encoding="utf-8") as unread:  # noqa: ASYNC230 - no disk
             async with started([command, *args], folder, environment, unread) as server:
                 tools = len((await server.request("tools/list"))["tools"])

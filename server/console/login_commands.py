@@ -1,4 +1,4 @@
-"""`coretools-mcp login` and `logout`: a person logs in to a server behind this server, and out again.
+"""`coretools-mcp login` and `logout`: a person logs in to a server behind this one, and out again.
 
 Where replicas share logins, they are those of the replicas, so a terminal needs the same keys.
 """

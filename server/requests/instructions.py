@@ -44,7 +44,7 @@ def instructions(report: SettingsReport, offered: Collection[str], rights: Right
         rights: What the client may do that is told this.
     """
     settings, texts = report.settings, list[str]()
-    # Who has servers behind this server alone has no workspace.
+    # Who has servers behind this one alone has no workspace.
     if settings.tools.built_in and (rights.scopes is None or rights.scopes & {READ, WRITE, RUN}):
         mode = settings.approval_mode
         sentences = [

@@ -216,7 +216,7 @@ class ToolRequests:
             )
             if not is_refused:
                 owner = await self.relay.pool.wait_for_owner(call.name, owner)
-        if owner.is_connecting_anew:  # after a login, or without one: which it is decides who is asked
+        if owner.is_connecting_again:  # after a login, or without one: which it is decides who is asked
             await owner.come_back()
         if (owner.wants_login or "login" in exchange.carried) and not is_refused:
             logged_in = await self._log_in(ctx, call, owner, exchange)

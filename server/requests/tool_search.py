@@ -95,7 +95,7 @@ class ToolSearch:
         """Whether a tool is not listed where search is on. What apps alone call has to be, for hosts to know of it."""
         if not isinstance(tool, DiscoveredMCPTool) or not is_for_models(tool.definition):
             return False
-        owner = self.pool.by_alias.get(tool.alias)
+        owner = self.pool.owner_of_tool(tool)
         if owner is None or owner.is_login_offered:
             return owner is None
         always = owner.entry.always_load
@@ -285,7 +285,7 @@ class ToolSearch:
             raise _refusal(
                 f"'{_shown(name)}' is a tool of this server itself, so call_tool does not call it: call it directly."
             )
-        owner = self.pool.by_alias.get(tool.alias) if tool is not None else self.pool.owner_of(name)
+        owner = self.pool.owner_of(name)
         # What it was in the last run does not tell whether models may call it in this one.
         if owner is not None and not owner.tried.is_set() and (tool is None or self._is_callable(tool, rights)):
             owner = await self.pool.wait_for_owner(name, owner)

@@ -1,4 +1,4 @@
-"""What the servers behind this server offer besides tools: resources, prompts, completion, log levels.
+"""What the servers behind this one offer besides tools: resources, prompts, completion, log levels.
 
 A middleware: what is ours, and what nobody behind this server has, goes on to our own handlers.
 """
@@ -172,7 +172,7 @@ def _login_options(
 
 
 class Proxy:
-    """The servers behind this server."""
+    """The servers behind this one."""
 
     def __init__(self, report: SettingsReport, dependencies: Dependencies) -> None:
         settings = report.settings

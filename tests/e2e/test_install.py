@@ -345,7 +345,7 @@ def test_a_file_that_was_changed_since_loses_our_entry_alone(home: Path) -> None
 
 
 @pytest.mark.requirement("install.entry")
-def test_what_a_person_added_to_our_entry_stays_when_it_is_installed_anew(home: Path) -> None:
+def test_what_a_person_added_to_our_entry_stays_when_it_is_installed_again(home: Path) -> None:
     ours: dict[str, Any] = {"command": "/old/coretools-mcp", "args": [], "timeout": 5, "env": {"MODE": "x"}}
     file = write(home / ".gemini/settings.json", json.dumps({"mcpServers": {"core": ours}}))
     assert run_alone(home, "install", "gemini", "--yes", variables=KEY).returncode == 0

@@ -136,7 +136,7 @@ def test_tools_tells_how_each_stands_to_the_file(setup: Setup) -> None:
 
 
 @pytest.mark.requirement("lock.closed")
-def test_tools_and_doctor_say_why_a_file_cannot_be_used_and_lock_makes_it_anew(setup: Setup) -> None:
+def test_tools_and_doctor_say_why_a_file_cannot_be_used_and_lock_makes_it_again(setup: Setup) -> None:
     setup.path.write_text("<<<<<<< ours\n")
     told = setup.run("tools")
     assert told.returncode == 1

@@ -57,7 +57,7 @@ class Ground:
     victim: int
     listening: tuple[socket.socket, socket.socket, socket.socket, socket.socket]
 
-    def anew(self) -> None:
+    def fresh(self) -> None:
         """Give the next command a folder of its own that is empty."""
         self.own = self.own.with_name(f"own-{uuid4()}")
         self.own.mkdir()
@@ -341,7 +341,7 @@ TELLS = {
 def test_no_way_leads_out(ground: Ground, ways: dict[str, str]) -> None:
     with all_cases() as case:
         for name, way in ways.items():
-            ground.anew()
+            ground.fresh()
             with case(name):
                 check_held(ground, way)
 
@@ -424,7 +424,7 @@ def test_what_only_reads_works(ground: Ground) -> None:
     before = ground.state()
     with all_cases() as case:
         for command, printed in WORKS.items():
-            ground.anew()
+            ground.fresh()
             with case(command):
                 ended = ground.run(command)
                 assert printed in ended["output"], ended

@@ -91,7 +91,7 @@ async def test_rows_and_states_of_other_types_count_for_nothing(caplog: pytest.L
 
 @pytest.mark.requirement("stored.types")
 @each_of("content", [DEEP, *(json.dumps({"folders": odd}).encode() for odd in ODD_FOLDERS)])
-def test_a_store_of_trust_of_other_types_trusts_nothing_and_is_written_anew(tmp_path: Path, content: bytes) -> None:
+def test_a_store_of_trust_of_other_types_trusts_nothing_and_is_written_again(tmp_path: Path, content: bytes) -> None:
     path = str(tmp_path / "trusted.json")
     Path(path).write_bytes(content)
     os.chmod(path, 0o600)

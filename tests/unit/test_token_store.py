@@ -37,7 +37,7 @@ LOGIN = StoredLogin(
     expires_at=1_800_000_000.5,
 )
 KEY = (LOGIN.resource, LOGIN.principal)
-ANEW = "remove it with coretools-mcp logout ALIAS, then log in with coretools-mcp login ALIAS."
+NEW_LOGIN = "remove it with coretools-mcp logout ALIAS, then log in with coretools-mcp login ALIAS."
 
 posix = pytest.mark.skipif(os.name != "posix", reason="not run: modes, links and owners are those of POSIX")
 
@@ -80,7 +80,7 @@ def test_a_login_is_read_back_as_it_was_written_by_whom_it_is_and_for_which_serv
 
 
 @pytest.mark.requirement("login.store")
-def test_the_stamp_differs_exactly_when_the_login_was_written_anew(tmp_path: Path) -> None:
+def test_the_stamp_differs_exactly_when_the_login_was_written_again(tmp_path: Path) -> None:
     store = TokenStore(str(tmp_path))
     seen: list[object] = []
     for _ in range(20):
@@ -240,7 +240,7 @@ def test_a_file_that_is_not_as_we_wrote_it_is_not_used_and_logging_out_removes_i
     store.write(other)
     spoil(file_of(tmp_path))
     said = refusal(lambda: store.read(*KEY))
-    assert said.endswith(ANEW)
+    assert said.endswith(NEW_LOGIN)
     assert str(tmp_path) not in said
     listed = store.all()
     assert other in listed
@@ -411,7 +411,7 @@ def no_json(secret: Path) -> None:
 
 @pytest.mark.requirement("login.store_keyring")
 @pytest.mark.parametrize("spoil", [of_nobody, of_another_issuer, of_another_client, no_json])
-def test_a_login_whose_secrets_are_not_in_the_keyring_begins_anew(
+def test_a_login_whose_secrets_are_not_in_the_keyring_begins_again(
     spoil: Callable[[Path], None], tmp_path: Path, secrets: Path
 ) -> None:
     store = TokenStore(str(tmp_path), "keyring")

@@ -179,13 +179,13 @@ def test_names_that_are_listed_no_more_are_forgotten_and_one_that_comes_back_cou
     assert len([record for record in caplog.records if "the oldest are forgotten" in record.getMessage()]) == 1
     assert old.why_outdated()
     lists(catalog, "a", "old", "stays", "t1_9", "never_seen")
-    asked = {name: bool(registry.get_tool(f"a__{name}").why_asked_anew("me")) for name in ("old", "stays", "t1_9")}
+    asked = {name: bool(registry.get_tool(f"a__{name}").why_asked_again("me")) for name in ("old", "stays", "t1_9")}
     assert asked == {"old": True, "stays": False, "t1_9": False}
-    assert registry.get_tool("a__never_seen").why_asked_anew("me")
+    assert registry.get_tool("a__never_seen").why_asked_again("me")
     registry.get_tool("a__old").consented("me")
-    assert not registry.get_tool("a__old").why_asked_anew("me")
+    assert not registry.get_tool("a__old").why_asked_again("me")
     lists(catalog, "b", "old", "new")
-    assert not any(registry.get_tool(f"b__{name}").why_asked_anew("me") for name in ("old", "new"))
+    assert not any(registry.get_tool(f"b__{name}").why_asked_again("me") for name in ("old", "new"))
 
 
 @pytest.mark.requirement("proxy.changed_tools.memory")
@@ -206,7 +206,7 @@ def test_all_that_is_listed_now_is_remembered_however_much_and_of_the_rest_the_l
 
 
 @pytest.mark.requirement("lock.cost")
-def test_a_tool_that_is_listed_again_as_it_was_is_not_compared_with_the_lock_file_anew() -> None:
+def test_a_tool_that_is_listed_again_as_it_was_is_not_compared_with_the_lock_file_again() -> None:
     catalog, registry = catalog_of({"a": entry()}, built_in=False)
     definitions = [{"name": f"t{number}", "description": "d"} for number in range(100)]
     approved = server_entry(entry(), {}, "", {"tools": definitions[:50]})

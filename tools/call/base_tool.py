@@ -68,7 +68,7 @@ class BaseTool(ABC, Generic[ParamsT]):
 
     is_builtin: bool = False  # whether it is one of this server's own
 
-    alias: str = ""  # that of the server behind this server that it is of
+    alias: str = ""  # that of the server behind this one that it is of
 
     # What it is made from, where that may change while it is in use; an answer to a question is bound to it
     version: str = ""
@@ -147,7 +147,7 @@ class BaseTool(ABC, Generic[ParamsT]):
         del params, context
         return ()
 
-    def why_asked_anew(self, client_key: str) -> str:
+    def why_asked_again(self, client_key: str) -> str:
         """Why the person behind a client has to be asked whatever rules and modes allow; empty if there is nothing."""
         del client_key
         return ""

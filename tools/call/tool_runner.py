@@ -191,7 +191,7 @@ class ToolRunner:
             client.approval_mode,
             client.grants or (),
             workspace,
-            tool.why_asked_anew(client.key),
+            tool.why_asked_again(client.key),
             context.rights,
         )
         subjects: Sequence[Subject] = ()

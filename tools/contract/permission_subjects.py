@@ -36,7 +36,7 @@ class ToolTraits:
     loose_rule_names: tuple[str, ...] = ()
     read_only: bool = False  # it changes nothing
     is_builtin: bool = False  # it is one of this server's own
-    server: str = ""  # the alias of the server behind this server that it is of
+    server: str = ""  # the alias of the server behind this one that it is of
 
     @property
     def only_reads_or_talks(self) -> bool:

@@ -8,7 +8,7 @@ from tools.contract.permission_subjects import ToolKind, ToolTraits
 
 READ, WRITE, RUN, UPSTREAM = "read", "write", "run", "upstream:"
 SCOPES = (READ, WRITE, RUN, f"{UPSTREAM}*")
-"""What a token can give: looking, changing files too, running programs, and what servers behind this server have."""
+"""What a token can give: looking, changing files too, running programs, and what servers behind this one have."""
 
 OF_JOBS = ("list_background_jobs", "read_background_output")
 
@@ -41,7 +41,7 @@ class Rights:
         return "" if is_given else self.prefix + needed
 
     def missing_for_server(self, alias: str) -> str:
-        """The same for a server behind this server."""
+        """The same for a server behind this one."""
         if self.scopes is None or not self.scopes.isdisjoint((f"{UPSTREAM}*", UPSTREAM + alias)):
             return ""
         return f"{self.prefix}{UPSTREAM}{alias}"

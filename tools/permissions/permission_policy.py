@@ -51,7 +51,7 @@ class PermissionRequest:
     mode: ApprovalMode
     grants: Sequence[str]
     workspace: Workspace
-    asked_anew: str = ""  # why the person has to be asked whatever rules and modes allow; empty if there is no reason
+    asked_again: str = ""  # why the person has to be asked whatever rules and modes allow; empty if there is no reason
     rights: Rights = ALL_RIGHTS  # what the client's token gives
 
 
@@ -125,7 +125,7 @@ class PermissionPolicy:
         tool, mode = request.tool, request.mode
         rules = self.rules_of(request.rights, request.grants)
         known = self._judged_tools.get(tool)
-        if known is not None and not request.asked_anew and known[0] is rules and known[1] is mode:
+        if known is not None and not request.asked_again and known[0] is rules and known[1] is mode:
             return known[2], True
         permission = self.why_not_offered(tool, request.rights)
         if permission is None and mode is ApprovalMode.PLAN and not tool.only_reads_or_talks:
@@ -140,7 +140,7 @@ class PermissionPolicy:
             ):
                 return None, False
             permission = self.judge_subjects(request, ())
-        if not request.asked_anew:
+        if not request.asked_again:
             self._judged_tools[tool] = rules, mode, permission
         return permission, True
 
@@ -182,8 +182,8 @@ class PermissionPolicy:
             yield PLAN_MODE
         for rule in about:
             yield Permission(rule.verdict, str(rule), setting=rule.source, is_explicit=rule.verdict is Verdict.ASK)
-        if request.asked_anew:
-            yield Permission(Verdict.ASK, request.asked_anew, no_rule_allows=True)
+        if request.asked_again:
+            yield Permission(Verdict.ASK, request.asked_again, no_rule_allows=True)
         yield from self._protections(subjects, workspace)
         if tool.kind is ToolKind.COMMUNICATE:
             return  # no rule and no mode answers in a person's place

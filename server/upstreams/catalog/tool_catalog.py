@@ -283,7 +283,7 @@ class ToolCatalog:
         assert isinstance(tool, StoppedMCPTool)  # noqa: S101 - nothing else is given this
         # A yes to a call that was at work when the tool has changed is none to what it has become.
         if context.answer is None or context.answer.channel is ConsentChannel.EARLIER:
-            told = f"Nothing was sent, because {tool.why_asked_anew('')}. Call it again: the user is asked about that."
+            told = f"Nothing was sent, because {tool.why_asked_again('')}. Call it again: the user is asked about that."
             raise ToolError(ToolErrorType.EXECUTION_DENIED, told)
         await self.approve(tool)
         return ToolResult(

@@ -95,7 +95,7 @@ class StoppedMCPTool(DiscoveredMCPTool):
         del params, context
         return f"Approve {self.upstream_name} of the server {self.alias} as it is now"
 
-    def why_asked_anew(self, client_key: str) -> str:
+    def why_asked_again(self, client_key: str) -> str:
         del client_key
         if self.stop.closed:
             return f"{LOCK_NAME} cannot be used"

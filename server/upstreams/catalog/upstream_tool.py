@@ -276,7 +276,7 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         names = ", ".join(params) or "no arguments"
         return f"Call {self.upstream_name} of the server {self.alias} ({names[:200]})"
 
-    def why_asked_anew(self, client_key: str) -> str:
+    def why_asked_again(self, client_key: str) -> str:
         known, digest = self._known, self._digest
         if known is None or digest == known.first or (client_key, digest) in known.agreed:
             return ""
@@ -299,7 +299,7 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         return f"the server {self.alias} has changed this tool since (its description or its schema)"
 
     async def should_confirm_execute(self, params: Arguments, context: ToolContext) -> ConfirmationDetails | None:
-        if self._trusted and not self.why_asked_anew(context.client.key):
+        if self._trusted and not self.why_asked_again(context.client.key):
             return None
         return McpConfirmation(
             title=f"Confirm a call of the MCP server {self.alias}",

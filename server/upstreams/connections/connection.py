@@ -332,7 +332,7 @@ class Upstream:
         return challenge.could_be_met and (not challenge.wants_scopes or login.wants_more(challenge))
 
     @property
-    def is_connecting_anew(self) -> bool:
+    def is_connecting_again(self) -> bool:
         """Whether it has wanted a login, and is just being tried again."""
         return self.status.challenge is not None and self.status.state is UpstreamState.CONNECTING
 

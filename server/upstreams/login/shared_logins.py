@@ -59,7 +59,7 @@ class SharedLogins:
         self._watched: dict[str, _WatchedLock] = {}
 
     async def run(self) -> None:
-        is_sealed_anew = False
+        is_sealed_again = False
         while True:
             with suppress(LoginsUnavailableError):
                 for key, login in tuple(self._unsaved.items()):
@@ -71,7 +71,7 @@ class SharedLogins:
                         del self._watched[key]
                     else:
                         await self._watch(key)
-                is_sealed_anew = is_sealed_anew or await self._seal_anew()
+                is_sealed_again = is_sealed_again or await self._seal_again()
             await anyio.sleep(LOOK_SECONDS)
 
     async def read(self, resource: str, principal: str) -> StoredLogin | None:
@@ -183,7 +183,7 @@ class SharedLogins:
         held = await self._do(self._store.get(_INDEX))
         return [] if held is None else held.value.split()
 
-    async def _seal_anew(self) -> bool:
+    async def _seal_again(self) -> bool:
         """Seal with the first key what another one has sealed, so that this can be left out; whether all of it is."""
         is_done = True
         for key in await self._keys():

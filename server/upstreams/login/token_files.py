@@ -35,7 +35,7 @@ _VERSION = 1  # of the format
 _ENDING, _LOCK_ENDING = ".json", ".lock"
 _OPEN_PARTS = ("token_type", "scope", "expires_in")  # of a token, what is no secret
 _CLIENT_SECRETS = ("client_secret", "registration_access_token")  # of what came with a registration
-_ANEW = "remove it with coretools-mcp logout {0}, then log in with coretools-mcp login {0}"
+_NEW_LOGIN = "remove it with coretools-mcp logout {0}, then log in with coretools-mcp login {0}"
 _INSTEAD = 'or set proxy.tokenStorage to "file", and log in again'
 
 
@@ -266,7 +266,7 @@ class TokenStore:
         if record.storage != self._storage:
             place, alias = {"file": "in a file", "keyring": "in the keyring"}[record.storage], record.login.alias
             said = f"The secrets of the login to {alias} are {place}, and proxy.tokenStorage is {self._storage}:"
-            raise TokenStoreError(f"{said} change that, or {_ANEW.format(alias)}.")
+            raise TokenStoreError(f"{said} change that, or {_NEW_LOGIN.format(alias)}.")
         return record.login
 
 
@@ -298,7 +298,7 @@ def _read(folder: Folder, key: str) -> _Record:
 
 
 def _spoiled(why: str) -> TokenStoreError:
-    return TokenStoreError(f"What is kept of a login {why}: {_ANEW.format('ALIAS')}.")
+    return TokenStoreError(f"What is kept of a login {why}: {_NEW_LOGIN.format('ALIAS')}.")
 
 
 def _unusable(error: OSError) -> TokenStoreError:

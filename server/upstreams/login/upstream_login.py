@@ -164,7 +164,7 @@ class Login:
         self._stamp: object | None = None
         self._looked = time.monotonic()
         self._is_read = False
-        self._is_made_anew = False  # by another process, since a person was last asked
+        self._is_made_again = False  # by another process, since a person was last asked
         self._writes = 0  # of this process
         self._turn, self._beginning = anyio.Lock(), anyio.Lock()
         self._renewed = float("-inf")  # when a token came last, in seconds of the monotonic clock
@@ -355,7 +355,7 @@ class Login:
                 if _header_of(record) not in (None, had):
                     task_status.started(None)  # another process was faster
                     return
-                self._is_made_anew = False
+                self._is_made_again = False
                 server = await self._servers.discover(self.challenge)
                 self._servers.check_pkce(server)
                 self._check_issuer(server, record)
@@ -497,7 +497,7 @@ class Login:
             with suppress(LoginStoreUnavailableError, ExhaustedError):
                 await self._read_usable()
         record = self._record
-        return self._is_made_anew and _header_of(record) not in (None, had) and _has_all(record)
+        return self._is_made_again and _header_of(record) not in (None, had) and _has_all(record)
 
     async def end(self) -> bool:
         """Forget the login, whether or not it can be read; whether there was one.
@@ -598,7 +598,7 @@ class Login:
         if record is not None and configured is not None and record.client.get("client_id") != configured:
             record = None  # it was made for another client, whose tokens these are
         if _header_of(record) not in (None, _header_of(self._record)):
-            self._is_made_anew = True
+            self._is_made_again = True
         self._record = record
         return record
 

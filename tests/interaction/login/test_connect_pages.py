@@ -183,7 +183,7 @@ async def test_an_answer_that_another_browser_brings_is_refused_and_the_login_st
 
 
 @pytest.mark.requirement("login.connect-link")
-async def test_an_error_of_the_authorization_server_is_told_by_the_page_and_the_call_and_the_next_call_asks_anew(
+async def test_an_error_of_the_authorization_server_is_told_by_the_page_and_the_call_and_the_next_call_asks_again(
     scene: Scene, tmp_path: Path
 ) -> None:
     async with served(scene, tmp_path) as ours:
@@ -212,16 +212,16 @@ async def test_who_has_lost_the_browser_gets_another_link_and_the_lost_one_count
         await lost.get(link)
         answer = await to_the_end(lost, await go_on(lost, link), ours.base)
         assert "repeat the call" in (await found.get(link)).text
-        anew = await told(scene, client)
-        assert anew != link
-        assert await told(scene, client) == anew  # as long as nobody has gone on there
-        await found.get(anew)
-        last = await to_the_end(found, await go_on(found, anew), ours.base)
+        fresh = await told(scene, client)
+        assert fresh != link
+        assert await told(scene, client) == fresh  # as long as nobody has gone on there
+        await found.get(fresh)
+        last = await to_the_end(found, await go_on(found, fresh), ours.base)
         assert (await lost.get(answer)).status_code == 403
         assert scene.server.grants("authorization_code") == 1  # that of the operator
         assert "You are logged in" in (await found.get(last)).text
         assert text_of(await scene.call(client)) == "hello"
-        for each in (link, anew):
+        for each in (link, fresh):
             assert (await found.get(each)).status_code == 404
 
 

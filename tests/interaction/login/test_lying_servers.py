@@ -266,7 +266,7 @@ async def test_an_issuer_in_the_settings_is_the_only_one_from_the_beginning(
 
 
 @pytest.mark.requirement("login.command")
-async def test_a_login_whose_token_the_server_refuses_is_made_anew(tmp_path: Path, liars: Callable[..., Liar]) -> None:
+async def test_a_login_whose_token_the_server_refuses_is_made_again(tmp_path: Path, liars: Callable[..., Liar]) -> None:
     liar = liars("echo")
     scene = _scene(tmp_path, liar)
     liar.said = {"/token": {"access_token": "bad", "refresh_token": None}}

@@ -1,4 +1,4 @@
-"""How much one client may ask for, and how much goes to one server behind this server."""
+"""How much one client may ask for, and how much goes to one server behind this one."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ async def answer(tool: object, arguments: Mapping[str, Any], context: ToolContex
 
 
 def publish(app: App, schema: Mapping[str, Any]) -> None:
-    """Let a server behind this server have one tool, with these parameters."""
+    """Let a server behind this one have one tool, with these parameters."""
     tool = DiscoveredMCPTool("up", "up__run", {"name": "run", "inputSchema": schema}, trusted=True, call=answer)
     app.registry.replace_source("up", [tool])
 

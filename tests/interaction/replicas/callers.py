@@ -66,7 +66,7 @@ class Caller:
         self._has_sessions = has_sessions
         self.done: list[str] = []
         self.lost: list[str] = []
-        self.begun_anew = 0
+        self.begun_again = 0
         self.is_over = False
 
     async def run(self) -> None:
@@ -88,7 +88,7 @@ class Caller:
         while not self.is_over:
             opened = await post(wire, "/mcp", initialize(REVISION, {}), bearer("ada"))
             assert [message["id"] async for message in wire.messages(opened)] == [0]
-            self.begun_anew += 1
+            self.begun_again += 1
             session = {"Mcp-Session-Id": opened.headers["mcp-session-id"], "MCP-Protocol-Version": REVISION}
             while not self.is_over:
                 head = await post(wire, "/mcp", request(1, "tools/call", self._call()), bearer("ada") | session)

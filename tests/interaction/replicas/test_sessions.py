@@ -90,7 +90,7 @@ async def test_sessions_of_the_older_transport_work(scene: Replicas, root: Path)
             assert read["content"][0]["text"] == "seen\n"
 
 
-async def test_who_comes_with_a_session_that_no_replica_knows_is_told_to_begin_anew(scene: Replicas) -> None:
+async def test_who_comes_with_a_session_that_no_replica_knows_is_told_to_begin_again(scene: Replicas) -> None:
     headers = bearer("ada") | {"Mcp-Session-Id": "0" * 32, "MCP-Protocol-Version": REVISION}
     status, (answer,) = await status_of(scene.url, headers, request(1, "tools/list"))
     assert status == 404
@@ -110,7 +110,7 @@ async def test_a_rolling_restart_under_calls_loses_none_and_does_none_twice(scen
     done = [call for caller in callers for call in caller.done]
     assert sorted(ledger.read_text().split()) == sorted(done)
     assert len(set(done)) == len(done)
-    assert max(caller.begun_anew for caller in callers) > 1
+    assert max(caller.begun_again for caller in callers) > 1
 
 
 async def test_a_call_of_a_client_that_leaves_ends_at_its_replica(scene: Replicas, root: Path) -> None:

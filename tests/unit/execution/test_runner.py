@@ -96,7 +96,7 @@ async def test_a_command_that_prints_nothing_for_too_long_is_ended(root: Path, t
 
 
 @pytest.mark.requirement("shell.limit.time")
-async def test_any_output_starts_the_silence_anew(root: Path, tmp_path: Path) -> None:
+async def test_any_output_starts_the_silence_again(root: Path, tmp_path: Path) -> None:
     async with shell_in(root, tmp_path, silence_seconds=2.0) as shell:
         assert output_of(await shell.run("for i in 1 2 3 4 5; do echo $i; sleep 0.5; done")) == "1\n2\n3\n4\n5"
 

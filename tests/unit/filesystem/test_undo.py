@@ -512,7 +512,7 @@ async def test_a_change_that_fails_leaves_nothing_in_the_journal(root: Path, con
 
 
 @pytest.mark.requirement("undo.unusable")
-def test_a_store_that_was_removed_is_made_anew(store: Path, journal: Journal) -> None:
+def test_a_store_that_was_removed_is_made_again(store: Path, journal: Journal) -> None:
     new = NewChange("/w/a", None, b"x", None, "1", 1, 0)
     assert journal.add(new, "c", "edit") == 1
     for path in store.iterdir():
