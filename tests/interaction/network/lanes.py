@@ -172,7 +172,10 @@ async def lane(
     kind: str, url: str, name: str, token: str, roots: Sequence[Path], source: str = "127.0.0.1"
 ) -> AsyncGenerator[Lane]:
     """A lane that has introduced itself, from an address of this machine."""
-    async with connection(url, source) as first, connection(url, source) as second:
+    async with (
+        connection(url, source, reopens=True) as first,
+        connection(url, source, reopens=True) as second,
+    ):
         if kind == "lone":
             yield LoneLane(name, token, first)
             return

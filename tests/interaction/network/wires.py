@@ -118,15 +118,18 @@ class Connection:
 
 
 @asynccontextmanager
-async def connection(url: str, source: str = "127.0.0.1") -> AsyncGenerator[Connection]:
-    """A connection to a server, from an address of this machine."""
+async def connection(url: str, source: str = "127.0.0.1", *, reopens: bool = False) -> AsyncGenerator[Connection]:
+    """A connection to a server, from an address of this machine.
+
+    With `reopens` one that the server closed while nothing was asked is opened again, as HTTP clients do.
+    """
     address = urlsplit(url)
     own = (source, 0)
 
     async def opened() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await asyncio.open_connection(address.hostname, address.port, limit=1 << 24, local_addr=own)
 
-    connected = Connection(*await opened(), address.netloc, opened)
+    connected = Connection(*await opened(), address.netloc, opened if reopens else None)
     try:
         yield connected
     finally:
