@@ -12,7 +12,7 @@ from typing import Any, TypeGuard
 import anyio
 
 from server.clients.principals import principal_of
-from server.consent.confirmers import QUESTION_KEY
+from server.consent.client_confirmer import QUESTION_KEY
 from server.consent.pending_questions import ASKED
 from server.protocol.json_rpc import Json, as_mapping
 from server.protocol.protocol_errors import MCPError

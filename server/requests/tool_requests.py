@@ -8,10 +8,10 @@ from functools import partial
 from typing import Any
 
 from server.clients.client_request import WELCOMES, Exchange, exchange_of, rights_of
-from server.consent.confirmers import (
+from server.consent.client_confirmer import (
     AlreadyConsented,
     ClientConfirmer,
-    Confirmers,
+    ConsentPolicy,
     has_answer,
     with_marked_answer,
 )
@@ -68,7 +68,7 @@ class ToolRequests:
     runner: ToolRunner
     clients: ClientTable
     contexts: Contexts
-    confirmers: Confirmers
+    consent: ConsentPolicy
     relay: Relay
     search: ToolSearch
     custom_tools: CustomTools
@@ -88,8 +88,8 @@ class ToolRequests:
         await self.relay.pool.before_list("tools")
         # A client that cannot be told from others has no mode that it may leave.
         plans = client.state.approval_mode is ApprovalMode.PLAN and not client.state.is_anonymous
-        may_plan = not (plans or client.state.is_anonymous) and self.confirmers.can_ask(ctx)
-        shows_forms, searches, rights = self.confirmers.shows_forms(ctx), self.search.is_on(ctx), rights_of(ctx)
+        may_plan = not (plans or client.state.is_anonymous) and self.consent.can_ask(ctx)
+        shows_forms, searches, rights = self.consent.shows_forms(ctx), self.search.is_on(ctx), rights_of(ctx)
         about_skills = "" if is_of_like else told_skills(await self.skills.known(client, ctx))
         kept = plans, may_plan, shows_forms, searches, ctx.is_modern, about_skills, rights
         if not is_of_like and (listing := self.listings.get(kept)) is not None:
@@ -220,7 +220,7 @@ class ToolRequests:
                     if owner is None
                     else self.contexts.of_relayed(client, exchange)
                 )
-                confirmer = ClientConfirmer(self.confirmers, ctx, client.state.key)
+                confirmer = ClientConfirmer(self.consent, ctx, client.state.key)
                 outcome = await self.runner.run(
                     call,
                     context,
@@ -236,7 +236,7 @@ class ToolRequests:
         if client.state.approval_mode is not mode:
             await self.modes_changed(list(client.connections))
         if isinstance(outcome, Question):
-            return self.confirmers.input_required(outcome, client.state.key, ctx.protocol_version)
+            return self.consent.input_required(outcome, client.state.key, ctx.protocol_version)
         return self._answer(ctx, call, outcome)
 
     def _answer(self, ctx: RequestContext, call: FunctionCall, result: ToolResult) -> Mapping[str, Any]:
@@ -250,7 +250,7 @@ class ToolRequests:
             await discovery.known.wait()
         tool = self.registry.find(name)
         builtin = tool.name if tool is not None and tool.is_builtin else ""
-        if builtin == ENTER_PLAN_MODE and not self.confirmers.can_ask(ctx):
+        if builtin == ENTER_PLAN_MODE and not self.consent.can_ask(ctx):
             # A plan is approved by a person: where none can be asked, plan mode would never end.
             raise ToolError(
                 ToolErrorType.EXECUTION_DENIED,

@@ -148,7 +148,7 @@ class TaskQuestions:
                 self.answered |= refused.keys()
         return shown
 
-    def accept(self, responses: Mapping[str, Any]) -> Json:
+    def valid_answers(self, responses: Mapping[str, Any]) -> Json:
         """Those of a client's answers that count, by the upstream's keys; those that arrive are `answered`."""
         given = {self.keys[key]: response for key, response in responses.items() if key in self.keys}
         return {key: response for key, response in given.items() if key not in self.answered}
@@ -204,7 +204,7 @@ class FollowedTask:
                 deadline = anyio.current_time() + self.patience
 
     async def answer(self, responses: Mapping[str, Any]) -> None:
-        answers = self._questions.accept(responses)
+        answers = self._questions.valid_answers(responses)
         await self._request("tasks/update", {"inputResponses": answers})
         self._questions.answered |= answers.keys()
 
@@ -300,7 +300,7 @@ class Tasks:
             await self.request("tasks/get", replace(exchange, params={"taskId": route.name, "_meta": exchange.meta}))
         questions, answers = self._questions.get((exchange.client_key, route.name), TaskQuestions()), Json()
         if method == "tasks/update":
-            answers = own["inputResponses"] = questions.accept(as_mapping(params.get("inputResponses")))
+            answers = own["inputResponses"] = questions.valid_answers(as_mapping(params.get("inputResponses")))
         try:
             try:
                 answer = await route.session.request(method, own, seconds, exchange)

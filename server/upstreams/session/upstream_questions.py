@@ -187,7 +187,7 @@ class LiveQuestion:
     is_settled: anyio.Event = field(default_factory=anyio.Event)
 
 
-class Questions:
+class SessionQuestions:
     """The calls that are in flight in one session with an upstream, and what it asks because of them."""
 
     def __init__(

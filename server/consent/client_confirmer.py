@@ -53,7 +53,7 @@ given it no way to ask a person, nobody sees a call before it is done."""
 _NO_FIELDS = Unavailable(client_decides=False, way_out='With confirmation.style "simple", a form has no fields.')
 
 
-class Confirmers:
+class ConsentPolicy:
     """How people are asked, whatever the request, as the `confirmation` settings say."""
 
     def __init__(
@@ -112,7 +112,7 @@ def _framework(ctx: RequestContext) -> str:
 class ClientConfirmer:
     """The way to ask the person behind one request."""
 
-    how: Confirmers
+    how: ConsentPolicy
     ctx: RequestContext
     client_key: str
 
