@@ -136,8 +136,8 @@ class RequestContext:
         """Tell the client how far the request is, where it wants to know."""
         if (token := progress_token(self.params)) is None:
             return
-        told = {"progress": progress, "total": total, "message": message}
-        params = {"progressToken": token, **{name: value for name, value in told.items() if value is not None}}
+        fields = {"progress": progress, "total": total, "message": message}
+        params = {"progressToken": token, **{name: value for name, value in fields.items() if value is not None}}
         await self.outbound.notify("notifications/progress", params)
 
 

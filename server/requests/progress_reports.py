@@ -87,10 +87,10 @@ class PatientWay:
             self._pulse = self._loop.create_task(self._speak())
 
     async def _speak(self) -> None:
-        said = self._waits_for[-1] if self._waits_for else self._at_work
+        message = self._waits_for[-1] if self._waits_for else self._at_work
         known = {"progress": 0, **self._latest}
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-            await self.notify("notifications/progress", {**known, "progressToken": self._token, "message": said})
+            await self.notify("notifications/progress", {**known, "progressToken": self._token, "message": message})
             self._look()
 
 

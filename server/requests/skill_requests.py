@@ -61,7 +61,7 @@ class SkillRequests:
         return [self._relayed(ctx, skill) for skill in await self.router.skills(ctx, is_fresh=is_fresh)]
 
     def _relayed(self, ctx: RequestContext, skill: Json) -> RelayedSkill:
-        uri, said = str(skill.get("uri")), as_mapping(skill.get("frontmatter"))
+        uri, frontmatter = str(skill.get("uri")), as_mapping(skill.get("frontmatter"))
         files: Any = skill.get("resources")
         uris = [as_mapping(file).get("uri") for file in (cast("list[Any]", files) if isinstance(files, list) else [])]
 
@@ -81,8 +81,8 @@ class SkillRequests:
             return "\n".join(texts)
 
         return RelayedSkill(
-            shortened_line(str(said.get("name") or uri.split("/")[-2:][0]), MAX_NAME_CHARS),
-            shortened_line(" ".join(str(said.get("description") or "").split()), MAX_ABOUT_CHARS),
+            shortened_line(str(frontmatter.get("name") or uri.split("/")[-2:][0]), MAX_NAME_CHARS),
+            shortened_line(" ".join(str(frontmatter.get("description") or "").split()), MAX_ABOUT_CHARS),
             uri,
             [each for each in uris if isinstance(each, str) and each != uri],
             read,

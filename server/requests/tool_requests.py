@@ -161,8 +161,9 @@ class ToolRequests:
         method, params = ctx.method, ctx.params or {}
         if method in WELCOMES and (rights := rights_of(ctx)) is not ALL_RIGHTS:
             welcome = {name: each for name, each in as_mapping(await call_next(ctx)).items() if name != "instructions"}
-            told = self.told(rights)
-            return {**welcome, **({"instructions": told} if told else {})}  # null is nothing that clients read
+            instructions = self.told(rights)
+            # Null is nothing that clients read.
+            return {**welcome, **({"instructions": instructions} if instructions else {})}
         is_call = method == "tools/call" and ctx.is_open
         if is_call and params.get("name") in SEARCH_NAMES and self.search.is_on(ctx):
             if params["name"] != CALL:

@@ -244,8 +244,8 @@ async def require_consent(
                 is_particular = permission.is_explicit or permission.no_rule_allows or bool(permission.parts)
                 why = f"It was asked because: {permission.reason}." if is_particular else ""
                 who = "Use a client that can show it (form elicitation)." if permission.is_explicit else answer.way_out
-                said = ("Nobody could be asked for consent, so nothing was done.", why, who, _way_out(judged))
-                raise ExecutionDeniedError(" ".join(filter(None, said)))
+                sentences = ("Nobody could be asked for consent, so nothing was done.", why, who, _way_out(judged))
+                raise ExecutionDeniedError(" ".join(filter(None, sentences)))
         elif answer.decision is Decision.DENY:
             raise ExecutionDeniedError(_refusal(judged, answer))
     if not isinstance(answer, Answer) or answer.channel is not ConsentChannel.EARLIER:

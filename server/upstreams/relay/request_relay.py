@@ -237,10 +237,10 @@ class Relay:
         if not isinstance(state, str) or not exchange.is_modern or not state.startswith(STATE_MARK):
             return exchange
         sealed, digest = state.removeprefix(STATE_MARK), _digest(method, exchange.params)
-        told = self._states.read(sealed, digest, exchange.client_key)
-        if told is not None and "suspended" in told and told["replica"] != self._replica:
+        claims = self._states.read(sealed, digest, exchange.client_key)
+        if claims is not None and "suspended" in claims and claims["replica"] != self._replica:
             # Before it is used up: the one that it belongs to may be reached the next time.
-            raise at_other_replica(told["replica"])
+            raise at_other_replica(claims["replica"])
         carried = await self._states.open(sealed, digest, exchange.client_key)
         if carried is None:
             raise protocol_error(STALE)

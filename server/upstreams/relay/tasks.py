@@ -446,8 +446,8 @@ class _TaskStream:
                 self._names.extend(honored)
                 limit.deadline = math.inf if honored else -math.inf
                 ready.set()
-            elif (told := str(params.get("taskId"))) in by_id:
-                news[told] = params
+            elif (name := str(params.get("taskId"))) in by_id:
+                news[name] = params
                 has_news.set()
 
         async def tell() -> None:
@@ -455,10 +455,10 @@ class _TaskStream:
             while await has_news.wait():
                 has_news.clear()
                 while news:
-                    told = next(iter(news))
-                    params = news.pop(told)
+                    name = next(iter(news))
+                    params = news.pop(name)
                     with suppress(RelayError, ToolError, TimeoutError):
-                        shown = await self._for_client(by_id[told], params, self._exchange)
+                        shown = await self._for_client(by_id[name], params, self._exchange)
                         meta = {**as_mapping(params.get("_meta")), SUBSCRIPTION_ID_META_KEY: self._ctx.request_id}
                         await self._exchange.notify("notifications/tasks", {**shown, "_meta": meta})
 
