@@ -105,15 +105,11 @@ class ToolRunner:
             raise self.registry.not_registered(call.name)
         try:
             judged = await self.judge(tool, arguments, context)
-            if (
-                self.shared_grants is not None
-                and not has_answer
-                and any(choice.decision in ALWAYS_IN_SESSION and choice.rules for choice in judged.choices)
-                and await self.shared_grants.take_up(context.client)
-            ):
+            is_offered = any(choice.decision in ALWAYS_IN_SESSION and choice.rules for choice in judged.choices)
+            shared = self.shared_grants if is_offered and not has_answer else None
+            if shared is not None and await shared.take_up(context.client):
                 judged = await self.judge(tool, arguments, context)
-            permission = judged.permission
-            description = tool.get_description(judged.params, context)
+            permission, description = judged.permission, tool.get_description(judged.params, context)
             entry: AuditEntry | None = None
             if self.audit is not None:
                 entry = AuditEntry(tool.name, arguments, description, context.client.key, permission, context.clock())

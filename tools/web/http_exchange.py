@@ -84,7 +84,6 @@ async def exchange(
     timeout = httpx.Timeout(None, connect=rules.connect_seconds)
     extensions = {"sni_hostname": target.host, "target": target.path.encode("ascii"), "timeout": timeout.as_dict()}
     async with httpx.AsyncHTTPTransport(verify=tls, trust_env=False, limits=_NOTHING_IS_KEPT) as transport:
-        response: httpx.Response | None = None
         failure: Exception | None = None
         with anyio.fail_after(max(deadline - anyio.current_time(), 0)):
             for address in addresses[:MAX_ADDRESSES]:
@@ -97,8 +96,8 @@ async def exchange(
                     failure = error
                 except httpx.TransportError as error:
                     raise _unreachable(target, _what_failed(error)) from None
-        if response is None:
-            raise _unreachable(target, _what_failed(failure)) from None
+            else:
+                raise _unreachable(target, _what_failed(failure)) from None
         try:
             if sum(len(name) + len(value) for name, value in response.headers.raw) > rules.header_bytes:
                 raise _unreachable(target, f"its answer has more than {rules.header_bytes >> 10} kB of headers")
