@@ -125,10 +125,9 @@ class ToolRunner:
                     return question
                 is_same = self.policy.rules is rules and context.client.approval_mode is mode
                 lasting = await self._consent(answer, question, judged, arguments, context, entry, is_same=is_same)
-                given = answer if isinstance(answer, Answer) else None
-                context = replace(context, answer=given, confirmed=judged.details)
                 if isinstance(answer, Unavailable):
                     view = permission.dialog_view
+                context = replace(context, answer=answer if isinstance(answer, Answer) else None, confirmed=judged.details)
             if view is not None or judged.is_granted:
                 context = replace(context, view=view, is_granted=judged.is_granted)
             notes = "\n".join(filter(None, (tool.about_ignored(arguments), lasting.note if lasting else "")))

@@ -6,6 +6,7 @@ environment, and no connection is kept. The request's URL names the checked addr
 
 from __future__ import annotations
 
+import re
 import ssl
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,6 +33,7 @@ PIECE_WORK = 128  # what a piece costs beside its bytes, in bytes: it may be emp
 PROGRESS_BYTES = 1 << 18  # content after which progress is told again
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS
 _ZLIB_METHOD = 0x08
+_MEDIA_TYPE = re.compile(r"[a-z0-9.+-]{1,60}/[a-z0-9.+-]{1,90}")
 _NOTHING_IS_KEPT = httpx.Limits(max_keepalive_connections=0)
 
 
@@ -52,6 +54,18 @@ class HttpAnswer:
     headers: Mapping[str, str]  # by their names in lower case; several of one name are joined by commas
     body: bytes = b""  # the content, unpacked; empty for a redirect that is to be followed
     cut: Cut | None = None  # why it is not all of it, or `None`
+
+    def content_type(self) -> tuple[str, str | None]:
+        """The media type and the character set that the `Content-Type` names; a type of unusual form is left out."""
+        media_type, _, parameters = self.headers.get("content-type", "").partition(";")
+        media_type = media_type.strip().lower()
+        charset = None
+        for parameter in parameters.split(";"):
+            name, _, value = parameter.partition("=")
+            if name.strip().lower() == "charset":
+                charset = value.strip().strip("'\"").lower() or None
+                break
+        return media_type if _MEDIA_TYPE.fullmatch(media_type) else "", charset
 
 
 async def exchange(
