@@ -163,6 +163,7 @@ class QuestionParts:
     language: str = ""  # of the block, as a fence of Markdown names it; empty where there is none
     is_cut: bool = False  # whether the block lacks something at its end
     after: tuple[str, ...] = ()
+    purpose: str = ""  # what the model says the action is for, in its own words
 
 
 def effects_of(view: CommandView, roots: Sequence[str]) -> str:
@@ -195,9 +196,9 @@ def question_parts(details: ConfirmationDetails) -> QuestionParts:
                 served = details.view is not None and details.view.network is Network.SESSION_LOOPBACK
                 answers = " What it serves on this machine's loopback, later commands reach unasked." if served else ""
                 after.append(f"It keeps running in the background after the call.{answers}")
-            if details.description:
-                after.append(f"The model says: {visible_line(details.description)}")
-            return QuestionParts(block=without_gaps(details.command), language="bash", after=tuple(after))
+            return QuestionParts(
+                block=without_gaps(details.command), language="bash", after=tuple(after), purpose=details.description
+            )
         case PlanConfirmation():
             return QuestionParts(block=details.plan, language="markdown")
         case McpConfirmation():
@@ -227,6 +228,8 @@ def render_question(question: Question) -> str:
     if parts.language:
         lines.append(_shown(parts.block, parts.language, is_cut=parts.is_cut))
     lines += parts.after
+    if parts.purpose:
+        lines.append(f"The model says: {visible_line(parts.purpose)}")
     if question.reason:
         lines.append(f"Asked because: {visible_line(question.reason)}")
     return "\n".join([*lines, *true_hosts("\n".join(lines))])
