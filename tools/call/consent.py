@@ -222,27 +222,16 @@ def question_of(judged: Judgement, arguments: Mapping[str, Any], description: st
     return Question(description, shown, fingerprint, judged.choices, reason)
 
 
-async def accept(
-    answer: Answer | Unavailable,
-    question: Question,
-    judged: Judgement,
-    context: ToolContext,
-    policy: PermissionPolicy,
-    keeper: RuleKeeper | None,
-    shared_grants: GrantStore | None = None,
-) -> LastingAnswer | None:
-    """Go on only with consent, and let what an answer allows beyond its call count from now on.
-
-    The policy goes by saved rules from now on. What cannot be saved counts for the session, if the client has one.
-
-    Returns:
-        What the answer allows beyond its call, if it does.
+async def require_consent(
+    answer: Answer | Unavailable, judged: Judgement, context: ToolContext, policy: PermissionPolicy
+) -> None:
+    """Go on only with consent, and to what is there now.
 
     Raises:
         ExecutionDeniedError: There is no consent, or none to what the tool is now; the sentence says why, and what
             would help.
     """
-    tool, permission, client = judged.tool, judged.permission, context.client
+    tool, permission = judged.tool, judged.permission
     # Whatever came back for a question of the model, or that nobody could be asked, is for the tool to tell.
     if not isinstance(judged.details, AskUserConfirmation):
         if isinstance(answer, Unavailable):
@@ -255,12 +244,12 @@ async def accept(
                 is_particular = permission.is_explicit or permission.no_rule_allows or bool(permission.parts)
                 why = f"It was asked because: {permission.reason}." if is_particular else ""
                 who = "Use a client that can show it (form elicitation)." if permission.is_explicit else answer.way_out
-                said = ("Nobody could be asked for consent, so nothing was done.", why, who, _way_out(judged))
-                raise ExecutionDeniedError(" ".join(filter(None, said)))
+                sentences = ("Nobody could be asked for consent, so nothing was done.", why, who, _way_out(judged))
+                raise ExecutionDeniedError(" ".join(filter(None, sentences)))
         elif answer.decision is Decision.DENY:
             raise ExecutionDeniedError(_refusal(judged, answer))
     if not isinstance(answer, Answer) or answer.channel is not ConsentChannel.EARLIER:
-        tool.consented(client.key)
+        tool.consented(context.client.key)
     if (gone := policy.why_not_offered(tool.traits, context.rights)) is not None:  # meanwhile
         refuse(gone)
     if not context.keeps_folders():
@@ -281,7 +270,19 @@ async def accept(
                 "What the user agreed to has changed while they were asked, so nothing was done. If it is still "
                 "wanted, call it again: the user is then asked about what is there now."
             )
-    choice = question.choice(answer.decision) if isinstance(answer, Answer) else None
+
+
+async def keep_rules(
+    choice: Choice | None,
+    client: ClientState,
+    policy: PermissionPolicy,
+    keeper: RuleKeeper | None,
+    shared_grants: GrantStore | None,
+) -> LastingAnswer | None:
+    """Let what an answer allows beyond its call, if it does, count from now on.
+
+    The policy goes by saved rules from now on. What cannot be saved counts for the session, if the client has one.
+    """
     if choice is None or not choice.rules:
         return None
     note = ""

@@ -91,7 +91,7 @@ def true_hosts(text: str) -> list[str]:
 
     What stands before an `@` is a name and a password, and letters of other scripts look like Latin ones.
     """
-    told: dict[str, None] = {}
+    hosts: dict[str, None] = {}
     readings = [_Authorities(text, end) for end in _ENDS_OF_AUTHORITY]
     for found in _URL.finditer(text):
         is_web = (found["usual"] or "")[:4].lower() == "http"
@@ -104,12 +104,12 @@ def true_hosts(text: str) -> list[str]:
             if before and (is_web or _LIKE_A_HOST.search(before)):
                 whom = "some programs " if number else ""
                 shown = visible_line(before[:MAX_HOST_CHARS])
-                told[f"Note: the link with {shown} leads {whom}to the host {_plain(host)}."] = None
+                hosts[f"Note: the link with {shown} leads {whom}to the host {_plain(host)}."] = None
             elif not host.isascii() and (found["usual"] or found["scheme"]):
-                told[f"Note: the host {visible_line(host[:MAX_HOST_CHARS])} in a link is {_plain(host)}."] = None
-        if len(told) >= MAX_HOSTS_TOLD:
+                hosts[f"Note: the host {visible_line(host[:MAX_HOST_CHARS])} in a link is {_plain(host)}."] = None
+        if len(hosts) >= MAX_HOSTS_TOLD:
             break
-    return list(told)[:MAX_HOSTS_TOLD]
+    return list(hosts)[:MAX_HOSTS_TOLD]
 
 
 class _Authorities:

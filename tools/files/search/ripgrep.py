@@ -209,10 +209,10 @@ class Ripgrep:
             while child.read():
                 pass
             self.deadline.check()
-            code, said = child.finish()
+            code, complaint = child.finish()
         if code != _ERROR:
             return None
-        lines = said.decode("utf-8", "replace").splitlines()
+        lines = complaint.decode("utf-8", "replace").splitlines()
         # A message over several lines shows where in the pattern, then says what; advice on options may follow.
         reasons = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
         return (reasons or [line.removeprefix("rg: ") for line in lines] or ["ripgrep gives no reason"])[0]
