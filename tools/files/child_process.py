@@ -37,8 +37,7 @@ class ChildFailedError(Exception):
 
 
 class Child:
-    """A running process in its own process group. It has ended when its `with` block ends; on Linux also if we are
-    killed.
+    """A running process in its own process group. It ends with its `with` block; on Linux also if the server dies.
 
     For use by one thread. Reading from it kills it if the deadline is over or the call is cancelled. Raises a
     `ChildFailedError` if it does not start.
