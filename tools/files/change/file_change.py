@@ -154,7 +154,9 @@ def check_fresh(
             return
         way = "Read it again and repeat the change on its present content."
         if is_hidden:
-            way = "Its content is hidden from agents. Read it if that is allowed, or repeat this call to replace all of it."
+            way = (
+                "Its content is hidden from agents. Read it if that is allowed, or repeat this call to replace it all."
+            )
         problem = (
             f"'{shown}' has been changed by somebody else since you last read or wrote "
             f"it{_what_changed(target, snapshot)}. "

@@ -150,7 +150,7 @@ class Ripgrep:
     ) -> Generator[LineMatch]:
         """Yield files with matches; fewer, with `timed_out` set, if the time is too short.
 
-        ripgrep runs in the folder and searches the given paths below it, or everything, or an open file that it is given.
+        ripgrep runs in the folder and searches the given paths below it, or everything, or an open file passed to it.
         Raises a `RefusedQueryError` for an unusable pattern.
         """
         # "./" because a path may begin with a dash.
