@@ -1,8 +1,8 @@
-"""What users have allowed for the rest of a session, known to every replica that their client reaches.
+"""What users allowed for the rest of a session, shared by all replicas that their client reaches.
 
-Of clients that show a token alone: a session without one belongs to its replica. A row is sealed, so that what can
-write in the store allows nothing; it ends with the client's idle time after the last answer. It counts where the same
-servers are behind us: a rule names a tool by the alias of its server, which may be another one after new settings.
+This is only for clients with a token: a session without one belongs to its replica. A row is sealed, so that write
+access to the store cannot grant anything. It expires with the client's idle time after the last answer. It counts only
+with the same upstreams: a rule names a tool by the alias of its server, which new settings may give to another server.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tools.call.tool_context import ClientState
 
 logger = logging.getLogger(__name__)
 
-MOST_RULES = 1_000  # of one client; the oldest are asked about again
+MOST_RULES = 1_000  # of one client; the oldest ones are asked about again
 MOST_TRIES = 5  # to write while others write too
 
 
@@ -36,12 +36,12 @@ class _GrantRow:
 
 
 class SharedGrants:
-    """The `SharedGrants` of a flow.
+    """The grants that a client's calls share across replicas.
 
     Args:
-        replica: Whose keys seal, and whose store has them.
-        idle_seconds: How long a client may be silent until it is forgotten.
-        servers: What differs where other servers are behind this server, at this moment.
+        replica: Has the keys to seal and the store.
+        idle_seconds: How long a client may be silent before it is forgotten.
+        servers: A digest of the present upstreams.
     """
 
     def __init__(self, replica: Replica, idle_seconds: float, servers: Callable[[], str]) -> None:
@@ -51,7 +51,10 @@ class SharedGrants:
         self._codec = Sealer(replica.keys_for("grants"))
 
     async def take_up(self, client: ClientState) -> bool:
-        """Let what was allowed at other replicas count here; whether there was anything. Nothing if it is not known."""
+        """Load what was allowed at other replicas.
+
+        Returns whether there was anything; nothing is loaded if the store is unavailable.
+        """
         if client.grants is None or not principal_in(client.key):
             return False
         with suppress(StoreUnavailableError):
@@ -62,7 +65,7 @@ class SharedGrants:
         return False
 
     async def add(self, client: ClientState, rules: Sequence[str]) -> None:
-        """Let other replicas know of rules; while the store is away they count here alone."""
+        """Share rules with other replicas; while the store is unavailable they count only here."""
         if not principal_in(client.key):
             return
         whose = self._whose(client)
@@ -74,7 +77,7 @@ class SharedGrants:
                 sealed = self._codec.seal(json.dumps(asdict(row)).encode())
                 if await self._store.put(f"grants:{whose}", sealed, self._seconds, if_version=version) is not None:
                     return
-            logger.warning("what a user has allowed is not known to other replicas: too many write at once")
+            logger.warning("what a user allowed is not shared with other replicas: too many write at once")
 
     def _whose(self, client: ClientState) -> str:
         whose = f"{client.key} {self._servers()}"
@@ -87,7 +90,9 @@ class SharedGrants:
         try:
             row = read_stored(_GrantRow, self._codec.unseal(held.value))
         except ValueError:
-            logger.warning("the store has a row of grants that was not sealed with our keys; it counts for nothing")
+            logger.warning(
+                "the store has a row of grants that was not sealed with the keys of this server; it is ignored"
+            )
             return [], held.version
-        # It may be an old one that somebody has put back, or that of another client.
+        # It may be an old row that somebody restored, or that of another client.
         return row.rules if row.whose == whose and row.expires > time.time() else [], held.version
