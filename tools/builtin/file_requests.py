@@ -1,8 +1,8 @@
-"""What the server runs for its clients and does not publish: one file as a resource, and the completion of a path.
+"""Internal tools that clients do not see: a file as an MCP resource, and path completion.
 
-Both go through the same flow as every call: a resource under the rules for `read_file`, names that complete a path
-under those for `list_directory`. Unlike `read_file` a resource is every kind of file as what it is, media and binary
-files as bytes whatever the setting for media says, since the client asked for this very file.
+Both go through the same runner as every call. A resource follows the rules for `read_file`, and completion those for
+`list_directory`. Unlike `read_file`, a resource returns media and other binary files as bytes, whatever the setting for
+media, because the client asked for this very file.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from tools.files.workspace import explain
 from tools.machine.threads import run_blocking
 from tools.text.file_names import sendable_name
 
-# Bytes of a file that is not text; base64 makes 13 MB of them, as much as `read_many_files` gives of media
+# Most bytes of a file that is not text. Base64 makes 13 MB of them, the limit for media of `read_many_files`
 MAX_BLOB_BYTES = 10_000_000
-# Types of texts that clients show in their own way; any other text is `text/plain`. Notebooks come as their cells.
+# Text types that clients display specially; all other text is `text/plain`. Notebooks are shown as their cells.
 _TEXT_TYPES = {
     **dict.fromkeys((".md", ".markdown", ".ipynb"), "text/markdown"),
     **dict.fromkeys((".html", ".htm"), "text/html"),
@@ -47,7 +47,7 @@ class FileResourceParams(ToolParams):
 
 
 class FileResourceTool(PathReader[FileResourceParams]):
-    """Reads one file for a client; the fact `mime_type` of its result tells what a text is."""
+    """Reads one file for a client. The fact `mime_type` of its result is the type of a text."""
 
     name = "read_file"
     display_name = "ReadFileResource"
@@ -60,7 +60,7 @@ class FileResourceTool(PathReader[FileResourceParams]):
         return f"Read {shown(params.absolute_path, context.workspace)}"
 
     async def execute(self, params: FileResourceParams, context: ToolContext) -> ToolResult:
-        """Read in one thread hop. The model may never see it, so it does not count as read before an edit."""
+        """Read in one thread. The model may never see the content, so this does not count as read before an edit."""
 
         def read_file() -> ToolResult:
             workspace, limits = context.workspace, context.limits
@@ -74,8 +74,8 @@ class FileResourceTool(PathReader[FileResourceParams]):
                     if size > MAX_BLOB_BYTES:
                         raise ToolError(
                             ToolErrorType.FILE_TOO_LARGE,
-                            f"'{location.shown}' has {size:,} bytes and is not text; as a resource at most "
-                            f"{MAX_BLOB_BYTES:,} bytes are sent. Open it by its path.",
+                            f"'{location.shown}' has {size:,} bytes and is not text. A resource may have at most "
+                            f"{MAX_BLOB_BYTES:,} bytes. Open it by its path.",
                         )
                     try:
                         part = InlineDataPart(file_type.mime_type, opened.whole(context.signal), "")
@@ -106,16 +106,16 @@ MAX_VALUES = 100  # values of one completion; the protocol allows no more
 
 class CompletePathParams(ToolParams):
     path: str = Field(description="The folder.")
-    start: str = Field(description="The beginning of a name in it; with below, a part of a name.")
-    below: bool = Field(default=False, description="Look for files in the folders below as well.")
+    start: str = Field(description="The beginning of a name in it, or with below any part of a name.")
+    below: bool = Field(default=False, description="Also look in the folders below.")
 
 
 class CompletePathTool(PathReader[CompletePathParams]):
-    """Lists what a path may become; the facts of its result are `names`, `total` and `partial`."""
+    """Lists completions of a path. The facts of its result are `names`, `total` and `partial`."""
 
     name = "list_directory"
     display_name = "CompletePath"
-    description = "What a path that is being typed may become."
+    description = "Completions of a partly typed path."
     kind = ToolKind.SEARCH
     params_model = CompletePathParams
 

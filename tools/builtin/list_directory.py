@@ -1,4 +1,4 @@
-"""`list_directory`: what is in one folder."""
+"""`list_directory`: lists one folder."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class LSParams(ToolParams):
     ignore: list[ShortPattern] | None = Field(
         default=None,
         max_length=MAX_PATTERNS,
-        description="Names to leave out, with * and ?: ['*.log'].",
+        description="Names to omit, with * and ?: ['*.log'].",
     )
     offset: int = Field(default=0, ge=0, description="Entries to skip.")
-    limit: int | None = Field(default=None, ge=1, description="Most entries; 100 by default.")
+    limit: int | None = Field(default=None, ge=1, description="Maximum entries: 100 by default.")
     file_filtering_options: FileFilteringOptions | None = Field(
-        default=None, description="False also lists what .gitignore, or .qwenignore and the like, hide."
+        default=None, description="False also lists what .gitignore, .qwenignore and the like hide."
     )
 
 
@@ -45,8 +45,8 @@ class LSTool(PathReader[LSParams]):
     display_name = "ReadFolder"
     aliases = ("LSTool", "ReadFolder", "ListFiles")
     description = (
-        "List one folder (directory), like ls: subfolders first, then files with sizes in bytes, and where links "
-        "point. Dotfiles are listed; what ignore files hide is only counted. Not recursive: for a whole tree use "
+        "List one folder (directory), like ls: subfolders first, then files with sizes in bytes, and targets of "
+        "links. Lists dotfiles; ignored entries are only counted. Not recursive: for a whole tree use "
         "glob."
     )
     kind = ToolKind.SEARCH
@@ -67,9 +67,9 @@ class LSTool(PathReader[LSParams]):
                     is_closed=False,
                 ),
             },
-            "total": {"type": "integer", "description": "Entries in the folder that are not hidden."},
+            "total": {"type": "integer", "description": "Entries in the folder, hidden ones excluded."},
             "hidden": object_schema({"git": {"type": "integer"}, "agent": {"type": "integer"}}, is_closed=False),
-            "next_offset": {"type": ["integer", "null"], "description": "The offset that continues the listing."},
+            "next_offset": {"type": ["integer", "null"], "description": "The offset of the next part."},
         },
         is_closed=False,
     )
@@ -79,7 +79,9 @@ class LSTool(PathReader[LSParams]):
 
     def check(self, params: LSParams, spelled: Mapping[str, str]) -> None:
         if not params.path.strip():
-            raise InvalidToolParamsError(self.name, f"'{spelled['path']}' is empty; give a folder, '.' for the first.")
+            raise InvalidToolParamsError(
+                self.name, f"'{spelled['path']}' is empty; give a folder, such as '.' for the first workspace folder."
+            )
 
     def get_description(self, params: LSParams, context: ToolContext) -> str:
         return f"List {shown(params.path, context.workspace)}"
