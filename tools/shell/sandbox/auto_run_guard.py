@@ -292,19 +292,6 @@ def _is_of_steps(path: str) -> bool:
     return folded(os.path.basename(path)) in auto_run_files.REPOSITORY_STEPS and not os.path.lexists(f"{path}/HEAD")
 
 
-def _steps_that_run(folder: str) -> Sequence[object]:
-    """What of the steps in such a folder makes git run something; of a file that cannot be read, which one it is."""
-    found: list[object] = []
-    for name, pattern in _STEPS_THAT_RUN.items():
-        file = os.path.join(folder, name)
-        try:
-            content = read_settings(file)
-        except OSError:
-            content = None
-        found += filter(None, [fingerprint(file)] if content is None else re.findall(pattern, content))
-    return found
-
-
 def is_harmless(path: str, roots: Sequence[str], found: Collection[str]) -> bool:
     """Whether git obeys what is new at a real path, and nothing in it makes git run anything or look elsewhere.
 
@@ -356,7 +343,16 @@ def _what_runs(path: str, roots: Sequence[str]) -> Sequence[object]:
     In settings that cannot be read it is something else each time, in a file of steps which file that is.
     """
     if _is_of_steps(path):
-        return _steps_that_run(path)
+        # What of the steps in such a folder makes git run something; of a file that cannot be read, which one it is.
+        found: list[object] = []
+        for name, pattern in _STEPS_THAT_RUN.items():
+            file = os.path.join(path, name)
+            try:
+                content = read_settings(file)
+            except OSError:
+                content = None
+            found += filter(None, [fingerprint(file)] if content is None else re.findall(pattern, content))
+        return found
     folder = os.path.dirname(path)
 
     def is_work_tree(value: str) -> bool:

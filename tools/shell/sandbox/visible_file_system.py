@@ -234,7 +234,12 @@ def prepare(
     # A hook that a running job has made is not to run where git's settings can be written.
     changes_by_git = allowed.is_git and not is_reading and lookout.are_repositories_settled(obeyed)
     shut = {path for each in found for path in each.closed}
-    own = [path for each in (*site.read_only, *site.hidden) for path in _places(each) if is_inside(path, present)]
+    own = [
+        path
+        for each in (*site.read_only, *site.hidden)
+        for path in dict.fromkeys((_real(each), os.path.join(_real(os.path.dirname(each)), os.path.basename(each))))
+        if is_inside(path, present)
+    ]
     waived = _waived((*allowed.writable, *site.writable), present)
     free = present if changes_by_git else waived
     # The folder that a file is in is written too, by whatever writes a new file and gives it the name of the old one.
@@ -517,11 +522,6 @@ def _real(path: str) -> str:
         return os.path.realpath(path)
     except OSError:
         return path
-
-
-def _places(path: str) -> dict[str, None]:
-    """Where a file is, and where the link to it is, if it is one."""
-    return dict.fromkeys((_real(path), os.path.join(_real(os.path.dirname(path)), os.path.basename(path))))
 
 
 def _kept_in_place(
