@@ -70,7 +70,7 @@ _WHY_NO_COMMAND = {
     errno.ENOENT: "the folder, the shell or the sandbox's program does not exist; give a folder that "
     "list_directory shows, or tell the user",
     errno.ENOTDIR: "its directory is not a folder; give another one as directory",
-    errno.EACCES: "this server has no permission for its folder, the shell or the sandbox's program; give another folder as "
+    errno.EACCES: "this server has no access to its folder, the shell or the sandbox's program; give another folder as "
     "directory, or ask the user",
     errno.E2BIG: "the command is too long for the operating system; write it to a script and run that",
     errno.EINVAL: "it, its folder or a variable of its environment (shell.env) contains an impossible character "

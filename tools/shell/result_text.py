@@ -199,8 +199,8 @@ def _view_note(finished: FinishedCommand) -> str:
             )
             if not request.view.is_git and _GIT.search(request.command):
                 ways.append(
-                    'Git can change them too, alone in a command that the user agreed to. Set needs: "write" to ask (but not in '
-                    "approval mode yolo). Check git status: files may be half changed."
+                    'Git can change them too, alone in a command that the user agreed to. Set needs: "write" to ask '
+                    "(but not in approval mode yolo). Check git status: files may be half changed."
                 )
         if rules:
             named = ", ".join(map(one_line, [*rules][:MOST_NAMED]))
@@ -224,8 +224,8 @@ def _view_note(finished: FinishedCommand) -> str:
         )
     if is_reading and not is_landlock and not request.view.is_git and _NO_REPOSITORY.search(text):
         ways.append(
-            'A repository around the workspace is not shown if rules hide files in it. Set needs: "write" to ask the user '
-            "for a view in which git sees it."
+            'A repository around the workspace is not shown if rules hide files in it. Set needs: "write" to ask '
+            "the user for a view in which git sees it."
         )
     if _CLOSED.search(text):
         ways.append("To reach a hidden file or one outside, write its path in the command; the user is then asked.")

@@ -197,7 +197,7 @@ class BrokerProcess:
                 return
 
     async def close(self, seconds: float) -> None:
-        """Let it go, and wait until it has ended: all supervisors have then. It is killed if it takes too long."""
+        """Close the connection, and wait for the end of the broker and its supervisors. Kills it if that is slow."""
         self._disconnect()
         self._signal(signal.SIGCONT)
         kill_at = monotonic() + seconds
