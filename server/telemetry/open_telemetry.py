@@ -54,8 +54,8 @@ class _OneLineEach(logging.Handler):
     """Has the SDK's words in our log, without the exceptions that go with them."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        said = visible_line(record.getMessage()[:MOST_LOG_CHARS])
-        logger.log(min(record.levelno, logging.WARNING), "OpenTelemetry: %s", said)
+        text = visible_line(record.getMessage()[:MOST_LOG_CHARS])
+        logger.log(min(record.levelno, logging.WARNING), "OpenTelemetry: %s", text)
 
 
 def telemetry_of_environment() -> Telemetry | None:

@@ -138,8 +138,8 @@ class Issuer:
                     return self._remember(digest, await self._introspect(token))
                 except TokenRefusedError as refusal:
                     if refusal.code:  # not where the issuer is away
-                        told = str(refusal), refusal.status, refusal.code, refusal.scope
-                        _put(self._refused, digest, (time.time() + KNOWN_SECONDS, told))
+                        refused = str(refusal), refusal.status, refusal.code, refusal.scope
+                        _put(self._refused, digest, (time.time() + KNOWN_SECONDS, refused))
                     raise
         finally:
             if not turn.statistics().tasks_waiting:
@@ -152,9 +152,9 @@ class Issuer:
         if now < ends:
             self._known.move_to_end(digest)
             return principal
-        ends, told = self._refused.get(digest, (0.0, None))
-        if told is not None and now < ends:
-            raise TokenRefusedError(*told)
+        ends, refusal = self._refused.get(digest, (0.0, None))
+        if refusal is not None and now < ends:
+            raise TokenRefusedError(*refusal)
         return None
 
     def _remember(self, digest: bytes, claims: Json) -> Principal:
@@ -243,8 +243,8 @@ class Issuer:
                     break
             else:
                 raise NoJsonAnswerError("does not describe itself under this name (RFC 8414)")
-        status, said = await fetch_json(httpx2.Request("GET", self._keys_at, headers={"accept": "application/json"}))
-        listed: Any = said.get("keys")
+        status, body = await fetch_json(httpx2.Request("GET", self._keys_at, headers={"accept": "application/json"}))
+        listed: Any = body.get("keys")
         if status != 200 or not isinstance(listed, list):
             raise NoJsonAnswerError(f"gives none (HTTP status {status})")
         keys: dict[str, list[SigningKey]] = {}
@@ -276,7 +276,7 @@ class Issuer:
             with anyio.fail_after(PLACE_SECONDS):
                 await self._places.acquire()
             try:
-                status, said = await fetch_json(httpx2.Request("POST", about.url, data=form, headers=headers))
+                status, body = await fetch_json(httpx2.Request("POST", about.url, data=form, headers=headers))
             finally:
                 self._places.release()
         except (NoJsonAnswerError, LongAnswerError, TimeoutError):
@@ -285,10 +285,10 @@ class Issuer:
             logger.warning("the introspection at %s is refused (HTTP status %d)", about.url, status)
             told = f"This server may not ask {self.settings.issuer} about tokens (http.oauth.introspection)"
             raise TokenRefusedError(f"{told}; its operator has to change that.", 503, "")
-        if said.get("active") is not True:
+        if body.get("active") is not True:
             raise TokenRefusedError("The token has expired, or is not a token of the issuer.")
-        self._check({"iss": self.settings.issuer, **said})
-        return said
+        self._check({"iss": self.settings.issuer, **body})
+        return body
 
     def _check(self, claims: Json) -> None:
         """Refuse what is not of now, of the issuer, and for us."""
@@ -362,9 +362,9 @@ def _readable_name(claims: Json) -> str:
     if verified is True or verified == "true":  # some issuers say it by a text
         names.insert(0, "email")
     for name in names:
-        said = claims.get(name)
-        if isinstance(said, str) and 0 < len(said.strip()) <= MOST_READABLE_NAME_CHARS:
-            return said.strip()
+        value = claims.get(name)
+        if isinstance(value, str) and 0 < len(value.strip()) <= MOST_READABLE_NAME_CHARS:
+            return value.strip()
     return ""
 
 

@@ -62,7 +62,7 @@ def _read(body: bytes, takes_batches: bool) -> Message | list[Message] | Json:
         return refusal_of_unreadable(body, is_post=True) or error_of(None, "")
 
 
-async def accept(send: Send, body: bytes = b"") -> None:
+async def say_accepted(send: Send, body: bytes = b"") -> None:
     """Say that a message was taken in which is not answered here."""
     headers = [(b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": HTTPStatus.ACCEPTED, "headers": headers})

@@ -59,7 +59,7 @@ from server.transports.event_stream import (
     send_events,
     send_json,
 )
-from server.transports.posted_messages import SERVER_ENDS, accept, read_posted, refuse, refuse_json
+from server.transports.posted_messages import SERVER_ENDS, read_posted, refuse, refuse_json, say_accepted
 
 logger = logging.getLogger(__name__)
 
@@ -394,7 +394,7 @@ class StreamableHttp:
             else:
                 session.dispatcher.receive(message, body, stream, http_request)
             if stream is None:
-                await accept(send)
+                await say_accepted(send)
             else:
                 await self._respond(session, identity, stream, receive, send)
         finally:
@@ -449,7 +449,7 @@ class StreamableHttp:
             return
         if isinstance(message, Notification):
             # There is none that a client could send here, and nobody reads an error.
-            await accept(send)
+            await say_accepted(send)
             return
         if not isinstance(message, Request):
             told = "The body has to be one request, or one notification: nothing is asked of clients of 2026-07-28."

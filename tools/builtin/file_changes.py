@@ -75,7 +75,7 @@ async def change_and_tell_errors(
     context: ToolContext, location: Location | None, make: Callable[[], ToolResult]
 ) -> ToolResult:
     """Change a file in a thread. If a language server runs for it, the result lists the errors that are new."""
-    code, awaited, said = context.services.code(), None, ""
+    code, awaited, new_errors = context.services.code(), None, ""
     if code is not None and location is not None and not location.in_scratch:
         try:
             awaited = await code.before_change(context.workspace, context.rights, location)
@@ -84,14 +84,14 @@ async def change_and_tell_errors(
     result = await run_blocking(context.signal, make)
     if awaited is not None:
         try:
-            said = await awaited.told()
+            new_errors = await awaited.told()
         except Exception:
             logger.exception("a language server could not report the errors after a change")
-    if not said:
+    if not new_errors:
         return result
     structured = dict(result.structured or {})
-    structured["notes"] = [*structured.get("notes", ()), said]
-    return replace(result, llm_content=f"{result.llm_content}\n{said}", structured=structured)
+    structured["notes"] = [*structured.get("notes", ()), new_errors]
+    return replace(result, llm_content=f"{result.llm_content}\n{new_errors}", structured=structured)
 
 
 class ChangingTool(BuiltinTool[ChangeParamsT], Generic[ChangeParamsT]):

@@ -8,15 +8,13 @@ media, because the client asked for this very file.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from typing import Any
 
 from pydantic import Field
 
-from tools.builtin.path_parameters import path_subject, shown
-from tools.call.base_tool import READS, BuiltinTool
+from tools.builtin.path_parameters import PathReader, shown
 from tools.call.tool_context import ToolContext
-from tools.contract.permission_subjects import Access, Subject, ToolKind
+from tools.contract.permission_subjects import ToolKind
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_parameters import ToolParams
 from tools.contract.tool_results import InlineDataPart, ToolResult
@@ -48,21 +46,18 @@ class FileResourceParams(ToolParams):
     absolute_path: str = Field(description="Its absolute path.")
 
 
-class FileResourceTool(BuiltinTool[FileResourceParams]):
+class FileResourceTool(PathReader[FileResourceParams]):
     """Reads one file for a client. The fact `mime_type` of its result is the type of a text."""
 
     name = "read_file"
     display_name = "ReadFileResource"
     description = "The content of one file, as a resource."
     kind = ToolKind.READ
-    behaviour = READS
+    path_parameter = "absolute_path"
     params_model = FileResourceParams
 
     def get_description(self, params: FileResourceParams, context: ToolContext) -> str:
         return f"Read {shown(params.absolute_path, context.workspace)}"
-
-    def subjects(self, params: FileResourceParams, context: ToolContext) -> Sequence[Subject]:
-        return (path_subject(context.workspace, params.absolute_path, Access.READ),)
 
     async def execute(self, params: FileResourceParams, context: ToolContext) -> ToolResult:
         """Read in one thread. The model may never see the content, so this does not count as read before an edit."""
@@ -115,21 +110,17 @@ class CompletePathParams(ToolParams):
     below: bool = Field(default=False, description="Also look in the folders below.")
 
 
-class CompletePathTool(BuiltinTool[CompletePathParams]):
+class CompletePathTool(PathReader[CompletePathParams]):
     """Lists completions of a path. The facts of its result are `names`, `total` and `partial`."""
 
     name = "list_directory"
     display_name = "CompletePath"
     description = "Completions of a partly typed path."
     kind = ToolKind.SEARCH
-    behaviour = READS
     params_model = CompletePathParams
 
     def get_description(self, params: CompletePathParams, context: ToolContext) -> str:
         return f"Complete a path in {shown(params.path, context.workspace)}"
-
-    def subjects(self, params: CompletePathParams, context: ToolContext) -> Sequence[Subject]:
-        return (path_subject(context.workspace, params.path, Access.READ),)
 
     async def execute(self, params: CompletePathParams, context: ToolContext) -> ToolResult:
         def complete() -> ToolResult:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import Field
@@ -11,15 +11,14 @@ from tools.builtin.path_parameters import (
     FOLDER_ALIASES,
     MAX_PATTERNS,
     FileFilteringOptions,
+    PathReader,
     ShortPattern,
     gather_options,
-    path_subject,
     respects,
     shown,
 )
-from tools.call.base_tool import READS, BuiltinTool
 from tools.call.tool_context import ToolContext
-from tools.contract.permission_subjects import Access, Subject, ToolKind
+from tools.contract.permission_subjects import ToolKind
 from tools.contract.tool_errors import InvalidToolParamsError
 from tools.contract.tool_parameters import ToolParams, object_schema
 from tools.contract.tool_results import ToolResult
@@ -40,7 +39,7 @@ class LSParams(ToolParams):
     )
 
 
-class LSTool(BuiltinTool[LSParams]):
+class LSTool(PathReader[LSParams]):
     name = "list_directory"
     title = "List folder"
     display_name = "ReadFolder"
@@ -51,7 +50,6 @@ class LSTool(BuiltinTool[LSParams]):
         "glob."
     )
     kind = ToolKind.SEARCH
-    behaviour = READS
     params_model = LSParams
     parameter_aliases = FOLDER_ALIASES
     output_schema = object_schema(
@@ -87,9 +85,6 @@ class LSTool(BuiltinTool[LSParams]):
 
     def get_description(self, params: LSParams, context: ToolContext) -> str:
         return f"List {shown(params.path, context.workspace)}"
-
-    def subjects(self, params: LSParams, context: ToolContext) -> Sequence[Subject]:
-        return (path_subject(context.workspace, params.path, Access.READ),)
 
     async def execute(self, params: LSParams, context: ToolContext) -> ToolResult:
         from tools.files.find.folder_listing import list_folder  # noqa: PLC0415 - with the first call

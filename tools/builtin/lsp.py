@@ -149,9 +149,9 @@ class LspTool(BuiltinTool[LspParams]):
         else:
             await session.follow(context.workspace)
         teller = Teller(context.workspace, session, location)
-        said = await self._answer(params, context, session, document, teller)
+        answer = await self._answer(params, context, session, document, teller)
         notes, session.notes = list(session.notes), {}
-        return ToolResult(llm_content="\n".join((said, *notes)))
+        return ToolResult(llm_content="\n".join((answer, *notes)))
 
     async def _answer(
         self,
@@ -260,9 +260,9 @@ class LspTool(BuiltinTool[LspParams]):
             found = ((item.severity, path, item) for path, report in reports for item in report.items)
             return [place_of(path, item) for _, path, item in sorted(found)]
 
-        said = await self._told(find, params, context, teller, sum(report.total for _, report in reports))
+        diagnostics = await self._told(find, params, context, teller, sum(report.total for _, report in reports))
         more = ", and on others whose reports are not kept" if session.forgets else ""
-        return f"{said}\n{session.program} has reported on {len(reports)} files{more}."
+        return f"{diagnostics}\n{session.program} has reported on {len(reports)} files{more}."
 
     def _intelligence(self) -> CodeIntelligence:
         if self._code is None:

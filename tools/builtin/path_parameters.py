@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Generic, cast
 
 from pydantic import Field
 
-from tools.contract.permission_subjects import Access, PathSubject
+from tools.call.base_tool import READS, BuiltinParamsT, BuiltinTool
+from tools.call.tool_context import ToolContext
+from tools.contract.permission_subjects import Access, PathSubject, Subject
 from tools.contract.tool_errors import InvalidToolParamsError, ToolError
 from tools.contract.tool_parameters import MAX_UNKNOWN, ToolParams, coerce
 from tools.files.workspace import MAX_PATH_CHARS, Location, Workspace, contains
@@ -43,6 +45,16 @@ def located_subject(workspace: Workspace, location: Location, access: Access) ->
     """Return a resolved path as a subject of permission rules."""
     named = os.path.normpath(os.path.join(workspace.first_root, location.spelled))
     return PathSubject(access, location.name, named, location.in_scratch)
+
+
+class PathReader(BuiltinTool[BuiltinParamsT], Generic[BuiltinParamsT]):
+    """A tool whose calls read what one path leads to."""
+
+    behaviour = READS
+    path_parameter = "path"
+
+    def subjects(self, params: BuiltinParamsT, context: ToolContext) -> Sequence[Subject]:
+        return (path_subject(context.workspace, getattr(params, self.path_parameter), Access.READ),)
 
 
 def path_subjects(workspace: Workspace, entries: Iterable[str], access: Access) -> list[PathSubject]:

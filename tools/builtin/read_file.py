@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 from pydantic import Field
 
-from tools.builtin.path_parameters import check_file_path, path_subject, shown
-from tools.call.base_tool import READS, BuiltinTool
+from tools.builtin.path_parameters import PathReader, check_file_path, shown
 from tools.call.tool_context import ToolContext
-from tools.contract.permission_subjects import Access, Subject, ToolKind
+from tools.contract.permission_subjects import ToolKind
 from tools.contract.tool_errors import InvalidToolParamsError
 from tools.contract.tool_parameters import ToolParams, coerce
 from tools.contract.tool_results import ToolResult
@@ -39,7 +38,7 @@ class ReadFileParams(ToolParams):
     chars: str | None = Field(default=None, max_length=40, description="Characters of the line at offset: '2000-4000'.")
 
 
-class ReadFileTool(BuiltinTool[ReadFileParams]):
+class ReadFileTool(PathReader[ReadFileParams]):
     name = "read_file"
     title = "Read file"
     display_name = "ReadFile"
@@ -50,7 +49,7 @@ class ReadFileTool(BuiltinTool[ReadFileParams]):
         "the next offset."
     )
     kind = ToolKind.READ
-    behaviour = READS
+    path_parameter = "absolute_path"
     params_model = ReadFileParams
     parameter_aliases: Mapping[str, str] = {"file_path": "absolute_path", "path": "absolute_path"}
 
@@ -112,9 +111,6 @@ class ReadFileTool(BuiltinTool[ReadFileParams]):
         elif params.offset:
             lines = f" (from line {params.offset + 1})"
         return f"Read {shown(params.absolute_path, context.workspace)}{lines}"
-
-    def subjects(self, params: ReadFileParams, context: ToolContext) -> Sequence[Subject]:
-        return (path_subject(context.workspace, params.absolute_path, Access.READ),)
 
     async def execute(self, params: ReadFileParams, context: ToolContext) -> ToolResult:
         """Read the file, in a thread if it may block, and record what was seen."""

@@ -24,7 +24,7 @@ from tools.contract.tool_results import TextPart, ToolResult
 from tools.files.path_opener import PathKind
 from tools.files.workspace import Location
 from tools.machine.threads import run_blocking
-from tools.text.file_names import one_line, shortened_line, shown_whole_path
+from tools.text.file_names import shortened_line, shown_whole_path
 
 if TYPE_CHECKING:
     from tools.shell.changed_files import WorkspaceState
@@ -129,9 +129,6 @@ class ShellTool(BuiltinTool[ShellParams]):
             parts.append("[background]")
         elif params.timeout is not None:
             parts.append(f"[timeout: {params.timeout}ms]")
-        if params.description:
-            about = " ".join(params.description[:DESCRIBED_CHARS].split())
-            parts.append(f"({one_line(about)})")
         return " ".join(parts)
 
     async def make_ready(self, context: ToolContext) -> None:

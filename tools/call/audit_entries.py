@@ -64,9 +64,9 @@ def argument_names(fields: Mapping[Any, Any]) -> dict[Any, str]:
     parts = {key: part for key in fields if (part := str(key)[:_LONGEST_PART].strip().lower()) in _NAMES | _VALUES}
     if _VALUES.isdisjoint(parts.values()):
         return {}
-    said = [str(fields[key]) for key, part in parts.items() if part in _NAMES][:_MAX_DEPTH]
+    names = [str(fields[key]) for key, part in parts.items() if part in _NAMES][:_MAX_DEPTH]
     return {
-        key: next((name for name in said if part in _VALUES and holds_secret(name, fields[key])), "")
+        key: next((name for name in names if part in _VALUES and holds_secret(name, fields[key])), "")
         for key, part in parts.items()
     }
 

@@ -222,27 +222,16 @@ def question_of(judged: Judgement, arguments: Mapping[str, Any], description: st
     return Question(description, shown, fingerprint, judged.choices, reason)
 
 
-async def accept(
-    answer: Answer | Unavailable,
-    question: Question,
-    judged: Judgement,
-    context: ToolContext,
-    policy: PermissionPolicy,
-    keeper: RuleKeeper | None,
-    shared_grants: GrantStore | None = None,
-) -> LastingAnswer | None:
-    """Continue only with consent, and apply what an answer allows beyond its call.
-
-    The policy uses saved rules from now on. A rule that cannot be saved applies to the session, if the client has one.
-
-    Returns:
-        What the answer allows beyond its call, if anything.
+async def require_consent(
+    answer: Answer | Unavailable, judged: Judgement, context: ToolContext, policy: PermissionPolicy
+) -> None:
+    """Continue only with consent, and only if nothing has changed meanwhile.
 
     Raises:
         ExecutionDeniedError: There is no consent, or none for the tool as it is now. The message says why and what
             would help.
     """
-    tool, permission, client = judged.tool, judged.permission, context.client
+    tool, permission = judged.tool, judged.permission
     # Answers to a question of the model, or the lack of one, are for the tool itself to report.
     if not isinstance(judged.details, AskUserConfirmation):
         if isinstance(answer, Unavailable):
@@ -255,12 +244,17 @@ async def accept(
                 is_particular = permission.is_explicit or permission.no_rule_allows or bool(permission.parts)
                 why = f"It was asked because: {permission.reason}." if is_particular else ""
                 who = "Use a client that can show it (form elicitation)." if permission.is_explicit else answer.way_out
-                said = ("The user could not be asked for consent, so nothing was done.", why, who, _way_out(judged))
-                raise ExecutionDeniedError(" ".join(filter(None, said)))
+                sentences = (
+                    "The user could not be asked for consent, so nothing was done.",
+                    why,
+                    who,
+                    _way_out(judged),
+                )
+                raise ExecutionDeniedError(" ".join(filter(None, sentences)))
         elif answer.decision is Decision.DENY:
             raise ExecutionDeniedError(_refusal(judged, answer))
     if not isinstance(answer, Answer) or answer.channel is not ConsentChannel.EARLIER:
-        tool.consented(client.key)
+        tool.consented(context.client.key)
     if (gone := policy.why_not_offered(tool.traits, context.rights)) is not None:  # rights may have changed
         refuse(gone)
     if not context.keeps_folders():
@@ -282,7 +276,19 @@ async def accept(
                 "What the user agreed to changed while they were being asked, so nothing was done. If it is still "
                 "needed, repeat the call: the user is then asked about the present state."
             )
-    choice = question.choice(answer.decision) if isinstance(answer, Answer) else None
+
+
+async def keep_rules(
+    choice: Choice | None,
+    client: ClientState,
+    policy: PermissionPolicy,
+    keeper: RuleKeeper | None,
+    shared_grants: GrantStore | None,
+) -> LastingAnswer | None:
+    """Let what an answer allows beyond its call, if it does, count from now on.
+
+    The policy goes by saved rules from now on. What cannot be saved counts for the session, if the client has one.
+    """
     if choice is None or not choice.rules:
         return None
     note = ""

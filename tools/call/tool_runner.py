@@ -31,11 +31,12 @@ from tools.call.consent import (
     Judgement,
     LastingAnswer,
     RuleKeeper,
-    accept,
     choices_for,
     grants_for,
+    keep_rules,
     question_of,
     refuse,
+    require_consent,
 )
 from tools.call.tool_context import ToolContext
 from tools.call.tool_registry import ToolRegistry
@@ -120,66 +121,61 @@ class ToolRunner:
             if self.audit is not None:
                 entry = AuditEntry(tool.name, arguments, description, context.client.key, permission, context.clock())
                 self.audit.note(entry)
-            lasting: LastingAnswer | None = None
-            view = permission.view
             if permission.verdict is Verdict.DENY:
                 refuse(permission)
+            lasting, view = None, permission.view
             if permission.verdict is Verdict.ASK:
                 question = question_of(judged, arguments, description)
                 rules, mode = self.policy.rules, context.client.approval_mode
                 answer = await confirmer.ask(question)
                 if isinstance(answer, Pending):
                     return question
-                try:
-                    # Something may have been denied since the question was asked.
-                    if self.policy.rules is not rules or context.client.approval_mode is not mode:
-                        now = (await self.judge(tool, arguments, context)).permission
-                        if now.verdict is Verdict.DENY:
-                            refuse(now)
-                    lasting = await accept(
-                        answer, question, judged, context, self.policy, self.keeper, self.shared_grants
-                    )
-                finally:
-                    # Every decision is recorded, before the action.
-                    if self.audit is not None and entry is not None:
-                        self.audit.note(replace(entry, answer=answer, lasting=lasting))
+                is_same = self.policy.rules is rules and context.client.approval_mode is mode
+                lasting = await self._consent(answer, question, judged, arguments, context, entry, is_same=is_same)
                 given = answer if isinstance(answer, Answer) else None
                 context = replace(context, answer=given, confirmed=judged.details)
                 if isinstance(answer, Unavailable):
                     view = permission.dialog_view
             if view is not None or judged.is_granted:
                 context = replace(context, view=view, is_granted=judged.is_granted)
-            notes = "\n".join(
-                filter(None, (tool.about_ignored(arguments), lasting.note if lasting is not None else ""))
-            )
-            if context.progress is no_progress:
-                result = await tool.execute(judged.params, context)
-            else:
-                progress = LateProgress(context.progress, description)
-                try:
-                    result = await tool.execute(judged.params, replace(context, progress=progress.tell))
-                finally:
-                    progress.timer.cancel()
-                    if progress.telling is not None:  # most calls have reported no progress
-                        await progress.end()
-            digest = result.structured.get("sha256") if result.structured is not None else None
-            if permission.verdict is Verdict.ASK and digest is not None:
-                # The consent is for the text that was written, not for what another program puts in its place.
-                context.services.consented.update(dict.fromkeys(judged.written, str(digest)))
+            notes = "\n".join(filter(None, (tool.about_ignored(arguments), lasting.note if lasting else "")))
+            result = await _execute(judged, context, description)
         except ToolError as error:
             logger.info("%s failed: %s", tool.name, error.code)
             result = ToolResult.failed(error)
         except Exception as error:
             # Here a bug becomes an error message. The traceback goes to the log only, never to the client.
             logger.exception("%s raised %s", tool.name, type(error).__name__)
-            result = ToolResult.failed(
-                exhaustion_of(error)
-                or ToolError(
-                    ToolErrorType.EXECUTION_FAILED,
-                    f"{tool.name} failed because of an internal error. The server log has details. {UNKNOWN_EFFECT}",
-                )
-            )
+            sentence = f"{tool.name} failed because of an internal error. The server log has details. {UNKNOWN_EFFECT}"
+            result = ToolResult.failed(exhaustion_of(error) or ToolError(ToolErrorType.EXECUTION_FAILED, sentence))
         return replace(result, note=notes) if notes else result
+
+    async def _consent(
+        self,
+        answer: Answer | Unavailable,
+        question: Question,
+        judged: Judgement,
+        arguments: Mapping[str, Any],
+        context: ToolContext,
+        entry: AuditEntry | None,
+        *,
+        is_same: bool,
+    ) -> LastingAnswer | None:
+        """Step 6: go on only with consent; what it allows beyond the call. What is denied since is not done."""
+        lasting: LastingAnswer | None = None
+        try:
+            if not is_same:
+                now = (await self.judge(judged.tool, arguments, context)).permission
+                if now.verdict is Verdict.DENY:
+                    refuse(now)
+            await require_consent(answer, judged, context, self.policy)
+            choice = question.choice(answer.decision) if isinstance(answer, Answer) else None
+            lasting = await keep_rules(choice, context.client, self.policy, self.keeper, self.shared_grants)
+        finally:
+            # Whatever it is, it is recorded, and before the action.
+            if self.audit is not None and entry is not None:
+                self.audit.note(replace(entry, answer=answer, lasting=lasting))
+        return lasting
 
     async def judge(self, tool: BaseTool[Any], arguments: Mapping[str, Any], context: ToolContext) -> Judgement:
         """Steps 3 to 5: decide what would happen to a call, and why. Changes nothing.
@@ -227,6 +223,24 @@ class ToolRunner:
             subject.path for subject in subjects if isinstance(subject, PathSubject) and subject.access is Access.WRITE
         )
         return Judgement(tool, params, replace(permission, grants=grants), details, choices, written, state)
+
+
+async def _execute(judged: Judgement, context: ToolContext, description: str) -> ToolResult:
+    if context.progress is no_progress:
+        result = await judged.tool.execute(judged.params, context)
+    else:
+        progress = LateProgress(context.progress, description)
+        try:
+            result = await judged.tool.execute(judged.params, replace(context, progress=progress.tell))
+        finally:
+            progress.timer.cancel()
+            if progress.telling is not None:  # most calls have told nothing
+                await progress.end()
+    digest = result.structured.get("sha256") if result.structured is not None else None
+    if judged.permission.verdict is Verdict.ASK and digest is not None:
+        # Consent is for what was written, not for what somebody else puts in its place.
+        context.services.consented.update(dict.fromkeys(judged.written, str(digest)))
+    return result
 
 
 class LateProgress:

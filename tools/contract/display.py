@@ -91,7 +91,7 @@ def true_hosts(text: str) -> list[str]:
 
     The part before an `@` is a user name and a password, and letters of other scripts can look like Latin ones.
     """
-    told: dict[str, None] = {}
+    hosts: dict[str, None] = {}
     readings = [_Authorities(text, end) for end in _ENDS_OF_AUTHORITY]
     for found in _URL.finditer(text):
         is_web = (found["usual"] or "")[:4].lower() == "http"
@@ -104,12 +104,12 @@ def true_hosts(text: str) -> list[str]:
             if before and (is_web or _LIKE_A_HOST.search(before)):
                 whom = "some programs " if number else ""
                 shown = visible_line(before[:MAX_HOST_CHARS])
-                told[f"Note: the link with {shown} leads {whom}to the host {_plain(host)}."] = None
+                hosts[f"Note: the link with {shown} leads {whom}to the host {_plain(host)}."] = None
             elif not host.isascii() and (found["usual"] or found["scheme"]):
-                told[f"Note: the host {visible_line(host[:MAX_HOST_CHARS])} in a link is {_plain(host)}."] = None
-        if len(told) >= MAX_HOSTS_TOLD:
+                hosts[f"Note: the host {visible_line(host[:MAX_HOST_CHARS])} in a link is {_plain(host)}."] = None
+        if len(hosts) >= MAX_HOSTS_TOLD:
             break
-    return list(told)[:MAX_HOSTS_TOLD]
+    return list(hosts)[:MAX_HOSTS_TOLD]
 
 
 class _Authorities:
@@ -163,6 +163,7 @@ class QuestionParts:
     language: str = ""  # language of the block for a Markdown fence; empty if there is none
     is_cut: bool = False  # whether the end of the block was cut off
     after: tuple[str, ...] = ()
+    purpose: str = ""  # what the model says the action is for, in its own words
 
 
 def effects_of(view: CommandView, roots: Sequence[str]) -> str:
@@ -195,9 +196,9 @@ def question_parts(details: ConfirmationDetails) -> QuestionParts:
                 served = details.view is not None and details.view.network is Network.SESSION_LOOPBACK
                 answers = " Later commands can use its local servers unasked." if served else ""
                 after.append(f"It keeps running in the background after this call.{answers}")
-            if details.description:
-                after.append(f"The model says: {visible_line(details.description)}")
-            return QuestionParts(block=without_gaps(details.command), language="bash", after=tuple(after))
+            return QuestionParts(
+                block=without_gaps(details.command), language="bash", after=tuple(after), purpose=details.description
+            )
         case PlanConfirmation():
             return QuestionParts(block=details.plan, language="markdown")
         case McpConfirmation():
@@ -227,6 +228,8 @@ def render_question(question: Question) -> str:
     if parts.language:
         lines.append(_shown(parts.block, parts.language, is_cut=parts.is_cut))
     lines += parts.after
+    if parts.purpose:
+        lines.append(f"The model says: {visible_line(parts.purpose)}")
     if question.reason:
         lines.append(f"Asked because: {visible_line(question.reason)}")
     return "\n".join([*lines, *true_hosts("\n".join(lines))])

@@ -248,7 +248,7 @@ def about_unknown(
         others: Parameters of other programs' tools, by `folded` name.
         is_refused: Whether the call is refused because of them, or runs without them.
     """
-    told: list[str] = []
+    names: list[str] = []
     for at, name, value, known, given in unknown_in(arguments, schema):
         other, truth = _other(name, others), _truth(value)
         if other is not None and (
@@ -257,13 +257,13 @@ def about_unknown(
             continue
         if is_refused and other is None and truth is False and value != "0":
             continue  # it asks for nothing; the result mentions it
-        if len(told) == MAX_TOLD:
-            told.append("There are more unknown ones." if is_refused else "More unknown parameters were ignored.")
+        if len(names) == MAX_TOLD:
+            names.append("There are more unknown ones." if is_refused else "More unknown parameters were ignored.")
             break
         hint = f". {other.way}" if other is not None and other.way else _proposal(at, name, spellings, known, given)
         ignored = "" if is_refused else " and was ignored"
-        told.append(f"'{brief(at + name)}' is not a parameter of {tool}{ignored}{hint}")
-    return " ".join([*told, accepted_in(schema)] if told and is_refused else told)
+        names.append(f"'{brief(at + name)}' is not a parameter of {tool}{ignored}{hint}")
+    return " ".join([*names, accepted_in(schema)] if names and is_refused else names)
 
 
 def _other(name: str, others: Mapping[str, ForeignParameter]) -> ForeignParameter | None:

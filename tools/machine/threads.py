@@ -314,17 +314,17 @@ def lend_threads() -> None:
         """Accepts work from the event loop and has no threads of its own."""
 
         def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-            told = Future[Any]()
+            future = Future[Any]()
 
             def work() -> None:
-                if told.set_running_or_notify_cancel():
+                if future.set_running_or_notify_cancel():
                     try:
-                        told.set_result(fn(*args, **kwargs))
+                        future.set_result(fn(*args, **kwargs))
                     except BaseException as error:  # noqa: BLE001 - for the one who waits
-                        told.set_exception(error)
+                        future.set_exception(error)
 
             THREADS.begin(work)
-            return told
+            return future
 
     asyncio.get_running_loop().set_default_executor(Lent())
 

@@ -181,14 +181,16 @@ async def start_confined(
         process = await starter.start(confined.spec)
         await confined.begin(process.mount)
     except BaseException as error:
-        said = ""
+        complaint = ""
         if process is not None:
             await process.end(0)
-            said = printed(process)
+            complaint = printed(process)
             process.close()
         await confined.release()
         if isinstance(error, EndedEarlyError):
-            raise exhaustion_of(scarcity_in(said) or OSError(), NOTHING_DONE) or sandbox_failed(said) from None
+            raise exhaustion_of(scarcity_in(complaint) or OSError(), NOTHING_DONE) or sandbox_failed(
+                complaint
+            ) from None
         if isinstance(error, StartFailedError):
             raise exhaustion_of(OSError(error.number, ""), NOTHING_DONE) or refusal(error.number) from None
         raise
@@ -238,7 +240,7 @@ async def _watch(
     most_bytes: float = float("inf"),  # of either output
 ) -> tuple[Ending, ExitStatus | None]:
     """Wait until a program has ended or reached a limit, and report one of its outputs meanwhile."""
-    told, told_at = 0, float("-inf")
+    reported_bytes, told_at = 0, float("-inf")
     report: asyncio.Task[None] | None = None
     waiting = asyncio.ensure_future(running.process.wait())
     try:
@@ -255,9 +257,13 @@ async def _watch(
                 return Ending.SILENT, None
             if max(running.output.total, reported.total) > most_bytes:
                 return Ending.OVERFLOWED, None
-            if reported.total != told and now >= told_at + REPORT_SECONDS and (report is None or report.done()):
-                told, told_at = reported.total, now
-                report = asyncio.create_task(_tell(progress, told, newest_text(reported)))
+            if (
+                reported.total != reported_bytes
+                and now >= told_at + REPORT_SECONDS
+                and (report is None or report.done())
+            ):
+                reported_bytes, told_at = reported.total, now
+                report = asyncio.create_task(_tell(progress, reported_bytes, newest_text(reported)))
     finally:
         waiting.cancel()
         if report is not None:

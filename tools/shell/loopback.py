@@ -96,8 +96,8 @@ class SessionLoopbacks:
                 return descriptor
 
             waited, _ = map(hold, os.pipe())
-            told, telling = map(hold, os.pipe())
-            os.set_blocking(told, False)
+            ready, telling = map(hold, os.pipe())
+            os.set_blocking(ready, False)
             user = () if is_root() else ("--unshare-user",)
             spec = ProcessSpec((bubblewrap, *user, *_HOLD), "/", {}, descriptors={0: waited, _INFO: telling})
             process = await self._starter.start(spec)
@@ -105,7 +105,7 @@ class SessionLoopbacks:
                 await wait_readable(process.output)
                 if os.read(process.output, 4096) != b"\n":
                     return None
-                pid = int(os.read(told, 4096).split(b'"child-pid":')[1].split()[0].rstrip(b",}"))
+                pid = int(os.read(ready, 4096).split(b'"child-pid":')[1].split()[0].rstrip(b",}"))
                 namespaces = [os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)]
                 held.callback(lambda: [os.close(descriptor) for descriptor in namespaces])
                 # It still runs, so the id was not reused; and it has its own namespace.

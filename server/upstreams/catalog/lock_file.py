@@ -246,7 +246,7 @@ def parse_lock(content: bytes) -> dict[str, Json]:
         ValueError: It cannot be used; the message says why, as the end of a sentence.
     """
     try:
-        told: Any = json.loads(content.decode(), object_pairs_hook=_without_repetition, parse_int=_number)
+        parsed: Any = json.loads(content.decode(), object_pairs_hook=_without_repetition, parse_int=_number)
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         if _MERGE_MARK.search(content):
             raise ValueError("it holds the conflict marks of a merge") from None
@@ -254,15 +254,15 @@ def parse_lock(content: bytes) -> dict[str, Json]:
         raise ValueError(f"it is not JSON{where}") from None
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
-    formula = as_mapping(told).get("formula")
+    formula = as_mapping(parsed).get("formula")
     if isinstance(formula, int | float) and formula != FORMULA:
         raise ValueError(f"it was written by another formula ({formula}) than this version knows ({FORMULA})")
     try:
-        _LockFile.model_validate(told)
+        _LockFile.model_validate(parsed)
     except ValidationError as error:
         place = visible_line(".".join(str(step) for step in error.errors()[0]["loc"])[:MOST_PLACE_CHARS])
         raise ValueError(f"what stands at {place or 'its top'} belongs in no lock file") from None
-    return cast("dict[str, Json]", told["servers"])
+    return cast("dict[str, Json]", parsed["servers"])
 
 
 def _without_repetition(pairs: list[tuple[str, Any]]) -> Json:

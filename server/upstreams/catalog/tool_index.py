@@ -288,9 +288,9 @@ class ToolIndex:
 
     def ranked(self, query: str) -> list[tuple[int, float]]:
         """The tools that a query finds, best first, with how much of what it says each fits, from 0 to 1."""
-        said = [_PHRASES[found.lower()] for found in _PHRASE.findall(query)]
+        phrases = [_PHRASES[found.lower()] for found in _PHRASE.findall(query)]
         # What is done comes first, wherever it is said.
-        first = [word for word in said if min(_OF_WORD.get(stem(word), [len(_GROUPS)])) < len(_ACTION_GROUPS)]
+        first = [word for word in phrases if min(_OF_WORD.get(stem(word), [len(_GROUPS)])) < len(_ACTION_GROUPS)]
         text = " ".join((*first, _PHRASE.sub(lambda found: _PHRASES[found[0].lower()], query)))
         words = list(dict.fromkeys(map(stem, itertools.islice(words_of(text), MOST_WORDS))))
         proper = {stem(each.lower()) for each in _PROPER.findall(text)}

@@ -500,8 +500,13 @@ class UpstreamPool:
         """How every upstream stands, in the shape of JSON."""
         hidden: dict[str, list[dict[str, str]]] = {}
         for entry in self.catalog.names.hidden:
-            told = {"tool": entry.origin.name, "name": entry.name, "holder": entry.holder, "reachedAs": entry.way_out}
-            hidden.setdefault(entry.origin.alias, []).append(told)
+            entry_report = {
+                "tool": entry.origin.name,
+                "name": entry.name,
+                "holder": entry.holder,
+                "reachedAs": entry.way_out,
+            }
+            hidden.setdefault(entry.origin.alias, []).append(entry_report)
         return [
             {
                 **each.report(),

@@ -126,10 +126,12 @@ class AuthorizationServerClient:
             raise LoginError("the server does not name its authorization server by an address")
         self._check(issuer)
         for place in build_oauth_authorization_server_metadata_discovery_urls(issuer, self._url):
-            said = await self._get(place, "its authorization server")
-            if said:
+            metadata = await self._get(place, "its authorization server")
+            if metadata:
                 scopes = " ".join(map(str, _list_of(about, "scopes_supported"))) or None
-                return AuthorizationServer(str(said.get("issuer")), self._metadata(said, issuer), resource, scopes)
+                return AuthorizationServer(
+                    str(metadata.get("issuer")), self._metadata(metadata, issuer), resource, scopes
+                )
         raise LoginError(
             f"its authorization server {visible_line(issuer[:_SHOWN_CHARS])} does not describe itself (RFC 8414)"
         )
@@ -139,9 +141,9 @@ class AuthorizationServerClient:
         parts = urlsplit(canonical(self._url))
         origin = f"{parts.scheme}://{parts.netloc}"
         self._check(origin)
-        said = await self._get(f"{origin}/.well-known/oauth-authorization-server", "the server")
-        if said:
-            return AuthorizationServer(str(said.get("issuer")), self._metadata(said, origin))
+        metadata = await self._get(f"{origin}/.well-known/oauth-authorization-server", "the server")
+        if metadata:
+            return AuthorizationServer(str(metadata.get("issuer")), self._metadata(metadata, origin))
         ends = {"authorization_endpoint": "authorize", "token_endpoint": "token", "registration_endpoint": "register"}
         addresses = {name: f"{origin}/{end}" for name, end in ends.items()}
         challenges = {"code_challenge_methods_supported": [_PKCE]}  # demanded of every server by that revision
@@ -208,16 +210,16 @@ class AuthorizationServerClient:
             }
         )
         sent = wanted.model_dump(mode="json", exclude_none=True)
-        status, said = await self._fetch_json(httpx2.Request("POST", str(endpoint), json=sent), server.host)
+        status, answer = await self._fetch_json(httpx2.Request("POST", str(endpoint), json=sent), server.host)
         if status in _WRONG and sent.pop("scope", None) is not None:  # some refuse a scope here, and take it later
-            status, said = await self._fetch_json(httpx2.Request("POST", str(endpoint), json=sent), server.host)
+            status, answer = await self._fetch_json(httpx2.Request("POST", str(endpoint), json=sent), server.host)
         try:
-            known = OAuthClientInformationFull.model_validate({"token_endpoint_auth_method": method, **said})
+            known = OAuthClientInformationFull.model_validate({"token_endpoint_auth_method": method, **answer})
         except ValidationError:
             known = None
         if known is None or status not in _GIVEN:
             raise LoginError(
-                f"its authorization server {server.host} did not register this program{_told(status, said)}"
+                f"its authorization server {server.host} did not register this program{_told(status, answer)}"
             )
         if known.token_endpoint_auth_method in _SECRET_METHODS and not known.client_secret:
             raise LoginError(
@@ -294,24 +296,24 @@ class AuthorizationServerClient:
         self._check(str(endpoint))
         what = "refresh_token" if token.refresh_token is not None else "access_token"
         form = {"token": token.refresh_token or token.access_token, "token_type_hint": what}
-        status, said = await self._post(str(endpoint), form, server, client)
+        status, answer = await self._post(str(endpoint), form, server, client)
         if status != 200:
-            raise LoginError(f"its authorization server {server.host} did not end them{_told(status, said)}")
+            raise LoginError(f"its authorization server {server.host} did not end them{_told(status, answer)}")
 
     async def _token(
         self, server: AuthorizationServer, client: OAuthClientInformationFull, form: Mapping[str, str]
     ) -> OAuthToken:
         resource = {"resource": server.resource} if server.resource is not None else {}
-        status, said = await self._post(str(server.metadata.token_endpoint), {**form, **resource}, server, client)
-        if not said:  # from something in front of it, such as the page of a network that wants to be signed in to
+        status, answer = await self._post(str(server.metadata.token_endpoint), {**form, **resource}, server, client)
+        if not answer:  # from something in front of it, such as the page of a network that wants to be signed in to
             raise AuthorizationServerDownError(
                 f"its authorization server {server.host} answered with what is not JSON (HTTP status {status})"
             )
-        if status not in _GIVEN or said.get("error") is not None:  # some answer errors with 200
-            why = f"its authorization server {server.host} gave no token{_told(status, said)}"
-            raise LoginError(why, error_code(said))
+        if status not in _GIVEN or answer.get("error") is not None:  # some answer errors with 200
+            why = f"its authorization server {server.host} gave no token{_told(status, answer)}"
+            raise LoginError(why, error_code(answer))
         try:
-            token = OAuthToken.model_validate(said)
+            token = OAuthToken.model_validate(answer)
         except ValidationError:
             token = None
         if token is None or not all(
@@ -336,27 +338,29 @@ class AuthorizationServerClient:
             sent["client_id"] = client.client_id
             if method == "client_secret_post" and secret:
                 sent["client_secret"] = secret
-        status, said = await self._fetch_json(httpx2.Request("POST", address, data=sent, headers=headers), server.host)
+        status, answer = await self._fetch_json(
+            httpx2.Request("POST", address, data=sent, headers=headers), server.host
+        )
         secrets = SentSecrets()
         sent |= headers
         secrets.learn([each for each in sent.items() if is_secret_name(each[0]) or each[0].startswith("code")])
-        return status, {**said, _WHY: secrets.hide(str(said[_WHY]))} if _WHY in said else said
+        return status, {**answer, _WHY: secrets.hide(str(answer[_WHY]))} if _WHY in answer else answer
 
     async def _get(self, address: str, who: str) -> Json:
         """An object at an address; an empty one where there is none: many answer with a page whatever is asked."""
         self._check(address)
-        status, said = await self._fetch_json(
+        status, answer = await self._fetch_json(
             httpx2.Request("GET", address, headers={"accept": "application/json"}), who
         )
-        return said if status == 200 else {}
+        return answer if status == 200 else {}
 
     async def _fetch_json(self, request: httpx2.Request, who: str) -> tuple[int, Json]:
         """The status of an answer, and the object in it, which is empty where it holds something else."""
         who = who if " " in who else f"its authorization server {who}"
         try:
-            status, said = await fetch_json(request, by_proxy=self._by_proxy)
-            scopes = _list_of(said, "scope")  # as which some write it
-            return status, {**said, "scope": " ".join(map(str, scopes))} if scopes else said
+            status, body = await fetch_json(request, by_proxy=self._by_proxy)
+            scopes = _list_of(body, "scope")  # as which some write it
+            return status, {**body, "scope": " ".join(map(str, scopes))} if scopes else body
         except NoJsonAnswerError as error:
             raise AuthorizationServerDownError(f"{who} {error}") from None
         except LongAnswerError:

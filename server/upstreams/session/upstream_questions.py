@@ -175,10 +175,6 @@ class UpstreamQuestion:
     is_settled: anyio.Event = field(default_factory=anyio.Event)  # set when the upstream has the answer
     answer: asyncio.Future[Json] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
-    def as_input_request(self) -> Json:
-        params = {name: value for name, value in self.params.items() if name != "elicitationId"}
-        return {"method": self.method, "params": params}
-
 
 @dataclass(eq=False, slots=True)
 class LiveQuestion:
@@ -191,7 +187,7 @@ class LiveQuestion:
     is_settled: anyio.Event = field(default_factory=anyio.Event)
 
 
-class Questions:
+class SessionQuestions:
     """The calls that are in flight in one session with an upstream, and what it asks because of them."""
 
     def __init__(
@@ -451,6 +447,15 @@ def labelled(alias: str, method: str, params: Mapping[str, Any]) -> Json:
     return shown
 
 
+def input_requests(questions: Iterable[UpstreamQuestion]) -> Json:
+    """Questions as a client of 2026-07-28 gets them, to which an id of the handshake era means nothing."""
+    return {each.key: {"method": each.method, "params": _without_id(each.params)} for each in questions}
+
+
+def _without_id(params: Json) -> Json:
+    return {name: value for name, value in params.items() if name != "elicitationId"}
+
+
 def round_of(
     alias: str, requests: Any, can_be_asked: Callable[[str, Mapping[str, Any]], bool], folders: Iterable[str] = ()
 ) -> tuple[Json, dict[str, Json]]:
@@ -476,9 +481,7 @@ def round_of(
             shown = f"of:{alias}/{shown}"
         if shown != key:
             keys[shown] = key
-        # An id of the handshake era means nothing to a client that is asked in rounds.
-        params = {name: value for name, value in params.items() if name != "elicitationId"}
-        questions[shown] = {**question, "params": labelled(alias, method, params)}
+        questions[shown] = {**question, "params": labelled(alias, method, _without_id(params))}
     return questions, {"refused": refused, "keys": keys}
 
 

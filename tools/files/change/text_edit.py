@@ -320,18 +320,18 @@ def _lines_lacking(old: Sequence[str], raw: Sequence[str], new: Sequence[str]) -
         ToolError: They have neither the indentation of the file nor that of the old text.
     """
     known = {indentation_of(line) for line in old}
-    told: list[tuple[bool, bool]] = []  # whether it is as in the old text, and whether as in the file
+    kept: list[tuple[bool, bool]] = []  # whether it is as in the old text, and whether as in the file
     for number, (old_line, raw_line, line) in enumerate(zip(old, raw, new, strict=False)):
         own, is_common = indentation_of(line), line.strip() == old_line.strip()
         as_old, as_raw = own == indentation_of(old_line), own == indentation_of(raw_line)
         if line.strip() and (is_common or (as_raw and (not number or own not in known))):
-            told.append((as_old, as_raw))
+            kept.append((as_old, as_raw))
         if not is_common:
             break
-    if all(as_old for as_old, _ in told):
+    if all(as_old for as_old, _ in kept):
         return None
-    lacking = 0 if told[0][1] else 1
-    if not (told[0][0] or told[0][1]) or not all(as_raw for _, as_raw in told[lacking:]):
+    lacking = 0 if kept[0][1] else 1
+    if not (kept[0][0] or kept[0][1]) or not all(as_raw for _, as_raw in kept[lacking:]):
         raise ToolError(
             ToolErrorType.EDIT_NO_OCCURRENCE_FOUND,
             "Nothing was written: old_string has a different indentation in the file, and new_string is indented "

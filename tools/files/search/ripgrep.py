@@ -208,10 +208,10 @@ class Ripgrep:
             while child.read():
                 pass
             self.deadline.check()
-            code, said = child.finish()
+            code, complaint = child.finish()
         if code != _ERROR:
             return None
-        lines = said.decode("utf-8", "replace").splitlines()
+        lines = complaint.decode("utf-8", "replace").splitlines()
         # A multi-line message shows the place in the pattern, then the reason. Advice on options may follow.
         reasons = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
         return (reasons or [line.removeprefix("rg: ") for line in lines] or ["ripgrep gives no reason"])[0]

@@ -96,7 +96,7 @@ def _fork(act: Callable[[], None], least: int = 0, *, becomes: bool = True) -> i
     """Act in a fork of this process. Raises an `OSError` on failure. With `becomes`, success is silent."""
     import fcntl  # noqa: PLC0415 - as above
 
-    said, saying = os.pipe()
+    report, saying = os.pipe()
     pid = -1
     try:
         kept = fcntl.fcntl(saying, fcntl.F_DUPFD_CLOEXEC, least)
@@ -108,9 +108,9 @@ def _fork(act: Callable[[], None], least: int = 0, *, becomes: bool = True) -> i
             os.close(kept)
             os.close(saying)
             saying = -1
-        failure = os.read(said, 16)
+        failure = os.read(report, 16)
     finally:
-        os.close(said)
+        os.close(report)
         if saying >= 0:
             os.close(saying)
     # A fork that executes no program reports its result; a killed fork reports nothing.

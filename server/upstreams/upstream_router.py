@@ -128,7 +128,7 @@ class OwnOffer:
 
 @dataclass(frozen=True, slots=True)
 class Dependencies:
-    """What the proxy needs of the server around it."""
+    """What the router needs of the server around it."""
 
     registry: ToolRegistry  # where tools are published
     served_over: Literal["stdio", "network"]  # whether there is one client or many
@@ -171,7 +171,7 @@ def _login_options(
     )
 
 
-class Proxy:
+class UpstreamRouter:
     """The servers behind this one."""
 
     def __init__(self, report: SettingsReport, dependencies: Dependencies) -> None:
