@@ -216,7 +216,7 @@ class StopJobTool(BuiltinTool[JobParams]):
         job = jobs.get(params.job_id)
         was_running = job.status is JobStatus.RUNNING
         await jobs.stop(job)
-        said = f"Job {job.id} was stopped" if was_running else f"Job {job.id} had already ended"
+        said = f"Job {job.id} was ended" if was_running else f"Job {job.id} had already ended"
         return ToolResult(
             llm_content=f"{said} ({status_text(job)}): {shortened_line(job.request.command, STRUCTURED_COMMAND_CHARS)}",
             return_display=f"{said} ({status_text(job)})",

@@ -1,4 +1,4 @@
-"""The errors of tool calls, addressed to whoever acts next.
+"""The errors of tool calls, addressed to the one who has to act next.
 
 A `ToolError` carries a stable code and one sentence for the model: what failed, the value, why, and what to do. Nothing
 else about an exception reaches a client.

@@ -126,7 +126,7 @@ async def test_a_long_text_without_a_space_is_decoded(root: Path, context: ToolC
 async def test_an_uncertain_guess_names_the_others(root: Path, context: ToolContext) -> None:
     (root / "a.txt").write_bytes("ok\ncafé\n".encode("latin-1"))
     text = await shown(context, root / "a.txt")
-    assert "shown as windows-1252, an uncertain guess, it may as well be windows-1251 or" in text
+    assert "shown as windows-1252, an uncertain guess; it could also be windows-1251 or" in text
     assert text.endswith(f"{RULE}ok\ncafé\n")
 
 

@@ -92,7 +92,7 @@ class View:
     masked: Mapping[str, str] = field(default_factory=dict[str, str])  # what cannot be opened, with its replacement
     pinned: tuple[str, ...] = ()  # cannot be renamed or removed, but written; none is in a read-only folder
     read_only: tuple[str, ...] = ()  # protected files and folders in the roots
-    has_own_network: bool = True  # whether it has a new network namespace; otherwise it uses ours or the session's
+    has_own_network: bool = True  # whether it has a new network namespace; otherwise the host's or the session's
 
     def expected(self) -> tuple[ExpectedMount, ...]:
         """The required mount table: everything writable, pinned, read-only, masked, or visible in parts."""
