@@ -1,4 +1,4 @@
-"""The composition root: everything is wired here, and follows clients and settings as they come and go."""
+"""The composition root: creates and connects all parts, and follows changes of clients and settings."""
 
 from __future__ import annotations
 
@@ -60,11 +60,16 @@ if TYPE_CHECKING:
 
     from server.telemetry.observation import Observation
 
-ServedOver = Literal["stdio", "network"]  # who answers where nobody can be asked: on stdio the client's own dialog
+ServedOver = Literal[
+    "stdio", "network"
+]  # who answers when the client cannot be asked: on stdio, the client's own dialog
 
 
 class App:
-    """One running server, made in a running event loop: registry, clients, consent, upstreams, and what joins them."""
+    """One running server: registry, clients, consent, upstreams and their connections.
+
+    Create it inside a running event loop.
+    """
 
     def __init__(
         self,
@@ -76,10 +81,12 @@ class App:
         self.replica = replica = replica or lone_replica()
         self._settings = settings = report.settings
         self._tasks: TaskGroup | None = None
-        self.metrics: Callable[[], Awaitable[str]] | None = None  # what is counted, as a text, where anything is
-        self.on_http_refusal: Callable[[int], None] = lambda _: None  # is told the status of each refusal of HTTP
+        self.metrics: Callable[[], Awaitable[str]] | None = None  # the current metrics as text, if metrics are on
+        self.on_http_refusal: Callable[[int], None] = lambda _: (
+            None
+        )  # called with the status of each refused HTTP request
         self.started = anyio.Event()
-        """Set when a client is really there."""
+        """Set once a real client is connected."""
         self.registry = ToolRegistry()
         self.commands = Commands(report)
         self._fetcher, memory = page_fetcher(settings.web), settings.memory.for_tools(report.own_folder)
@@ -151,7 +158,7 @@ class App:
         )
         self.pool = self.router.pool
         self.live = LiveSettings(report, self.registry, policy, self.pool, self._on_settings_changed)
-        # People's rules are saved in the user's own settings file, if there is one.
+        # Rules that people save go into the user's own settings file, if there is one.
         saved_rules = SavedRules(report.user_file) if report.user_file is not None else None
         runner = ToolRunner(self.registry, policy, saved_rules, self._audit)
         if replica.shares_secrets:
@@ -233,10 +240,10 @@ class App:
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
-        """Hold what outlives a request: the upstreams' owner tasks and background questions."""
+        """Run what outlives a single request: the upstreams' owner tasks and background questions."""
         await self.replica.store.start()
         if self.pool.approvals is not None:
-            await self.pool.approvals.refresh()  # before anything is listed
+            await self.pool.approvals.refresh()  # before any list is sent
         async with anyio.create_task_group() as tasks:
             self._tasks, self.started = tasks, anyio.Event()
             try:
@@ -253,25 +260,25 @@ class App:
 
     @property
     def is_settled(self) -> bool:
-        """Whether each server behind this one was tried once."""
+        """Whether the server has tried every upstream once."""
         return self.pool.is_settled
 
     @property
     def pages(self) -> Sequence[Route]:
-        """What people open in a browser over the network; they show no token."""
+        """Pages that people open in a browser over the network, without a token."""
         logins = self.pool.logins
         return logins.pages.routes if logins is not None and logins.pages is not None else ()
 
     async def schema_with_headers(self, tool: str) -> Mapping[str, Any] | None:
-        """The schema of a tool that wants arguments in HTTP headers too (`x-mcp-header`, 2026-07-28)."""
+        """The schema of a tool that also wants arguments in HTTP headers (`x-mcp-header`, 2026-07-28)."""
         await self.pool.wait_for_first_list()
         found = self.registry.find(tool)
         return found.parameter_schema if isinstance(found, DiscoveredMCPTool) and found.repeated else None
 
     def start_upstreams(self, ctx: RequestContext | None = None) -> None:
-        """Start the upstreams and the discovery, and follow the settings, once: when a client is really there.
+        """Start the upstreams and the discovery, and follow the settings, once, when a real client is connected.
 
-        Some start a server only to probe it. Upstreams are told what the one client over stdio can do.
+        Some programs start a server only to probe it. Upstreams learn the capabilities of the one client over stdio.
         """
         if self._tasks is not None and not self.started.is_set():
             self.started.set()
@@ -290,18 +297,18 @@ class App:
             self.registry.replace_tool(WebSearchTool(search.for_tools(), lambda: self._fetcher().opener))
         has_rules = has_other_rules(before.settings, now.settings)
         if has_rules:
-            self._workspaces.built.clear()  # rules hide other files now
+            self._workspaces.built.clear()  # the rules may hide other files now
         if has_rules or before.upstreams != now.upstreams:
             self.router.settings_changed()
             self._tools_changed()
         self._instruct(now)
 
     def _instruct(self, report: SettingsReport) -> None:
-        """Tell what holds for all tools to the sessions that begin from now on."""
+        """Set the instructions for sessions that start from now on."""
         self.table.instructions = self._told(ALL_RIGHTS, report)
 
     def _told(self, rights: Rights, report: SettingsReport | None = None) -> str | None:
-        """What holds for all tools that a client may use."""
+        """The instructions about all tools that a client may use."""
         offered = {tool.name for tool in self.tools.offered_tools(plans=False, shows_forms=False, rights=rights)}
         return instructions(report or self.live.report, offered, rights)
 
@@ -318,12 +325,15 @@ class App:
         if kind == "tools":
             self.tools.listings.clear()
             self.search.changed()
-        # What comes before the first list is in it.
+        # Anything that arrives before the first list is part of that list.
         if not self.pool.is_recalling and (kind in self.pool.listed or self.pool.is_settled):
             self._announcements.note(kind, self._tasks)
 
     def _capabilities(self) -> Json:
-        """What is announced. With servers behind us what is not there now may come, and nothing can be told later."""
+        """The capabilities to announce.
+
+        With upstreams, everything is announced: they may offer it later, when capabilities can no longer change.
+        """
         if self.pool.upstreams:
             changes = {"listChanged": True}
             resources = {"subscribe": True, **changes}
@@ -339,7 +349,7 @@ class App:
             self._tasks.start_soon(self._learn_roots, client, exchange, ctx)
 
     async def _learn_roots(self, client: call_contexts.Client, exchange: Exchange, ctx: RequestContext) -> None:
-        """Ask a client for its folders. It may have listed the tools meanwhile, without the skills that lie there."""
+        """Ask a client for its folders. It may already have listed the tools, without the skills in those folders."""
         roots = await ask_roots(client.folders, exchange)
         if roots is not None and roots.folders and (await self.tools.skills.known(client, ctx)).found:
             await self._announcements.tell("tools", [ctx.connection])

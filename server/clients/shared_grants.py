@@ -1,8 +1,8 @@
-"""What users have allowed for the rest of a session, known to every replica that their client reaches.
+"""What users allowed for the rest of a session, shared by all replicas that their client reaches.
 
-Of clients that show a token alone: a session without one belongs to its replica. A row is sealed, so that what can
-write in the store allows nothing; it ends with the client's idle time after the last answer. It counts where the same
-servers are behind us: a rule names a tool by the alias of its server, which may be another one after new settings.
+This is only for clients with a token: a session without one belongs to its replica. A row is sealed, so that write
+access to the store cannot grant anything. It expires with the client's idle time after the last answer. It counts only
+with the same upstreams: a rule names a tool by the alias of its server, which new settings may give to another server.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tools.call.tool_context import ClientState
 
 logger = logging.getLogger(__name__)
 
-MOST_RULES = 1_000  # of one client; the oldest are asked about again
+MOST_RULES = 1_000  # of one client; the oldest ones are asked about again
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +32,12 @@ class _Grants:
 
 
 class SharedGrants:
-    """The `SharedGrants` of a flow.
+    """The grants that a client's calls share across replicas.
 
     Args:
-        replica: Whose keys seal, and whose store has them.
-        idle_seconds: How long a client may be silent until it is forgotten.
-        servers: What differs where other servers are behind this server, at this moment.
+        replica: Has the keys to seal and the store.
+        idle_seconds: How long a client may be silent before it is forgotten.
+        servers: A digest of the present upstreams.
     """
 
     def __init__(self, replica: Replica, idle_seconds: float, servers: Callable[[], str]) -> None:
@@ -46,7 +46,10 @@ class SharedGrants:
         self._rows = SealedRows(replica, "grants", stored_dataclass(_Grants), idle_seconds)
 
     async def take_up(self, client: ClientState) -> bool:
-        """Let what was allowed at other replicas count here; whether there was anything. Nothing if it is not known."""
+        """Load what was allowed at other replicas.
+
+        Returns whether there was anything; nothing is loaded if the store is unavailable.
+        """
         if client.grants is None or not principal_in(client.key):
             return False
         whose, fresh = self._whose(client), list[str]()
@@ -59,7 +62,7 @@ class SharedGrants:
         return bool(fresh)
 
     async def add(self, client: ClientState, rules: Sequence[str]) -> None:
-        """Let other replicas know of rules; while the store is away they count here alone."""
+        """Share rules with other replicas; while the store is unavailable they count only here."""
         if not principal_in(client.key):
             return
 
@@ -69,7 +72,7 @@ class SharedGrants:
 
         with suppress(StoreUnavailableError):
             if await self._rows.change(self._whose(client), added) is None:
-                logger.warning("what a user has allowed is not known to other replicas: too many write at once")
+                logger.warning("what a user allowed is not shared with other replicas: too many write at once")
 
     def _whose(self, client: ClientState) -> str:
         whose = f"{client.key} {self._servers()}"

@@ -447,7 +447,7 @@ async def test_another_server_of_this_machine_is_sent_no_cookie_of_the_dashboard
         await until(lambda: heads[1:])
         assert not [head for head in heads if b"cookie:" in head.lower()]
         await page.reload()
-        assert "signs one browser in" not in await page.content()
+        assert "signs in one browser" not in await page.content()
         group.cancel_scope.cancel()
 
 
@@ -952,7 +952,7 @@ async def test_where_no_browser_can_be_started_a_sentence_says_so_and_the_link_i
         done = await ask(runtime, "dashboard", cwd=root, **variables)
         assert done.returncode == 0
         assert "/open?code=" in done.stdout
-        assert done.stderr.endswith("no browser could be started here; open the link in one yourself\n")
+        assert done.stderr.endswith("no browser could be started here; open the link yourself\n")
         assert not browser.with_name("browser.page").exists()
 
 
@@ -971,7 +971,7 @@ async def test_a_process_that_is_no_server_is_told_with_those_that_are(tmp_path:
         async with served(runtime, tmp_path):
             done = await ask(runtime, "dashboard", "--pid", "1", cwd=tmp_path)
             assert (done.returncode, done.stdout) == (2, "")
-            assert "no server runs as process 1. Running:\n" in done.stderr
+            assert "no server runs with process 1. Running:\n" in done.stderr
 
 
 @pytest.mark.requirement("lock.states")

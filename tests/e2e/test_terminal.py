@@ -177,7 +177,7 @@ def test_yes_allows_the_call_once_and_its_exit_status_is_ours(root: Path) -> Non
         (("call",), 64, "required: tool\n"),
         (("call", "read_file", "no-equals-sign"), 64, "key=value"),
         (("call", "read_file", "--arguments", "{"), 64, "JSON"),
-        (("call", "read_file", "--json", "{}"), 64, "an object stands behind --arguments"),
+        (("call", "read_file", "--json", "{}"), 64, "use --arguments for an object"),
         (("call", "read_file", "--arguments", "[]"), 64, "object"),
         (("call", "read_file", "--arguments", "@/no/such/file"), 64, "/no/such/file"),
         (("call", "read_file", "a=1", "a=2"), 64, "given twice"),
@@ -560,7 +560,7 @@ def test_config_check_tells_all_that_is_wrong_with_rules_and_keys_at_once(root: 
     done = run("config", "check", "--config", str(write_config(tmp_path, settings)), "--workspace", str(root))
     for expected in (
         "limts is not a known key and is ignored. Did you mean limits?",
-        "the rule 'Read(src/**' is left out, because its parenthesis is not closed",
+        "the rule 'Read(src/**' is left out: its parenthesis is not closed",
         "there is no tool 'Raed'. Did you mean Read?",
         "there is no server 'tme', which 'mcp__tme__x' names. Did you mean time__x?",
         "there is no tool 'cat'. Did you mean read_file?",

@@ -64,7 +64,7 @@ async def test_a_call_that_is_refused_alone_is_not_sent_again(root: Path, tmp_pa
         odd.say = lambda message, _: (400, {}, b"bad arguments") if message["method"] == "tools/call" else None
         async with beside(tmp_path, root, entry_of(odd.url)) as scene:
             await scene.names()
-            assert 'HTTP status 400, and said: "bad arguments"' in await scene.call()
+            assert 'HTTP status 400, with the message "bad arguments"' in await scene.call()
             assert odd.count("tools/call") == 1
             assert odd.count("initialize") == 1
             # Also where it is refused in each session.
@@ -393,7 +393,7 @@ async def test_a_connection_that_fails_is_told_with_its_cause(
             f"https://localhost:{named.port}/mcp": "its certificate is for another host name",
             f"https://localhost:{unknown.port}/mcp": "its certificate is self-signed",
             f"https://localhost:{plain.port}/mcp": "its address says https",
-            f"http://localhost:{unknown.port}/mcp": "whose address says http",
+            f"http://localhost:{unknown.port}/mcp": "at an http address",
             "http://no-such-host.invalid/mcp": "the name of its host was not found (DNS)",
             "http://127.0.0.1:9/mcp": "the connection was refused",
         }

@@ -218,5 +218,5 @@ def test_a_store_that_there_cannot_be_stops_the_start(url: str, said: str) -> No
 def test_an_address_with_a_password_in_it_is_refused_and_not_shown(tmp_path: Path) -> None:
     settings = {"store": {"url": "valkey://user:hunter2@host/0"}}
     said = refusal(tmp_path / "settings.json", settings, {"HOME": str(tmp_path)})
-    assert "store.url is a string, but has to be" in said
+    assert "store.url is a string, but must be" in said
     assert "hunter2" not in said

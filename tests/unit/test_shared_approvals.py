@@ -183,7 +183,7 @@ class HesitantStore(ValkeyStore):
     ) -> str | None:
         if not self.has_refused:
             self.has_refused = True
-            raise StoreUnavailableError("it is a copy that cannot be written")
+            raise StoreUnavailableError("it is a read-only replica")
         return await super().put(key, value, seconds, if_version=if_version)
 
 

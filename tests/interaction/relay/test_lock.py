@@ -130,7 +130,7 @@ async def test_nobody_is_asked_to_approve_what_a_question_would_cut(remote: Entr
             (b"\xff\xfe", "not JSON"),
             (b"", "not JSON"),
             (b'{"formula": 1' + b"0" * 5_000 + b"}", "another formula"),
-            ("nowhere/at/all", "behind a link that leads nowhere"),
+            ("nowhere/at/all", "is a link to nothing"),
             (LOCK_NAME, "cannot be read"),
         ],
     ),
@@ -174,8 +174,8 @@ async def test_a_running_server_follows_the_lock_file_and_one_that_goes_away_clo
                 "has added this tool" in json.dumps(listed),
             ) != expected:
                 await pause()
-    assert "it was there before, and is gone" in caplog.text
-    assert "behind a link that leads nowhere" in caplog.text
+    assert "it existed before and is now missing" in caplog.text
+    assert "is a link to nothing" in caplog.text
 
 
 @pytest.mark.requirement("lock.log")

@@ -98,7 +98,7 @@ def test_a_folder_in_the_place_of_a_file_is_no_file_and_leaves_no_descriptor_ope
 @pytest.mark.parametrize("number", ["1e999", "-1e999", "1" * 400 + ".0"])
 def test_a_number_beyond_every_number_is_refused(environ: dict[str, str], file: Path, number: str) -> None:
     said = refusal(file, f'{{"tools": {{"shell": {{"inactivityTimeout": {number}}}}}}}', environ)
-    assert "a number that JSON does not have" in said
+    assert "a number that JSON cannot express" in said
 
 
 @pytest.mark.requirement("settings.irregular")
