@@ -50,8 +50,8 @@ def jobs_of(context: ToolContext) -> JobTable:
     if context.client.jobs is None:
         raise ToolError(
             ToolErrorType.SHELL_EXECUTE_ERROR,
-            "This client cannot have background jobs: it has no session, so they could not be assigned to it "
-            f"later. Run the command in the foreground; timeout may be up to {MAX_COMMAND_TIMEOUT} milliseconds.",
+            "This client cannot have background jobs: it has no session, so they could not be assigned to it later. "
+            f"Run the command in the foreground; timeout may be up to {MAX_COMMAND_TIMEOUT} milliseconds.",
         )
     return context.client.jobs
 
@@ -134,8 +134,8 @@ class ReadOutputTool(BuiltinTool[ReadOutputParams]):
     display_name = "ReadBackgroundOutput"
     aliases = ("ReadOutputTool", "ReadBackgroundOutput", "BashOutput")
     description = (
-        "Show the output (logs) and status of a background job: the last lines, or those from "
-        "offset on. Each result gives the next offset."
+        "Show the output (logs) and status of a background job: the last lines, or those from offset on. Each result "
+        "gives the next offset."
     )
     kind = ToolKind.READ
     behaviour = READS

@@ -237,8 +237,7 @@ class Discovery:
             elif outcome.ending is Ending.OVERFLOWED or not outcome.is_whole or len(outcome.tail) > MOST_BYTES:
                 problem = (
                     f"The discovery command printed more than the allowed {MOST_BYTES >> 20} MiB, so its output was "
-                    "not "
-                    "used. Make it print only the declarations of its tools."
+                    "not used. Make it print only the declarations of its tools."
                 )
             elif outcome.exit is None or outcome.exit.code != 0:
                 code, signal = code_and_signal(outcome.exit)

@@ -215,8 +215,8 @@ def refuse_hidden(workspace: Workspace, location: Location, done: str, *, own_fi
     if hidden_by is not None:
         raise ToolError(
             ToolErrorType.PATH_IGNORED,
-            f"'{location.shown}' is hidden from agents by {hidden_by}, so it was not {done}. "
-            "If you need it, ask the user to change that file.",
+            f"'{location.shown}' is hidden from agents by {hidden_by}, so it was not {done}. If you need it, ask the "
+            "user to change that file.",
         )
 
 
@@ -345,6 +345,6 @@ def rules_for_agents(folder: str, name: str) -> RuleList | None:
 def _unknown_protection(folder: str, name: str, why: str) -> ToolError:
     return ToolError(
         ToolErrorType.PATH_IGNORED,
-        f"{name} in {shown_whole_path(folder)} {why}, so it is unknown what it hides, and nothing there is read. "
-        "Ask the user to repair or remove it.",
+        f"{name} in {shown_whole_path(folder)} {why}, so it is unknown what it hides, and nothing there is read. Ask "
+        "the user to repair or remove it.",
     )

@@ -340,8 +340,8 @@ def decode_as_named(data: bytes, name: str, present: Decoded | None, spelled: st
     if decoded is None:
         raise ToolError(
             ToolErrorType.INVALID_TOOL_PARAMS,
-            f"'{spelled}' is not {encoding.name}: some of its bytes are invalid in it. Nothing was done. Read the "
-            "file to see what its encoding may be.",
+            f"'{spelled}' is not {encoding.name}: some of its bytes are invalid in it. Nothing was done. Read the file "
+            "to see what its encoding may be.",
         )
     try:
         comes_back = encode(decoded.text, encoding) == data
@@ -369,8 +369,8 @@ def encoding_to_write(name: str | None, present: Decoded | None, spelled: str) -
     if present is not None and present.encoding.bom:
         raise ToolError(
             ToolErrorType.INVALID_TOOL_PARAMS,
-            f"'{spelled}' has the byte order mark of {present.encoding.name}, which is kept; nothing was written. "
-            "Omit 'encoding'.",
+            f"'{spelled}' has the byte order mark of {present.encoding.name}, which is kept; nothing was written. Omit "
+            "'encoding'.",
         )
     return encoding
 
@@ -380,8 +380,8 @@ def _named_or_refused(name: str) -> Encoding:
     if encoding is None:
         raise ToolError(
             ToolErrorType.INVALID_TOOL_PARAMS,
-            f"The encoding '{brief(name)}' is unknown; nothing was done. Use a name such as windows-1252, "
-            "shift_jis, gb18030 or koi8-r, or omit it.",
+            f"The encoding '{brief(name)}' is unknown; nothing was done. Use a name such as windows-1252, shift_jis, "
+            "gb18030 or koi8-r, or omit it.",
         )
     return encoding
 
@@ -408,6 +408,5 @@ def check_fits(text: str, encoding: Encoding, parameter: str) -> None:
             raise ToolError(
                 ToolErrorType.INVALID_TOOL_PARAMS,
                 f"'{parameter}' contains {shown}, which {encoding.name} cannot represent; nothing was written. Use "
-                "other "
-                "characters, or convert the file to UTF-8 first, for example with iconv.",
+                "other characters, or convert the file to UTF-8 first, for example with iconv.",
             )

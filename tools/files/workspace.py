@@ -172,9 +172,8 @@ class Workspace:
         if TEMPORARY_PREFIX in real and any(is_temporary(name) for name in real[len(root) :].split(os.sep)):
             raise ToolError(
                 ToolErrorType.PATH_IGNORED,
-                f"'{shown_path(spelled)}' has the name of a temporary file of a write. Such files are "
-                "neither read nor written, and a later write in their folder removes them. Use another "
-                "name.",
+                f"'{shown_path(spelled)}' has the name of a temporary file of a write. Such files are neither read nor "
+                "written, and a later write in their folder removes them. Use another name.",
             )
         return Location(root, real, spelled, in_scratch=root == self._top, by_look=len(alike) == 1)
 

@@ -176,15 +176,15 @@ class CodeIntelligence:
             raise ToolError(
                 ToolErrorType.NO_LANGUAGE_SERVER,
                 f"There is no language server for {one_line(server.name)}: {one_line(names)} is not on the PATH "
-                "outside the workspace. The user can install it. A program in the workspace is used only "
-                "after the user has run coretools-mcp trust there. Use grep_search until then.",
+                "outside the workspace. The user can install it. A program in the workspace is used only after the "
+                "user has run coretools-mcp trust there. Use grep_search until then.",
             )
         site = self._confinement.site((key[0],), self._environment().get("PATH", ""))
         if site.engine is Engine.NONE and site.is_required:
             raise ToolError(
                 ToolErrorType.SANDBOX_UNAVAILABLE,
-                f"No language server was started: shell.sandbox is required, but there is none ({site.failure}). "
-                "Tell the user, and use grep_search.",
+                f"No language server was started: shell.sandbox is required, but there is none ({site.failure}). Tell "
+                "the user, and use grep_search.",
             )
         program = identity_of(os.stat(argv[0]))
         return Start(key, server, argv, workspace, site.engine, self._hidden(workspace, key[2]), program)
@@ -227,8 +227,8 @@ class CodeIntelligence:
             start = await THREADS.run(partial(self._look, key, start.server, start.workspace))
             if start.why_asked and not is_granted and agreed != start.state:
                 raise ExecutionDeniedError(
-                    "The language server was not started: it needs consent, and the user has not agreed to the "
-                    "present program. Repeat the call: the user is then asked."
+                    "The language server was not started: it needs consent, and the user has not agreed to the present "
+                    "program. Repeat the call: the user is then asked."
                 )
             self._end(key)
             if len(self._timers) >= MOST_RUNNING:
@@ -373,8 +373,8 @@ class CodeIntelligence:
                     return location
         raise ToolError(
             ToolErrorType.NO_LANGUAGE_SERVER,
-            "None of the examined workspace files is in a language with a language server. Give "
-            "a file as filePath, or use grep_search.",
+            "None of the examined workspace files is in a language with a language server. Give a file as filePath, or "
+            "use grep_search.",
         )
 
     async def before_change(self, workspace: Workspace, rights: Rights, location: Location) -> AwaitedErrors | None:

@@ -228,8 +228,7 @@ class LanguageServerSession:
             raise ToolError(
                 ToolErrorType.LSP_SERVER_FAILED,
                 f"{self.program} cannot answer this: {one_line(str(error))[:MESSAGE_CHARS]}. Check the position, or "
-                "use "
-                "grep_search.",
+                "use grep_search.",
             ) from None
         except TimeoutError:
             if heard == self.connection.heard:

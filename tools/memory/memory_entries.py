@@ -158,8 +158,7 @@ class MemoryAddition:
             raise ToolError(
                 ToolErrorType.PATH_IGNORED,
                 f"{name} is hidden from agents by {hidden_by}, so nothing was added to it. If the user wants it, ask "
-                "them to "
-                "change what hides it.",
+                "them to change what hides it.",
             )
         info = workspace.stat(location)
         if info is not None and stat.S_ISREG(info.st_mode) and not info.st_mode & _WRITE_BITS:
@@ -174,22 +173,20 @@ class MemoryAddition:
             raise ToolError(
                 ToolErrorType.FILE_TOO_LARGE,
                 f"{name} has {len(data):,} bytes, more than the limit of {MAX_MEMORY_BYTES:,}. Nothing was added. Ask "
-                "the user to shorten "
-                "it.",
+                "the user to shorten it.",
             )
         old = Decoded("", UTF_8) if data is None else decode(data)
         if old is None or "\0" in old.text or (data is not None and not old.encoding.is_known and is_utf8(data)):
             raise ToolError(
                 ToolErrorType.READ_CONTENT_FAILURE,
                 f"{name} is damaged: it contains bytes that are not text, perhaps because it was only half written. "
-                "Nothing "
-                "was changed. Ask the user to repair it.",
+                "Nothing was changed. Ask the user to repair it.",
             )
         if not old.encoding.is_known and not entry.isascii():
             raise ToolError(
                 ToolErrorType.READ_CONTENT_FAILURE,
-                f"{name} is not UTF-8 and has an unknown encoding, so only a fact in plain ASCII can be added to "
-                "it. Ask the user to save it as UTF-8.",
+                f"{name} is not UTF-8 and has an unknown encoding, so only a fact in plain ASCII can be added to it. "
+                "Ask the user to save it as UTF-8.",
             )
         entries, wanted = entries_in(old.text), _read(entry.removeprefix("- "))
         self.is_there = wanted in entries  # whether the file already has the fact
@@ -255,8 +252,7 @@ def remember(
                     raise ToolError(
                         ToolErrorType.FILE_WRITE_FAILURE,
                         f"The folder of the global memory cannot be created ({symbol}), so nothing was written. Ask "
-                        "the "
-                        "user to check the setting memory.globalFolder, or use the scope 'project'.",
+                        "the user to check the setting memory.globalFolder, or use the scope 'project'.",
                     ) from None
             before, seen = addition.snapshot, target.seen
             sha256 = hashlib.sha256(addition.data).hexdigest()

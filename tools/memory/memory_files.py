@@ -77,8 +77,7 @@ class MemoryFiles:
             raise ToolError(
                 ToolErrorType.PATH_NOT_IN_WORKSPACE,
                 f"The {scope} memory '{name}' leads out of its folder, by a symlink or by its name, so it is neither "
-                "read "
-                "nor written. Ask the user to replace it with a file, or to set memory.fileName.",
+                "read nor written. Ask the user to replace it with a file, or to set memory.fileName.",
             ) from None
         # The folder of the global memory also contains settings and keys, which a symlink must not present as memories.
         if not is_memory_name(name) or (scope == "global" and not is_memory_name(location.path)):
@@ -96,8 +95,7 @@ class MemoryFiles:
             raise ToolError(
                 ToolErrorType.EXECUTION_FAILED,
                 "There is no global memory, because the home folder is unknown. Use the scope 'project'. The operator "
-                "can set a "
-                "folder with memory.globalFolder.",
+                "can set a folder with memory.globalFolder.",
             )
         # Agent-ignore files belong to projects; nobody expects one in a settings folder.
         return Workspace([self.global_folder], respect_agent_ignore=False, forbidden=workspace.forbidden)

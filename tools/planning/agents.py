@@ -86,9 +86,9 @@ async def run_agent(
         name, program_name = one_line(agent.name), one_line(os.path.basename(agent.command))
         raise ToolError(
             ToolErrorType.EXECUTION_FAILED,
-            f"The agent '{name}' was not started: its program '{program_name}' does not exist or cannot be "
-            "run. A name is looked up on the PATH outside the workspace; anything else must be an absolute path. "
-            f"Tell the user: the operator can install it, or set agents.{name}.command.",
+            f"The agent '{name}' was not started: its program '{program_name}' does not exist or cannot be run. A name "
+            "is looked up on the PATH outside the workspace; anything else must be an absolute path. Tell the user: "
+            f"the operator can install it, or set agents.{name}.command.",
         )
     request = ProgramRequest(
         argv=(program, *agent.arguments(task)),

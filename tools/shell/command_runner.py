@@ -337,8 +337,8 @@ class CommandRunner(Runner):
         full = ToolError(
             ToolErrorType.SHELL_TIMED_OUT,
             f"The command was not started: it waited {request.timeout_seconds:g} s for one of "
-            f"{self.options.max_concurrent} slots, but other commands occupied all of them. Try again when "
-            "these have ended, or give a longer timeout.",
+            f"{self.options.max_concurrent} slots, but other commands occupied all of them. Try again when these have "
+            "ended, or give a longer timeout.",
         )
         async with self._slot(request.timeout_seconds, full):
             running = await self._begin(request, jobs, deadline)
@@ -443,9 +443,8 @@ class ProgramRunner(Runner):
         deadline = time.monotonic() + request.timeout_seconds
         full = ToolError(
             ToolErrorType.EXECUTION_FAILED,
-            f"The program was not started: it waited {request.timeout_seconds:g} s while too many others were "
-            "running. Try "
-            "again later.",
+            f"The program was not started: it waited {request.timeout_seconds:g} s while too many others were running. "
+            "Try again later.",
         )
         given = {0: request.given} if request.given else {}
         spec = ProcessSpec(request.argv, request.folder, request.environment, attachments=given, separates_errors=True)

@@ -168,8 +168,7 @@ def skills_below(
             except PathNotInWorkspaceError:
                 unused.append(
                     f"The skill '{shown_name(name)}' in {place} is a symlink that leads out, or its {MAIN_FILE} is "
-                    "one, "
-                    "so it is not used."
+                    "one, so it is not used."
                 )
             except ToolError as error:
                 if error.code is ToolErrorType.CANCELLED:
@@ -198,8 +197,8 @@ def _read(workspace: Workspace, base: str, relative: str, signal: AbortSignal) -
         if opened.info.st_size > MAX_SKILL_BYTES:
             raise ToolError(
                 ToolErrorType.FILE_TOO_LARGE,
-                f"{not_used}: its text has {opened.info.st_size:,} bytes, more than the limit of "
-                f"{MAX_SKILL_BYTES:,}. Its author can move parts to separate files.",
+                f"{not_used}: its text has {opened.info.st_size:,} bytes, more than the limit of {MAX_SKILL_BYTES:,}. "
+                "Its author can move parts to separate files.",
             )
         data = opened.whole(signal)
     text = data.decode("utf-8-sig", "replace").replace("\r\n", "\n")

@@ -308,14 +308,14 @@ class AddressGuard:
         except OSError:
             raise ToolError(
                 ToolErrorType.WEB_UNREACHABLE,
-                f"The address of {target.host} cannot be looked up: no name server answers. This machine may have "
-                "no network.",
+                f"The address of {target.host} cannot be looked up: no name server answers. This machine may have no "
+                "network.",
             ) from None
         if not found:
             raise ToolError(
                 ToolErrorType.WEB_UNREACHABLE,
-                f"The host {target.host} has no address. Check the spelling of the URL; if it is right, this "
-                "machine may have no network.",
+                f"The host {target.host} has no address. Check the spelling of the URL; if it is right, this machine "
+                "may have no network.",
             )
         return [ip_address(text) for text in found]
 

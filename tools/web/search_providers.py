@@ -304,8 +304,7 @@ class SearchProvider:
         if 300 <= status < 400:
             return (
                 f"is no longer at its address ({status}), which redirects elsewhere; no key is sent there. The "
-                "operator "
-                f"can set web.search.{self.name}.url."
+                f"operator can set web.search.{self.name}.url."
             )
         if 500 <= status < 600:
             return f"has an internal error ({status}). Try again later."
@@ -313,8 +312,8 @@ class SearchProvider:
 
     def _misunderstood(self, why: str) -> ToolError:
         return self._failed(
-            f"sent an unexpected answer: {why}. Another service may be at "
-            f"{self.target.authority}; the operator can check web.search.{self.name}."
+            f"sent an unexpected answer: {why}. Another service may be at {self.target.authority}; the operator can "
+            f"check web.search.{self.name}."
         )
 
     def _failed(self, what: str) -> ToolError:

@@ -306,7 +306,9 @@ async def test_a_note_names_the_rules_that_stopped_a_command_and_what_ends_a_job
         docs = await said("echo touch: docs/a: Read-only file system")
         assert "Protected by permissions.deny rule Edit(/docs/**).\n" in docs
         assert "write_file" not in docs
-        assert "by permissions.ask rule Read(.env). Name it in" in await said("echo rm: o/.env: Device or resource busy")
+        assert "by permissions.ask rule Read(.env). Name it in" in await said(
+            "echo rm: o/.env: Device or resource busy"
+        )
         plain = await said("echo touch: /x: Read-only file system")
         assert "write_file" in plain
         assert 'needs: "write"' not in plain

@@ -77,13 +77,13 @@ def check_count(
     elif match.strategy.is_relaxed:
         how = match.strategy.value.replace("_", " ")
         problem = (
-            f"old_string is not in '{location.shown}' exactly; {count} places differ only in {how} ({where}). "
-            "An inexact match must be unique. Nothing was written. Copy the text exactly, with more lines around it."
+            f"old_string is not in '{location.shown}' exactly; {count} places differ only in {how} ({where}). An "
+            "inexact match must be unique. Nothing was written. Copy the text exactly, with more lines around it."
         )
     else:
         problem = (
-            f"old_string was found {count} times in '{location.shown}' ({where}), so it is unclear which one is "
-            "meant; nothing was written. Add lines around it to make it unique, or set replace_all to change every one."
+            f"old_string was found {count} times in '{location.shown}' ({where}), so it is unclear which one is meant; "
+            "nothing was written. Add lines around it to make it unique, or set replace_all to change every one."
         )
     raise ToolError(ToolErrorType.EDIT_EXPECTED_OCCURRENCE_MISMATCH, problem)
 
@@ -96,8 +96,8 @@ def not_found(
     nearest = None
     if skipped:
         sentences.append(
-            f"{skipped} places look like it, but the byte before each is not ASCII and may form one character with "
-            "the first byte of old_string in this file's encoding. Start old_string earlier or later."
+            f"{skipped} places look like it, but the byte before each is not ASCII and may form one character with the "
+            "first byte of old_string in this file's encoding. Start old_string earlier or later."
         )
     else:
         sentences += causes(haystack, old_string, new_string)
@@ -131,8 +131,7 @@ def causes(haystack: Haystack, old: str, new: str) -> Iterator[str]:
         if is_too_large:
             yield (
                 f"{name} is too large for inexact comparisons (look-alike characters, trailing white space, "
-                "indentation), "
-                "so they were skipped. Copy the text exactly."
+                "indentation), so they were skipped. Copy the text exactly."
             )
     if len(old) > MAX_CHARS or is_too_large_for_relaxed(old):
         return

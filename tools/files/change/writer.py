@@ -397,8 +397,8 @@ def replace_file(
     except NotADirectoryError:
         raise ToolError(
             ToolErrorType.FILE_WRITE_FAILURE,
-            f"'{location.shown}' cannot be written: part of the path is a file, not a folder. "
-            "Use another path; list_directory shows what is there.",
+            f"'{location.shown}' cannot be written: part of the path is a file, not a folder. Use another path; "
+            "list_directory shows what is there.",
         ) from None
     except OSError as error:
         raise workspace.explain(error, location, ToolErrorType.FILE_WRITE_FAILURE) from None
@@ -424,6 +424,6 @@ def remove_file(workspace: Workspace, location: Location, expected: FileIdentity
 def _changed(location: Location) -> ToolError:
     return ToolError(
         ToolErrorType.FILE_CHANGED_SINCE_READ,
-        f"'{location.shown}' was changed by somebody else at this moment; nothing was written. "
-        "Read it again and repeat the change on its present content.",
+        f"'{location.shown}' was changed by somebody else at this moment; nothing was written. Read it again and "
+        "repeat the change on its present content.",
     )

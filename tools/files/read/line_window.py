@@ -143,9 +143,9 @@ _indexes_guard = threading.Lock()
 def _too_far(what: str, side: str, known: str) -> ToolError:
     return ToolError(
         ToolErrorType.FILE_TOO_LARGE,
-        f"Nothing was read: {what} is more than {SOUGHT_BYTES:,} bytes from {side} of the file, the most that "
-        f"one call scans; {known}. Use an offset near the beginning, or a negative one near the end. "
-        "If the file does not change, repeating the call continues the count.",
+        f"Nothing was read: {what} is more than {SOUGHT_BYTES:,} bytes from {side} of the file, the most that one call "
+        f"scans; {known}. Use an offset near the beginning, or a negative one near the end. If the file does not "
+        "change, repeating the call continues the count.",
     )
 
 
@@ -473,8 +473,8 @@ def reading_of(found: LineWindow, encoding: Encoding, limits: Limits, notes: Seq
             header.append(f"NUL characters are shown as {NUL_MARK}.")
         if not is_known:
             header.append(
-                "The file is not UTF-8, and has no byte order mark of UTF-16 or UTF-32: "
-                f"bytes that could not be decoded are shown as {REPLACEMENT}."
+                "The file is not UTF-8, and has no byte order mark of UTF-16 or UTF-32: bytes that could not be "
+                f"decoded are shown as {REPLACEMENT}."
             )
         header += notes
         text = f"{' '.join(header)}\n\n---\n\n{text}" if header else text

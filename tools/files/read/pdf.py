@@ -149,8 +149,8 @@ def extract(
     except ChildFailedError:
         raise ToolError(
             ToolErrorType.READ_CONTENT_FAILURE,
-            "The process that reads PDF files could not be started, so the file was not read. "
-            "Tell the user that the server cannot start Python.",
+            "The process that reads PDF files could not be started, so the file was not read. Tell the user that the "
+            "server cannot start Python.",
         ) from None
     signal.raise_if_aborted()
     if end == "missing":

@@ -61,8 +61,8 @@ TUNING = ("/proc/sys", "/proc/acpi", "/proc/scsi")
 SHARED_BYTES = 512 * 1024**2  # size of each command's own `/dev/shm`
 SETTLE_SECONDS = 8.0  # how long a command waits for the check of what it left; later results are not reported
 NOT_AS_MEANT = (
-    "The command was not run: the workspace changed while its sandbox was set up (a folder was moved, or replaced "
-    "by a symlink, perhaps by another command). Run it again."
+    "The command was not run: the workspace changed while its sandbox was set up (a folder was moved, or replaced by a "
+    "symlink, perhaps by another command). Run it again."
 )
 TOO_SLOW = (
     "The command was not run: its sandbox took too long to set up. This machine may be very busy, or a folder in the "
@@ -280,8 +280,8 @@ def not_made(error: OSError) -> ToolError:
     why = os.strerror(error.errno) if error.errno else "the system refused"
     return exhaustion_of(error, NOTHING_DONE) or ToolError(
         ToolErrorType.SHELL_EXECUTE_ERROR,
-        f"The command was not run: its sandbox could not be created ({why}), so protected files would have been "
-        "open to it. Try again when other commands have ended. If no space is left, free some first.",
+        f"The command was not run: its sandbox could not be created ({why}), so protected files would have been open "
+        "to it. Try again when other commands have ended. If no space is left, free some first.",
     )
 
 

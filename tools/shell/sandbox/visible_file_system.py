@@ -298,8 +298,8 @@ def _refuse_links(seen: Iterable[str]) -> None:
         if _real(path) != path:
             raise ToolError(
                 ToolErrorType.SHELL_EXECUTE_ERROR,
-                f"The command was not run: '{shown_whole_path(path)}' has become a symlink, or is behind one, "
-                "since it was approved. Check it, then try again.",
+                f"The command was not run: '{shown_whole_path(path)}' has become a symlink, or is behind one, since it "
+                "was approved. Check it, then try again.",
             )
 
 
@@ -403,8 +403,8 @@ def _opened(site: Site, allowed: CommandView, workspace: Sequence[str]) -> tuple
                     os.mkdir(path)
                 else:
                     problem = (
-                        f"'{shown}' does not exist, and a command can get access only to existing files. "
-                        f"Name the folder '{shown_whole_path(os.path.dirname(path))}'"
+                        f"'{shown}' does not exist, and a command can get access only to existing files. Name the "
+                        f"folder '{shown_whole_path(os.path.dirname(path))}'"
                     )
             mode = os.stat(path, follow_symlinks=False).st_mode if not problem else 0
         except FileNotFoundError:
