@@ -46,7 +46,7 @@ class JobParams(ToolParams):
 
 
 def jobs_of(context: ToolContext) -> JobTable:
-    """Return the client's jobs. A client that cannot be told from others has none (`shell_execute_error`)."""
+    """Return the client's jobs. An anonymous client has none (`shell_execute_error`)."""
     if context.client.jobs is None:
         raise ToolError(
             ToolErrorType.SHELL_EXECUTE_ERROR,

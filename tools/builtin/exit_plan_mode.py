@@ -80,7 +80,7 @@ class ExitPlanModeTool(BuiltinTool[ExitPlanModeParams]):
 
 
 def _refuse_outside(context: ToolContext) -> None:
-    """Refuse outside plan mode. A client that cannot be told from others cannot change its mode."""
+    """Refuse outside plan mode. An anonymous client cannot change its mode."""
     if context.client.approval_mode is not ApprovalMode.PLAN:
         raise ToolError(ToolErrorType.EXECUTION_FAILED, "Plan mode is not on, so there is nothing to leave. Continue.")
     if context.client.is_anonymous:

@@ -90,7 +90,7 @@ class RuleKeeper(Protocol):
 
 
 class GrantStore(Protocol):
-    """Rules that people have allowed for a session that other processes serve too."""
+    """Shares what people allow for a session with the other processes that serve it."""
 
     async def take_up(self, client: ClientState) -> bool:
         """Add what other processes have allowed to a client's grants; return whether anything was new. Never fails."""
@@ -156,7 +156,7 @@ def choices_for(
     saves: bool,
     offers_sandboxed: bool = False,
 ) -> tuple[Choice, ...]:
-    """Return the answers to offer for a call. A client that cannot be told from others gets no lasting ones.
+    """Return the answers to offer for a call. An anonymous client gets no lasting ones.
 
     Args:
         details: What is asked about.
@@ -284,9 +284,9 @@ async def keep_rules(
     keeper: RuleKeeper | None,
     shared_grants: GrantStore | None,
 ) -> LastingAnswer | None:
-    """Let what an answer allows beyond its call, if it does, count from now on.
+    """Apply from now on what an answer allows beyond its call, if anything.
 
-    The policy goes by saved rules from now on. What cannot be saved counts for the session, if the client has one.
+    The policy uses saved rules from now on. A rule that cannot be saved applies to the session, if the client has one.
     """
     if choice is None or not choice.rules:
         return None

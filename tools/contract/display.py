@@ -272,7 +272,7 @@ def _shown(text: str, language: str, *, is_cut: bool = False) -> str:
     return f"{block}\n{CUT_HERE}" if is_cut or is_cut_here else block
 
 
-# How a todo's status looks to a person; an empty box is open
+# The symbol of each todo status; an empty box means open
 _BOXES = {"completed": "[x]", "cancelled": "[-]", "in_progress": "[>]", "blocked": "[!]"}
 
 

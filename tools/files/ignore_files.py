@@ -164,8 +164,8 @@ def scope_of(
 def agent_ignore_file(workspace: Workspace, location: Location, *, own_files: bool = True) -> str | None:
     """Return the agent-ignore file that hides a path or a folder above it, as a path relative to the root.
 
-    With `own_files`, those inside the path count too if it is a folder, because one that is not understood may hide all
-    of it. Raises a `ToolError` (`path_ignored`) if one of these files is not understood.
+    With `own_files`, ignore files inside the path count too if it is a folder, because a file that is not understood
+    may hide the whole folder. Raises a `ToolError` (`path_ignored`) if one of these files is not understood.
     """
     if not workspace.respect_agent_ignore or location.in_scratch:
         return None

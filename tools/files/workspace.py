@@ -278,7 +278,7 @@ class Workspace:
         return self._real_path(readings[0])
 
     def locate_exactly(self, path: str) -> Location:
-        """Resolve an absolute path with one meaning, as in a URI. No variants are tried, and it must exist."""
+        """Resolve an absolute path literally, as from a URI. No variants are tried, and it must exist."""
         location = self.locate(path)
         if location.in_scratch:
             is_there = self._real_path(path) == location.path and self.kind_of(location) is not None
@@ -369,8 +369,7 @@ class Workspace:
 
         Raises:
             ToolError: `file_not_found`, `target_is_directory`, `permission_denied`, `read_content_failure` (not a
-                regular
-                file), `path_not_in_workspace` (the path was replaced by a symlink that leads out).
+                regular file), `path_not_in_workspace` (the path was replaced by a symlink that leads out).
         """
         try:
             return path_opener.open_regular(location.path)

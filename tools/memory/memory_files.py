@@ -66,8 +66,7 @@ class MemoryFiles:
 
         Raises:
             ToolError: There is no workspace folder, or no folder for the global memory. Or the resolved file is outside
-                its
-                folder. Or it is not a Markdown file, which in the global memory applies to the resolved name.
+                its folder. Or it is not a Markdown file, which in the global memory applies to the resolved name.
         """
         owner = workspace if scope == "project" else self._global(workspace)
         name = self.project_file_name or self.file_name if scope == "project" else self.file_name

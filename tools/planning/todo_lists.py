@@ -28,7 +28,7 @@ class Todo:
 
 
 class TodoLists:
-    """Finds a client's list. A client that cannot be told from others has an empty key and no list."""
+    """Finds a client's list. An anonymous client has an empty key and no list."""
 
     def __init__(self) -> None:
         self._lists: OrderedDict[tuple[str, str], tuple[Todo, ...]] = OrderedDict()

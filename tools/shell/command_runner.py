@@ -53,7 +53,7 @@ from tools.text.file_names import one_line
 
 logger = logging.getLogger(__name__)
 POSIX_SHELL = "/bin/sh"  # runs commands if there is no bash
-MAX_CONCURRENT = 8  # commands in the foreground at the same time, and programs at the same time
+MAX_CONCURRENT = 8  # limit of simultaneous foreground commands, and of simultaneous programs
 TICK_SECONDS = 0.25  # how often a running program is checked for limits and new output
 REPORT_SECONDS = 1.0  # between two progress reports (as in Gemini CLI)
 LAST_REPORT_SECONDS = 0.5  # how long a report in progress may delay the result
@@ -405,7 +405,7 @@ class ProgramRequest:
     argv: tuple[str, ...] = field(repr=False)  # the program, by absolute path, and its arguments
     folder: str  # real path of the folder it starts in
     environment: Mapping[str, str] = field(repr=False)
-    client_key: str  # the client that gets its output; empty for a client that cannot be told from others
+    client_key: str  # the client that gets its output; empty for an anonymous client
     timeout_seconds: float  # time limit, including the time in the queue
     given: bytes = field(default=b"", repr=False)
     whole_bytes: int = TAIL_BYTES  # output up to this length is kept completely in memory

@@ -269,7 +269,7 @@ class SupervisorHandle:
         self._pid = 0
         # The program being started, and what to do once its start has succeeded or failed.
         self._starting: tuple[Launch, asyncio.Future[SupervisedProcess]] | None = None
-        self._answers: deque[asyncio.Future[tuple[int, ...]]] = deque()  # for LIST and MOUNT, in their order
+        self._answers: deque[asyncio.Future[tuple[int, ...]]] = deque()  # answers to LIST and MOUNT, in order
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(channel.fileno(), self._read)
 

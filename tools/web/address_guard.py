@@ -294,7 +294,7 @@ class AddressGuard:
         self.check(target)
         found = await self.look_up(target)
         if not self._private.opens_name(target.host, target.port):
-            # One forbidden address is enough to refuse: a name with both kinds is meant to lead to the forbidden one.
+            # One forbidden address is enough: a name with both kinds is an attempt to reach the forbidden one.
             for address in found:
                 self._check_address(target, address)
         return found

@@ -76,7 +76,7 @@ class PageFetcher:
     def cached(self, target: UrlTarget, shown_as: Format, client_key: str) -> Page | None:
         """Return the page as this client last fetched it, if that is recent.
 
-        A client that cannot be told from others has an empty key, and no cache.
+        An anonymous client has an empty key, and no cache.
         """
         return self._cache.get((client_key, target.url, shown_as)) if client_key else None
 

@@ -197,7 +197,7 @@ _VAGUE_TYPES = ("", "application/octet-stream")
 class Page:
     """A fetched page."""
 
-    response: WebResponse  # its origin; the body is removed
+    response: WebResponse  # the response, without its body
     size: int  # bytes of the body
     title: str = ""  # of an HTML page, on one line; written by the page
     text: str = ""  # its text, made harmless; empty if it is not text
@@ -283,7 +283,7 @@ def _read(response: WebResponse, shown_as: Format, media: MediaHandling, signal:
             if converted.hides:
                 notes = ("Hidden text of the page is left out; format='html' shows the source.", *notes)
             return replace(page, text=converted.text, notes=notes)
-    # A text of two-byte characters does not look like text.
+    # UTF-16 text looks like binary data.
     is_utf_16 = (charset or "").startswith("utf-16")
     if found.kind in TEXT_KINDS or (
         is_utf_16 and (media_type.startswith("text/") or media_type.endswith(("json", "xml")))

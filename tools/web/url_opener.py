@@ -71,7 +71,7 @@ class WebRequest:
     # The address comes from the operator's settings, so it may be private and have any port. Redirects are not
     # followed, because they would lead to an address from elsewhere.
     is_trusted_endpoint: bool = False
-    # The client, so that no client takes all turns; empty for one that cannot be told from others
+    # The client, so that no client takes all turns; empty for an anonymous one
     client_key: str = ""
 
 

@@ -164,7 +164,7 @@ def test_values_in_a_schema_that_look_like_schemas_stay() -> None:
         ),
         ({"name": "b", "parameters": {"properties": {"a": {"$ref": "http://x/y"}}}}, "has no target"),
         ({"name": "b", "parameters": {"properties": {"a": {"$ref": "#/$defs/no"}}}}, "has no target"),
-        ({"name": "b", "parameters": {"default": DEEP}}, "was left out: it is nested more than 50 deep."),
+        ({"name": "b", "parameters": {"default": DEEP}}, "was left out: it is nested more than 50 levels deep."),
         ({"name": "b", "parameters": {"default": "\ud800"}}, "was left out: it contains half of a surrogate pair"),
         ({"name": "b", "parameters": {"default": HUGE}}, "was left out: it contains a number that is too large."),
         ({"name": "b", "description": "x" * 64_000}, "it has more than 64,000 characters."),

@@ -220,7 +220,7 @@ def nearest_region(haystack: Haystack, old: str) -> Nearest | None:
     keys = [line.strip(BLANKS) for line in bodies[:MAX_LINES]]
     wanted = [line.strip(BLANKS) for line in to_lf(old).split("\n")]
     haystack.checkpoint()
-    # Find the run, as long as `old`, that contains most of its lines in any order.
+    # Find the run of lines, as many as in `old`, that contains most of those lines in any order.
     weights = {line: min(len(line), _MAX_COMPARED) for line in wanted if _WORD.search(line)}
     scores = [weights.get(key, 0) for key in keys]
     score = best = 0

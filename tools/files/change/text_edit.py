@@ -124,8 +124,8 @@ def plan_edit(
 ) -> TextEdit:
     """Plan a replacement, or a new file if `old_string` is empty. Writes nothing.
 
-    `expected_sha256` is the required digest of the file. `is_users` is true if a person wrote the new text, who may
-    well mean a line that looks like a placeholder.
+    `expected_sha256` is the required digest of the file. `is_users` is true if a person wrote the new text; they may
+    really mean a line that looks like a placeholder.
     """
     location, signal = target.location, target.signal
     snapshot = take_snapshot(target)
@@ -320,7 +320,7 @@ def _lines_lacking(old: Sequence[str], raw: Sequence[str], new: Sequence[str]) -
         ToolError: They have neither the indentation of the file nor that of the old text.
     """
     known = {indentation_of(line) for line in old}
-    kept: list[tuple[bool, bool]] = []  # whether it is as in the old text, and whether as in the file
+    kept: list[tuple[bool, bool]] = []  # whether the indentation is that of the old text, and that of the file
     for number, (old_line, raw_line, line) in enumerate(zip(old, raw, new, strict=False)):
         own, is_common = indentation_of(line), line.strip() == old_line.strip()
         as_old, as_raw = own == indentation_of(old_line), own == indentation_of(raw_line)

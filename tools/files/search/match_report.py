@@ -72,7 +72,7 @@ def excerpt(
 
     @lru_cache(1)
     def starts(step: int) -> list[int]:
-        """Return the starts of lines whose previous line ends in a step."""
+        """Return where lines start, for lines whose predecessor ends in one step of the index."""
         data = source.read_at(step * STEP, STEP)
         return [step * STEP + found.end() for found in re.finditer(b"\n", data)]
 

@@ -490,7 +490,7 @@ class AutoRunState:
         closed: Collection[str],  # folders that cannot be listed: nothing in them counts as new afterwards
         waived: Sequence[str],  # auto-run files and folders that the command may change
         *,
-        is_known: bool,  # whether the client can be told from others
+        is_known: bool,  # whether the client is not anonymous
         is_git: bool,  # whether only git changes anything
     ) -> None:
         self._lookout, self._roots, self._closed, self._waived = lookout, roots, closed, waived

@@ -164,7 +164,7 @@ class ViewSetup:
         return None if way is None else way + path[len(above.rstrip("/")) :]
 
     def _bind(self, path: str, what: str = "", *, is_read_only: bool = True) -> None:
-        """Show at a path its own content, or something else."""
+        """Mount a path's own content, or something else, at that path."""
         way, what = self._way(path), what or path
         self._ways[path] = None
         if way is None:
@@ -565,7 +565,7 @@ class BubblewrapConfinement:
         return SandboxStatus(program, failure)
 
     async def _probe(self, program: str, kind: ViewKind) -> str | None:
-        """Return why a view does not start or does not confine, as the middle of a sentence."""
+        """Return why a view does not start or does not confine its command, as the middle of a sentence."""
         # In the home folder, where no command may write; not below /tmp, where every command may.
         above = self._site.home if not contains(TEMPORARY, self._site.home) else ETC
         marker = os.path.join(above, f".coretools-mcp-probe-{os.urandom(8).hex()}")

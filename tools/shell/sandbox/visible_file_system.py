@@ -90,7 +90,7 @@ class View:
     settings: Mapping[str, str] = field(default_factory=dict[str, str])  # files that are replaced with an empty one
     shown: tuple[str, ...] = ()  # paths visible inside a hidden folder
     masked: Mapping[str, str] = field(default_factory=dict[str, str])  # what cannot be opened, with its replacement
-    pinned: tuple[str, ...] = ()  # cannot be renamed or removed, but written; none is in a read-only folder
+    pinned: tuple[str, ...] = ()  # can be written, but not renamed or removed; none is in a read-only folder
     read_only: tuple[str, ...] = ()  # protected files and folders in the roots
     has_own_network: bool = True  # whether it has a new network namespace; otherwise the host's or the session's
 
@@ -112,7 +112,7 @@ class PreparedView:
 
     view: View
     auto_run: AutoRunState  # the auto-run files before the command
-    uncovered: int  # how many of their paths the view does not protect, without symlinks
+    uncovered: int  # number of their paths, without symlinks, that the view does not protect
     temporary_bytes: int  # size that the client's `/tmp` may have
     alone: str | None = None  # a folder with a `/tmp` for this command only, removed afterwards
     scratch: str | None = None  # the client's `/tmp`, which gets the contents of that folder; `None` if it does not
@@ -382,7 +382,7 @@ def _named(site: Site, paths: Iterable[str]) -> tuple[str, ...]:
 def _opened(site: Site, allowed: CommandView, workspace: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the folders and files outside the writable workspace that a question has opened for writing.
 
-    A missing folder is created, empty, which opens nothing else. A missing file in the workspace is created, as by a
+    A missing folder is created empty, which exposes nothing else. A missing file in the workspace is created, as by a
     shell. Elsewhere it is refused, because it would need access to its folder.
     """
     folders: list[str] = []
@@ -410,7 +410,7 @@ def _opened(site: Site, allowed: CommandView, workspace: Sequence[str]) -> tuple
         except FileNotFoundError:
             mode, problem = 0, f"the folder '{shown_whole_path(os.path.dirname(path))}' does not exist; create it first"
         except OSError as error:
-            mode, problem = 0, f"'{shown}' cannot be opened for it ({os.strerror(error.errno or 0)})"
+            mode, problem = 0, f"'{shown}' cannot be made writable for it ({os.strerror(error.errno or 0)})"
         hides = tuple(map(_real, site.hidden))
         if not problem and (_real(path) != path or path in SYSTEM_ROOTS or is_inside(path, hides)):
             problem = (
