@@ -121,7 +121,7 @@ SAMPLE_BYTES = 4_000  # bytes of text that are compared; more would take too lon
 STEP_BYTES = 1 << 20  # decoded at a time, so that no step processes a whole file
 MAX_CHARACTER_BYTES = 4  # the longest character of these encodings, in GB18030
 CONTEXT_BYTES = 32  # ASCII before a word, compared together with it
-# The lead of the best encoding for a guess to be called likely (1 is the distance from sense to nonsense)
+# The lead that the best encoding needs to be called likely (1 is the distance from sense to nonsense)
 CLEAR_LEAD = 0.1
 MAX_OTHERS = 3  # other encodings named beside the best
 # With so many times more valid characters than invalid bytes it is damaged UTF-8; other encodings rarely look like that

@@ -375,7 +375,7 @@ async def test_the_time_in_the_queue_counts_and_its_end_is_told_as_such(root: Pa
             tasks.start_soon(shell.run, "echo >>taken; while [ ! -e go ]; do sleep 0.01; done")
         await until(lambda: (root / "taken").exists() and (root / "taken").read_text() == "\n\n")
         message = await shell.timed_out("echo never >never", 300)
-        assert message.startswith("The command was not started: it waited 0.3 s for one of 2 places")
+        assert message.startswith("The command was not started: it waited 0.3 s for one of 2 slots")
         (root / "go").touch()
     assert len(shell.starter.started) == 2
 

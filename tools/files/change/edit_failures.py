@@ -91,7 +91,7 @@ def check_count(
 def not_found(
     location: Location, haystack: Haystack, old_string: str, new_string: str, *, skipped: int, is_read: bool
 ) -> ToolError:
-    """Return the error for no match, with the cause and the nearest text. Skipped matches may start in a character."""
+    """Return the error for no match, with the cause and nearest text. Skipped matches may start inside a character."""
     sentences = [f"old_string was not found in '{location.shown}' (0 matches), so nothing was written."]
     nearest = None
     if skipped:

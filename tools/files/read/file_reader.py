@@ -1,4 +1,4 @@
-"""Returns an opened file as what it is: lines of text, cells of a notebook, pages of a PDF, or media."""
+"""Reads an opened file as what it is: lines of text, cells of a notebook, pages of a PDF, or media."""
 
 from __future__ import annotations
 
