@@ -241,7 +241,7 @@ class Discovery:
                 )
             elif outcome.exit is None or outcome.exit.code != 0:
                 code, signal = code_and_signal(outcome.exit)
-                how = f"was ended by {signal}" if signal is not None else f"failed with exit code {code}"
+                how = f"was killed by {signal}" if signal is not None else f"failed with exit code {code}"
                 problem = f"The discovery command {how}. Run it by hand to see why."
             else:
                 return await THREADS.run(partial(read_declarations, outcome.tail, self._reserved)), ""

@@ -186,7 +186,7 @@ async def test_settings_that_change_while_a_command_hangs_count_at_once(root: Pa
             {"discovery_command": ("sh", "-c", "echo '[]'; echo token=abcdefgh >&2; exit 4")},
             "failed with exit code 4. Run it by hand to see why. Its last output: token=[hidden]",
         ),
-        ({"discovery_command": ("sh", "-c", "kill -9 $$")}, "The discovery command was ended by SIGKILL."),
+        ({"discovery_command": ("sh", "-c", "kill -9 $$")}, "The discovery command was killed by SIGKILL."),
         ({"discovery_command": ("true",)}, "The discovery command printed nothing. Make it print an array"),
         ({"discovery_command": ("echo", "hello")}, "it is not JSON: Expecting value in line 1, column 1."),
     ],

@@ -85,7 +85,7 @@ async def test_a_text_is_shown_in_the_encoding_that_makes_sense(
     (root / "a.txt").write_bytes(data)
     header, _, body = (await shown(context, root / "a.txt")).partition(RULE)
     assert body.startswith(text)
-    assert f"it is shown as {name}, a" in header
+    assert f"It is shown as {name}, a" in header
     assert "guess" in header
 
 

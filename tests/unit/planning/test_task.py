@@ -215,7 +215,7 @@ async def test_what_comes_on_standard_error_is_progress_and_no_part_of_the_answe
     [
         ("echo half; echo broken >&2; exit 3", ("failed with exit code 3", "broken")),
         ("echo half; exit 3", ("failed with exit code 3", "half")),
-        ("kill -9 $$", ("was ended by SIGKILL",)),
+        ("kill -9 $$", ("was killed by SIGKILL",)),
         ("true", ("ended without an answer",)),
         ("echo note >&2", ("ended without an answer", "note")),
     ],
