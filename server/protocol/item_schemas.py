@@ -141,7 +141,7 @@ def for_handshake(tool: Json) -> Json:
 
 
 def _wrong_places(name: str, item: Json) -> dict[tuple[int | str, ...], tuple[bool, str]]:
-    """The places of an item to remove, each with whether its name is free (not from the specification), and the error."""
+    """The places of an item to remove, each with its error and whether its name is free (not in the specification)."""
     found: dict[tuple[int | str, ...], tuple[bool, str]] = {}
     try:
         _validators()[name].validate_python(item)

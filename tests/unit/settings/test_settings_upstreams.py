@@ -75,7 +75,10 @@ def test_a_name_that_does_not_fit_is_changed_with_a_warning(file: Path) -> None:
     report = load(file, {"mcpServers": {"my server": {"command": "x"}, "fine": {"command": "y"}}})
     assert list(report.upstreams) == ["my-server", "fine"]
     assert [(entry.name, entry.alias) for entry in report.entries] == [("my server", "my-server"), ("fine", "fine")]
-    said = "mcpServers.my server is called my-server here: a name has letters, digits, - and single _ inside, at most 24 characters."
+    said = (
+        "mcpServers.my server is called my-server here: "
+        "a name has letters, digits, - and single _ inside, at most 24 characters."
+    )
     assert report.warnings == (f"{file}: {said}",)
 
 
