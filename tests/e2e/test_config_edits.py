@@ -303,8 +303,8 @@ def test_wrong_usage_is_a_sentence_and_nothing_is_written(home: Path, arguments:
         (b'{"a": "\xff"}', "not UTF-8"),
         ("[]", "one JSON object"),
         ('{"mcpServers": []}', "mcpServers is not an object"),
-        ('{"mcpServers": {}, "mcpServers": {"a": {"command": "x"}}}', "mcpServers is there more than once"),
-        ('{"mcpServers": {"a": {"command": "x"}, "a": {"command": "y"}}}', "mcpServers.a is there more than once"),
+        ('{"mcpServers": {}, "mcpServers": {"a": {"command": "x"}}}', "mcpServers occurs more than once"),
+        ('{"mcpServers": {"a": {"command": "x"}, "a": {"command": "y"}}}', "mcpServers.a occurs more than once"),
         ('{"limits": {"readLines": "many"}}', "limits.readLines is"),
     ],
 )

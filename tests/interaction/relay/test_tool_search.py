@@ -270,7 +270,7 @@ async def test_what_is_no_call_of_a_tool_of_a_server_is_refused_in_a_sentence(er
             assert "was given no name" in await told_no(client, "call_tool", arguments)
         for inner in ("[]", "no JSON", [1], 3, True):
             arguments = {"name": "shop__zap", "arguments": inner}
-            assert "have to be an object" in await told_no(client, "call_tool", arguments)
+            assert "must be an object" in await told_no(client, "call_tool", arguments)
         for inner in ('{"a":"\\ud800"}', '{"a":NaN}', '{"a":1e999}', '{"a":' * 60 + "1" + "}" * 60):
             assert "cannot be sent" in await told_no(client, "call_tool", {"name": "shop__zap", "arguments": inner})
         for unknown in ({"dry_run": True}, {"colour": "red"}):
