@@ -633,5 +633,5 @@ class Upstream:
             what_next = "Use the tools by their own names."
         return ToolError(
             ToolErrorType.UPSTREAM_UNAVAILABLE,
-            f"The server {self.alias} is unavailable (state: {status.state}{why}). {what_next}",
+            f"The server {self.alias} is unavailable (state {status.state}{why}). {what_next}",
         )

@@ -166,10 +166,14 @@ FAULTS: dict[str, tuple[str, dict[str, Any], str]] = {
     "an address with a control character": (RESOURCE, {"authorization_servers": ["https://a\0/"]}, "not an https"),
     "a resource that cannot be read": (RESOURCE, {"resource": "https://["}, "not its address"),
     "another resource": (RESOURCE, {"resource": "https://other.example/mcp"}, "not its address"),
-    "a program as its address": (SERVER, {"authorization_endpoint": "javascript:alert(1)"}, "describes itself wrongly"),
+    "a program as its address": (
+        SERVER,
+        {"authorization_endpoint": "javascript:alert(1)"},
+        "publishes invalid metadata",
+    ),
     "the name of another host": (SERVER, {"authorization_endpoint": "https://bank.example@a/"}, "not an https address"),
     "an address with a fragment": (SERVER, {"authorization_endpoint": "https://a/#b"}, "not an https address"),
-    "half a character": (SERVER, {"scopes_supported": [HALF]}, "does not describe itself"),
+    "half a character": (SERVER, {"scopes_supported": [HALF]}, "publishes no metadata"),
     "half a character for who we are": ("/register", {"client_id": HALF}, "did not register"),
     "a name for us of a million characters": ("/register", {"client_id": "x" * 900_000}, "characters"),
     "half a character as a token": ("/token", {"access_token": HALF}, "not JSON"),
@@ -344,7 +348,7 @@ async def test_issuers_that_differ_by_the_slash_of_an_empty_path_are_one(
             liar.said[path] = {**liar.metadata, "issuer": liar.base + itself}
         (tmp_path / str(number)).mkdir()
         told = await _logged_in(_scene(tmp_path / str(number), liar))
-        assert told == "" if is_same else "describes another one" in told, (named, itself, told)
+        assert told == "" if is_same else "publishes the metadata of another one" in told, (named, itself, told)
 
 
 @pytest.mark.requirement("login.assume-pkce")

@@ -182,4 +182,4 @@ async def test_a_server_that_is_its_own_upstream_leaves_itself_out(upstream_port
             assert all(name.startswith("x__") for name in names)
             result = await client.call("me__x__echo", {})
             assert result["isError"]
-            assert "state left out: it is this very server" in result["content"][0]["text"]
+            assert "state left out: it is this server itself" in result["content"][0]["text"]

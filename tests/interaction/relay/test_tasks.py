@@ -219,7 +219,7 @@ async def test_a_task_of_a_server_that_was_started_anew_is_gone(tmp_path: Path) 
                 await anyio.sleep(0.05)
         error = await refused(client, "tasks/get", {"taskId": name})
         assert error["code"] == -32602
-        assert "started again" in error["message"]
+        assert "restarted" in error["message"]
         assert await told(client, "tasks/get") == []
 
 
