@@ -51,7 +51,7 @@ class SharedApprovals:
         self._news = anyio.Event()
 
     def on_change(self, change: ListChange) -> None:
-        """An approval changes the list of tools where it is made, and all replicas are told."""
+        """An approval changes the list of tools at its replica, which then notifies the others."""
         if change.kind == "tools":
             self._news.set()
 

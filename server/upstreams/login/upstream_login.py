@@ -534,7 +534,7 @@ class Login:
         return await self.has_changed() and _header_of(await self._read_usable()) not in (None, used)
 
     async def remember_scopes(self, challenge: Challenge) -> None:
-        """Request these scopes too in the next login, whoever opens it."""
+        """Request these scopes too in the next login, even if another process opens it."""
         named = challenge.parameter("scope")
         if named is None:
             return

@@ -359,7 +359,7 @@ async def stdio_streams(
 ) -> AsyncGenerator[tuple[Inbox, StdinWriter]]:
     """Start an upstream and connect to it until the context ends: then nothing of it is left.
 
-    `on_end` is told how it ended.
+    `on_end` is called with its end.
 
     Raises:
         OSError: It cannot be started.
