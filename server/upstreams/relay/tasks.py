@@ -1,7 +1,7 @@
 """Tasks of upstreams: calls that are answered at once with a task, whose result is fetched later (SEP-2663).
 
 A client that knows tasks gets the upstream's tasks, each under an id of this server. For any other client, this server
-fetches the result while the call waits. Questions of a task are asked and answered once, even if both fetch it.
+fetches the result while the call waits. Questions of a task are asked and answered once, no matter who fetches it.
 """
 
 from __future__ import annotations

@@ -52,8 +52,8 @@ def transports_to(
 ) -> list[Transport]:
     """The transports to try, in order: a plain `url` means Streamable HTTP first, then SSE.
 
-    `on_end` is called with the end of a program. A remote server gets the token of the `login`, and is reached through the proxy
-    from the environment if `by_proxy`.
+    `on_end` is called with the end of a program. A remote server gets the token of the `login`, and is reached through
+    the proxy from the environment if `by_proxy`.
     """
     if entry.transport == "stdio":
         return [Transport("stdio", lambda _, folders: _child(alias, entry, starter, on_end, folders))]
