@@ -393,7 +393,7 @@ class _StreamReading:
     pause: float = 0.0  # pause in seconds that the server requests before that
     is_resumed: bool = False
     is_answered: bool = False
-    why: str = "its answer ended too early"  # if it is unanswered
+    why: str = "it ended its answer too early"  # if it is unanswered
 
 
 class StreamableWriter(_Writer):
