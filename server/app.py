@@ -17,7 +17,7 @@ from server.administration.running_server import RunningServer
 from server.clients.announcements import Announcements, ListenBus, ListenStreams, ListKind
 from server.clients.client_request import Exchange, exchange_of
 from server.clients.client_workspaces import WorkspacePolicy, ask_roots, follow_roots
-from server.consent.confirmers import Confirmers
+from server.consent.client_confirmer import ConsentPolicy
 from server.protocol.json_rpc import Json
 from server.protocol.request_table import MODERN, RequestContext, RequestTable
 from server.requests import call_contexts
@@ -42,8 +42,8 @@ from server.settings.saved_rules import SavedRules
 from server.store.replica import Replica, lone_replica
 from server.upstreams.catalog.published_names import SEARCH_NAMES
 from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
-from server.upstreams.proxy import Dependencies, OwnOffer, Proxy
 from server.upstreams.relay.large_results import LargeResults
+from server.upstreams.upstream_router import Dependencies, OwnOffer, UpstreamRouter
 from tools.builtin.all_tools import builtin_tools
 from tools.builtin.web_search import WebSearchTool
 from tools.call.tool_context import ClientState, Services
@@ -116,7 +116,7 @@ class App:
             on_forget=self._forget,
             replica=replica.name if replica.store.is_shared else "",
         )
-        confirmers = Confirmers(
+        consent = ConsentPolicy(
             settings.confirmation.when_unavailable,
             settings.confirmation.timeout / 1000,
             settings.confirmation.style,
@@ -135,7 +135,7 @@ class App:
         self._audit.warn_of_roots(settings.workspace.roots)
         bus = ListenBus()
         self._announcements = Announcements(bus, self.clients.connections, replica)
-        self.proxy = Proxy(
+        self.router = UpstreamRouter(
             report,
             Dependencies(
                 registry=self.registry,
@@ -156,7 +156,7 @@ class App:
                 ),
             ),
         )
-        self.pool = self.proxy.pool
+        self.pool = self.router.pool
         self.live = LiveSettings(report, self.registry, policy, self.pool, self._on_settings_changed)
         # Rules that people save go into the user's own settings file, if there is one.
         saved_rules = SavedRules(report.user_file) if report.user_file is not None else None
@@ -187,16 +187,16 @@ class App:
             runner=runner,
             clients=self.clients,
             contexts=contexts,
-            confirmers=confirmers,
-            relay=self.proxy.relay,
+            consent=consent,
+            relay=self.router.relay,
             search=self.search,
             custom_tools=self.custom_tools,
             is_built_in=settings.tools.built_in,
             display=settings.results.display,
-            published_uri=self.proxy.published_uri,
+            published_uri=self.router.published_uri,
             told=self._told,
             modes_changed=partial(self._announcements.tell, "tools"),
-            skills=SkillRequests(self.registry, policy, contexts, self.proxy),
+            skills=SkillRequests(self.registry, policy, contexts, self.router),
         )
         self.table = table = RequestTable(self._capabilities)
         table.add("tools/list", self.tools.on_list)
@@ -206,10 +206,10 @@ class App:
         table.add_notification("notifications/roots/list_changed", self._on_roots_list_changed)
         remembered = MemoryResources(memory, self._todos)
         FileRequests(
-            runner, lambda ctx: contexts.of(self.clients.of(ctx), ctx), self.clients.of, confirmers, remembered
+            runner, lambda ctx: contexts.of(self.clients.of(ctx), ctx), self.clients.of, consent, remembered
         ).register(table)
         recent_calls = RecentCalls()
-        table.middleware = [recent_calls, keep_patient, self.tools.dispatch, self.proxy]
+        table.middleware = [recent_calls, keep_patient, self.tools.dispatch, self.router]
         if settings.limits.calls_per_minute is not None or settings.limits.calls_at_once is not None:
             from server.requests.call_limits import CallLimits  # noqa: PLC0415 - only where the operator sets one
 
@@ -217,7 +217,7 @@ class App:
         if observation is not None:
             observation.find_tool = self.registry.find
             if observation.metrics is not None:
-                self.metrics = partial(observation.metrics.text, self.clients, self.proxy)
+                self.metrics = partial(observation.metrics.text, self.clients, self.router)
                 self.on_http_refusal = observation.metrics.count_http_refusal
             table.middleware.insert(1, observation)
         self.running_server = RunningServer(
@@ -225,7 +225,7 @@ class App:
             clients=self.clients,
             contexts=contexts,
             runner=runner,
-            questions=confirmers.pending,
+            questions=consent.pending,
             asks_at_dashboard=settings.confirmation.when_unavailable == "page",
             audit=self._audit,
             journal=self._journal,
@@ -282,7 +282,7 @@ class App:
         """
         if self._tasks is not None and not self.started.is_set():
             self.started.set()
-            self.proxy.start(self._tasks, ctx)
+            self.router.start(self._tasks, ctx)
             self.custom_tools.start(self._tasks)
             self._tasks.start_soon(self.live.follow, self._tasks, name="settings")
             if self.replica.store.is_shared:
@@ -299,7 +299,7 @@ class App:
         if has_rules:
             self._workspaces.built.clear()  # the rules may hide other files now
         if has_rules or before.upstreams != now.upstreams:
-            self.proxy.settings_changed()
+            self.router.settings_changed()
             self._tools_changed()
         self._instruct(now)
 
@@ -314,7 +314,7 @@ class App:
 
     def _forget(self, state: ClientState) -> None:
         self._todos.forget(state.key)
-        self.proxy.relay.forget(state.key)
+        self.router.relay.forget(state.key)
         if self._tasks is not None:
             self._tasks.start_soon(self.commands.forget, state.key, state.jobs)
 
@@ -359,7 +359,7 @@ class App:
 
         async def take(ctx: RequestContext) -> None:
             exchange = exchange_of(ctx, client.state.key)
-            await self.proxy.roots_changed(exchange)
+            await self.router.roots_changed(exchange)
             if (outside := exchange.outside_request()) is not None:
                 await ask_roots(client.folders, outside)
 

@@ -132,12 +132,12 @@ def _has_to_be_killed(channel: socket.socket, *, has_wire: bool) -> bool:
                 waiting.unregister(0)
                 is_over = True
                 continue
-            said = channel.recv(4096)
-            if not said:
+            word = channel.recv(4096)
+            if not word:
                 return False
-            silent = 0.0 if _ALIVE in said or _DRAINING in said else silent
-            left = 0.0 if _DRAINING in said else left
-            leaves = leaves or not _ENDING.isdisjoint(said)
+            silent = 0.0 if _ALIVE in word or _DRAINING in word else silent
+            left = 0.0 if _DRAINING in word else left
+            leaves = leaves or not _ENDING.isdisjoint(word)
         now = monotonic()
         if (is_over or leaves) and (asked_at is None or now >= asked_at + ASK_SECONDS):
             # Time in which this process was suspended does not count: the server was probably suspended too.

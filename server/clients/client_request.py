@@ -7,16 +7,16 @@ import re
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeGuard, cast
+from typing import Any, TypeGuard
 
 import anyio
 
 from server.clients.principals import principal_of
-from server.consent.confirmers import QUESTION_KEY
+from server.consent.client_confirmer import QUESTION_KEY
 from server.consent.pending_questions import ASKED
 from server.protocol.json_rpc import Json, as_mapping
 from server.protocol.protocol_errors import MCPError
-from server.protocol.request_parameters import LEVELS
+from server.protocol.request_parameters import LEVELS, elicits, progress_token
 from server.protocol.request_table import MODERN, McpConnection, Outbound, RequestContext
 from server.protocol.revisions import LOG_LEVEL_META_KEY
 from tools.contract.display import visible
@@ -44,7 +44,10 @@ class NotAskedError(Exception):
 
 @dataclass(eq=False, slots=True)
 class Exchange:
-    """One request of a client."""
+    """A client as upstreams deal with it: in one of its requests, or outside of them, and in later rounds of a call.
+
+    A `RequestContext` is a request on its way through this server, which ends with the answer.
+    """
 
     outbound: Outbound  # the way back, while the request is open
     params: Mapping[str, Any]
@@ -69,11 +72,6 @@ class Exchange:
     @property
     def meta(self) -> Json:
         return as_mapping(self.params.get("_meta"))
-
-    @property
-    def progress_token(self) -> str | int | None:
-        token = self.meta.get("progressToken")
-        return token if isinstance(token, str | int) and not isinstance(token, bool) else None
 
     @property
     def input_responses(self) -> Json:
@@ -101,13 +99,8 @@ class Exchange:
         """Whether the client has announced support for this kind of request, and this one is allowed."""
         match method:
             case "elicitation/create":
-                announced = self.capabilities.get("elicitation")
-                if not isinstance(announced, dict):
-                    return False
-                modes, mode = cast("Json", announced), params.get("mode", "form")
-                if mode == "form":
-                    return modes.get("form") is not None or modes.get("url") is None
-                return mode == "url" and modes.get("url") is not None and is_web_address(params.get("url"))
+                mode = params.get("mode", "form")
+                return elicits(self.capabilities, mode) and (mode != "url" or is_web_address(params.get("url")))
             case "sampling/createMessage":
                 announced = self.capabilities.get("sampling")
                 # With tools only if that is announced separately (SEP-1577); other clients would ignore them.
@@ -133,7 +126,7 @@ class Exchange:
         progress, total, message = (params.get(name) for name in ("progress", "total", "message"))
         if not (_is_number(progress) and (total is None or _is_number(total)) and isinstance(message, str | None)):
             return  # no client could parse it
-        if (token := self.progress_token) is not None:
+        if (token := progress_token(self.params)) is not None:
             known = {name: value for name, value in params.items() if value is not None}
             await self.notify("notifications/progress", {**known, "progressToken": token})
 

@@ -226,8 +226,8 @@ def make_call(
                 if error.code == CONNECTION_CLOSED:
                     raise
                 spinner.say("")
-                said = error.message.replace(HOW_TO_LIST, "coretools-mcp tools lists them.")
-                spinner.write(f"coretools-mcp: {visible(said)}\n")
+                message = error.message.replace(HOW_TO_LIST, "coretools-mcp tools lists them.")
+                spinner.write(f"coretools-mcp: {visible(message)}\n")
                 return CALL_USAGE if error.code == INVALID_PARAMS else CALL_FAILED
             finally:
                 spinner.say("")

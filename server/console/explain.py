@@ -90,8 +90,8 @@ def explain_call(report: SettingsReport, name: str, given: GivenArguments, *, as
                 judged = await app.running_server.judge(FunctionCall(name, arguments))
             except ToolError as error:
                 # A tool of a server that is down still counts as known.
-                told = error if owner is None or owner.live_session is not None else owner.unavailable()
-                sys.stderr.write(f"coretools-mcp: {visible(told.message)}\n")
+                reason = error if owner is None or owner.live_session is not None else owner.unavailable()
+                sys.stderr.write(f"coretools-mcp: {visible(reason.message)}\n")
                 return EXIT_FAILED
         if not as_json:
             sys.stdout.write(_as_text(judged))
@@ -134,8 +134,8 @@ def _as_text(judged: Judgement) -> str:
     if permission.view is not None:
         lines.append("")
         for name, value in permission.view.facts.items():
-            told = value if isinstance(value, str) else ", ".join(value)
-            lines.append(f"  {name + ':':<9}{visible_line(told)}")
+            text = value if isinstance(value, str) else ", ".join(value)
+            lines.append(f"  {name + ':':<9}{visible_line(text)}")
     if judged.choices:
         width = max(len(choice.decision) for choice in judged.choices)
         lines += ["", "The answers on offer, and the rules that they would add:"]

@@ -50,7 +50,7 @@ from server.settings.upstream_entries import alias_of
 from server.settings.variable_expansion import variables_in
 from server.transports.credentials import VARIABLE as TOKEN_VARIABLE
 from server.upstreams.connections.connection import UpstreamState
-from server.upstreams.proxy import STATUS_URI
+from server.upstreams.upstream_router import STATUS_URI
 from server.upstreams.wire.upstream_transports import INHERITED
 from tools.contract.display import visible_line
 from tools.text.file_names import sendable_name, shown_whole_path
@@ -138,14 +138,14 @@ def _with_choices(target: ConfigFile, options: InstallOptions) -> InstallOptions
     for value in cast("Tree", present).values() if isinstance(present, dict) else ():
         given = map(str, cast("list[Any]", value)) if isinstance(value, list) else ()
         words += (part for word in given for part in (word.split("=", 1) if word.startswith("--") else [word]))
-    said: dict[str, Any] = dict(pairwise(words))
-    profile = options.profile or ("none" if "--no-builtin-tools" in words else said.get("--profile"))
+    chosen: dict[str, Any] = dict(pairwise(words))
+    profile = options.profile or ("none" if "--no-builtin-tools" in words else chosen.get("--profile"))
     is_quiet = options.is_sure or options.is_dry or options.prints or not sys.stdin.isatty()
     if profile is None and present is None and client.has_tools and not is_quiet:
         note(f"{client.title} has its own tools for files and commands; having both is seldom useful")
         is_only_proxy = anyio.run(says_yes, "Offer it only the upstream servers (--profile none)?")
         profile = "none" if is_only_proxy else None
-    return replace(options, profile=profile, approval_mode=options.approval_mode or said.get("--approval-mode"))
+    return replace(options, profile=profile, approval_mode=options.approval_mode or chosen.get("--approval-mode"))
 
 
 def uninstall(options: InstallOptions, environ: Mapping[str, str]) -> int:

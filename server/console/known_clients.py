@@ -402,7 +402,7 @@ def _our_entry(
         else:
             diagnostics.warn(path, f"{dotted((name, key))} has no counterpart here and was left out.")
     variables = client.variables if client is not None else "all"
-    told: set[str] = set()
+    noted: set[str] = set()
 
     def converted_texts(value: Any) -> Any:
         """Convert the client's references to variables; a literal dollar sign is doubled."""
@@ -426,16 +426,16 @@ def _our_entry(
         if kind == "input" and variable is not None:
             # `api-key` becomes `API_KEY`.
             ours = re.sub(r"[^A-Z0-9]|^(?=[0-9])", "_", variable.upper())
-            told.add(f"{name} asks for the input {variable}; set the environment variable {ours} to it.")
+            noted.add(f"{name} asks for the input {variable}; set the environment variable {ours} to it.")
             return f"${{{ours}}}"
         if kind in ("workspaceFolder", "workspaceFolderBasename", "pathSeparator", "file"):
-            told.add(f"{name} uses ${{{kind}}}, which is unknown here; write the path instead.")
+            noted.add(f"{name} uses ${{{kind}}}, which is unknown here; write the path instead.")
         return match[0]
 
     adapt_servers({"mcpServers": {name: entry}})
     entry |= {key: converted_texts(entry[key]) for key in EXPANDED_IN_SERVERS if key in entry}
     if headers:
         entry["headers"] = {**table_at(entry, "headers"), **headers}
-    for sentence in sorted(told):
+    for sentence in sorted(noted):
         diagnostics.warn(path, sentence)
     return entry

@@ -163,8 +163,8 @@ def entry_of(app: App, upstream: Upstream) -> Json:
 
 def show_differences(found: Sequence[Difference], path: str, *, as_json: bool, is_first: bool, is_whole: bool) -> None:
     if as_json:
-        told = {"file": path, "differences": [asdict(each) for each in found]}
-        sys.stdout.write(f"{json.dumps(told, indent=2)}\n")
+        report = {"file": path, "differences": [asdict(each) for each in found]}
+        sys.stdout.write(f"{json.dumps(report, indent=2)}\n")
         sys.stdout.flush()
         return
     alike: dict[Difference, list[str]] = {}  # tools with the same difference share one line

@@ -132,18 +132,18 @@ def show_status(environ: Mapping[str, str], which: Which, *, as_json: bool) -> i
     """Print the clients and upstreams of each running server. Exit code 1 if none runs."""
     found, problems = _running(environ)
     running = [about for _, about in found]
-    told = [each for each in running if which.fits(each)]
+    fitting = [each for each in running if which.fits(each)]
     if as_json:
-        sys.stdout.write(f"{json.dumps(told, indent=2)}\n")
-    for at, each in enumerate(told):
+        sys.stdout.write(f"{json.dumps(fitting, indent=2)}\n")
+    for at, each in enumerate(fitting):
         if not as_json:
             show(*[""][:at])
             _show_server(each)
     for problem in dict.fromkeys(problems):
         note(problem)
-    if not told and not as_json and (running or not problems):
+    if not fitting and not as_json and (running or not problems):
         show(f"{which.said}.{_listed(running)}" if running else NONE_RUNS, stream=sys.stderr)
-    return 0 if told else EXIT_FAILED
+    return 0 if fitting else EXIT_FAILED
 
 
 def _listed(running: Iterable[ServerStatus]) -> str:
@@ -208,10 +208,10 @@ def show_logs(environ: Mapping[str, str], alias: str | None, which: Which, *, fo
     question = {"ask": "logs", "server": alias, "follow": follows}
     is_empty = True
     for answered in ask_server(path, question):
-        said = _checked(_Said, answered)
-        if "error" in said:
-            raise CommandFailure(visible_line(said["error"]))
-        lines = [visible_line(redact(line)) for line in said.get("lines", ())]
+        record = _checked(_Said, answered)
+        if "error" in record:
+            raise CommandFailure(visible_line(record["error"]))
+        lines = [visible_line(redact(line)) for line in record.get("lines", ())]
         if lines:
             show(*lines)
             sys.stdout.flush()
@@ -227,10 +227,10 @@ def show_logs(environ: Mapping[str, str], alias: str | None, which: Which, *, fo
 def open_dashboard(environ: Mapping[str, str], which: Which, *, opens_browser: bool) -> int:
     """Print the link that signs in one browser, and open the dashboard of a running server with it."""
     socket, about = _chosen(environ, which)
-    said = _checked(_Said, next(ask_server(socket, {"ask": "dashboard"}), Json()))
-    if "link" not in said:
-        raise CommandFailure(visible_line(said.get("error", STUCK)))
-    sys.stdout.write(f"{said['link']}\n")
+    answer = _checked(_Said, next(ask_server(socket, {"ask": "dashboard"}), Json()))
+    if "link" not in answer:
+        raise CommandFailure(visible_line(answer.get("error", STUCK)))
+    sys.stdout.write(f"{answer['link']}\n")
     sys.stdout.flush()
     where = ", ".join(map(visible_line, about["workspaces"])) or "no folder"
     whose = f"The dashboard of process {about['pid']}, which works in {where}."
@@ -239,7 +239,7 @@ def open_dashboard(environ: Mapping[str, str], which: Which, *, opens_browser: b
     if opens_browser:
         from server.console.browser import open_in_browser  # noqa: PLC0415 - only here
 
-        if not open_in_browser(said["link"], link_file(socket)):
+        if not open_in_browser(answer["link"], link_file(socket)):
             note("no browser could be started here; open the link yourself")
     return 0
 

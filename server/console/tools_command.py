@@ -89,8 +89,8 @@ def listing_as_json(tools: Sequence[BaseTool[Any]], names: NameMap, standings: M
 
     changed = [about(entry, change=entry.change.value) for entry in names.changed]
     hidden = [about(entry, holder=entry.holder, reachedAs=entry.way_out or None) for entry in names.hidden]
-    told = {"tools": [tool_to_wire(tool) for tool in tools], "changed": changed, "hidden": hidden}
-    return json.dumps({**told, **({"approval": dict(standings)} if standings else {})}, indent=2)
+    listing = {"tools": [tool_to_wire(tool) for tool in tools], "changed": changed, "hidden": hidden}
+    return json.dumps({**listing, **({"approval": dict(standings)} if standings else {})}, indent=2)
 
 
 def show_listing(

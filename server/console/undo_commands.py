@@ -27,8 +27,8 @@ def show_changes(report: SettingsReport, *, as_json: bool) -> int:
     with _journal(report) as journal:
         changes = journal.changes(None, workspace.roots, limit=MAX_LISTED)
     if as_json:
-        told = [change_as_json(change, "id") for change in changes]
-        sys.stdout.write(f"{json.dumps(told, indent=2)}\n")
+        listing = [change_as_json(change, "id") for change in changes]
+        sys.stdout.write(f"{json.dumps(listing, indent=2)}\n")
         return 0
     lines = described(changes, workspace) or [f"There are no changes to undo in {', '.join(workspace.roots)}."]
     show(*map(visible_line, lines), "", NOT_COVERED)

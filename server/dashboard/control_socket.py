@@ -160,8 +160,8 @@ async def serve_control(running_server: RunningServer, transport: str) -> None:
                 opened = anyio.Event()
                 tasks.start_soon(serve_page, pages[0], opened)
                 await opened.wait()
-            told = {"link": pages[0].link()} if pages else {"error": NOT_OPENED}
-        yield told
+            answer = {"link": pages[0].link()} if pages else {"error": NOT_OPENED}
+        yield answer
 
     answers: dict[str, Answer] = {"status": status, "logs": logs, "dashboard": dashboard}
     questioners = followers = 0
@@ -182,8 +182,8 @@ async def serve_control(running_server: RunningServer, transport: str) -> None:
                     logger.info("the control socket received an unknown question")
                     return
                 async with aclosing(lines):
-                    async for said in lines:
-                        await stream.send(json.dumps(said).encode() + b"\n")
+                    async for message in lines:
+                        await stream.send(json.dumps(message).encode() + b"\n")
         except (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream, anyio.IncompleteRead):
             pass  # the other side has gone
         except (anyio.DelimiterNotFound, TimeoutError):
@@ -244,7 +244,7 @@ def _lines(connection: socket.socket, question: Json) -> Iterator[object]:
         for line in stream:
             connection.settimeout(None)  # after its start, an answer may pause while the machine sleeps
             try:
-                said = json.loads(line)
+                message = json.loads(line)
             except (ValueError, RecursionError):
-                said = None
-            yield said
+                message = None
+            yield message

@@ -17,7 +17,7 @@ from server.upstreams.catalog.unapproved_tools import StoppedMCPTool
 from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
 from server.upstreams.session.list_reader import in_turns
 from tools.contract.confirmation import Choice, Decision, Question
-from tools.contract.display import CUT_HERE, question_parts, true_hosts, visible
+from tools.contract.display import CUT_HERE, question_parts, true_hosts, visible, visible_line
 from tools.contract.tool_errors import ToolError
 from tools.files.change.revert import NONE_KEPT
 from tools.text.file_names import shown_path
@@ -60,7 +60,7 @@ def questions(running_server: RunningServer) -> dict[str, Any]:
     for pending in running_server.questions.all():
         question, parts = pending.question, question_parts(pending.question.details)
         more = [*parts.before, *parts.after, *([CUT_HERE] if parts.is_cut else [])]
-        more += true_hosts(f"{parts.block}\n{question.description}")
+        more += true_hosts(f"{parts.block}\n{question.description}\n{parts.purpose}")
         text = parts.block  # an action longer than the page shows is not prepared for display
         shown.append(
             {
@@ -70,6 +70,7 @@ def questions(running_server: RunningServer) -> dict[str, Any]:
                 "seconds_left": max(0, round(pending.seconds_left)),
                 "action": question.description,
                 "title": question.details.title.removeprefix("Confirm "),
+                "purpose": visible_line(parts.purpose),
                 "language": parts.language,
                 "lines": visible(text[:MAX_TEXT_CHARS]).rstrip("\n").split("\n"),
                 "is_whole": len(text) <= MAX_TEXT_CHARS,
@@ -129,23 +130,23 @@ def log_of(alias: str) -> dict[str, Any]:
 
 
 async def tools(running_server: RunningServer, wanted: str) -> dict[str, Any]:
-    """The tools that match the search, with the decision on each and its reason."""
+    """The tools that match the search, grouped by the decision on a call of each and its reason."""
     words, catalog = wanted[:MAX_SEARCH_CHARS].casefold().split(), running_server.live.pool.catalog
-    rows: list[dict[str, Any]] = []
-    more = 0
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    shown = more = 0
     async for tool in in_turns(running_server.live.registry.get_all_tools()):
         if not tool.is_listed or not all(word in f"{tool.name} {tool.description}".casefold() for word in words):
             continue
-        if len(rows) == MAX_TOOLS:
+        if shown == MAX_TOOLS:
             more += 1
             continue
+        shown += 1
         permission = await running_server.permission_of(tool)
-        rows.append(
+        verdict = {"allow": "Allowed", "ask": "Ask first", "deny": "Refused"}[permission.verdict]
+        groups.setdefault((verdict, permission.reason.removeprefix(f"{tool.name} ")), []).append(
             {
                 "name": tool.name,
                 "about": textwrap.shorten(tool.description[: 4 * MAX_ABOUT_CHARS], MAX_ABOUT_CHARS, placeholder=" ..."),
-                "verdict": {"allow": "allowed", "ask": "ask first", "deny": "refused"}[permission.verdict],
-                "reason": permission.reason,
                 "is_on": tool.name not in running_server.switched_off,
                 "standing": catalog.standing(tool.alias, tool.upstream_name)
                 if isinstance(tool, DiscoveredMCPTool)
@@ -155,7 +156,8 @@ async def tools(running_server: RunningServer, wanted: str) -> dict[str, Any]:
             }
         )
     lock = catalog.lock
-    return {"tools": rows, "wanted": wanted, "more": more, "closed": lock.why_closed if lock is not None else ""}
+    by_reason = [{"verdict": verdict, "reason": reason, "tools": group} for (verdict, reason), group in groups.items()]
+    return {"groups": by_reason, "wanted": wanted, "more": more, "closed": lock.why_closed if lock is not None else ""}
 
 
 def jobs(running_server: RunningServer) -> dict[str, Any]:

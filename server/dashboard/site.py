@@ -255,12 +255,12 @@ class Dashboard:
 
     async def _failed(self, request: Request, error: Exception) -> Response:
         session = self._sign_in.session(request.cookies.get(self._cookie, ""))
-        status, said = HTTPStatus.INTERNAL_SERVER_ERROR, INTERNAL_ERROR  # uvicorn logs it
+        status, sentence = HTTPStatus.INTERNAL_SERVER_ERROR, INTERNAL_ERROR  # uvicorn logs it
         if isinstance(error, HTTPException):
             status = HTTPStatus(error.status_code)
             is_page = status not in (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED)
-            said = error.detail if is_page else "There is no such page."
-        return await self._rendered("failed.html", session, status, said=said)
+            sentence = error.detail if is_page else "There is no such page."
+        return await self._rendered("failed.html", session, status, said=sentence)
 
     async def _events(self, request: Request) -> Response:
         """Report when something has changed; the page then reloads its content."""

@@ -141,7 +141,7 @@ def for_handshake(tool: Json) -> Json:
 
 
 def _wrong_places(name: str, item: Json) -> dict[tuple[int | str, ...], tuple[bool, str]]:
-    """The places of an item to remove, each with its error and whether its name is free (not in the specification)."""
+    """The places of an item to remove: whether each name is free (not from the specification), and the error."""
     found: dict[tuple[int | str, ...], tuple[bool, str]] = {}
     try:
         _validators()[name].validate_python(item)
@@ -155,7 +155,9 @@ def _wrong_places(name: str, item: Json) -> dict[tuple[int | str, ...], tuple[bo
                 raise UnfitError(what) from None
             found.setdefault(place, (is_named, what))
     return {
-        place: told for place, told in found.items() if not any(place[:end] in found for end in range(1, len(place)))
+        place: problem
+        for place, problem in found.items()
+        if not any(place[:end] in found for end in range(1, len(place)))
     }
 
 

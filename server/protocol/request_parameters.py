@@ -66,6 +66,22 @@ def capabilities_of(announced: Any) -> Json | None:
     return {name: value for name, value in announced.items() if name in _KNOWN_CAPABILITIES}
 
 
+def elicits(capabilities: Json | None, mode: str) -> bool:
+    """Whether a client shows its person questions of a mode, `form` or `url`. One that names no mode shows forms."""
+    announced = (capabilities or {}).get("elicitation")
+    if not isinstance(announced, dict):
+        return False
+    modes = cast("Json", announced)
+    has_url = modes.get("url") is not None
+    return has_url if mode == "url" else mode == "form" and (modes.get("form") is not None or not has_url)
+
+
+def progress_token(params: Any) -> str | int | None:
+    """By which the client of a request knows its progress, where it wants to hear of it."""
+    token = as_mapping(as_mapping(params).get("_meta")).get("progressToken")
+    return token if type(token) in (str, int) else None
+
+
 def _are_plain(method: str, params: Json) -> bool:
     if method == "initialize":
         about = as_mapping(params.get("clientInfo"))

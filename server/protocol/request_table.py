@@ -19,7 +19,7 @@ from server.protocol.protocol_errors import (
     internal_error,
     invalid_params,
 )
-from server.protocol.request_parameters import capabilities_of, check_params
+from server.protocol.request_parameters import capabilities_of, check_params, progress_token
 from server.protocol.result_shapes import OUR_TITLE, our_name, result_for_client
 from server.protocol.revisions import (
     CLIENT_CAPABILITIES_META_KEY,
@@ -135,17 +135,12 @@ class RequestContext:
         """Whether this is a request of an initialized client; others are refused."""
         return self.request_id is not None and self.connection.is_open
 
-    @property
-    def progress_token(self) -> str | int | None:
-        token = as_mapping(as_mapping(self.params).get("_meta")).get("progressToken")
-        return token if type(token) in (str, int) else None
-
     async def report_progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         """Report progress to the client, if it asked for that."""
-        if (token := self.progress_token) is None:
+        if (token := progress_token(self.params)) is None:
             return
-        told = {"progress": progress, "total": total, "message": message}
-        params = {"progressToken": token, **{name: value for name, value in told.items() if value is not None}}
+        fields = {"progress": progress, "total": total, "message": message}
+        params = {"progressToken": token, **{name: value for name, value in fields.items() if value is not None}}
         await self.outbound.notify("notifications/progress", params)
 
 

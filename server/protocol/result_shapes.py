@@ -23,6 +23,11 @@ def our_name() -> Json:
     return {"name": "coretools-mcp", "version": VERSION}
 
 
+def input_required(requests: Json, state: str) -> Json:
+    """A result that asks (2026-07-28): the client sends its request again, with the answers and this state."""
+    return {"resultType": "input_required", "inputRequests": requests, "requestState": state}
+
+
 def result_for_client(method: str, result: Json, version: str) -> Json:
     """A result of this server or an upstream in the format of the client's revision, without loss."""
     is_modern = version in MODERN_PROTOCOL_VERSIONS

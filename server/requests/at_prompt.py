@@ -85,8 +85,8 @@ async def read_at(arguments: dict[str, str] | None, context: ToolContext, run: R
     if outcome.error is not None:
         raise _refusal(outcome.error.message, outcome.error.code.value)
     if not outcome.facts.get("files"):
-        said = "\n".join(part.text for part in package(READER, outcome).parts if isinstance(part, TextPart))
-        raise _refusal(said, "nothing_read")
+        text = "\n".join(part.text for part in package(READER, outcome).parts if isinstance(part, TextPart))
+        raise _refusal(text, "nothing_read")
     return outcome
 
 

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import anyio
 
 from server.protocol.json_rpc import Json, as_mapping
+from server.protocol.request_parameters import progress_token
 from server.protocol.request_table import CallNext, RequestContext, RequestOutbound
 from server.requests.tool_search import CALL
 from tools.contract.display import visible_line
@@ -86,16 +87,16 @@ class PatientWay:
             self._pulse = self._loop.create_task(self._speak())
 
     async def _speak(self) -> None:
-        said = self._waits_for[-1] if self._waits_for else self._at_work
+        message = self._waits_for[-1] if self._waits_for else self._at_work
         known = {"progress": 0, **self._latest}
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-            await self.notify("notifications/progress", {**known, "progressToken": self._token, "message": said})
+            await self.notify("notifications/progress", {**known, "progressToken": self._token, "message": message})
             self._look()
 
 
 async def keep_patient(ctx: RequestContext, call_next: CallNext) -> Any:
-    """A middleware that reports progress regularly while a request runs, if its client asked for progress."""
-    if (token := ctx.progress_token) is None or ctx.method == "subscriptions/listen":
+    """A middleware: a client that wants progress hears some as long as its request is at work."""
+    if (token := progress_token(ctx.params)) is None or ctx.method == "subscriptions/listen":
         return await call_next(ctx)
     way = PatientWay(ctx, token)
     try:

@@ -62,13 +62,13 @@ class RecentCalls:
         began, outcome = time.perf_counter(), "ended without a result"
         try:
             result = await call_next(ctx)
-            told = as_mapping(result)
-            code = as_mapping(as_mapping(told.get("_meta")).get(ERROR_KEY)).get("type")
+            fields = as_mapping(result)
+            code = as_mapping(as_mapping(fields.get("_meta")).get(ERROR_KEY)).get("type")
             failed = "denied" if code == ToolErrorType.EXECUTION_DENIED else "failed"
-            outcome = failed if told.get("isError") else "done"
-            if told.get("resultType") == "input_required":
+            outcome = failed if fields.get("isError") else "done"
+            if fields.get("resultType") == "input_required":
                 outcome = "asks"
-            call.size = sum(map(len, _texts(told.get("content"))))
+            call.size = sum(map(len, _texts(fields.get("content"))))
             return result
         finally:
             call.seconds, call.outcome = time.perf_counter() - began, outcome

@@ -13,7 +13,7 @@ from server.protocol.json_rpc import Json, as_mapping
 from server.protocol.protocol_errors import METHOD_NOT_FOUND, MCPError
 from server.protocol.request_table import RequestContext
 from server.requests.call_contexts import Client, Contexts
-from server.upstreams.proxy import Proxy
+from server.upstreams.upstream_router import UpstreamRouter
 from tools.builtin.skill import SkillTool
 from tools.call.tool_registry import ToolRegistry
 from tools.contract.limits import AbortSignal
@@ -31,7 +31,7 @@ class SkillRequests:
     registry: ToolRegistry
     policy: PermissionPolicy
     contexts: Contexts
-    proxy: Proxy
+    router: UpstreamRouter
     told: set[str] = field(default_factory=set[str])  # why skills are not used, as already logged
 
     async def known(self, client: Client, ctx: RequestContext) -> Skills:
@@ -56,19 +56,19 @@ class SkillRequests:
 
     async def relayed(self, ctx: RequestContext, is_fresh: bool) -> list[RelayedSkill]:
         """The skills of the upstreams: those already known, or with `is_fresh` the present ones."""
-        if not self.proxy.pool.upstreams:
+        if not self.router.pool.upstreams:
             return []
-        return [self._relayed(ctx, skill) for skill in await self.proxy.skills(ctx, is_fresh=is_fresh)]
+        return [self._relayed(ctx, skill) for skill in await self.router.skills(ctx, is_fresh=is_fresh)]
 
     def _relayed(self, ctx: RequestContext, skill: Json) -> RelayedSkill:
-        uri, said = str(skill.get("uri")), as_mapping(skill.get("frontmatter"))
+        uri, frontmatter = str(skill.get("uri")), as_mapping(skill.get("frontmatter"))
         files: Any = skill.get("resources")
         uris = [as_mapping(file).get("uri") for file in (cast("list[Any]", files) if isinstance(files, list) else [])]
 
         async def read() -> str:
             asked = replace(ctx, method="resources/read", params={"uri": uri})
             try:
-                contents: Any = as_mapping(await self.proxy(asked, _nobody)).get("contents")
+                contents: Any = as_mapping(await self.router(asked, _nobody)).get("contents")
             except MCPError as error:
                 raise ToolError(ToolErrorType.UPSTREAM_UNAVAILABLE, f"The skill was not read: {error}") from None
             parts = cast("list[Any]", contents) if isinstance(contents, list) else []
@@ -82,8 +82,8 @@ class SkillRequests:
             return "\n".join(texts)
 
         return RelayedSkill(
-            shortened_line(str(said.get("name") or uri.split("/")[-2:][0]), MAX_NAME_CHARS),
-            shortened_line(" ".join(str(said.get("description") or "").split()), MAX_ABOUT_CHARS),
+            shortened_line(str(frontmatter.get("name") or uri.split("/")[-2:][0]), MAX_NAME_CHARS),
+            shortened_line(" ".join(str(frontmatter.get("description") or "").split()), MAX_ABOUT_CHARS),
             uri,
             [each for each in uris if isinstance(each, str) and each != uri],
             read,
@@ -91,4 +91,4 @@ class SkillRequests:
 
 
 async def _nobody(_ctx: RequestContext) -> Mapping[str, Any]:
-    raise MCPError(METHOD_NOT_FOUND, "No upstream server has this resource.")
+    raise MCPError(METHOD_NOT_FOUND, "No server has this resource.")

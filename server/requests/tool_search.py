@@ -154,8 +154,8 @@ class ToolSearch:
         entries = [each for each in entries if not self.policy.why_server_not_offered(each[0], rights)]
         room = (MOST_SERVER_CHARS - sum(len(alias) + 5 for alias, _ in entries)) // max(len(entries), 1)
         room = min(room, MOST_ABOUT_CHARS)
-        told = [f"{alias} ({_cut(about, room)})" if about and room > 10 else alias for alias, about in entries]
-        text = ", ".join(told)
+        shown = [f"{alias} ({_cut(about, room)})" if about and room > 10 else alias for alias, about in entries]
+        text = ", ".join(shown)
         return text if len(text) <= MOST_SERVER_CHARS else f"{text[:MOST_SERVER_CHARS].rpartition(', ')[0]} and more"
 
     async def answer(
@@ -338,8 +338,8 @@ def _first_line(tool: DiscoveredMCPTool) -> str:
 def _parameters_of(tool: DiscoveredMCPTool) -> dict[str, str]:
     """The names of a tool's parameters, with their descriptions."""
     properties = as_mapping(tool.parameter_schema.get("properties"))
-    said = {name: as_mapping(each).get("description") for name, each in properties.items()}
-    return {name: text if isinstance(text, str) else "" for name, text in said.items()}
+    descriptions = {name: as_mapping(each).get("description") for name, each in properties.items()}
+    return {name: text if isinstance(text, str) else "" for name, text in descriptions.items()}
 
 
 def _arguments_of(tool: DiscoveredMCPTool) -> str:
@@ -347,9 +347,9 @@ def _arguments_of(tool: DiscoveredMCPTool) -> str:
     needed: Any = tool.parameter_schema.get("required")
     required: Sequence[Any] = cast("list[Any]", needed) if isinstance(needed, list) else ()
     names = list(_parameters_of(tool))
-    told = [name for name in names if name in required] + [f"{name}?" for name in names if name not in required]
-    more = ", …" if len(told) > MOST_ARGUMENTS else ""
-    return f" Arguments: {visible_line(', '.join(told[:MOST_ARGUMENTS]))}{more}." if told else ""
+    shown = [name for name in names if name in required] + [f"{name}?" for name in names if name not in required]
+    more = ", …" if len(shown) > MOST_ARGUMENTS else ""
+    return f" Arguments: {visible_line(', '.join(shown[:MOST_ARGUMENTS]))}{more}." if shown else ""
 
 
 def _hint_of(tool: DiscoveredMCPTool) -> str:

@@ -15,7 +15,7 @@ from functools import cached_property, partial
 from typing import Any
 
 from server.clients.client_request import rights_of
-from server.consent.confirmers import ClientConfirmer, Confirmers
+from server.consent.client_confirmer import ClientConfirmer, ConsentPolicy
 from server.protocol.file_uris import FILE_TEMPLATE, MAX_URI_CHARS, UriRefusedError, path_of_uri
 from server.protocol.json_rpc import as_mapping
 from server.protocol.protocol_errors import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, MCPError
@@ -84,7 +84,7 @@ class FileRequests:
     runner: ToolRunner
     context_of: Callable[[RequestContext], Awaitable[ToolContext]]
     at_work: Callable[[RequestContext], AbstractContextManager[Any]]
-    confirmers: Confirmers
+    consent: ConsentPolicy
     remembered: MemoryResources
 
     def register(self, table: RequestTable) -> None:
@@ -123,12 +123,12 @@ class FileRequests:
         if params["name"] != AT:
             raise MCPError(INVALID_PARAMS, "Unknown prompt. Use the exact names listed.")
         context = await self.context_of(ctx)
-        confirmer = ClientConfirmer(self.confirmers, ctx, context.client.key)
+        confirmer = ClientConfirmer(self.consent, ctx, context.client.key)
         outcome = await read_at(
             params.get("arguments"), context, lambda call: self.runner.run(call, context, confirmer)
         )
         if isinstance(outcome, Question):
-            return self.confirmers.input_required(outcome, context.client.key, ctx.protocol_version)
+            return self.consent.input_required(outcome, context.client.key, ctx.protocol_version)
         read = len(outcome.facts["files"])
         description = f"Content of {read} {'file' if read == 1 else 'files'}"
         return prompt_to_wire(description, MANY_READER, outcome, ctx.protocol_version)
@@ -151,7 +151,7 @@ class FileRequests:
             except UriRefusedError as error:
                 raise MCPError(INVALID_PARAMS, str(error), data=about) from None
         context = await self.context_of(ctx)
-        confirmer = ClientConfirmer(self.confirmers, ctx, context.client.key)
+        confirmer = ClientConfirmer(self.consent, ctx, context.client.key)
 
         async def run(call: FunctionCall, context: ToolContext) -> ToolResult | Question:
             return await self._unpublished.run(call, context, confirmer)
@@ -163,7 +163,7 @@ class FileRequests:
         except ExecutionDeniedError as error:
             outcome = ToolResult.failed(error)
         if isinstance(outcome, Question):
-            return self.confirmers.input_required(outcome, context.client.key, ctx.protocol_version)
+            return self.consent.input_required(outcome, context.client.key, ctx.protocol_version)
         if (failure := outcome.error) is not None:
             # A resource has no result for a failure.
             code = INVALID_PARAMS

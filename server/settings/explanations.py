@@ -21,8 +21,8 @@ MAX_PROBLEMS = 20  # problems listed at once
 
 def words(key: Key) -> str:
     """What the value of a key must be, as the end of "must be ..."."""
-    said = next((item.words for item in key.field.metadata if isinstance(item, Expected)), None)
-    return said or _words(key.field.annotation, key.field.metadata)
+    words = next((item.words for item in key.field.metadata if isinstance(item, Expected)), None)
+    return words or _words(key.field.annotation, key.field.metadata)
 
 
 def _words(annotation: Any, metadata: list[Any]) -> str:
@@ -93,6 +93,10 @@ def explain(error: ValidationError, source_of: Callable[[KeyPath], str]) -> list
             shown = shown if len(shown) <= MAX_SHOWN_VALUE else shown[:MAX_SHOWN_VALUE] + "..."
         said = f"{source_of(path)}: {dotted(path)} is {shown}, but must be {expected}."
         sentences.setdefault(path, said)
-    told = list(sentences.values())
-    more = [f"There are {len(told) - MAX_PROBLEMS} more problems like these."] if len(told) > MAX_PROBLEMS else []
-    return told[:MAX_PROBLEMS] + more
+    explained = list(sentences.values())
+    more = (
+        [f"There are {len(explained) - MAX_PROBLEMS} more problems like these."]
+        if len(explained) > MAX_PROBLEMS
+        else []
+    )
+    return explained[:MAX_PROBLEMS] + more

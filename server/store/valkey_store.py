@@ -104,15 +104,15 @@ class ValkeyStore:
         return await self._take(f"{_PREFIX}{key}", seconds, generation) == "taken"
 
     async def _take(self, key: str, seconds: float, generation: str) -> str:
-        said = str(await self._script(_TAKE, (key, _GENERATION), _milliseconds(seconds), generation, new_version()))
-        if said not in ("", "taken"):
-            if self.generation not in ("", said):
+        outcome = str(await self._script(_TAKE, (key, _GENERATION), _milliseconds(seconds), generation, new_version()))
+        if outcome not in ("", "taken"):
+            if self.generation not in ("", outcome):
                 logger.warning(
                     "the store (store.url) was restarted or emptied, or has evicted keys (maxmemory-policy must be "
                     "noeviction), so questions that were open are asked again"
                 )
-            self.generation = said
-        return said
+            self.generation = outcome
+        return outcome
 
     async def get(self, key: str) -> Versioned | None:
         held = await self._do(self._client.get(f"{_PREFIX}{key}"))

@@ -56,8 +56,8 @@ class _OneLineEach(logging.Handler):
     """Writes the SDK's messages to this log on one line, without their exceptions."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        said = visible_line(record.getMessage()[:MOST_LOG_CHARS])
-        logger.log(min(record.levelno, logging.WARNING), "OpenTelemetry: %s", said)
+        text = visible_line(record.getMessage()[:MOST_LOG_CHARS])
+        logger.log(min(record.levelno, logging.WARNING), "OpenTelemetry: %s", text)
 
 
 def telemetry_of_environment() -> Telemetry | None:

@@ -17,7 +17,7 @@ from server.consent.pending_questions import ASKED
 from server.requests.call_contexts import ClientTable
 from server.telemetry.measured_request import BUCKETS, MOST_CODES, MOST_NAMES, Names, Operation
 from server.upstreams.connections.connection import UpstreamState
-from server.upstreams.proxy import Proxy
+from server.upstreams.upstream_router import UpstreamRouter
 from tools.machine.threads import THREADS
 
 STATES = tuple(state.value for state in UpstreamState)
@@ -89,7 +89,7 @@ class Metrics:
         series[0][bisect_left(BUCKETS, seconds)] += 1
         series[1][0] += seconds
 
-    async def text(self, clients: ClientTable, proxy: Proxy) -> str:
+    async def text(self, clients: ClientTable, router: UpstreamRouter) -> str:
         """All metrics as text, with the present values of gauges."""
         samples: dict[str, list[tuple[Labels, float]]] = {name: [] for name in METRICS}
         for (name, labels), count in self.counts.items():
@@ -101,10 +101,10 @@ class Metrics:
         samples["coretools_mcp_questions_open"] = [((), ASKED.open)]
         samples["coretools_mcp_sessions"] = [((), sum(1 for _ in clients.connections()))]
         samples["coretools_mcp_calls_at_work"] = [((), sum(client.calls for client in clients.all()))]
-        for upstream in proxy.pool.upstreams:
+        for upstream in router.pool.upstreams:
             alias, now = upstream.alias, upstream.status.state.value
             samples["coretools_mcp_upstream_state"] += [((alias, state), state == now) for state in STATES]
-            held = len(proxy.pool.sessions.get(upstream, ()))
+            held = len(router.pool.sessions.get(upstream, ()))
             samples["coretools_mcp_upstream_sessions"].append(((alias,), held))
         for name, value in (await THREADS.run(_of_process)).items():
             samples[name] = [((), value)]

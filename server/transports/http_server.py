@@ -245,8 +245,8 @@ class WebApp(Starlette):
     def _root_path_of(self, scope: Scope) -> str:
         """The path below which a reverse proxy publishes this server, from a trusted header or else the settings."""
         http, (client, *_) = self._options.http, scope.get("client") or ("",)
-        said = header_of(scope["headers"], b"x-forwarded-prefix") if client in http.trusted_proxies else None
-        return said.rstrip("/") if said is not None and ROOT_PATHS.fullmatch(said) else http.root_path
+        prefix = header_of(scope["headers"], b"x-forwarded-prefix") if client in http.trusted_proxies else None
+        return prefix.rstrip("/") if prefix is not None and ROOT_PATHS.fullmatch(prefix) else http.root_path
 
     async def _healthz(self, _request: Request) -> JSONResponse:
         return JSONResponse({"status": "ok"})

@@ -53,12 +53,7 @@ SUBJECT_CHARS = 1_000  # of the subject of a token; OpenID Connect allows 255
 LEAST_RSA_BITS = 2_048  # RFC 7518, 3.3
 ValueT = TypeVar("ValueT")
 _TYPES = frozenset({"", "jwt", "at+jwt", "application/at+jwt"})
-_FAMILIES: Mapping[str, str] = {
-    "RS": "RSA",
-    "PS": "RSA",
-    "ES": "EC",
-    "Ed": "OKP",
-}  # types of keys, by the prefix of the algorithm
+_FAMILIES: Mapping[str, str] = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}  # key types by algorithm prefix
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +138,8 @@ class Issuer:
                     return self._remember(digest, await self._introspect(token))
                 except TokenRefusedError as refusal:
                     if refusal.code:  # not if the issuer is unavailable
-                        told = str(refusal), refusal.status, refusal.code, refusal.scope
-                        _put(self._refused, digest, (time.time() + KNOWN_SECONDS, told))
+                        refused = str(refusal), refusal.status, refusal.code, refusal.scope
+                        _put(self._refused, digest, (time.time() + KNOWN_SECONDS, refused))
                     raise
         finally:
             if not turn.statistics().tasks_waiting:
@@ -160,9 +155,9 @@ class Issuer:
         if now < ends:
             self._known.move_to_end(digest)
             return principal
-        ends, told = self._refused.get(digest, (0.0, None))
-        if told is not None and now < ends:
-            raise TokenRefusedError(*told)
+        ends, refusal = self._refused.get(digest, (0.0, None))
+        if refusal is not None and now < ends:
+            raise TokenRefusedError(*refusal)
         return None
 
     def _remember(self, digest: bytes, claims: Json) -> Principal:
@@ -251,8 +246,8 @@ class Issuer:
                     break
             else:
                 raise NoJsonAnswerError("does not identify itself by this name (RFC 8414)")
-        status, said = await fetch_json(httpx2.Request("GET", self._keys_at, headers={"accept": "application/json"}))
-        listed: Any = said.get("keys")
+        status, body = await fetch_json(httpx2.Request("GET", self._keys_at, headers={"accept": "application/json"}))
+        listed: Any = body.get("keys")
         if status != 200 or not isinstance(listed, list):
             raise NoJsonAnswerError(f"answered without keys (HTTP status {status})")
         keys: dict[str, list[SigningKey]] = {}
@@ -284,7 +279,7 @@ class Issuer:
             with anyio.fail_after(PLACE_SECONDS):
                 await self._places.acquire()
             try:
-                status, said = await fetch_json(httpx2.Request("POST", about.url, data=form, headers=headers))
+                status, body = await fetch_json(httpx2.Request("POST", about.url, data=form, headers=headers))
             finally:
                 self._places.release()
         except (NoJsonAnswerError, LongAnswerError, TimeoutError):
@@ -293,10 +288,10 @@ class Issuer:
             logger.warning("the introspection request to %s was refused (HTTP status %d)", about.url, status)
             told = f"{self.settings.issuer} does not let this server check tokens (http.oauth.introspection)"
             raise TokenRefusedError(f"{told}; the operator must fix that.", 503, "")
-        if said.get("active") is not True:
+        if body.get("active") is not True:
             raise TokenRefusedError("The token has expired, or is not from the issuer.")
-        self._check({"iss": self.settings.issuer, **said})
-        return said
+        self._check({"iss": self.settings.issuer, **body})
+        return body
 
     def _check(self, claims: Json) -> None:
         """Reject claims that are expired, from another issuer, or for another audience."""
@@ -372,9 +367,9 @@ def _readable_name(claims: Json) -> str:
     if verified is True or verified == "true":  # some issuers write it as a text
         names.insert(0, "email")
     for name in names:
-        said = claims.get(name)
-        if isinstance(said, str) and 0 < len(said.strip()) <= MOST_READABLE_NAME_CHARS:
-            return said.strip()
+        value = claims.get(name)
+        if isinstance(value, str) and 0 < len(value.strip()) <= MOST_READABLE_NAME_CHARS:
+            return value.strip()
     return ""
 
 

@@ -64,7 +64,7 @@ def _read(body: bytes, takes_batches: bool) -> Message | list[Message] | Json:
         return refusal_of_unreadable(body, is_post=True) or error_of(None, "")
 
 
-async def accept(send: Send, body: bytes = b"") -> None:
+async def say_accepted(send: Send, body: bytes = b"") -> None:
     """Acknowledge a message whose answer, if any, takes another way."""
     headers = [(b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": HTTPStatus.ACCEPTED, "headers": headers})
@@ -77,7 +77,7 @@ async def refuse_json(error: Json, send: Send, status: int = HTTPStatus.BAD_REQU
 
 
 async def refuse(status: int, sentence: str, send: Send, headers: dict[str, str] | None = None) -> None:
-    """Refuse an HTTP request with a message, as a JSON-RPC error."""
+    """Refuse a request of HTTP with a sentence, as an error of JSON-RPC."""
     body = json.dumps(error_of(None, sentence)).encode()
     given = [(name.encode(), value.encode("latin-1", "replace")) for name, value in (headers or {}).items()]
     await send_json(body, status, send, given)

@@ -24,10 +24,10 @@ from server.transports.posted_messages import (
     OPEN_REQUEST,
     ROOT_PATH,
     SERVER_ENDS,
-    accept,
     read_posted,
     refuse,
     refuse_json,
+    say_accepted,
 )
 
 MOST_UNREAD = 64  # unread messages of a session before no more are accepted from its client
@@ -143,7 +143,7 @@ class SseSessions:
             session.dispatcher.receive_batch(message, None, http_request)
         else:
             session.dispatcher.receive(message, body, None, http_request)
-        await accept(send, b"Accepted")
+        await say_accepted(send, b"Accepted")
 
 
 def named_session(scope: Scope) -> str | None:

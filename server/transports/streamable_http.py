@@ -59,7 +59,7 @@ from server.transports.event_stream import (
     send_events,
     send_json,
 )
-from server.transports.posted_messages import SERVER_ENDS, accept, read_posted, refuse, refuse_json
+from server.transports.posted_messages import SERVER_ENDS, read_posted, refuse, refuse_json, say_accepted
 
 logger = logging.getLogger(__name__)
 
@@ -396,7 +396,7 @@ class StreamableHttp:
             else:
                 session.dispatcher.receive(message, body, stream, http_request)
             if stream is None:
-                await accept(send)
+                await say_accepted(send)
             else:
                 await self._respond(session, identity, stream, receive, send)
         finally:
@@ -451,7 +451,7 @@ class StreamableHttp:
             return
         if isinstance(message, Notification):
             # Clients have no notifications to send here, and nobody reads an error.
-            await accept(send)
+            await say_accepted(send)
             return
         if not isinstance(message, Request):
             told = (
@@ -577,5 +577,5 @@ async def _accepts(scope: Scope, send: Send, kind: str) -> bool:
     if _takes(scope, kind):
         return True
     wanted = "application/json, and text/event-stream for messages before an answer" if kind == JSON else kind
-    await refuse(HTTPStatus.NOT_ACCEPTABLE, f"The header Accept must contain {wanted}.", send)
+    await refuse(HTTPStatus.NOT_ACCEPTABLE, f"The header Accept has to name {wanted}.", send)
     return False

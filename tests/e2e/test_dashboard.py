@@ -722,14 +722,39 @@ async def test_pages_follow_changed_settings_and_what_is_wrong_with_them(
     ):
         tools = await page.context.new_page()
         await tools.goto(f"{page.url}tools?q=glob")
-        row = tools.locator("tr", has=tools.get_by_role("rowheader", name="glob", exact=True))
-        await expect(row).to_contain_text("allowed")
+        group = tools.locator("tbody", has=tools.get_by_role("rowheader", name="glob", exact=True))
+        await expect(group).to_contain_text("Allowed")
         await page.goto(f"{page.url}settings")
         await expect(page.get_by_role("row", name="permissions.ask")).to_have_count(0)
         write_config(root.parent, {"permissions": {"ask": ["glob"]}, "nonsense": 1})
         await expect(page.get_by_role("row", name="permissions.ask")).to_be_visible(timeout=SOON)
         await expect(page.get_by_role("main")).to_contain_text("nonsense is not a known key")
-        await expect(row).to_contain_text("ask first", timeout=SOON)
+        await expect(group).to_contain_text("Ask first", timeout=SOON)
+
+
+@pytest.mark.requirement("dashboard.pages")
+async def test_each_reason_stands_once_above_the_tools_that_it_is_true_of(runtime: Path, root: Path) -> None:
+    async with client_and_browser(runtime, root) as (_, browser):
+        page = (await browser.get("/tools")).text
+    reasons = re.findall(r'scope="rowgroup">([^<]+)<small>([^<]+)', page)
+    assert len(reasons) == len(set(reasons)) < page.count('scope="row">')
+    assert ("Allowed ", "changes nothing that needs consent") in reasons
+
+
+@pytest.mark.requirement("dashboard.pages")
+async def test_what_the_model_says_of_a_command_stands_apart_from_what_this_server_says(
+    runtime: Path, root: Path
+) -> None:
+    call = {"command": "touch a && rm a", "description": "A <b>harmless</b> check"}
+    async with (
+        client_and_browser(runtime, root, ASKS_AT_PAGE) as (client, browser),
+        asking(client, "run_shell_command", call),
+    ):
+        await question_on(browser)
+        page = (await browser.get("/")).text
+        assert "<blockquote>A &lt;b&gt;harmless&lt;/b&gt; check</blockquote>" in page
+        assert page.count("harmless") == 1
+        await answered(browser, "deny")
 
 
 @pytest.mark.requirement("dashboard.failures")

@@ -15,11 +15,12 @@ from server.settings import load_settings
 from server.settings.load import LockContent
 from server.settings.settings_files import LOCK_NAME
 from server.store.replica import Replica
+from server.store.sealed_rows import MOST_TRIES
 from server.store.sealing import Sealer
 from server.store.shared_store import StoreUnavailableError
 from server.store.valkey_store import ValkeyStore
 from server.upstreams.catalog.lock_file import Lock, lock_text, read_lock, tool_entry
-from server.upstreams.catalog.shared_approvals import MOST_TRIES, SharedApprovals
+from server.upstreams.catalog.shared_approvals import SharedApprovals
 from tests.harness import own_state, write_config
 from tests.interaction.replicas.scene import needs_redis
 from tests.valkey_servers import DURABLE, ValkeyServer, valkey_server
@@ -126,7 +127,7 @@ async def test_a_row_that_somebody_else_has_written_approves_nothing_and_is_writ
         return held.value
 
     of_others, of_another_file = await row(FILE, [OTHER_KEY]), await row(NEW_FILE, [KEY])
-    for_another_purpose = Sealer(Replica("x", store, (KEY,)).keys_for("grants")).seal(
+    for_another_purpose = Sealer(Replica("x", store, (KEY,)).keys_for(f"grants {FILE.digest}")).seal(
         lock_text({"up": {"tools": {"find": TOOL}}})
     )
     caplog.set_level(logging.WARNING)

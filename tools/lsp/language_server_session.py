@@ -243,8 +243,8 @@ class LanguageServerSession:
             raise self._lost() from None
 
     def _lost(self) -> ToolError:
-        said = one_line(self.last_words().strip())[-MESSAGE_CHARS:]
-        wrote = f"; it wrote last: {said}" if said else ""
+        last_line = one_line(self.last_words().strip())[-MESSAGE_CHARS:]
+        wrote = f"; it wrote last: {last_line}" if last_line else ""
         return ToolError(
             ToolErrorType.LSP_SERVER_FAILED,
             f"The language server {self.program} {self.connection.problem}{wrote}. Ask once more, which starts it "

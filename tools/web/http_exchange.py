@@ -126,7 +126,7 @@ async def _read_body(
     progress: Progress | None,
 ) -> Cut | None:
     unpacker = _Unpacker(encoding)
-    raw_size = work = told = 0
+    raw_size = work = reported = 0
     try:
         async for raw in response.aiter_raw():
             raw_size += len(raw)
@@ -143,9 +143,9 @@ async def _read_body(
                 if work >= TURN_BYTES:
                     work = 0
                     await anyio.lowlevel.checkpoint()
-            if progress is not None and len(body) - told >= PROGRESS_BYTES:
-                told = len(body)
-                await progress(told, None, f"{told:,} bytes from {target.authority}")
+            if progress is not None and len(body) - reported >= PROGRESS_BYTES:
+                reported = len(body)
+                await progress(reported, None, f"{reported:,} bytes from {target.authority}")
     except httpx.TransportError:
         return Cut.BROKEN
     except zlib.error:

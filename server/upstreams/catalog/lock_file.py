@@ -246,7 +246,7 @@ def parse_lock(content: bytes) -> dict[str, Json]:
         ValueError: It is not valid; the message says why, as the end of a sentence.
     """
     try:
-        told: Any = json.loads(content.decode(), object_pairs_hook=_without_repetition, parse_int=_number)
+        parsed: Any = json.loads(content.decode(), object_pairs_hook=_without_repetition, parse_int=_number)
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         if _MERGE_MARK.search(content):
             raise ValueError("it contains merge conflict marks") from None
@@ -254,15 +254,15 @@ def parse_lock(content: bytes) -> dict[str, Json]:
         raise ValueError(f"it is not JSON{where}") from None
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
-    formula = as_mapping(told).get("formula")
+    formula = as_mapping(parsed).get("formula")
     if isinstance(formula, int | float) and formula != FORMULA:
         raise ValueError(f"it has a formula ({formula}) other than that of this version ({FORMULA})")
     try:
-        _LockFile.model_validate(told)
+        _LockFile.model_validate(parsed)
     except ValidationError as error:
         place = visible_line(".".join(str(step) for step in error.errors()[0]["loc"])[:MOST_PLACE_CHARS])
         raise ValueError(f"the value at {place or 'its top'} does not belong in a lock file") from None
-    return cast("dict[str, Json]", told["servers"])
+    return cast("dict[str, Json]", parsed["servers"])
 
 
 def _without_repetition(pairs: list[tuple[str, Any]]) -> Json:
@@ -322,5 +322,6 @@ def write_approved(path: str, alias: str, tools: Mapping[str, Json]) -> Lock:
         return written[-1]
     raise ToolError(
         ToolErrorType.FILE_WRITE_FAILURE,
-        f"Nothing was approved in {LOCK_NAME}, beside the settings: {why}. Fix that, then approve again.",
+        f"Nothing was approved in {LOCK_NAME}, beside the settings, because {why}. Once that is put right it can be "
+        "approved.",
     )

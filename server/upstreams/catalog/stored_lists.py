@@ -182,15 +182,15 @@ def _read(folder: Folder, key: str) -> LastRun:
     if len(content) > MOST_BYTES:
         raise ValueError("it is too large")
     try:
-        told = read_stored(_ListFile, content)
+        stored = read_stored(_ListFile, content)
     except ValueError:
         raise ValueError("it is damaged") from None
-    if told.key != key or told.version not in _VERSIONS:
+    if stored.key != key or stored.version not in _VERSIONS:
         raise ValueError("it belongs to another entry")
-    if told.version == NEVER_LISTED and info.st_mtime < time.time() - NEVER_LISTED_SECONDS:
+    if stored.version == NEVER_LISTED and info.st_mtime < time.time() - NEVER_LISTED_SECONDS:
         raise FileNotFoundError
-    had: Json = {kind.capability: {} for kind in KINDS if told.lists.get(kind.field)}
-    return LastRun(told.lists, Era(told.version, had, is_modern=told.version in MODERN_PROTOCOL_VERSIONS))
+    had: Json = {kind.capability: {} for kind in KINDS if stored.lists.get(kind.field)}
+    return LastRun(stored.lists, Era(stored.version, had, is_modern=stored.version in MODERN_PROTOCOL_VERSIONS))
 
 
 def _content(key: str, version: str, lists: Mapping[str, Sequence[Json]]) -> bytes | None:
@@ -216,7 +216,7 @@ def _content(key: str, version: str, lists: Mapping[str, Sequence[Json]]) -> byt
 
 
 def _prune(folder: Folder) -> None:
-    """Remove old files, and the oldest if there are too many, or they are too large together."""
+    """Remove files that nobody has written for long, and the oldest where there are too many, or too much in them."""
     found = [(info.st_mtime, info.st_size, name) for name in folder.names() if (info := folder.stat(name)) is not None]
     since, left = time.time() - MOST_DAYS * 86_400, MOST_BYTES_OF_ALL
     for at, (written, size, name) in enumerate(sorted(found, reverse=True)):

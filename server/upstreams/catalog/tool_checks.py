@@ -140,11 +140,11 @@ def _alone(text: str) -> Iterator[str]:
         if _COMMAND.search(decoded):
             yield f"contains an encoded command ('{visible_line(decoded[:SHOWN_CHARS])}')"
             break
-    said = _QUOTED.sub(lambda found: " " * len(found[0]), text)
+    unquoted = _QUOTED.sub(lambda found: " " * len(found[0]), text)
     for label, sign in _SIGNS:
-        for match in sign.finditer(said):
-            start = max((end.end() for end in _SENTENCE_END.finditer(said, 0, match.start())), default=0)
-            if not _MENTION.search(said, start, match.start()):
+        for match in sign.finditer(unquoted):
+            start = max((end.end() for end in _SENTENCE_END.finditer(unquoted, 0, match.start())), default=0)
+            if not _MENTION.search(unquoted, start, match.start()):
                 yield f"{label} ('{visible_line(' '.join(match[0].split())[:SHOWN_CHARS])}')"
                 break
 

@@ -288,9 +288,9 @@ class ToolIndex:
 
     def ranked(self, query: str) -> list[tuple[int, float]]:
         """The tools that a query finds, best first, with the fraction of the query that each covers, from 0 to 1."""
-        said = [_PHRASES[found.lower()] for found in _PHRASE.findall(query)]
+        phrases = [_PHRASES[found.lower()] for found in _PHRASE.findall(query)]
         # The action comes first, wherever it stands in the query.
-        first = [word for word in said if min(_OF_WORD.get(stem(word), [len(_GROUPS)])) < len(_ACTION_GROUPS)]
+        first = [word for word in phrases if min(_OF_WORD.get(stem(word), [len(_GROUPS)])) < len(_ACTION_GROUPS)]
         text = " ".join((*first, _PHRASE.sub(lambda found: _PHRASES[found[0].lower()], query)))
         words = list(dict.fromkeys(map(stem, itertools.islice(words_of(text), MOST_WORDS))))
         proper = {stem(each.lower()) for each in _PROPER.findall(text)}
@@ -353,7 +353,7 @@ class ToolIndex:
             total += share
             fit += share * part
         if doing and head.word not in _LIGHT and not any(fits[word] >= 0.9 for word in doing & fits.keys()):
-            # A fully named thing is what the query means, whatever word names it, unless it is to be removed.
+            # What is named in full is what is meant, in whatever word for it, unless it is to go.
             named = [fits.get(concept.word, 0.0) == 1.0 for concept in concepts[1:]]
             is_named = len(named) >= NAMED and all(named[:NAMED]) and _DELETING not in doing
             fit *= 1.0 if is_named else OTHER_ACTION

@@ -116,8 +116,8 @@ class ToolHistory:
 
 
 def digest_of(definition: Mapping[str, Any]) -> str:
-    told = {key: definition[key] for key in ("name", *WATCHED) if key in definition}
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+    watched = {key: definition[key] for key in ("name", *WATCHED) if key in definition}
+    return hashlib.sha256(json.dumps(watched, sort_keys=True).encode()).hexdigest()
 
 
 CLAIMED_KEY = "coretools-mcp/claimedAnnotations"

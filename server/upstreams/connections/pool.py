@@ -507,8 +507,13 @@ class UpstreamPool:
         """The state of every upstream, as JSON."""
         hidden: dict[str, list[dict[str, str]]] = {}
         for entry in self.catalog.names.hidden:
-            told = {"tool": entry.origin.name, "name": entry.name, "holder": entry.holder, "reachedAs": entry.way_out}
-            hidden.setdefault(entry.origin.alias, []).append(told)
+            entry_report = {
+                "tool": entry.origin.name,
+                "name": entry.name,
+                "holder": entry.holder,
+                "reachedAs": entry.way_out,
+            }
+            hidden.setdefault(entry.origin.alias, []).append(entry_report)
         return [
             {
                 **each.report(),

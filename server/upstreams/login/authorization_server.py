@@ -130,10 +130,12 @@ class AuthorizationServerClient:
             raise LoginError("the server does not give the address of its authorization server")
         self._check(issuer)
         for place in build_oauth_authorization_server_metadata_discovery_urls(issuer, self._url):
-            said = await self._get(place, "its authorization server")
-            if said:
+            metadata = await self._get(place, "its authorization server")
+            if metadata:
                 scopes = " ".join(map(str, _list_of(about, "scopes_supported"))) or None
-                return AuthorizationServer(str(said.get("issuer")), self._metadata(said, issuer), resource, scopes)
+                return AuthorizationServer(
+                    str(metadata.get("issuer")), self._metadata(metadata, issuer), resource, scopes
+                )
         raise LoginError(
             f"its authorization server {visible_line(issuer[:_SHOWN_CHARS])} publishes no metadata (RFC 8414)"
         )
@@ -143,9 +145,9 @@ class AuthorizationServerClient:
         parts = urlsplit(canonical(self._url))
         origin = f"{parts.scheme}://{parts.netloc}"
         self._check(origin)
-        said = await self._get(f"{origin}/.well-known/oauth-authorization-server", "the server")
-        if said:
-            return AuthorizationServer(str(said.get("issuer")), self._metadata(said, origin))
+        metadata = await self._get(f"{origin}/.well-known/oauth-authorization-server", "the server")
+        if metadata:
+            return AuthorizationServer(str(metadata.get("issuer")), self._metadata(metadata, origin))
         ends = {"authorization_endpoint": "authorize", "token_endpoint": "token", "registration_endpoint": "register"}
         addresses = {name: f"{origin}/{end}" for name, end in ends.items()}
         challenges = {"code_challenge_methods_supported": [_PKCE]}  # required of every server by that revision
@@ -215,16 +217,16 @@ class AuthorizationServerClient:
             }
         )
         sent = wanted.model_dump(mode="json", exclude_none=True)
-        status, said = await self._fetch_json(httpx2.Request("POST", str(endpoint), json=sent), server.host)
+        status, answer = await self._fetch_json(httpx2.Request("POST", str(endpoint), json=sent), server.host)
         if status in _WRONG and sent.pop("scope", None) is not None:  # some reject a scope here, but accept it later
-            status, said = await self._fetch_json(httpx2.Request("POST", str(endpoint), json=sent), server.host)
+            status, answer = await self._fetch_json(httpx2.Request("POST", str(endpoint), json=sent), server.host)
         try:
-            known = OAuthClientInformationFull.model_validate({"token_endpoint_auth_method": method, **said})
+            known = OAuthClientInformationFull.model_validate({"token_endpoint_auth_method": method, **answer})
         except ValidationError:
             known = None
         if known is None or status not in _GIVEN:
             raise LoginError(
-                f"its authorization server {server.host} did not register this program{_told(status, said)}"
+                f"its authorization server {server.host} did not register this program{_told(status, answer)}"
             )
         if known.token_endpoint_auth_method in _SECRET_METHODS and not known.client_secret:
             raise LoginError(
@@ -302,24 +304,24 @@ class AuthorizationServerClient:
         self._check(str(endpoint))
         what = "refresh_token" if token.refresh_token is not None else "access_token"
         form = {"token": token.refresh_token or token.access_token, "token_type_hint": what}
-        status, said = await self._post(str(endpoint), form, server, client)
+        status, answer = await self._post(str(endpoint), form, server, client)
         if status != 200:
-            raise LoginError(f"its authorization server {server.host} did not revoke them{_told(status, said)}")
+            raise LoginError(f"its authorization server {server.host} did not end them{_told(status, answer)}")
 
     async def _token(
         self, server: AuthorizationServer, client: OAuthClientInformationFull, form: Mapping[str, str]
     ) -> OAuthToken:
         resource = {"resource": server.resource} if server.resource is not None else {}
-        status, said = await self._post(str(server.metadata.token_endpoint), {**form, **resource}, server, client)
-        if not said:  # sent by something in between, such as a captive portal
+        status, answer = await self._post(str(server.metadata.token_endpoint), {**form, **resource}, server, client)
+        if not answer:  # sent by something in between, such as a captive portal
             raise AuthorizationServerDownError(
-                f"its authorization server {server.host} sent an answer that is not JSON (HTTP status {status})"
+                f"its authorization server {server.host} did not answer with JSON (HTTP status {status})"
             )
-        if status not in _GIVEN or said.get("error") is not None:  # some send errors with status 200
-            why = f"its authorization server {server.host} issued no token{_told(status, said)}"
-            raise LoginError(why, error_code(said))
+        if status not in _GIVEN or answer.get("error") is not None:  # some send errors with status 200
+            why = f"its authorization server {server.host} gave no token{_told(status, answer)}"
+            raise LoginError(why, error_code(answer))
         try:
-            token = OAuthToken.model_validate(said)
+            token = OAuthToken.model_validate(answer)
         except ValidationError:
             token = None
         if token is None or not all(
@@ -344,27 +346,29 @@ class AuthorizationServerClient:
             sent["client_id"] = client.client_id
             if method == "client_secret_post" and secret:
                 sent["client_secret"] = secret
-        status, said = await self._fetch_json(httpx2.Request("POST", address, data=sent, headers=headers), server.host)
+        status, answer = await self._fetch_json(
+            httpx2.Request("POST", address, data=sent, headers=headers), server.host
+        )
         secrets = SentSecrets()
         sent |= headers
         secrets.learn([each for each in sent.items() if is_secret_name(each[0]) or each[0].startswith("code")])
-        return status, {**said, _WHY: secrets.hide(str(said[_WHY]))} if _WHY in said else said
+        return status, {**answer, _WHY: secrets.hide(str(answer[_WHY]))} if _WHY in answer else answer
 
     async def _get(self, address: str, who: str) -> Json:
         """An object at an address, or an empty one: many servers answer any request with a page."""
         self._check(address)
-        status, said = await self._fetch_json(
+        status, answer = await self._fetch_json(
             httpx2.Request("GET", address, headers={"accept": "application/json"}), who
         )
-        return said if status == 200 else {}
+        return answer if status == 200 else {}
 
     async def _fetch_json(self, request: httpx2.Request, who: str) -> tuple[int, Json]:
         """The status of an answer and its JSON object; the object is empty if the answer holds anything else."""
         who = who if " " in who else f"its authorization server {who}"
         try:
-            status, said = await fetch_json(request, by_proxy=self._by_proxy)
-            scopes = _list_of(said, "scope")  # some write it like this
-            return status, {**said, "scope": " ".join(map(str, scopes))} if scopes else said
+            status, body = await fetch_json(request, by_proxy=self._by_proxy)
+            scopes = _list_of(body, "scope")  # some write it like this
+            return status, {**body, "scope": " ".join(map(str, scopes))} if scopes else body
         except NoJsonAnswerError as error:
             raise AuthorizationServerDownError(f"{who} {error}") from None
         except LongAnswerError:
@@ -453,7 +457,7 @@ def is_same_issuer(one: Any, other: Any) -> bool:
 
 
 def _told(status: int, said: Json) -> str:
-    """The failure in an answer, as far as it may be repeated."""
+    """What an answer says of a failure, as far as it can be said on."""
     if told := error_told(said):
         return f": {told}"
     return f" (HTTP status {status}{'' if said else ', not JSON'})"

@@ -206,10 +206,10 @@ async def _logins_at(port: int) -> frozenset[str] | None:
         reader, writer = await asyncio.open_connection(HOST, port)
         try:
             writer.write(f"GET {OPEN_LOGINS} HTTP/1.1\r\nHost: {HOST}:{port}\r\nConnection: close\r\n\r\n".encode())
-            said = await reader.read(REQUEST_BYTES)
+            reply = await reader.read(REQUEST_BYTES)
         finally:
             writer.close()
-        logins = as_mapping(json.loads(said.partition(b"\r\n\r\n")[2])).get("coretoolsLogins")
+        logins = as_mapping(json.loads(reply.partition(b"\r\n\r\n")[2])).get("coretoolsLogins")
         if isinstance(logins, list):
             return frozenset(map(str, cast("list[Any]", logins)))
     return None

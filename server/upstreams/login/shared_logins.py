@@ -7,21 +7,19 @@ LOCK_SECONDS, with the store available all the time: a living owner would have w
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Awaitable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
 import anyio
 
-from server.settings.stored_json import read_stored
 from server.store.replica import Replica
-from server.store.sealing import Sealer
-from server.store.shared_store import ABSENT, StoreUnavailableError, Versioned
+from server.store.sealed_rows import MOST_TRIES, SealedRow, SealedRows, stored_dataclass
+from server.store.shared_store import ABSENT, StoreUnavailableError
 from server.upstreams.login.login_storage import LoginsUnavailableError, Release
 from server.upstreams.login.token_files import StoredLogin, TokenStoreError, key_of
 
@@ -33,7 +31,6 @@ LOCK_SECONDS = 20.0  # more than a renewal takes, including its store requests; 
 LOOK_SECONDS = 1.0  # between two checks for written logins, and for unfinished work
 GAP_SECONDS = 5.0  # after which a lock may have changed unseen; more than a request to a silent store takes
 FORGOTTEN_SECONDS = 600.0  # after which a watched lock counts as no longer wanted
-MOST_TRIES = 32  # to change the index while others do
 _INDEX = "logins"  # the key of the digests of all logins, separated by spaces
 
 
@@ -50,9 +47,8 @@ class SharedLogins:
     """The logins in the store of a replica that has keys."""
 
     def __init__(self, replica: Replica) -> None:
-        keys = replica.keys_for("logins")
         self._replica, self._store = replica, replica.store
-        self._codec, self._first_codec = Sealer(keys), Sealer(keys[:1])
+        self._rows = SealedRows(replica, "logins", stored_dataclass(StoredLogin))
         self._looks: dict[
             str, tuple[float, str | None]
         ] = {}  # time and version at the last check; `None` while the store is unavailable
@@ -80,9 +76,9 @@ class SharedLogins:
         key = key_of(resource, principal)
         if (unsaved := self._unsaved.get(key)) is not None:
             return unsaved
-        held = await self._do(self._store.get(_name(key)))
-        self._looks[key] = (time.monotonic(), ABSENT if held is None else held.version)
-        return None if held is None else self._opened(key, held)
+        row = await self._do(self._rows.read(key))
+        self._looks[key] = (time.monotonic(), row.version)
+        return None if row.version == ABSENT else _login_in(row)
 
     async def write(self, login: StoredLogin) -> StoredLogin | None:
         key = key_of(login.resource, login.principal)
@@ -91,8 +87,8 @@ class SharedLogins:
 
     async def remove(self, resource: str, principal: str) -> bool:
         key = key_of(resource, principal)
-        is_there = await self._do(self._store.get(_name(key))) is not None
-        await self._do(self._store.delete(_name(key)))
+        is_there = await self._do(self._rows.version(key)) != ABSENT
+        await self._do(self._rows.remove(key))
         self._unsaved.pop(key, None)
         self._looks[key] = (time.monotonic(), ABSENT)
         await self._list(key, is_there=False)
@@ -101,9 +97,10 @@ class SharedLogins:
     async def all(self) -> list[StoredLogin | TokenStoreError]:
         found: list[StoredLogin | TokenStoreError] = []
         for key in await self._keys():
-            if (held := await self._do(self._store.get(_name(key)))) is not None:
+            row = await self._do(self._rows.read(key))
+            if row.version != ABSENT:
                 try:
-                    found.append(self._opened(key, held))
+                    found.append(_login_in(row))
                 except TokenStoreError as error:
                     found.append(error)
         return found
@@ -115,8 +112,7 @@ class SharedLogins:
         if look is None or now > look[0] + LOOK_SECONDS:
             if look is not None:
                 self._looks[key] = (now, look[1])  # avoids concurrent requests
-            held = await self._do(self._store.get(_name(key)), key)
-            look = self._looks[key] = (now, ABSENT if held is None else held.version)
+            look = self._looks[key] = (now, await self._do(self._rows.version(key), key))
         if look[1] is None:
             raise LoginsUnavailableError
         return look[1] or None
@@ -159,7 +155,7 @@ class SharedLogins:
                     del self._unreleased[key]
 
     async def _save(self, key: str, login: StoredLogin) -> StoredLogin | None:
-        version = await self._do(self._store.put(_name(key), self._sealed(login), if_version=login.version))
+        version = await self._do(self._rows.write(key, login, login.version))
         if self._unsaved.get(key) is login:
             del self._unsaved[key]
         if version is None:
@@ -192,63 +188,35 @@ class SharedLogins:
         """
         is_done = True
         for key in await self._keys():
-            if not await self._is_sealed_by_another(key):
+            if (await self._do(self._rows.read(key))).is_current:
                 continue
             release = await self._lock(key)  # otherwise a renewal in progress would find another version
             if release is None:
                 is_done = False
                 continue
             try:
-                held = await self._do(self._store.get(_name(key)))
-                if held is not None:
-                    await self._do(
-                        self._store.put(_name(key), self._sealed(self._opened(key, held)), if_version=held.version)
-                    )
-            except LoginsUnavailableError:
-                raise
-            except TokenStoreError:
-                logger.warning("a login in the store cannot be opened with http.stateKeys, so it cannot be used here")
+                await self._do(self._rows.seal_again(key))
             finally:
                 await release()
         return is_done
-
-    async def _is_sealed_by_another(self, key: str) -> bool:
-        held = await self._do(self._store.get(_name(key)))
-        try:
-            if held is not None:
-                self._first_codec.unseal(held.value)
-        except ValueError:
-            return True
-        return False
-
-    def _sealed(self, login: StoredLogin) -> str:
-        return self._codec.seal(json.dumps(asdict(login)).encode())
-
-    def _opened(self, key: str, held: Versioned) -> StoredLogin:
-        try:
-            login = read_stored(StoredLogin, self._codec.unseal(held.value))
-        except ValueError:
-            login = None
-        # A login under the key of another one was put there by an attacker.
-        if login is None or key_of(login.resource, login.principal) != key:
-            raise TokenStoreError(
-                "A login in the store (store.url) cannot be opened with http.stateKeys, or is damaged: remove it "
-                "with coretools-mcp logout ALIAS, then log in with coretools-mcp login ALIAS."
-            )
-        return replace(login, version=held.version)
 
     async def _do(self, work: Awaitable[T], stamp_of: str | None = None) -> T:
         try:
             return await work
         except StoreUnavailableError:
-            self._watched.clear()  # an owner may have been unable to write
+            self._watched.clear()  # an owner may have had no way to write
             if stamp_of is not None:
                 self._looks[stamp_of] = (time.monotonic(), None)
             raise LoginsUnavailableError from None
 
 
-def _name(key: str) -> str:
-    return f"logins:{key}"
+def _login_in(row: SealedRow[StoredLogin]) -> StoredLogin:
+    if row.value is None:
+        raise TokenStoreError(
+            "A login in the store (store.url) cannot be opened with http.stateKeys, or is damaged: remove it with "
+            "coretools-mcp logout ALIAS, then log in with coretools-mcp login ALIAS."
+        )
+    return replace(row.value, version=row.version)
 
 
 def _lock_name(key: str) -> str:

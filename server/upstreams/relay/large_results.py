@@ -87,8 +87,8 @@ class LargeResults:
             await file.close()
             on_disk = file.kept
         reads_files = self.has_file_tools(exchange.rights)
-        said = self._told(tool, file, content, on_disk, limit, reads_files=reads_files)
-        answer: list[Json] = [{"type": "text", "text": said}]
+        note = self._told(tool, file, content, on_disk, limit, reads_files=reads_files)
+        answer: list[Json] = [{"type": "text", "text": note}]
         if not on_disk:
             folder.discard(file)
         elif not reads_files and exchange.version >= LINKS_SINCE:

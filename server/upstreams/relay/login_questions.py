@@ -16,6 +16,7 @@ from anyio.abc import TaskGroup
 
 from server.clients.client_request import LOGIN_KEY, Exchange, NotAskedError
 from server.protocol.json_rpc import Json, as_mapping
+from server.protocol.result_shapes import input_required
 from server.upstreams.connections.connection import LoginNeededError
 from server.upstreams.login.upstream_login import LOGIN_SECONDS, Login, LoginAttempt
 from server.upstreams.wire.json_rpc_channel import LoginError
@@ -110,11 +111,7 @@ class LoginQuestions:
         if exchange.is_modern:
             self._attempts[attempt.name] = attempt
             request = {"method": "elicitation/create", "params": asked}
-            return {
-                "resultType": "input_required",
-                "inputRequests": {LOGIN_KEY: request},
-                "requestState": seal({"login": attempt.name}),
-            }
+            return input_required({LOGIN_KEY: request}, seal({"login": attempt.name}))
         if attempt.questions and attempt.asked == address:  # another call has asked the question
             await _wait_for(login, attempt, exchange)
             return None
@@ -191,7 +188,7 @@ async def _is_made_elsewhere(login: Login, exchange: Exchange) -> bool:
 def _failed(login: Login, why: str) -> ToolError:
     return ToolError(
         ToolErrorType.UPSTREAM_UNAVAILABLE,
-        f"The login to the server {login.alias} failed: {why}. Try the call again, continue without it, or ask the "
+        f"The login to the server {login.alias} has failed: {why}. Try the call again, go on without it, or ask the "
         f"user to run `{login.command}` in a terminal.",
     )
 

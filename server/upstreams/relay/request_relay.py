@@ -12,7 +12,7 @@ import json
 import math
 import secrets
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -24,6 +24,7 @@ from anyio.abc import TaskGroup
 from server.clients.client_request import Exchange, NotAskedError
 from server.protocol.json_rpc import Json
 from server.protocol.protocol_errors import INVALID_PARAMS, METHOD_NOT_FOUND
+from server.protocol.result_shapes import input_required
 from server.store.replica import Replica
 from server.store.sealed_states import SealedStates
 from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
@@ -43,8 +44,8 @@ from server.upstreams.session.extensions import TASKS, declares
 from server.upstreams.session.upstream_questions import (
     InFlightCall,
     QuestionWaits,
-    UpstreamQuestion,
     answers_of_round,
+    input_requests,
     refusal_of,
     round_of,
 )
@@ -239,10 +240,10 @@ class Relay:
         if not isinstance(state, str) or not exchange.is_modern or not state.startswith(STATE_MARK):
             return exchange
         sealed, digest = state.removeprefix(STATE_MARK), _digest(method, exchange.params)
-        told = self._states.read(sealed, digest, exchange.client_key)
-        if told is not None and "suspended" in told and told["replica"] != self._replica:
+        claims = self._states.read(sealed, digest, exchange.client_key)
+        if claims is not None and "suspended" in claims and claims["replica"] != self._replica:
             # Checked before the state is spent: the next attempt may reach the right replica.
-            raise at_other_replica(told["replica"])
+            raise at_other_replica(claims["replica"])
         carried = await self._states.open(sealed, digest, exchange.client_key)
         if carried is None:
             raise protocol_error(STALE)
@@ -391,8 +392,7 @@ class Relay:
 
         def seal(carried: Json) -> str:
             carried = {**carried, "target": target, "consented": is_consented, "logins": count}
-            carried["ours"] = upstream.is_login_offered
-            return STATE_MARK + self._states.seal(_digest(method, exchange.params), exchange.client_key, carried)
+            return self._sealed(method, exchange, {**carried, "ours": upstream.is_login_offered})
 
         if how.has_principals and not needed.login.principal:
             raise needed  # everybody would use it, so only the operator creates it
@@ -472,8 +472,9 @@ class Relay:
             questions.wants_roots = False
             await session.channel.notify("notifications/roots/list_changed")
             await session.flush()
-        asked = questions.deferred()[:1]
-        return self._input_required(request, exchange, asked, {"deferred": asked[0].key}) if asked else None
+        if not (asked := questions.deferred()[:1]):
+            return None
+        return self._input_required(request, exchange, input_requests(asked), {"deferred": asked[0].key})
 
     async def _in_rounds(self, session: UpstreamSession, request: RelayedRequest, exchange: Exchange) -> Json:
         """Send a request to an upstream that returns its questions."""
@@ -498,8 +499,7 @@ class Relay:
             questions, carried = round_of(session.alias, asked, exchange.can_be_asked, folders)
             state = {"state": result["requestState"]} if "requestState" in result else {}
             if exchange.is_modern and (questions or not carried["refused"]):
-                sealed = self._seal(request, exchange, {**state, **carried})
-                return {**result, "inputRequests": questions, "requestState": sealed}
+                return {**result, **self._input_required(request, exchange, questions, {**state, **carried})}
             answers = await self._answers(questions, exchange)
             params = _next_round(request.params, answers_of_round(carried, answers), state)
             request.waited = 0.0
@@ -541,8 +541,7 @@ class Relay:
                     return task.result()
                 if exchange.is_modern and self.suspended.has_room(exchange.client_key):
                     name = self.suspended.add(SuspendedCall(exchange.client_key, task.session, task, []))
-                    state = self._seal(request, exchange, {"suspended": name})
-                    return {"resultType": "input_required", "inputRequests": questions, "requestState": state}
+                    return self._input_required(request, exchange, questions, {"suspended": name})
                 await task.answer(await self._answers(questions, exchange))
                 is_answer = False
             raise TooManyRoundsError
@@ -593,7 +592,8 @@ class Relay:
                             if request.slot is not None and not pending.is_answered:
                                 # The slot is released when the upstream has finished the call.
                                 pending.at_end = request.slot.pop_all().close
-                            return self._input_required(request, exchange, questions, {"suspended": name})
+                            asked = input_requests(questions)
+                            return self._input_required(request, exchange, asked, {"suspended": name})
                     case _:
                         pass
         finally:
@@ -604,18 +604,12 @@ class Relay:
                 finally:
                     session.questions.end(call)
 
-    def _input_required(
-        self, request: RelayedRequest, exchange: Exchange, questions: Sequence[UpstreamQuestion], carried: Json
-    ) -> Json:
-        return {
-            "resultType": "input_required",
-            "inputRequests": {question.key: question.as_input_request() for question in questions},
-            "requestState": self._seal(request, exchange, carried),
-        }
-
-    def _seal(self, request: RelayedRequest, exchange: Exchange, carried: Json) -> str:
+    def _input_required(self, request: RelayedRequest, exchange: Exchange, asked: Json, carried: Json) -> Json:
         carried = {**carried, "target": request.target, "replica": self._replica}
-        return STATE_MARK + self._states.seal(_digest(request.method, exchange.params), exchange.client_key, carried)
+        return input_required(asked, self._sealed(request.method, exchange, carried))
+
+    def _sealed(self, method: str, exchange: Exchange, carried: Json) -> str:
+        return STATE_MARK + self._states.seal(_digest(method, exchange.params), exchange.client_key, carried)
 
     async def set_level(self, level: str, exchange: Exchange, tasks: TaskGroup) -> None:
         """Send a client's log level to the upstreams that it already uses; others get it later."""
@@ -667,7 +661,7 @@ def _next_round(params: Json, answers: Mapping[str, Any], carried: Mapping[str, 
 
 
 def _digest(method: str, params: Mapping[str, Any]) -> str:
-    """A digest of a request, different for different requests."""
+    """What a request asks for, in a form that tells apart what differs."""
     asked = {name: params[name] for name in _THE_CALL if name in params}
     text = json.dumps([method, asked], sort_keys=True, ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()

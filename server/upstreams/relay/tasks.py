@@ -1,7 +1,7 @@
 """Tasks of upstreams: calls that are answered at once with a task, whose result is fetched later (SEP-2663).
 
 A client that knows tasks gets the upstream's tasks, each under an id of this server. For any other client, this server
-fetches the result while the call waits. Questions of a task are asked and answered once, no matter who fetches it.
+fetches the result while the call waits. Questions of a task are asked and answered once, whoever fetches it.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class TaskQuestions:
                 self.answered |= refused.keys()
         return shown
 
-    def accept(self, responses: Mapping[str, Any]) -> Json:
+    def valid_answers(self, responses: Mapping[str, Any]) -> Json:
         """Take the valid answers of a client, by the upstream's keys; `answered` gets those that are delivered."""
         given = {self.keys[key]: response for key, response in responses.items() if key in self.keys}
         return {key: response for key, response in given.items() if key not in self.answered}
@@ -204,7 +204,7 @@ class FollowedTask:
                 deadline = anyio.current_time() + self.patience
 
     async def answer(self, responses: Mapping[str, Any]) -> None:
-        answers = self._questions.accept(responses)
+        answers = self._questions.valid_answers(responses)
         await self._request("tasks/update", {"inputResponses": answers})
         self._questions.answered |= answers.keys()
 
@@ -304,7 +304,7 @@ class Tasks:
             await self.request("tasks/get", replace(exchange, params={"taskId": route.name, "_meta": exchange.meta}))
         questions, answers = self._questions.get((exchange.client_key, route.name), TaskQuestions()), Json()
         if method == "tasks/update":
-            answers = own["inputResponses"] = questions.accept(as_mapping(params.get("inputResponses")))
+            answers = own["inputResponses"] = questions.valid_answers(as_mapping(params.get("inputResponses")))
         try:
             try:
                 answer = await route.session.request(method, own, seconds, exchange)
@@ -450,8 +450,8 @@ class _TaskStream:
                 self._names.extend(honored)
                 limit.deadline = math.inf if honored else -math.inf
                 ready.set()
-            elif (told := str(params.get("taskId"))) in by_id:
-                news[told] = params
+            elif (name := str(params.get("taskId"))) in by_id:
+                news[name] = params
                 has_news.set()
 
         async def tell() -> None:
@@ -459,10 +459,10 @@ class _TaskStream:
             while await has_news.wait():
                 has_news.clear()
                 while news:
-                    told = next(iter(news))
-                    params = news.pop(told)
+                    name = next(iter(news))
+                    params = news.pop(name)
                     with suppress(RelayError, ToolError, TimeoutError):
-                        shown = await self._for_client(by_id[told], params, self._exchange)
+                        shown = await self._for_client(by_id[name], params, self._exchange)
                         meta = {**as_mapping(params.get("_meta")), SUBSCRIPTION_ID_META_KEY: self._ctx.request_id}
                         await self._exchange.notify("notifications/tasks", {**shown, "_meta": meta})
 
@@ -488,7 +488,7 @@ class _TaskStream:
             self._scope.cancel()
 
     async def notify(self, method: str, params: Json | None) -> None:
-        """Send a message of the stream to the client; the acknowledgement also names the tasks."""
+        """Tell the client what its stream tells; where that is acknowledged, the tasks are named too."""
         if method == ACKNOWLEDGED and params is not None and self._names:
             params = {**params, "notifications": {**as_mapping(params.get("notifications")), "taskIds": self._names}}
         await self._ctx.outbound.notify(method, params)

@@ -177,10 +177,6 @@ class UpstreamQuestion:
     is_settled: anyio.Event = field(default_factory=anyio.Event)  # set when the upstream has the answer
     answer: asyncio.Future[Json] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
-    def as_input_request(self) -> Json:
-        params = {name: value for name, value in self.params.items() if name != "elicitationId"}
-        return {"method": self.method, "params": params}
-
 
 @dataclass(eq=False, slots=True)
 class LiveQuestion:
@@ -193,7 +189,7 @@ class LiveQuestion:
     is_settled: anyio.Event = field(default_factory=anyio.Event)
 
 
-class Questions:
+class SessionQuestions:
     """The calls in progress in one session with an upstream, and the questions that they cause."""
 
     def __init__(
@@ -458,6 +454,15 @@ def labelled(alias: str, method: str, params: Mapping[str, Any]) -> Json:
     return shown
 
 
+def input_requests(questions: Iterable[UpstreamQuestion]) -> Json:
+    """Questions as a client of 2026-07-28 gets them, to which an id of the handshake era means nothing."""
+    return {each.key: {"method": each.method, "params": _without_id(each.params)} for each in questions}
+
+
+def _without_id(params: Json) -> Json:
+    return {name: value for name, value in params.items() if name != "elicitationId"}
+
+
 def round_of(
     alias: str, requests: Any, can_be_asked: Callable[[str, Mapping[str, Any]], bool], folders: Iterable[str] = ()
 ) -> tuple[Json, dict[str, Json]]:
@@ -483,14 +488,12 @@ def round_of(
             shown = f"of:{alias}/{shown}"
         if shown != key:
             keys[shown] = key
-        # Ids of the handshake era mean nothing to a client that is asked in rounds.
-        params = {name: value for name, value in params.items() if name != "elicitationId"}
-        questions[shown] = {**question, "params": labelled(alias, method, params)}
+        questions[shown] = {**question, "params": labelled(alias, method, _without_id(params))}
     return questions, {"refused": refused, "keys": keys}
 
 
 def answers_of_round(carried: Mapping[str, Any], responses: Mapping[str, Any]) -> Json:
-    """Convert a client's answers, by its own keys, to those for the upstream."""
+    """The answers of a client, by the keys under which it got the questions, as the upstream gets them."""
     keys = as_mapping(carried.get("keys"))
     given = {keys.get(key, key): response for key, response in responses.items()}
     return {**given, **as_mapping(carried.get("refused"))}

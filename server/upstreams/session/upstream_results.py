@@ -93,8 +93,8 @@ def says_unknown(name: str, result: Json) -> bool:
     content: Any = result.get("content")
     if result.get("isError") is not True or not isinstance(content, list):
         return False
-    said = " ".join(str(block.get("text", ""))[:MOST_SAID] for block in cast("list[Json]", content[:3]))
-    return (name in said or "tool" in said.lower()) and _UNKNOWN.search(said) is not None
+    text = " ".join(str(block.get("text", ""))[:MOST_SAID] for block in cast("list[Json]", content[:3]))
+    return (name in text or "tool" in text.lower()) and _UNKNOWN.search(text) is not None
 
 
 def protocol_error(error: Json, alias: str = "") -> MCPError:
@@ -113,8 +113,8 @@ def protocol_error_for(error: RelayError | ToolError | TimeoutError, alias: str)
     """The error of a failed request for the client. An upstream's own error is passed on completely."""
     if isinstance(error, UpstreamError):
         return protocol_error(error.error, alias)
-    told = tool_error_for(error, alias, "the request")
-    return MCPError(INTERNAL_ERROR, told.message, {"type": told.code.value})
+    as_tool_error = tool_error_for(error, alias, "the request")
+    return MCPError(INTERNAL_ERROR, as_tool_error.message, {"type": as_tool_error.code.value})
 
 
 def tool_error_for(error: RelayError | ToolError | TimeoutError, alias: str, what: str) -> ToolError:

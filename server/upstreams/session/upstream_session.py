@@ -16,7 +16,13 @@ from server.protocol.json_rpc import Json, RequestId, as_mapping
 from server.protocol.protocol_errors import METHOD_NOT_FOUND
 from server.protocol.revisions import LOG_LEVEL_META_KEY, SUBSCRIPTION_ID_META_KEY
 from server.upstreams.session.protocol_era import ENVELOPE_KEYS, Era, envelope, greet, headers_of
-from server.upstreams.session.upstream_questions import QUESTIONS, BoundedTasks, MessageLimit, Questions, SessionOptions
+from server.upstreams.session.upstream_questions import (
+    QUESTIONS,
+    BoundedTasks,
+    MessageLimit,
+    SessionOptions,
+    SessionQuestions,
+)
 from server.upstreams.session.upstream_subscriptions import ResourceSubscriptions
 from server.upstreams.wire.json_rpc_channel import (
     Challenge,
@@ -73,7 +79,7 @@ class UpstreamSession:
         self.streams: dict[str, Callable[[str, Json], None]] = {}
         """Receivers for the messages of clients' streams, by the id of the request that began them."""
         self._background = BoundedTasks(self.alias, tasks)
-        self.questions = Questions(options, self.channel, tasks, self._background)
+        self.questions = SessionQuestions(options, self.channel, tasks, self._background)
         self.subscriptions = ResourceSubscriptions(self.alias, self.request, tasks, lost)  # of the handshake era
         self.log_limit, self._other_limit = (MessageLimit(self.alias, self._tell_left_out) for _ in range(2))
 

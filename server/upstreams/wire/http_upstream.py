@@ -162,17 +162,17 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
                 response.stream = _CarefulStream(stream, MESSAGE_BYTES if is_one else None)
             return response
         # With the server's JSON-RPC messages, or else its status.
-        said = b""
+        body = b""
         if isinstance(stream, httpx2.AsyncByteStream):
-            said = b"".join([chunk async for chunk in _CarefulStream(stream, ERROR_BYTES)])
+            body = b"".join([chunk async for chunk in _CarefulStream(stream, ERROR_BYTES)])
             await stream.aclose()
         is_challenged = self.challenge is not None and bool(self.challenge.schemes)
         response.request = request
         beginning = "it answered with" if self.challenge is None else "it requires a token or a login:"
-        why = told_of_status(response, b"" if is_challenged else said, beginning)
+        why = told_of_status(response, b"" if is_challenged else body, beginning)
         if self.challenge is not None:
             self.challenge = replace(self.challenge, told=why)
-        texts = re.findall(rb"(?m)^data: ?(.*)$", said) if _kind_of(response) == _EVENTS else [said]
+        texts = re.findall(rb"(?m)^data: ?(.*)$", body) if _kind_of(response) == _EVENTS else [body]
         answers = [each for text in texts for each in _messages_of(text) if isinstance(each, Response | ErrorResponse)]
         refused = RefusedError(why, status, self.challenge, answers)
         # The status of an answer says nothing about its body, which may be meant only for the logged-in user.
@@ -220,13 +220,13 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
             isinstance(message, Response) and message.result.get("isError")
         ):
             return message
-        said = message.error if isinstance(message, ErrorResponse) else message.result
-        written = to_json(said, inf_nan_mode="null")
+        content = message.error if isinstance(message, ErrorResponse) else message.result
+        written = to_json(content, inf_nan_mode="null")
         if not self.secrets.found_in(written.decode()):
             return message
         if len(written) > ERROR_BYTES:
             return unusable(message.id or 0, "its error is too long, and contains a secret")
-        hidden = {name: self.secrets.hide_within(each) for name, each in said.items()}
+        hidden = {name: self.secrets.hide_within(each) for name, each in content.items()}
         return ErrorResponse(message.id, hidden) if isinstance(message, ErrorResponse) else Response(message.id, hidden)
 
     async def aclose(self) -> None:
@@ -320,8 +320,10 @@ class _Writer:
                     await self._exchange(request, headers)
                 except RefusedError as refused:
                     identity, answers = request.id, () if refused.says_more else refused.answers
-                    told = next((each._replace(id=identity) for each in answers if self._is_for(each, identity)), None)
-                    self.inbox.put(told or unusable(identity, refused.why, refused.challenge))
+                    answer = next(
+                        (each._replace(id=identity) for each in answers if self._is_for(each, identity)), None
+                    )
+                    self.inbox.put(answer or unusable(identity, refused.why, refused.challenge))
                 except Exception as error:  # noqa: BLE001 - whatever comes of its answer, others go on
                     logger.info("a request to an upstream failed (%s)", type(error).__name__)
                     self.inbox.put(unusable(request.id, cause_of(error)))
@@ -652,7 +654,7 @@ class SseWriter(_Writer):
     takes_headers = False
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
-        """Send a message. Some servers accept a request only with its answer, so this does not wait for that."""
+        """Send a message. Some servers accept a request only with its answer, so that is not waited for."""
         del headers
         if isinstance(message, Request):
             self._begin(message, _POSTED, is_modern=False)

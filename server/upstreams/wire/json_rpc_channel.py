@@ -130,8 +130,8 @@ def why_failed(error: BaseException) -> str:
         case UpstreamError(method=method):
             from server.network.quotation import quoted  # noqa: PLC0415 - few fail
 
-            said = quoted(str(error.error.get("message", "")))
-            return f"it answered {method or 'a request'} with error {error.code}{said and f': {said}'}"
+            reason = quoted(str(error.error.get("message", "")))
+            return f"it answered {method or 'a request'} with error {error.code}{reason and f': {reason}'}"
         case TimeoutError():
             return "it did not answer in time"
         case _:
@@ -390,8 +390,8 @@ class PendingRequest:
 
     def _observed(self, answer: RpcAnswer | None) -> None:
         if self.on_answer is not None:
-            told, self.on_answer = self.on_answer, None
-            told(answer)
+            on_answer, self.on_answer = self.on_answer, None
+            on_answer(answer)
 
     async def aclose(self) -> None:
         """Stop waiting for the answer; the upstream is notified if it has not answered."""

@@ -169,7 +169,7 @@ async def test_properties_of_other_programs_that_change_nothing_are_taken(shell:
         ({"command": "git status"}, "git status"),
         (
             {"command": "npm test", "directory": "web", "timeout": 5000, "description": "Run\n the  tests"},
-            "npm test [in web] [timeout: 5000ms] (Run the tests)",
+            "npm test [in web] [timeout: 5000ms]",
         ),
         ({"command": "npm start &", "is_background": True, "timeout": 5}, "npm start [background]"),
         ({"command": "a\nb"}, "a\\nb"),

@@ -158,7 +158,7 @@ class AutoRunLookout:
         except OSError:
             return digest == hashlib.sha256().hexdigest() and not os.path.lexists(path)
 
-    def accept(self, path: str, what: Fingerprint | None) -> None:
+    def note_accepted(self, path: str, what: Fingerprint | None) -> None:
         """Take what is at a path for as good as what was there before."""
         if len(self._accepted) >= REMEMBERED:
             self._accepted.clear()
@@ -526,7 +526,7 @@ class AutoRunState:
             is_explained = self._is_git and not is_of_steps and self._explains(path, before, after, tracked)
             is_by_git = is_explained or (self._is_git and is_harmless_now)
             if is_by_git or self._is_waived(path, before, after):
-                self._lookout.accept(path, after)
+                self._lookout.note_accepted(path, after)
             elif self._lookout.is_accepted(path):
                 continue
             elif self._is_git or is_share or (before is not None and not is_of_steps):

@@ -101,7 +101,7 @@ async def failure_of(starter: ProcessStarter, confined: ConfinedCommand) -> str 
             with suppress(EndedEarlyError):
                 await confined.begin(process.mount)
             code = (await process.wait()).code
-        said = printed(process)
+        complaint = printed(process)
     except StartFailedError as error:
         if (exhaustion := exhaustion_of(OSError(error.number, ""), NOTHING_DONE)) is not None:
             raise exhaustion from None
@@ -119,10 +119,10 @@ async def failure_of(starter: ProcessStarter, confined: ConfinedCommand) -> str 
             process.close()
         await confined.release()
     if code == WORKED:
-        return f"it does not confine: a command {said}"
+        return f"it does not confine: a command {complaint}"
     if code == 0:
         return None
-    if (scarce := exhaustion_of(scarcity_in(said) or OSError(), NOTHING_DONE)) is not None:
+    if (scarce := exhaustion_of(scarcity_in(complaint) or OSError(), NOTHING_DONE)) is not None:
         raise scarce
-    known = (meaning for words, meaning in _KNOWN_FAILURES.items() if words in said)
+    known = (meaning for words, meaning in _KNOWN_FAILURES.items() if words in complaint)
     return next(known, f"it ended with code {code}")

@@ -17,7 +17,9 @@ from server.consent.form import NO_ANSWER, FormStyle, form_schema, read_answer
 from server.consent.pending_questions import ASKED, PendingQuestions
 from server.protocol.json_rpc import Json, as_mapping
 from server.protocol.protocol_errors import MCPError
+from server.protocol.request_parameters import elicits
 from server.protocol.request_table import RequestContext
+from server.protocol.result_shapes import input_required
 from server.store.replica import Replica
 from server.store.sealed_states import SealedStates
 from tools.contract.confirmation import (
@@ -52,7 +54,7 @@ provides a way to ask a person, nobody sees a call before it is done.
 _NO_FIELDS = Unavailable(client_decides=False, way_out='With confirmation.style "simple", a form has no fields.')
 
 
-class Confirmers:
+class ConsentPolicy:
     """How people are asked, whatever the request, according to the `confirmation` settings."""
 
     def __init__(
@@ -72,11 +74,11 @@ class Confirmers:
 
     def shows_forms(self, ctx: RequestContext) -> bool:
         """Whether the person behind a request can be asked for more than a yes or no."""
-        return self.style == "form" and _can_be_asked(ctx)
+        return self.style == "form" and elicits(ctx.connection.capabilities, "form")
 
     def can_ask(self, ctx: RequestContext) -> bool:
         """Whether a person can be asked other than by the client's own dialog."""
-        return self.decider(ctx) == "page" or _can_be_asked(ctx)
+        return self.decider(ctx) == "page" or elicits(ctx.connection.capabilities, "form")
 
     def form(self, question: Question, protocol_version: str) -> Json:
         """The parameters of a request that asks a question."""
@@ -88,11 +90,7 @@ class Confirmers:
 
     def input_required(self, question: Question, client_key: str, protocol_version: str) -> dict[str, Any]:
         request = {"method": "elicitation/create", "params": self.form(question, protocol_version)}
-        return {
-            "resultType": "input_required",
-            "inputRequests": {QUESTION_KEY: request},
-            "requestState": self.states.seal(question.fingerprint, client_key),
-        }
+        return input_required({QUESTION_KEY: request}, self.states.seal(question.fingerprint, client_key))
 
 
 class AlreadyConsented:
@@ -102,14 +100,6 @@ class AlreadyConsented:
         """Yes, to the same action: the state of the round is bound to it."""
         del question
         return Answer(Decision.ONCE, ConsentChannel.EARLIER)
-
-
-def _can_be_asked(ctx: RequestContext) -> bool:
-    elicitation = (ctx.connection.capabilities or {}).get("elicitation")
-    if elicitation is None:
-        return False
-    modes = as_mapping(elicitation)
-    return modes.get("form") is not None or modes.get("url") is None
 
 
 def _framework(ctx: RequestContext) -> str:
@@ -123,14 +113,14 @@ def _framework(ctx: RequestContext) -> str:
 class ClientConfirmer:
     """Asks the person behind one request."""
 
-    how: Confirmers
+    how: ConsentPolicy
     ctx: RequestContext
     client_key: str
 
     async def ask(self, question: Question) -> Answer | Pending | Unavailable:
         how, ctx, style = self.how, self.ctx, self.how.style
         is_of_model = isinstance(question.details, AskUserConfirmation)
-        if not _can_be_asked(ctx):
+        if not elicits(ctx.connection.capabilities, "form"):
             decider = how.decider(ctx)
             if decider == "page" and not is_of_model:
                 with ctx.outbound.person_is_asked():

@@ -128,7 +128,7 @@ class OwnOffer:
 
 @dataclass(frozen=True, slots=True)
 class Dependencies:
-    """What the proxy needs from the rest of the server."""
+    """What the router needs of the server around it."""
 
     registry: ToolRegistry  # where tools are published
     served_over: Literal["stdio", "network"]  # whether there is one client or many
@@ -173,7 +173,7 @@ def _login_options(
     )
 
 
-class Proxy:
+class UpstreamRouter:
     """The facade of all upstreams."""
 
     def __init__(self, report: SettingsReport, dependencies: Dependencies) -> None:
@@ -589,7 +589,7 @@ class Proxy:
     def _check_open(self, upstream: Upstream, ctx: RequestContext) -> None:
         if not self._is_open(upstream.alias, ctx):
             why = self._dependencies.why_denied(upstream.alias, rights_of(ctx))
-            raise MCPError(INVALID_PARAMS, f"{why} Continue without it, or tell the user.")
+            raise MCPError(INVALID_PARAMS, f"{why} Go on without it, or tell the user.")
 
     @property
     def denied(self) -> Mapping[str, str]:
