@@ -44,9 +44,9 @@ class NotAskedError(Exception):
 
 @dataclass(eq=False, slots=True)
 class Exchange:
-    """A client as upstreams deal with it: in one of its requests, or outside of them, and in later rounds of a call.
+    """A client as the upstream code sees it: in one of its requests, outside of them, or in a later round of a call.
 
-    A `RequestContext` is a request on its way through this server, which ends with the answer.
+    A `RequestContext` is a request on its way through this server, and ends with the answer.
     """
 
     outbound: Outbound  # the way back, while the request is open

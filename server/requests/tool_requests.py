@@ -206,7 +206,7 @@ class ToolRequests:
         return await self._call(ctx, FunctionCall(params["name"], params.get("arguments") or {}))
 
     async def _call(self, ctx: RequestContext, call: FunctionCall, owner: Upstream | None = None) -> Mapping[str, Any]:
-        """Run a call of any tool: of this server, or of an upstream, where it may be one round of several."""
+        """Run a call of any tool, of this server or of an upstream; it may be one round of several."""
         client = self.clients.of(ctx)
         exchange, mode = exchange_of(ctx, client.state.key), client.state.approval_mode
         try:
@@ -252,11 +252,11 @@ class ToolRequests:
         tool = self.registry.find(name)
         builtin = tool.name if tool is not None and tool.is_builtin else ""
         if builtin == ENTER_PLAN_MODE and not self.consent.can_ask(ctx):
-            # A plan is approved by a person: where none can be asked, plan mode would never end.
+            # Plan mode ends when a person approves the plan. If nobody can be asked, it would never end.
             raise ToolError(
                 ToolErrorType.EXECUTION_DENIED,
-                "Plan mode was not entered: this client shows no questions (form elicitation), so nobody could approve "
-                "the plan. Write your plan as an answer, and change nothing before the user agrees.",
+                "Plan mode was not entered: this client cannot show questions (form elicitation), so nobody could "
+                "approve the plan. Write your plan as an answer, and change nothing before the user agrees.",
             )
         context = await self.contexts.of(client, ctx)
         return replace(context, relayed_skills=partial(self.skills.relayed, ctx)) if builtin == SKILL else context
@@ -264,13 +264,13 @@ class ToolRequests:
     async def _reach(
         self, ctx: RequestContext, call: FunctionCall, owner: Upstream, exchange: Exchange
     ) -> tuple[Upstream, Exchange] | ToolResult:
-        """Make the upstream of a call ready, after a login where it wants one; or what is answered instead."""
+        """Prepare the upstream of a call, with a login if needed. May return a result to send instead."""
         if "requestState" in exchange.params:
             exchange = await self.relay.resumed(ctx.method, exchange)
         is_bare = self.relay.pool.catalog.names.find(call.name) is None
         if not owner.tried.is_set() or owner.entry.prefix == "none" or is_bare:  # another server may have the name
             if self.registry.find(call.name) is not None and not self._is_offered(exchange.rights, call.name):
-                return owner, exchange  # it is refused
+                return owner, exchange  # the runner refuses it
             owner = await self.relay.pool.wait_for_owner(call.name, owner)
         if owner.is_connecting_again:  # it comes back with a login or without one, which decides who is asked
             await owner.come_back()
@@ -280,20 +280,20 @@ class ToolRequests:
                 return logged_in
             exchange = logged_in
         if TOOLS.field in owner.offer.stored:
-            raise owner.unavailable()  # nobody is asked about what a tool was in the last run
+            raise owner.unavailable()  # nobody is asked about a tool as it was in the last run
         return owner, exchange
 
     async def _why_missing(self, name: str, owner: Upstream | None, rights: Rights) -> ToolError:
-        """Why a tool is not there now; an `MCPError` where there is none of this name."""
+        """Why a tool is unavailable now; raises `MCPError` if no tool has this name."""
         pool = self.relay.pool
         unused = pool.why_not_used(name)
         if owner is not None and owner.live_session is None:
-            return unused or owner.unavailable()  # a tool of an upstream that is down is not unknown
+            return unused or owner.unavailable()  # the tool of an upstream that is down is unavailable, not unknown
         if owner is not None and name in pool.catalog.vanished.get(owner.alias, ()):
             return ToolError(
                 ToolErrorType.TOOL_NOT_REGISTERED,
-                f"The server {owner.alias} has no tool '{name}' any more: it was listed as in the last run, "
-                "and the server lists others now. Nothing was done; look at the list of tools again.",
+                f"The server {owner.alias} no longer has a tool '{name}': that list was from the last run, "
+                "and the server now lists other tools. Nothing was done; list the tools again.",
             )
         if unused is not None:
             return unused

@@ -77,7 +77,7 @@ async def refuse_json(error: Json, send: Send, status: int = HTTPStatus.BAD_REQU
 
 
 async def refuse(status: int, sentence: str, send: Send, headers: dict[str, str] | None = None) -> None:
-    """Refuse a request of HTTP with a sentence, as an error of JSON-RPC."""
+    """Refuse an HTTP request with a message, as a JSON-RPC error."""
     body = json.dumps(error_of(None, sentence)).encode()
     given = [(name.encode(), value.encode("latin-1", "replace")) for name, value in (headers or {}).items()]
     await send_json(body, status, send, given)

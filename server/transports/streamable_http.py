@@ -577,5 +577,5 @@ async def _accepts(scope: Scope, send: Send, kind: str) -> bool:
     if _takes(scope, kind):
         return True
     wanted = "application/json, and text/event-stream for messages before an answer" if kind == JSON else kind
-    await refuse(HTTPStatus.NOT_ACCEPTABLE, f"The header Accept has to name {wanted}.", send)
+    await refuse(HTTPStatus.NOT_ACCEPTABLE, f"The header Accept must contain {wanted}.", send)
     return False

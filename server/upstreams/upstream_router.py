@@ -128,7 +128,7 @@ class OwnOffer:
 
 @dataclass(frozen=True, slots=True)
 class Dependencies:
-    """What the router needs of the server around it."""
+    """What the router needs from the rest of the server."""
 
     registry: ToolRegistry  # where tools are published
     served_over: Literal["stdio", "network"]  # whether there is one client or many
@@ -589,7 +589,7 @@ class UpstreamRouter:
     def _check_open(self, upstream: Upstream, ctx: RequestContext) -> None:
         if not self._is_open(upstream.alias, ctx):
             why = self._dependencies.why_denied(upstream.alias, rights_of(ctx))
-            raise MCPError(INVALID_PARAMS, f"{why} Go on without it, or tell the user.")
+            raise MCPError(INVALID_PARAMS, f"{why} Continue without it, or tell the user.")
 
     @property
     def denied(self) -> Mapping[str, str]:

@@ -322,6 +322,5 @@ def write_approved(path: str, alias: str, tools: Mapping[str, Json]) -> Lock:
         return written[-1]
     raise ToolError(
         ToolErrorType.FILE_WRITE_FAILURE,
-        f"Nothing was approved in {LOCK_NAME}, beside the settings, because {why}. Once that is put right it can be "
-        "approved.",
+        f"Nothing was approved in {LOCK_NAME}, beside the settings: {why}. Fix that, then approve again.",
     )

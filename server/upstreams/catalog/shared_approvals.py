@@ -48,7 +48,7 @@ class SharedApprovals:
         self._news = anyio.Event()
 
     def on_change(self, change: ListChange) -> None:
-        """An approval changes the list of tools where it is made, and all replicas are told."""
+        """An approval changes the list of tools at its replica, which then notifies the others."""
         if change.kind == "tools":
             self._news.set()
 
@@ -106,8 +106,8 @@ class SharedApprovals:
         except ValueError:
             raise ToolError(
                 ToolErrorType.FILE_WRITE_FAILURE,
-                f"The approval does not count, because what is approved beside {LOCK_NAME} would be too large. The "
-                f"operator has to write that file again, with `{COMMAND}`.",
+                f"The approval does not count, because the approvals on top of {LOCK_NAME} would be too large. The "
+                f"operator must write that file again, with `{COMMAND}`.",
             ) from None
         finally:
             self._news.set()  # after a cancellation or a lost answer, it may have been written

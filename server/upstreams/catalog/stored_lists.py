@@ -216,7 +216,7 @@ def _content(key: str, version: str, lists: Mapping[str, Sequence[Json]]) -> byt
 
 
 def _prune(folder: Folder) -> None:
-    """Remove files that nobody has written for long, and the oldest where there are too many, or too much in them."""
+    """Remove old files, and the oldest if there are too many, or they are too large together."""
     found = [(info.st_mtime, info.st_size, name) for name in folder.names() if (info := folder.stat(name)) is not None]
     since, left = time.time() - MOST_DAYS * 86_400, MOST_BYTES_OF_ALL
     for at, (written, size, name) in enumerate(sorted(found, reverse=True)):

@@ -306,7 +306,7 @@ class AuthorizationServerClient:
         form = {"token": token.refresh_token or token.access_token, "token_type_hint": what}
         status, answer = await self._post(str(endpoint), form, server, client)
         if status != 200:
-            raise LoginError(f"its authorization server {server.host} did not end them{_told(status, answer)}")
+            raise LoginError(f"its authorization server {server.host} did not revoke them{_told(status, answer)}")
 
     async def _token(
         self, server: AuthorizationServer, client: OAuthClientInformationFull, form: Mapping[str, str]
@@ -315,10 +315,10 @@ class AuthorizationServerClient:
         status, answer = await self._post(str(server.metadata.token_endpoint), {**form, **resource}, server, client)
         if not answer:  # sent by something in between, such as a captive portal
             raise AuthorizationServerDownError(
-                f"its authorization server {server.host} did not answer with JSON (HTTP status {status})"
+                f"its authorization server {server.host} sent an answer that is not JSON (HTTP status {status})"
             )
         if status not in _GIVEN or answer.get("error") is not None:  # some send errors with status 200
-            why = f"its authorization server {server.host} gave no token{_told(status, answer)}"
+            why = f"its authorization server {server.host} issued no token{_told(status, answer)}"
             raise LoginError(why, error_code(answer))
         try:
             token = OAuthToken.model_validate(answer)
@@ -457,7 +457,7 @@ def is_same_issuer(one: Any, other: Any) -> bool:
 
 
 def _told(status: int, said: Json) -> str:
-    """What an answer says of a failure, as far as it can be said on."""
+    """The failure in an answer, as far as it may be repeated."""
     if told := error_told(said):
         return f": {told}"
     return f" (HTTP status {status}{'' if said else ', not JSON'})"

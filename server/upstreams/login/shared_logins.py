@@ -204,7 +204,7 @@ class SharedLogins:
         try:
             return await work
         except StoreUnavailableError:
-            self._watched.clear()  # an owner may have had no way to write
+            self._watched.clear()  # an owner may have been unable to write
             if stamp_of is not None:
                 self._looks[stamp_of] = (time.monotonic(), None)
             raise LoginsUnavailableError from None

@@ -188,7 +188,7 @@ async def _is_made_elsewhere(login: Login, exchange: Exchange) -> bool:
 def _failed(login: Login, why: str) -> ToolError:
     return ToolError(
         ToolErrorType.UPSTREAM_UNAVAILABLE,
-        f"The login to the server {login.alias} has failed: {why}. Try the call again, go on without it, or ask the "
+        f"The login to the server {login.alias} failed: {why}. Try the call again, continue without it, or ask the "
         f"user to run `{login.command}` in a terminal.",
     )
 

@@ -661,7 +661,7 @@ def _next_round(params: Json, answers: Mapping[str, Any], carried: Mapping[str, 
 
 
 def _digest(method: str, params: Mapping[str, Any]) -> str:
-    """What a request asks for, in a form that tells apart what differs."""
+    """A digest of a request, different for different requests."""
     asked = {name: params[name] for name in _THE_CALL if name in params}
     text = json.dumps([method, asked], sort_keys=True, ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()

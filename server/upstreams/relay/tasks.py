@@ -1,7 +1,7 @@
 """Tasks of upstreams: calls that are answered at once with a task, whose result is fetched later (SEP-2663).
 
 A client that knows tasks gets the upstream's tasks, each under an id of this server. For any other client, this server
-fetches the result while the call waits. Questions of a task are asked and answered once, whoever fetches it.
+fetches the result while the call waits. Questions of a task are asked and answered once, no matter who fetches it.
 """
 
 from __future__ import annotations
@@ -488,7 +488,7 @@ class _TaskStream:
             self._scope.cancel()
 
     async def notify(self, method: str, params: Json | None) -> None:
-        """Tell the client what its stream tells; where that is acknowledged, the tasks are named too."""
+        """Send a message of the stream to the client; the acknowledgement also names the tasks."""
         if method == ACKNOWLEDGED and params is not None and self._names:
             params = {**params, "notifications": {**as_mapping(params.get("notifications")), "taskIds": self._names}}
         await self._ctx.outbound.notify(method, params)

@@ -455,7 +455,7 @@ def labelled(alias: str, method: str, params: Mapping[str, Any]) -> Json:
 
 
 def input_requests(questions: Iterable[UpstreamQuestion]) -> Json:
-    """Questions as a client of 2026-07-28 gets them, to which an id of the handshake era means nothing."""
+    """Convert questions for a client of 2026-07-28, to which ids of the handshake era mean nothing."""
     return {each.key: {"method": each.method, "params": _without_id(each.params)} for each in questions}
 
 
@@ -493,7 +493,7 @@ def round_of(
 
 
 def answers_of_round(carried: Mapping[str, Any], responses: Mapping[str, Any]) -> Json:
-    """The answers of a client, by the keys under which it got the questions, as the upstream gets them."""
+    """Convert a client's answers, by its own keys, to those for the upstream."""
     keys = as_mapping(carried.get("keys"))
     given = {keys.get(key, key): response for key, response in responses.items()}
     return {**given, **as_mapping(carried.get("refused"))}

@@ -654,7 +654,7 @@ class SseWriter(_Writer):
     takes_headers = False
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
-        """Send a message. Some servers accept a request only with its answer, so that is not waited for."""
+        """Send a message. Some servers accept a request only with its answer, so this does not wait for that."""
         del headers
         if isinstance(message, Request):
             self._begin(message, _POSTED, is_modern=False)
