@@ -60,9 +60,7 @@ if TYPE_CHECKING:
 
     from server.telemetry.observation import Observation
 
-ServedOver = Literal[
-    "stdio", "network"
-]  # who answers when the client cannot be asked: on stdio, the client's own dialog
+ServedOver = Literal["stdio", "network"]  # on stdio, the client's own dialog can answer
 
 
 class App:
@@ -82,9 +80,7 @@ class App:
         self._settings = settings = report.settings
         self._tasks: TaskGroup | None = None
         self.metrics: Callable[[], Awaitable[str]] | None = None  # the current metrics as text, if metrics are on
-        self.on_http_refusal: Callable[[int], None] = lambda _: (
-            None
-        )  # called with the status of each refused HTTP request
+        self.on_http_refusal: Callable[[int], None] = lambda _: None  # gets the status of each refusal
         self.started = anyio.Event()
         """Set once a real client is connected."""
         self.registry = ToolRegistry()

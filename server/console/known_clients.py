@@ -73,9 +73,7 @@ class ClientConfig:
     afterwards: str = ""  # what the person still has to do
     approval: str = ""  # what a project's file needs besides that; NAME stands for the entry's name
     unattended: str = ""  # what the entry needs besides that for runs without a person
-    keys: Mapping[str, str] = field(
-        default_factory=dict[str, str]
-    )  # its keys of an entry, with the keys of these settings
+    keys: Mapping[str, str] = field(default_factory=dict[str, str])  # its keys by those of these settings
     is_single: bool = False  # whether the person must choose if several of the files exist
     counts_milliseconds: bool = False  # whether the `timeout` of an entry is known to be in milliseconds
     knows_trust: bool = False  # whether `trust` of a server means the same as here

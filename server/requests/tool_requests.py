@@ -325,9 +325,7 @@ class ToolRequests:
         Returns the request to continue with, or the result to send instead.
         """
         is_asked = self.relay.why_denied(owner.alias, exchange.rights) == ""
-        is_ours = owner.is_login_offered or bool(
-            exchange.carried.get("ours")
-        )  # the server may have a tool of this name itself
+        is_ours = owner.is_login_offered or bool(exchange.carried.get("ours"))  # the server may list this name itself
         for _ in range(MOST_LOGINS):
             # A login that the person has already agreed to continues if it is needed.
             is_resumed = "login" in exchange.carried and not exchange.carried.get("consented")

@@ -135,9 +135,7 @@ class Dependencies:
     key_of: Callable[[RequestContext], str]  # the client of a request, as `ClientState.key`
     own: OwnOffer  # what this server itself offers
     large_results: LargeResults  # stores results that are too long for a conversation
-    why_denied: Callable[
-        [str, Rights], str
-    ]  # why an upstream is hidden from clients with these rights; empty if it is not
+    why_denied: Callable[[str, Rights], str]  # why an upstream is hidden from such clients; empty if it is not
     before: Callable[[RequestContext], object]  # called before each request: the first one starts the upstreams
     bus: ListenBus  # reaches the listening clients of the 2026-07-28 revision
     changed: Callable[[ListKind], None]  # called when a list has changed, or an upstream says so
@@ -185,9 +183,7 @@ class UpstreamRouter:
         self._tasks: TaskGroup | None = None
         self._denied: Mapping[str, str] | None = None
         self._routes: ResourceRoutes | None = None
-        self._silent: WeakKeyDictionary[UpstreamSession, float] = (
-            WeakKeyDictionary()
-        )  # about skills, and the time of the warning
+        self._silent: WeakKeyDictionary[UpstreamSession, float] = WeakKeyDictionary()  # time of the skills warning
         self._apps: Mapping[tuple[str, str], str] = {}  # how they were last published
         self._prompts: NameMap | None = None
         self.pool = UpstreamPool(

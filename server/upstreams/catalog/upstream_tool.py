@@ -46,9 +46,7 @@ class ToolRecord:
     first: str  # the digest when it was first listed; empty if that is no longer known
     now: str  # the present digest; empty once its entry is no longer used
     is_stopped: bool = False  # whether the lock file blocks it
-    agreed: set[tuple[str, str]] = field(
-        default_factory=set[tuple[str, str]]
-    )  # the digest that each client has agreed to
+    agreed: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])  # client and the digest agreed to
 
     def agree(self, client_key: str, digest: str) -> None:
         """Record that the person behind a client has agreed to exactly this version; not kept if it equals none."""

@@ -427,9 +427,7 @@ class UpstreamPool:
         waited: set[Upstream] = set()
         while True:
             is_found = self._alias_of(tool_name) is not None
-            is_bare = (
-                not is_found and owner.entry.prefix == "alias"
-            )  # a bare name, as apps call it: anybody may have it
+            is_bare = not is_found and owner.entry.prefix == "alias"  # an app's name, which anybody may have
             is_unprefixed = owner.entry.prefix == "none" and not tool_name.startswith(f"{owner.alias}{BETWEEN}")
             if owner.tried.is_set() and not (is_bare or is_unprefixed):
                 break

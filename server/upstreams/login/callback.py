@@ -61,9 +61,7 @@ class Redirect:
     alias: str
     principal: str  # the principal; empty if people are not distinguished
     readable_name: str = ""  # the display name of the principal
-    parameters: dict[str, str] = field(
-        default_factory=dict[str, str], repr=False
-    )  # the redirect parameters, the code among them
+    parameters: dict[str, str] = field(default_factory=dict[str, str], repr=False)  # of the redirect, with the code
     arrived: anyio.Event = field(default_factory=anyio.Event)
     page: str = "The login is not finished."  # the final text in the browser
     is_over: anyio.Event = field(default_factory=anyio.Event)
@@ -186,9 +184,7 @@ def _bound(port: int) -> socket.socket:
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         if sys.platform == "win32":
-            listener.setsockopt(
-                socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1
-            )  # otherwise others could share the port there
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)  # otherwise others could share it
         else:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # closed connections do not count
         listener.bind((HOST, port))

@@ -58,7 +58,7 @@ LOOK_SECONDS = 10.0  # between two checks whether a login in use has been ended 
 
 StoredT = TypeVar("StoredT")
 _ENDED = "this server has ended"
-_FORGOTTEN = ("invalid_client", "unauthorized_client")  # the errors of RFC 6749, 5.2, that say this about a client
+_FORGOTTEN = ("invalid_client", "unauthorized_client")  # errors of RFC 6749, 5.2, that mean an unknown client
 
 
 class LoginStoreUnavailableError(LoginError):
@@ -521,7 +521,7 @@ class Login:
         return is_removed
 
     async def _forget(self, client: OAuthClientInformationFull, *, is_certain: bool) -> None:
-        """Drop a registration and its tokens. Unless it is certainly unknown, drop it only if it has no tokens."""
+        """Drop a registration that the server has forgotten, with its tokens; one with tokens only if `is_certain`."""
         async with self._alone():
             record = await self._read_usable()
             is_this = record is not None and record.client.get("client_id") == client.client_id

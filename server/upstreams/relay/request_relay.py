@@ -416,9 +416,7 @@ class Relay:
                 if waiting.cancelled_caught:
                     raise BusyError(int(limit.total_tokens))
                 request.waited = anyio.current_time() - began
-                return await self._send_once(
-                    upstream, request, exchange
-                )  # the session may have been replaced meanwhile
+                return await self._send_once(upstream, request, exchange)  # perhaps in another session by now
         if exchange.is_resumed:
             is_stale = exchange.carried["target"] != request.target
         if session.era.is_modern and name is None and not is_stale:

@@ -58,9 +58,7 @@ PROMPTS = OfferedKind("prompts/list", "prompts", "name", "prompts", "Prompt")
 RESOURCES = OfferedKind("resources/list", "resources", "uri", "resources", "Resource")
 TEMPLATES = OfferedKind("resources/templates/list", "resourceTemplates", "uriTemplate", "resources", "ResourceTemplate")
 KINDS = (TOOLS, PROMPTS, RESOURCES, TEMPLATES)  # the lists that are read when an upstream connects
-SKILLS = OfferedKind(
-    "skills/list", "skills", "uri", "resources"
-)  # read whenever a client wants it: changes are never announced
+SKILLS = OfferedKind("skills/list", "skills", "uri", "resources")  # read on demand: changes are never announced
 
 
 class IsThisServerError(Exception):

@@ -121,7 +121,7 @@ async def test_nobody_is_asked_to_approve_what_a_question_would_cut(remote: Entr
             (b'{"formula": 2, "servers": {}}', "a formula (2) other"),
             (b'{"formula": 1%s, "servers": {}}' % (b"0" * 5_000), "a formula (inf) other"),
             (b'{"formula": 1, "servers": {}, "servers": {}}', "the same name twice"),
-            (b'{"formula": 1, "servers": {"\\u001b[2J": 1}}', "at servers.\N{SYMBOL FOR ESCAPE}[2J belongs"),
+            (b'{"formula": 1, "servers": {"\\u001b[2J": 1}}', "at servers.\N{SYMBOL FOR ESCAPE}[2J does not belong"),
             (
                 b'{"formula": 1, "servers": {"up": {"tools": {"content": {"description": "short"}}}}}',
                 "servers.up.tools",
