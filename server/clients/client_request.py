@@ -53,7 +53,7 @@ class Exchange:
     params: Mapping[str, Any]
     version: str
     capabilities: Json
-    client_key: str  # as `ClientState.key`; empty for a client that cannot be told from others
+    client_key: str  # as `ClientState.key`; empty for a client that cannot be distinguished from others
     connection: McpConnection | None  # of the client, if its revision has connections
     carried: Json = field(default_factory=dict[str, Any])  # the state of an earlier round of this call, if any
     is_resumed: bool = False  # whether this continues an earlier request, whose consent holds

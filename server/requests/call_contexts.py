@@ -1,8 +1,7 @@
 """The client of a request, and the context that its calls run in.
 
 Over stdio the process has one client. Over HTTP a client is the principal of its token, across any number of sessions.
-Without a token it is the session, and is forgotten with it. Anonymous clients of the 2026-07-28 revision cannot be told
-apart, so each request gets a fresh state that is not kept.
+Without a token it is the session, and is forgotten with it. Anonymous clients of the 2026-07-28 revision cannot be distinguished, so each request gets a fresh state that is not kept.
 """
 
 from __future__ import annotations
@@ -177,7 +176,7 @@ class ClientTable:
 
 
 def client_key(ctx: RequestContext) -> str | None:
-    """The key of the client state for a request; `None` for a client that cannot be told from others."""
+    """The key of the client state for a request; `None` for a client that cannot be distinguished from others."""
     request = ctx.http_request
     if request is None:
         return STDIO_KEY

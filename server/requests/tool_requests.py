@@ -86,7 +86,7 @@ class ToolRequests:
         await self.relay.pool.wait_for_first_list(LIKE_SECONDS if is_of_like else None, is_live=is_of_like)
         await self.custom_tools.wait_for_first_list()
         await self.relay.pool.before_list("tools")
-        # A client that cannot be told from others has no mode to leave.
+        # A client that cannot be distinguished from others has no mode to leave.
         plans = client.state.approval_mode is ApprovalMode.PLAN and not client.state.is_anonymous
         may_plan = not (plans or client.state.is_anonymous) and self.consent.can_ask(ctx)
         shows_forms, searches, rights = self.consent.shows_forms(ctx), self.search.is_on(ctx), rights_of(ctx)

@@ -388,7 +388,7 @@ def _resolve(settings: Settings, environ: Mapping[str, str], source_of: SourceOf
     for path, folder in folders.items():
         try:
             os.path.realpath(folder)
-        except OSError:  # Nobody could tell what it contains.
+        except OSError:  # It is unknown what it contains.
             said = f"{dotted(path)} leads through a link that this server may not follow; name another folder."
             diagnostics.refuse(source_of(path), said)
         except ValueError:

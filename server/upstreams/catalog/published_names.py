@@ -53,7 +53,7 @@ def shortened_name(wanted: str, original: str, budget: int) -> tuple[str, NameCh
     """The published name, and why it differs from the wanted one.
 
     It depends only on these arguments (`original` is the full name), so it stays the same whatever else is listed. A
-    changed name ends with a mark. A name that has such an end by itself also gets one, so that no name is mistaken for
+    changed name ends with a mark. A name that already ends like this also gets one, so that no name is mistaken for
     another's shortened form.
     """
     if not wanted or _OTHER.search(wanted) is not None:

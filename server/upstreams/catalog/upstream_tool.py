@@ -58,7 +58,7 @@ class ToolHistory:
     """The past and present definitions of every upstream tool.
 
     An upstream may list new names each time, so the names not listed for longest are forgotten. After that, a new name
-    cannot be told from an old one that returns with another meaning.
+    cannot be distinguished from an old one that returns with another meaning.
     """
 
     def __init__(self) -> None:

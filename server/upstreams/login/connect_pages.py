@@ -207,5 +207,5 @@ def _page_response(status: int, text: str, form: str = "") -> HTMLResponse:
 
 
 def _digest(text: str) -> bytes:
-    # Looked up by a digest, so that the time of the lookup tells nothing about cookies.
+    # Looked up by a digest, so that the time of the lookup reveals nothing about cookies.
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()

@@ -297,7 +297,7 @@ class Login:
             return False
 
     def close(self, why: str) -> None:
-        """End a login that is open or in preparation, and open no more."""
+        """End a login that is open or in preparation, and open no others."""
         self._closed = why
         if self._attempt is not None:
             self._attempt.give_up(why)

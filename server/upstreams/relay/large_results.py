@@ -37,7 +37,7 @@ MOST_CLAIMED = 500_000  # Claude Code's own maximum
 MOST_SHOWN = 2_048  # bytes of the beginning in the answer
 WRITE_SECONDS = 10.0  # limit for writing to the disk
 
-LINE_CHARS = Limits().line_chars  # `read_file` and `grep_search` show no more of a line
+LINE_CHARS = Limits().line_chars  # `read_file` and `grep_search` cut lines at this length
 GOOD_LINE_CHARS = 100  # shorter parts of JSON get no line of their own
 _JSON_TOKEN = re.compile(r'[^",{\[]+|"(?:[^"\\]+|\\.)*"?|[,{\[]')
 
@@ -70,7 +70,7 @@ class LargeResults:
         sizes = list(map(_chars_of, blocks))
         is_long = sum(sizes) > limit
         folder = self.folder_of(exchange.client_key) if is_long or len(data) > limit else None
-        if folder is None:  # also for a client that cannot be told from others, which could not read the file
+        if folder is None:  # also for a client that cannot be distinguished from others, which could not read the file
             return result
         shorter, texts, rest = dict(result), list[str](), blocks
         if is_long:

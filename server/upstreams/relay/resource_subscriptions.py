@@ -203,7 +203,7 @@ class Watching:
         if self._relay.pool.principal_of(route.upstream, exchange) and route.upstream.change_stream is not None:
             # The single stream would watch it, with the login of this machine's person.
             raise ToolError(
-                ToolErrorType.UPSTREAM_UNAVAILABLE, "With a login of one's own, resources there cannot be watched."
+                ToolErrorType.UPSTREAM_UNAVAILABLE, "Resources there cannot be watched with a personal login."
             )
         watch = Watch(route.upstream.alias, route.uri, route.name, exchange)
         # Recorded before the upstream reports changes, since it may be ended meanwhile.

@@ -311,7 +311,7 @@ class PendingRequest:
     identity: int
     method: str
     client_key: str | None = None
-    """The client, to remember after the request is abandoned: empty if it cannot be told from others."""
+    """The client, to remember after the request is abandoned: empty if it cannot be distinguished from others."""
     is_answered: bool = False
     on_answer: Callable[[RpcAnswer | None], None] | None = None  # called once, with `None` if no answer came
     at_end: Callable[[], None] | None = None
