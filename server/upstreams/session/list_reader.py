@@ -113,7 +113,7 @@ async def read_lists(
 ) -> None:
     """Read lists concurrently.
 
-    Lists without a capability are not requested, except for tools, which some forget to announce.
+    Lists whose capability is missing are not requested, except tools, which some forget to announce.
 
     Each may take `seconds`, and is passed to `take` as it comes. `offer` records how it was read. Raises an error if
     the tools cannot be listed, or a list has come through this server itself.
