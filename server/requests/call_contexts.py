@@ -1,8 +1,8 @@
 """The client of a request, and the context that its calls run in.
 
 Over stdio the process has one client. Over HTTP a client is the principal of its token, across any number of sessions.
-Without a token it is the session, and is forgotten with it. Anonymous clients of the 2026-07-28 revision cannot be distinguished,
-so each request gets a fresh state that is not kept.
+Without a token it is the session, and is forgotten with it. Anonymous clients of the 2026-07-28 revision cannot be
+distinguished, so each request gets a fresh state that is not kept.
 """
 
 from __future__ import annotations
