@@ -287,7 +287,7 @@ def test_a_folder_that_is_not_ours_is_not_used(kind: str, tmp_path: Path) -> Non
         folder.mkdir()
         os.chown(folder, 65534, -1)
     store = TokenStore(str(tmp_path))
-    why = "its folder belongs to somebody else, or is a link"
+    why = "its folder belongs to another user or is a symlink"
     said = f"The stored logins cannot be used ({why}): check logins in the state folder."
     assert refusal(lambda: store.read(*KEY)) == said
     assert refusal(lambda: store.try_lock(*KEY)) == said
