@@ -282,7 +282,7 @@ def test_another_secret_is_refused_and_written_only_for_who_is_sure_and_then_it_
         (["add", "docs", "-H", "A", "https://example.org"], "needs a colon"),
         (["add", "docs", "-e", "=1", "--", "x"], "--env needs a name"),
         (["add", "docs", "--cwd", "nowhere", "--", "x"], "is not an existing folder"),
-        (["add", "docs", "npx", "-y"], "put a command after --"),
+        (["add", "docs", "npx", "-y"], "after --."),
         (["add", "docs", "--trusted", "--", "x"], "Did you mean --trust?"),
         (["remove", "a", "b"], "too many words: b"),
         (["inti"], "Did you mean config init?"),
