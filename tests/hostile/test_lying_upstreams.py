@@ -35,12 +35,12 @@ FAILING_STARTS = {
     "exit@initialize": "ended or did not answer during the connection attempt",
     "exit@list": "ended or did not answer during the connection attempt",
     "close@initialize": "ended or did not answer during the connection attempt",
-    "null@initialize": "not a valid JSON-RPC message",
+    "null@initialize": "not valid JSON-RPC",
     "odd-greeting@initialize": "has no protocol revision",
     "error@initialize": "with error -32042",
-    "null@list": "not a valid JSON-RPC message",
+    "null@list": "not valid JSON-RPC",
     "long@list": "is larger than",
-    "deep@list": "not a valid JSON-RPC message",
+    "deep@list": "not valid JSON-RPC",
     "error@list": "with error -32042",
 }
 
@@ -152,8 +152,8 @@ LOST = "The connection to the server {alias} was lost during the call of echo"
 FAILING_CALLS = {
     "exit": LOST,
     "close": LOST,
-    "null": "not a valid JSON-RPC message",
-    "deep": "not a valid JSON-RPC message",
+    "null": "not valid JSON-RPC",
+    "deep": "not valid JSON-RPC",
     "long": "is larger than",
     "odd-result": "not the result of a tool",
 }

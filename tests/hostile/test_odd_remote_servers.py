@@ -174,7 +174,7 @@ async def test_what_is_wrong_with_one_answer_costs_no_session(
                 "same address",
             ),
             "a redirect to itself": ((307, {"location": "/mcp"}, b""), "same address"),
-            "events that are junk": ((200, EVENTS, b"data: [\n\n" * 1_000), "not a valid JSON-RPC message"),
+            "events that are junk": ((200, EVENTS, b"data: [\n\n" * 1_000), "not valid JSON-RPC"),
             "an event of very many lines": ((200, EVENTS, b"data\n" * 1_000_000), "too long"),
         }
         async with beside(tmp_path, root, entry_of(odd.url)) as scene:
@@ -394,7 +394,7 @@ async def test_a_connection_that_fails_is_told_with_its_cause(
             f"https://localhost:{unknown.port}/mcp": "its certificate is self-signed",
             f"https://localhost:{plain.port}/mcp": "its address says https",
             f"http://localhost:{unknown.port}/mcp": "at an http address",
-            "http://no-such-host.invalid/mcp": "the name of its host was not found (DNS)",
+            "http://no-such-host.invalid/mcp": "its host name was not found (DNS)",
             "http://127.0.0.1:9/mcp": "the connection was refused",
         }
         bad = {f"bad{number}": entry_of(url) for number, url in enumerate(causes)}

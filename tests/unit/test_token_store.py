@@ -117,7 +117,7 @@ def test_a_disk_that_fails_leaves_the_login_before_it_whole_and_nothing_beside_i
     TokenStore(str(tmp_path)).write(LOGIN)
     store = TokenStore(str(tmp_path), disk=disk)
     said = refusal(lambda: store.write(replace(LOGIN, token={"access_token": "new"})))
-    assert said.startswith("The login to up cannot be kept in the state folder (")
+    assert said.startswith("The login to up cannot be stored in the state folder (")
     assert store.read(*KEY) == LOGIN
     assert os.listdir(tmp_path / FOLDER) == [file_of(tmp_path).name]
 
@@ -292,7 +292,7 @@ def test_a_folder_that_is_not_ours_is_not_used(kind: str, tmp_path: Path) -> Non
     assert refusal(lambda: store.read(*KEY)) == said
     assert refusal(lambda: store.try_lock(*KEY)) == said
     assert refusal(lambda: store.remove(*KEY)) == said
-    assert refusal(lambda: store.write(LOGIN)) == f"The login to up cannot be kept in the state folder ({why})."
+    assert refusal(lambda: store.write(LOGIN)) == f"The login to up cannot be stored in the state folder ({why})."
     assert list(map(str, store.all())) == [said]
     assert list((tmp_path / "elsewhere").iterdir()) == []
 

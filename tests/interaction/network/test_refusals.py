@@ -67,7 +67,7 @@ async def test_without_its_token_a_client_is_told_which_header_to_send_and_not_t
     async with guarded(root) as url, httpx2.AsyncClient(timeout=10) as client:
         cases: list[tuple[dict[str, str], str]] = [
             ({}, "A token is required: "),
-            ({"authorization": "Bearer wrong"}, "The token is not known here: "),
+            ({"authorization": "Bearer wrong"}, "The token is unknown: "),
         ]
         for headers, begin in cases:
             for method, path in (("POST", "/mcp"), ("GET", "/mcp/"), ("GET", "/sse"), ("POST", "/messages/")):

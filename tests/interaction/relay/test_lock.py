@@ -232,7 +232,7 @@ async def test_a_yes_to_a_call_counts_no_more_where_the_tool_was_stopped_meanwhi
 
     async with proxied(tmp_path, servers, "handshake", answer=answer) as client:
         before = await client.listed("tools")
-        assert f"it is not approved in {LOCK_NAME} any more" in refusal_of(await client.call("up__content", {}))
+        assert f"it is no longer approved in {LOCK_NAME}" in refusal_of(await client.call("up__content", {}))
 
 
 @pytest.mark.requirement("lock.person")

@@ -677,4 +677,4 @@ async def test_where_nothing_can_be_kept_everything_else_is_as_ever(
     async with serving(tmp_path, up) as (_, client):
         assert await everything(client) == NAMES
         assert said(await client.call("up__find")) == "from up"
-        await until(lambda: "cannot be kept for the next run" in caplog.text)
+        await until(lambda: "cannot be stored for the next run" in caplog.text)

@@ -797,10 +797,10 @@ async def test_what_an_upstream_promises_is_taken_only_where_it_can_be_a_task(
             assert (await client.request("tasks/get", {"taskId": name}))["pollIntervalMs"] == odd
         await client.listed("resources")
         error = await refused(client, "resources/read", {"uri": "test://text"})
-        assert "only a call of a tool" in error["message"]
+        assert "not a tool call" in error["message"]
     entry = {**OVER_STDIO, "args": forked([PEER, "old"])}
     async with knowing(tmp_path, entry) as client:
-        assert "a revision without them" in (await client.call("up__manual", given))["content"][0]["text"]
+        assert "a revision without tasks" in (await client.call("up__manual", given))["content"][0]["text"]
         assert EXTENSION not in (await client.request("server/discover"))["capabilities"]["extensions"]
 
 
