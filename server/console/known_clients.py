@@ -21,7 +21,7 @@ from server.settings.upstream_entries import EXPANDED_IN_SERVERS, LIKELY_SECONDS
 
 MAX_CLIENT_BYTES = 64_000_000  # bytes of a client's file; that of Claude Code also holds its history
 Dialect = Literal["json", "comments", "jsonc", "toml"]  # "comments": JSON with them, but without trailing commas
-# Which of `$NAME` and `${NAME}` a client expands: both, only braces, or `{env:NAME}`.
+# The references to variables that a client expands: none, `${NAME}`, also `$NAME`, or `{env:NAME}`.
 Variables = Literal["none", "braces", "all", "named"]
 _PLACEHOLDER = re.compile(r"\$\{(?P<kind>[A-Za-z]+)(?::(?P<name>[^{}]+))?\}")
 _NAMED = re.compile(r"\{env:(\w+)\}")
