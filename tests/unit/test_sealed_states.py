@@ -186,7 +186,7 @@ def test_keys_come_from_files_and_variables_in_their_order(tmp_path: Path) -> No
 
 @pytest.mark.requirement("store.keys")
 def test_a_key_that_cannot_be_used_stops_the_start_and_is_not_shown(tmp_path: Path) -> None:
-    assert "http.stateKeys[0] needs one of file and env" in state_keys(StateKey())
+    assert "http.stateKeys[0] needs either file or env" in state_keys(StateKey())
     assert "'MISSING', which is not set" in state_keys(StateKey(env="MISSING"))
     assert "cannot be read" in state_keys(StateKey(file=str(tmp_path / "none")))
     short = state_keys(StateKey(env="A"), A="s" * 31)
