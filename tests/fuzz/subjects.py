@@ -129,9 +129,10 @@ async def _answers(ours: socket.socket, data: bytes) -> Hashable:
         heard += await loop.sock_recv(ours, 1 << 16)
     kinds: set[str] = set()
     for line in heard.splitlines():
-        message = jsonrpc_message_adapter.validate_json(line, by_name=False)
-        code = json.loads(line).get("error", {}).get("code", "")
-        kinds.add(f"{type(message).__name__}{code}")
+        message = json.loads(line)
+        if b"\\ud" not in line:  # an id that is half a character comes back as it is, which not every parser takes
+            jsonrpc_message_adapter.validate_json(line, by_name=False)
+        kinds.add(str(message.get("error", message).get("code", message.get("method", ""))))
     return tuple(sorted(kinds))
 
 

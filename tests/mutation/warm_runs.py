@@ -117,6 +117,7 @@ class WarmRuns:
         self._items: dict[str, pytest.Item] = {}
         self._session: pytest.Session | None = None
         self._temporary = str(root.with_name("tmp"))
+        self._kept: set[int] = set()  # children that test modules have started when they were imported
         self.code = 2
 
     def serve(self, tests: Sequence[str]) -> int:
@@ -125,8 +126,7 @@ class WarmRuns:
         os.chdir(self._root)
         sys.path[:] = [str(self._root), *(path for path in sys.path if path not in ("", here))]
         os.environ["PYTHONPATH"] = str(self._root)
-        os.environ["TMPDIR"] = tempfile.tempdir = self._temporary
-        os.makedirs(self._temporary, exist_ok=True)
+        self._use_temporary("imports")
         _forget_packages()
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         pytest.main([*ALWAYS, *tests], plugins=[self])
@@ -135,6 +135,7 @@ class WarmRuns:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         self._session = session
         self._items = {item.nodeid: item for item in session.items}
+        self._kept = {*_children()}
         gc.freeze()
         self.code = self._body(self)
         return True
@@ -184,13 +185,24 @@ class WarmRuns:
                         return told.decode()
                     told += chunk
         finally:
-            _end_children()
-            shutil.rmtree(self._temporary, ignore_errors=True)
-            os.makedirs(self._temporary)
+            self._end_children()
+            shutil.rmtree(os.path.join(self._temporary, "run"), ignore_errors=True)
         raise TimeoutError
+
+    def _use_temporary(self, name: str) -> None:
+        os.environ["TMPDIR"] = tempfile.tempdir = os.path.join(self._temporary, name)
+        os.makedirs(tempfile.tempdir, exist_ok=True)
+
+    def _end_children(self) -> None:
+        """Kill what is a child of this process, or becomes one when its parent is gone, until none is left."""
+        while children := {*_children()} - self._kept:
+            for pid in children:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
 
     def _prepare(self) -> None:
         os.setsid()
+        self._use_temporary("run")
         resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
         output = os.open(self._root.with_name("output.txt"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         for number in (1, 2):
@@ -264,10 +276,5 @@ def _forget_packages() -> None:
         del sys.modules[name]
 
 
-def _end_children() -> None:
-    """Kill what is a child of this process, or becomes one when its parent is gone, until none is left."""
-    listing = Path(f"/proc/self/task/{os.getpid()}/children")
-    while children := [int(pid) for pid in listing.read_text().split()]:
-        for pid in children:
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
+def _children() -> list[int]:
+    return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]

@@ -19,6 +19,7 @@ from tools.permissions.verdict import Verdict
 ANYTHING = "*"
 _SPECIAL = re.compile(r"[\\*?\[\]]")  # what means something in a pattern
 _WILDCARD, _ESCAPED = re.compile(r"[*?[]"), re.compile(r"\\(.)")
+_BLANKS = " \t"  # what does not count around a pattern; a name may end in other white space
 _LATELY_NS = 50_000_000  # how old what is known of links may be: a search asks for each file
 
 
@@ -114,7 +115,7 @@ def _real_path(path: str, _moment: int) -> str:
 
 def path_specifier(written: str, home: str, *, forbids: bool) -> PathSpecifier:
     """Read the specifier of a rule about paths; one that forbids means plain names outside the workspace as well."""
-    pattern, base = written.strip(), None
+    pattern, base = written.strip(_BLANKS), None
     if pattern.startswith("//"):
         pattern, base = pattern[1:], os.sep
     elif pattern == "~" or pattern.startswith("~/"):
@@ -142,9 +143,9 @@ def literal_path(path: str) -> str | None:
     if "\n" in path or "\r" in path or "\0" in path:
         return None
     escaped = _SPECIAL.sub(r"\\\g<0>", path)
-    bare = escaped.rstrip(" ")
+    bare = escaped.rstrip(_BLANKS)
     # Blanks at the end of a pattern would be dropped.
-    return f"/{bare}{'[ ]' * (len(escaped) - len(bare))}" if path != os.sep else "//**"
+    return f"/{bare}{''.join(f'[{blank}]' for blank in escaped[len(bare) :])}" if path != os.sep else "//**"
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +256,7 @@ def parse_rule(text: str, verdict: Verdict, source: str, canonical: Callable[[st
         tools = frozenset(tool for group in tool_names.GROUPS.values() for tool in group if fits_wildcards(meant, tool))
     else:
         tools = tool_names.GROUPS.get(meant) or frozenset({canonical(meant)})
-    written = rest[:-1].strip() if parenthesis else ""
+    written = rest[:-1].strip(_BLANKS) if parenthesis else ""
     specifier: Specifier | None = None
     if written in ("", ANYTHING):
         pass
