@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import difflib
 import hashlib
+import json
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterator
 from functools import cache
@@ -45,17 +46,15 @@ class _Place(NamedTuple):
     order: str
     module: str
     line: int
-    choices: list[tuple[Any, int]]
+    choices: list[tuple[str, int]]
 
 
 def sample(
     root: Path, modules: list[str], seed: int, most: int, known: Container[str]
 ) -> Iterator[tuple[str, Mutant | None]]:
     """As many mutants of these modules, in the order of the seed; of those that are known the order alone."""
-    operators = [plugins.get_operator(name) for name in sorted(plugins.operator_names())]
-    operators = [operator() for operator in operators if not operator.arguments()]
     sources = {module: (root / module).read_text(encoding="utf-8") for module in modules}
-    places = [place for module in modules for place in _places(operators, module, sources[module], seed)]
+    places = [place for module in modules for place in _places(root, module, sources[module], seed)]
     made = 0
     for place in sorted(places):
         mutant = _mutant(place, sources[place.module]) if place.order not in known else None
@@ -66,14 +65,24 @@ def sample(
             return
 
 
-def _places(operators: list[Any], module: str, source: str, seed: int) -> Iterator[_Place]:
-    """Where something can be changed."""
+def _places(root: Path, module: str, source: str, seed: int) -> list[_Place]:
+    """Where something can be changed. It takes a second to find, so it is kept beside the checkout."""
+    kept = root.with_name(f"places-{hashlib.sha256(f'{seed} {source}'.encode()).hexdigest()[:20]}.json")
+    if not kept.exists():
+        kept.write_text(json.dumps([*_found_places(module, source, seed)]), encoding="utf-8")
+    return [_Place(*place) for place in json.loads(kept.read_text(encoding="utf-8"))]
+
+
+def _found_places(module: str, source: str, seed: int) -> Iterator[_Place]:
     nodes: list[Any] = list(syntax.ast_nodes(syntax.get_ast(source)))
-    choices: defaultdict[tuple[Position, Position], list[tuple[Any, int]]] = defaultdict(list)
-    for operator in operators:
+    choices: defaultdict[tuple[Position, Position], list[tuple[str, int]]] = defaultdict(list)
+    for name in sorted(plugins.operator_names()):
+        if plugins.get_operator(name).arguments():
+            continue  # of which each place would need other ones
+        operator = plugins.get_operator(name)()
         found = (position for node in nodes for position in operator.mutation_positions(node))
         for occurrence, position in enumerate(found):
-            choices[position].append((operator, occurrence))
+            choices[position].append((name, occurrence))
     unread = _unread(source)
     lines = source.splitlines()
     alike: Counter[str] = Counter()
@@ -109,8 +118,8 @@ def _program(source: str) -> str:
 
 def _mutant(place: _Place, source: str) -> Mutant | None:
     """The change that the place's hash chooses; nothing where it makes no other program."""
-    operator, occurrence = place.choices[int(place.order, 16) % len(place.choices)]
-    text: str = mutating.mutate_code(source, operator, occurrence)
+    name, occurrence = place.choices[int(place.order, 16) % len(place.choices)]
+    text: str = mutating.mutate_code(source, plugins.get_operator(name)(), occurrence)
     try:
         if ast.dump(ast.parse(text)) == _program(source):
             return None

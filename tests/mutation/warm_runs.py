@@ -6,6 +6,7 @@ What a run leaves behind is ended with it, in whatever session or group it is.
 
 from __future__ import annotations
 
+import _thread
 import ctypes
 import gc
 import os
@@ -63,7 +64,6 @@ class Recorder:
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._left_out: set[str] = set()
         self._test = ""
-        threading.settrace(self._called)
 
     def tests(self) -> list[Test]:
         """Those that passed."""
@@ -76,7 +76,23 @@ class Recorder:
                 made.append(Test(name, seconds, lines))
         return made
 
+    def trace_threads(self) -> None:
+        """Have threads that begin from now on traced, also those that nobody waits for."""
+        begin = _thread.start_new_thread
+
+        def begin_traced(work: Callable[..., Any], *given: Any) -> int:
+            def traced(*arguments: Any, **named: Any) -> None:
+                sys.settrace(self._called)
+                work(*arguments, **named)
+
+            return begin(traced, *given)
+
+        _thread.start_new_thread = begin_traced
+        threading.settrace(self._called)
+
     def pytest_runtest_logstart(self, nodeid: str) -> None:
+        if not self._test:
+            self.trace_threads()
         self._test = nodeid
         sys.settrace(self._called)
 

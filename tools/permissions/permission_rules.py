@@ -128,7 +128,7 @@ def path_specifier(written: str, home: str, *, forbids: bool) -> PathSpecifier:
     escaped = f"\\{pattern}" if pattern[:1] in ("!", "#") else pattern
     line = os.fsencode(escaped)
     rules = parse_rules(b"\n" + line)  # so that it does not begin with the mark of an encoding
-    if rules.odd_line is not None or b"\n" in line or b"\r" in line:
+    if rules.odd_line is not None or not {*b"\n\r\0"}.isdisjoint(line):
         raise MalformedRuleError(
             "its pattern is not understood; write it as in .gitignore, with brackets of letters and digits"
         )

@@ -245,7 +245,7 @@ def test_a_rule_that_allows_everything_reaches_every_server(written: str) -> Non
 
 @pytest.mark.requirement("rules.malformed")
 @pytest.mark.parametrize(
-    "text", ["", "(x)", "Bash(git", "two words", "web_search(x)", "Read([[:alpha:]])", "Edit(a\\)"]
+    "text", ["", "(x)", "Bash(git", "two words", "web_search(x)", "Read([[:alpha:]])", "Edit(a\\)", "Read(a\0)"]
 )
 def test_a_rule_that_cannot_be_read_is_an_error(text: str) -> None:
     with pytest.raises(MalformedRuleError):
