@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,7 +34,7 @@ COPY = KEPT / "checkout"
 RESULTS = KEPT / "results.jsonl"
 
 MOST_SECONDS = 12.0
-"""Of tests for one mutant, as long as they took when they were traced."""
+"""Of tests for one mutant, as long as they took when they were traced; survivors that are tried again get all tests."""
 PATIENCE_SECONDS = 30.0
 """Added to four times as long as its tests took, for a busy machine."""
 LEAST_KILLED = 0.9
@@ -81,7 +82,8 @@ def _go_on(options: argparse.Namespace, runs: WarmRuns) -> int:
         if time.monotonic() > ends:
             break
         if mutant is not None:
-            results[order] = result = _try(runs, mutant, stamp + number * 10**9)
+            most = float("inf") if options.again else MOST_SECONDS
+            results[order] = result = _try(runs, mutant, stamp + number * 10**9, most)
             with RESULTS.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(result) + "\n")
             sys.stdout.write(f"{number:4} {result.outcome:8} {result.seconds:5.1f} s {result.module}:{result.line}\n")
@@ -122,10 +124,10 @@ def _results() -> dict[str, Result]:
     return {result.mutant: result for result in (Result(*json.loads(line)) for line in lines)}
 
 
-def _try(runs: WarmRuns, mutant: Mutant, stamp: int) -> Result:
+def _try(runs: WarmRuns, mutant: Mutant, stamp: int, most: float) -> Result:
     """Run the tests on one mutant. Its time is one that no compiled module has: processes of tests import it, too."""
     path = COPY / mutant.module
-    tests = _chosen(runs, mutant)
+    tests = _chosen(runs, mutant, most)
     plugin = FirstFailure()
     before = path.stat()
     original = path.read_text(encoding="utf-8")
@@ -148,20 +150,15 @@ def _try(runs: WarmRuns, mutant: Mutant, stamp: int) -> Result:
     return Result(mutant.order, mutant.module, mutant.line, outcome, test, time.monotonic() - begun, mutant.diff)
 
 
-def _chosen(runs: WarmRuns, mutant: Mutant) -> list[Test]:
+def _chosen(runs: WarmRuns, mutant: Mutant, most: float) -> list[Test]:
     """The tests that run the line, or the one before it that any test runs; the fastest first."""
     tests = [test for test in _traced(runs, mutant.module) if test.lines.get(mutant.module)]
     if begin := _begin_of_function(mutant):
         ran = {line for test in tests for line in test.lines[mutant.module] if begin < line <= mutant.line}
         tests = [test for test in tests if ran and max(ran) in test.lines[mutant.module]]
-    chosen: list[Test] = []
-    left = MOST_SECONDS
-    for test in sorted(tests, key=lambda test: test.seconds):
-        left -= test.seconds
-        if left < 0 and chosen:
-            break
-        chosen.append(test)
-    return chosen
+    tests.sort(key=lambda test: test.seconds)
+    ends = accumulate(test.seconds for test in tests)
+    return [test for number, (test, end) in enumerate(zip(tests, ends, strict=True)) if end <= most or not number]
 
 
 def _begin_of_function(mutant: Mutant) -> int:
