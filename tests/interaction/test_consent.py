@@ -68,14 +68,12 @@ async def test_a_replayed_answer_asks_again(root: Path, target: Path) -> None:
 
 @pytest.mark.requirement("consent.changed")
 def test_what_no_form_gives_is_no_answer_to_one() -> None:
-    texts, odd = (
-        {"a": "x", "b": 1, "c": True, "d": None, "e": ["x"]},
-        [{"a": {}}, {"a": [1]}, {"a": "x", "b": [[]]}, []],
-    )
+    texts = {"a": "x", "b": 1, "c": True, "d": None, "e": ["x"]}
+    odd: list[Any] = [{"a": {}}, {"a": [1]}, {"a": "x", "b": [[]]}, []]
     assert _read_reply({"action": "accept", "content": texts}) == ("accept", texts)
     assert _read_reply({"action": "decline"}) == ("decline", None)
-    replies = [*({"action": "accept", "content": each} for each in odd), {"action": "yes", "content": {}}, {}, None]
-    for reply in replies:
+    odd = [*({"action": "accept", "content": each} for each in odd), {"action": "yes", "content": {}}, {}, None]
+    for reply in odd:
         with pytest.raises(ValueError, match="form"):
             _read_reply(reply)
 
