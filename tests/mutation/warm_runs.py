@@ -133,6 +133,7 @@ class WarmRuns:
         self._items: dict[str, pytest.Item] = {}
         self._session: pytest.Session | None = None
         self._temporary = str(root.with_name("tmp"))
+        self._functions: defaultdict[str, list[FunctionType]] = defaultdict(list)
         self._kept: set[int] = set()  # children that test modules have started when they were imported
         self.code = 2
 
@@ -152,6 +153,9 @@ class WarmRuns:
         self._session = session
         self._items = {item.nodeid: item for item in session.items}
         self._kept = {*_children()}
+        for each in gc.get_objects():
+            if isinstance(each, FunctionType) and each.__code__.co_filename.startswith(str(self._root)):
+                self._functions[each.__code__.co_filename].append(each)
         gc.freeze()
         self.code = self._body(self)
         return True
@@ -225,7 +229,7 @@ class WarmRuns:
             os.dup2(output, number)
 
     def _run_here(self, tests: Sequence[str], plugin: Any, change: Change | None) -> None:
-        if change is not None and not change.apply():
+        if change is not None and not change.apply(self._functions[change.path]):
             _forget_packages()
             pytest.main([*ALWAYS, "-x", *tests], plugins=[plugin])
             return
@@ -254,8 +258,8 @@ class Change(NamedTuple):
     before: str
     after: str
 
-    def apply(self) -> bool:
-        """Change the functions of this process, unless something else than a function has changed."""
+    def apply(self, functions: Iterable[FunctionType]) -> bool:
+        """Change these functions of the module, unless something else than a function has changed."""
         before, after = (
             [*_codes(compile(text, self.path, "exec", dont_inherit=True))] for text in (self.before, self.after)
         )
@@ -265,12 +269,10 @@ class Change(NamedTuple):
         if any(_own(old) != _own(new) and not old.co_flags & CO_OPTIMIZED for old, new in pairs):
             return False
         swapped = {(old.co_qualname, old.co_firstlineno, old.co_code): new for old, new in pairs}
-        gc.unfreeze()
-        for each in gc.get_objects():
-            if isinstance(each, FunctionType) and each.__code__.co_filename == self.path:
-                code = each.__code__
-                if (new := swapped.get((code.co_qualname, code.co_firstlineno, code.co_code))) is not None:
-                    each.__code__ = new
+        for each in functions:
+            code = each.__code__
+            if (new := swapped.get((code.co_qualname, code.co_firstlineno, code.co_code))) is not None:
+                each.__code__ = new
         return True
 
 
