@@ -9,18 +9,22 @@ PIP := $(PY) -m pip --disable-pip-version-check
 # Python compiles what is imported, when it is; pip would compile all that is installed, for seconds.
 INSTALL := $(PIP) install --quiet --no-compile -c constraints.txt
 PYTEST_ARGS :=
+FUZZ_ARGS :=
+MUTATION_ARGS :=
 
 # Images for containers often set it. The suite starts hundreds of interpreters, and none should compile what the one
 # before it has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-long check release-check format bench clean
+.PHONY: help demo test test-long fuzz mutation check release-check format bench clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo 'make demo       see it work: one conversation with the installed server; the first time it installs it'
 	@echo 'make test       the whole suite, in some minutes'
 	@echo 'make test-long  its long forms, in half an hour'
+	@echo 'make fuzz       changed inputs for what reads those of others; ten minutes each, then in the suite what failed'
+	@echo 'make mutation   whether the tests notice small changes of the modules that protect people'
 	@echo 'make check      format, lint, types (Linux, macOS, Windows), import rules'
 	@echo 'make format     put the code into its format'
 	@echo 'make bench      the measurements'
@@ -41,6 +45,13 @@ test: $(INSTALLED)
 
 test-long: $(INSTALLED)
 	$(PY) -m pytest -q -rs -m long $(PYTEST_ARGS)
+
+fuzz: $(INSTALLED)
+	$(PY) -m tests.fuzz.run $(FUZZ_ARGS)
+
+mutation: $(INSTALLED)
+	@$(INSTALL) --group mutation
+	nice -n 10 $(PY) -m tests.mutation.run $(MUTATION_ARGS)
 
 check: $(INSTALLED)
 	$(VENV)/bin/ruff format --check .

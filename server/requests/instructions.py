@@ -50,7 +50,7 @@ def instructions(report: SettingsReport, offered: Collection[str], rights: Right
         folders = rights.roots or settings.workspace.roots
         roots = [shown_path(root) for root in folders[:MAX_SHOWN_ROOTS]]
         if not roots:
-            which = "the folders that the client opens (its roots), else the one that the server was started in"
+            which = "the folders that the client opens (its roots), or else the one that the server was started in"
         else:
             more = len(folders) - len(roots)
             which = ", ".join(roots) + (f" and {more} more" if more else "")

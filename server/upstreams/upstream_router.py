@@ -337,7 +337,7 @@ class UpstreamRouter:
     async def _read(self, ctx: RequestContext, call_next: CallNext) -> Any:
         uri = as_mapping(ctx.params).get("uri")
         if uri == STATUS_URI and self._own.has(STATUS_URI):
-            # Its instructions, name and version are a server's own words.
+            # Its instructions, name and version are text from the server.
             report = [each for each in self.pool.report() if self._is_open(each["alias"], ctx)]
             text = visible(json.dumps({"upstreams": report}, ensure_ascii=False, indent=2))
             return {"contents": [{"uri": STATUS_URI, "mimeType": STATUS["mimeType"], "text": text}]}

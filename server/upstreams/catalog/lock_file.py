@@ -249,7 +249,7 @@ def parse_lock(content: bytes) -> dict[str, Json]:
         parsed: Any = json.loads(
             content.decode(),
             object_pairs_hook=_without_repetition,
-            # Python reads no integer of thousands of digits.
+            # Python rejects integers of thousands of digits.
             parse_int=lambda digits: int(digits) if len(digits) < 20 else float(digits),
         )
     except (UnicodeDecodeError, json.JSONDecodeError) as error:

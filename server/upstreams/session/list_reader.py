@@ -106,7 +106,7 @@ class Offer:
     def note_losses(self, session: Lister, kind: OfferedKind, left_out: list[str], *, is_cut: bool) -> None:
         """Remember what of a list is not taken; the log is told what is new of it."""
         if left_out and left_out != self.left_out.get(kind.field):
-            message = "upstream %s: %s has what not every client can read, so that is left out: %s"
+            message = "upstream %s: %s has parts that not every client can read, which are left out: %s"
             session.log.warning(message, session.alias, kind.method, ", ".join(told(left_out)))
         self.left_out[kind.field] = left_out
         if not is_cut:

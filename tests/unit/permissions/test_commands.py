@@ -602,6 +602,13 @@ def test_where_a_sandbox_is_required_nothing_runs_that_none_holds(project: Path)
 
 
 @pytest.mark.requirement("commands.without_sandbox")
+def test_no_rule_allows_a_command_that_would_see_the_home_folder_unmasked(project: Path) -> None:
+    (project / "home").mkdir()
+    asked = judge(project, "make", home=project / "home", site=CommandSite(Engine.LANDLOCK), allow=["Bash"])
+    assert (asked.verdict, asked.no_rule_allows, asked.grants) == (Verdict.ASK, True, ())
+
+
+@pytest.mark.requirement("commands.without_sandbox")
 def test_rules_about_files_hold_for_literal_words_where_nothing_masks(project: Path) -> None:
     site = CommandSite(Engine.NONE)
     assert outcome(project, "cat .env", site=site, deny=["Read(.env)"]) == "X"
