@@ -66,8 +66,9 @@ class Watchdog:
             return
         except OSError:
             asked = b""
-        if not asked:  # somebody has killed it
+        if not asked:  # somebody has killed it; the interpreter would complain of each signal that it cannot tell it
             loop.remove_reader(channel)
+            signal.set_wakeup_fd(-1)
 
 
 def start_watchdog(*, has_wire: bool) -> Watchdog:

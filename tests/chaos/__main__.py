@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 
 ALONE = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
@@ -30,6 +31,18 @@ def alone() -> list[str] | None:
         except OSError:
             return None
     return None
+
+
+def in_namespaces(module: str, work: Callable[[], Coroutine[None, None, int]]) -> int:
+    """Do some work as the first process of a namespace; this module is started in it again."""
+    if os.environ.get(INSIDE):
+        return asyncio.run(work())
+    words = alone()
+    if words is None:
+        print("not run: namespaces cannot be made here")
+        return NOT_RUN
+    command = [*words, sys.executable, "-m", module, *sys.argv[1:]]
+    return subprocess.run(command, check=False, env={**os.environ, INSIDE: "1"}).returncode
 
 
 def percentile(values: list[float], share: float) -> float:
@@ -79,14 +92,7 @@ def main() -> int:
     parser.add_argument("--transport", help="only worlds of this one")
     parser.add_argument("--fault", help="only faults with this text in their name")
     given = parser.parse_args()
-    if os.environ.get(INSIDE):
-        return asyncio.run(run(given))
-    words = alone()
-    if words is None:
-        print("not run: namespaces cannot be made here")
-        return NOT_RUN
-    command = [*words, sys.executable, "-m", "tests.chaos", *sys.argv[1:]]
-    return subprocess.run(command, check=False, env={**os.environ, INSIDE: "1"}).returncode
+    return in_namespaces("tests.chaos", lambda: run(given))
 
 
 if __name__ == "__main__":

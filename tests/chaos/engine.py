@@ -79,10 +79,13 @@ async def carry_out(plan: Plan, folder: Path) -> Report:
 
 async def _warm_up(world: World) -> None:
     """Use everything once, and count what is there then."""
-    for caller in world.callers:
+
+    async def use(caller: Caller) -> None:
         for name in caller.kinds:
             if not await caller.once(name) and name not in MAY_FAIL:
-                raise WorldError(f"{name} fails before anything has happened; {world.tally.wrong}")
+                world.tally.wrong.append(f"{name} of {caller.way.name} fails before anything has happened")
+
+    await asyncio.gather(*map(use, world.callers))
     await _burst(world, ())
     await _rest(world)
     for server in world.servers:

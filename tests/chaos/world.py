@@ -255,6 +255,7 @@ class World:
             "lsp": {"servers": {"fake": language}},
             "proxy": {"firstListWait": 20_000, "search": "off"},
             "limits": {"resultChars": None},
+            "undo": {"maxBytes": 4_000_000},
         }
         settings["http"] = {"sessionIdle": 4_000}
         if self.has_store:
