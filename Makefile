@@ -14,13 +14,15 @@ PYTEST_ARGS :=
 # before it has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-long check release-check format bench clean
+.PHONY: help demo test test-long chaos soak check release-check format bench clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo 'make demo       see it work: one conversation with the installed server; the first time it installs it'
 	@echo 'make test       the whole suite, in some minutes'
 	@echo 'make test-long  its long forms, in half an hour'
+	@echo 'make chaos      an hour in which whatever can fail does; MINUTES=10 for less'
+	@echo 'make soak       100,000 mixed calls of one server, which has to stay as it was'
 	@echo 'make check      format, lint, types (Linux, macOS, Windows), import rules'
 	@echo 'make format     put the code into its format'
 	@echo 'make bench      the measurements'
@@ -41,6 +43,17 @@ test: $(INSTALLED)
 
 test-long: $(INSTALLED)
 	$(PY) -m pytest -q -rs -m long $(PYTEST_ARGS)
+
+# A seed that nobody has seen, which is printed. `make chaos SEED=7 MINUTES=5`
+SEED = $(shell date +%s)
+MINUTES := 60
+CALLS := 100000
+
+chaos: $(INSTALLED)
+	$(PY) -m tests.chaos --seed $(SEED) --minutes $(MINUTES)
+
+soak: $(INSTALLED)
+	$(PY) -m tests.chaos.soak --calls $(CALLS)
 
 check: $(INSTALLED)
 	$(VENV)/bin/ruff format --check .

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import random
 import re
@@ -59,7 +60,8 @@ async def carry_out(plan: Plan, folder: Path) -> Report:
         async with asyncio.timeout(WORLD_SECONDS):
             await world.begin()
             await _warm_up(world)
-            for number, burst in enumerate(plan.bursts, 1):
+            for burst in plan.bursts:
+                number += 1
                 await _burst(world, burst)
                 await _look(world)
                 if wrong:
@@ -156,7 +158,7 @@ async def _until_nothing_below(world: World, server: Server) -> None:
         table = processes()
         roots = others | living
         return [
-            f"{pid} {words}" for pid, (parent, _, words) in table.items() if pid not in roots and not _is_below(pid, roots)
+            f"{pid} {words}" for pid, (_, _, words) in table.items() if pid not in roots and not _is_below(pid, roots)
         ]
 
     if not await until(lambda: not left()):
@@ -205,7 +207,9 @@ async def _counts(world: World, server: Server) -> None:
     deadline = time.monotonic() + CEILING
     while (now := server.counts()) is not None:
         before = server.known[0]
-        more = {name: (before.get(name, 0), count) for name, count in now.items() if count > before.get(name, 0) + SLACK}
+        more = {
+            name: (before.get(name, 0), count) for name, count in now.items() if count > before.get(name, 0) + SLACK
+        }
         if not more or time.monotonic() > deadline:
             break
         await asyncio.sleep(0.5)
@@ -217,7 +221,7 @@ async def _counts(world: World, server: Server) -> None:
     server.known.append(now)
     for name in now:
         last = [each.get(name, 0) for each in server.known[1:][-GROWTHS:]]
-        if len(last) == GROWTHS and all(one < next_one for one, next_one in zip(last, last[1:], strict=False)):
+        if len(last) == GROWTHS and all(one < after for one, after in itertools.pairwise(last)):
             world.tally.wrong.append(f"{server.name} has more each time: {name}, {last}")
 
 

@@ -290,4 +290,3 @@ async def _flooded(kind: str, world: World, pick: int) -> AsyncGenerator[None]:
 
 for _kind in ("lists", "logs", "progress"):
     FAULTS[f"flood of {_kind}"] = Fault(asynccontextmanager(partial(_flooded, _kind)), EVERYWHERE)
-

@@ -99,7 +99,9 @@ def _edit_shared(root: Path, nonce: str, rng: random.Random) -> Call:
 
 @kind("read shared")
 def _read_shared(root: Path, _nonce: str, rng: random.Random) -> Call:
-    return Call("read_file", {"file_path": str(root / f"shared-{rng.randrange(SHARED)}.txt")}, repeats=False, is_alone=False)
+    return Call(
+        "read_file", {"file_path": str(root / f"shared-{rng.randrange(SHARED)}.txt")}, repeats=False, is_alone=False
+    )
 
 
 @kind("search")
@@ -198,10 +200,10 @@ class Caller:
         result: Json = answer.get("result", {})
         is_good = "result" in answer and not result.get("isError")
         counts[not is_good] += 1
-        self._judge(name, call, nonce, answer, is_good=is_good)
+        self.judge(name, call, nonce, answer, is_good=is_good)
         return is_good
 
-    def _judge(self, name: str, call: Call, nonce: str, answer: Json, *, is_good: bool) -> None:
+    def judge(self, name: str, call: Call, nonce: str, answer: Json, *, is_good: bool) -> None:
         wrong = self._tally.wrong
         said = json.dumps(answer)
         if call.is_alone and (others := set(NONCE.findall(said)) - {nonce}):

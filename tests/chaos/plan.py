@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tests.chaos.faults import FAULTS
 from tests.chaos.world import Setting
@@ -48,8 +48,12 @@ class Plan:
         return "\n".join(lines)
 
 
-def plan_of(seed: int, transport: str | None = None, fault: str | None = None) -> Plan:
-    """The plan of a seed; of one transport, or with one fault alone, where that is wanted."""
+BRIEF = 2
+"""Bursts of a plan that is to cost little."""
+
+
+def plan_of(seed: int, transport: str | None = None, fault: str | None = None, *, is_brief: bool = False) -> Plan:
+    """The plan of a seed; where wanted of one transport, with one fault alone, or with few callers and bursts."""
     rng = random.Random(seed)
     drawn = rng.choice(TRANSPORTS)
     setting = Setting(
@@ -68,4 +72,6 @@ def plan_of(seed: int, transport: str | None = None, fault: str | None = None) -
 
     # Sometimes the same again and again: what it leaves each time adds up.
     bursts = (burst(),) * 6 if rng.random() < 0.2 else tuple(burst() for _ in range(rng.choice((2, 3, 4))))
+    if is_brief:
+        return Plan(seed, replace(setting, callers=2), bursts[:BRIEF])
     return Plan(seed, setting, bursts)

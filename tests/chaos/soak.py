@@ -77,8 +77,9 @@ async def soak(world: World, calls: int) -> list[str]:
     parts: list[float] = []
     bare: list[float] = []
     cat = await asyncio.create_subprocess_exec("cat", stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE)
-    assert cat.stdin is not None
-    assert cat.stdout is not None
+    to_cat, from_cat = cat.stdin, cat.stdout
+    assert to_cat is not None
+    assert from_cat is not None
     settled: Held | None = None
 
     async def make(count: int) -> None:
@@ -96,8 +97,8 @@ async def soak(world: World, calls: int) -> list[str]:
             while left > 0:
                 await world.callers[0].once("ping")
                 began = time.perf_counter()
-                cat.stdin.write(b"ping\n")
-                await cat.stdout.readline()
+                to_cat.write(b"ping\n")
+                await from_cat.readline()
                 bare.append((time.perf_counter() - began) * 1000)
                 await asyncio.sleep(PING_SECONDS)
 

@@ -2,7 +2,7 @@
 
 python watched_server.py ARGUMENT...
 
-At SIGUSR2 it takes `offset`, seconds, from the folder of the variable WATCHED, as what its clock is wrong by, and writes
+At SIGUSR2 it takes `offset`, seconds, from the folder of the variable WATCHED, as what its clock is wrong by. It writes
 what it counts as JSON into the file `counts.PID` there. What measures time that passes has a clock of its own, which
 nobody sets.
 """

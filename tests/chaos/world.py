@@ -259,7 +259,11 @@ class World:
         }
         settings["http"] = {"sessionIdle": 4_000}
         if self.has_store:
-            settings["http"] = {"sessionIdle": 4_000, "tokens": {"ada": {"env": "TOKEN"}}, "stateKeys": [{"env": "STATE_KEY"}]}
+            settings["http"] = {
+                "sessionIdle": 4_000,
+                "tokens": {"ada": {"env": "TOKEN"}},
+                "stateKeys": [{"env": "STATE_KEY"}],
+            }
             settings["store"] = {"url": f"valkey://127.0.0.1:{self.ports['store']}/0"}
         return settings
 
@@ -333,7 +337,9 @@ class World:
             case "client":
                 yield from (server.client for server in self.servers if server.client in table)
             case "watchdog":
-                yield from (pid for pid, (parent, _, words) in table.items() if parent in servers and str(SERVER) in words)
+                yield from (
+                    pid for pid, (parent, _, words) in table.items() if parent in servers and str(SERVER) in words
+                )
             case "broker":
                 yield from brokers
             case "supervisor":
