@@ -108,12 +108,13 @@ async def _burst(world: World, burst: tuple[Event, ...]) -> None:
     late = (await asyncio.wait(events, timeout=2 * CEILING))[1] if events else set[asyncio.Task[None]]()
     over.set()
     _, waiting = await asyncio.wait(callers, timeout=CEILING)
+    still_open = [each for way in world.ways for each in way.open.values()]
     for task in (*late, *waiting):
         task.cancel()
     if waiting or late:
         await asyncio.wait([*waiting, *late])
-    if waiting:
-        world.tally.wrong.append(f"{len(waiting)} calls stay without an answer")
+    if waiting or late:
+        world.tally.wrong.append(f"calls stay without an answer: {still_open}")
     for event, task in zip(burst, events, strict=True):
         if task in late or task.exception() is not None:
             world.tally.wrong.append(f"the fault {event.fault} could not be undone: {task}")

@@ -21,6 +21,9 @@ from tests.tables import each_of
 WORLDS = 5
 """One of each transport."""
 
+SEED = 45_188
+"""Of those that cost little, one with many kinds of faults."""
+
 
 def run(module: str, *options: str) -> None:
     command = [sys.executable, "-m", module, *options]
@@ -35,7 +38,7 @@ def run(module: str, *options: str) -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.requirement("chaos.survived")
 def test_whatever_is_killed_or_lacking_servers_answer_or_end_and_leave_nothing() -> None:
-    run("tests.chaos", "--brief", "--worlds", str(WORLDS), "--seed", "1")
+    run("tests.chaos", "--brief", "--worlds", str(WORLDS), "--seed", str(SEED))
 
 
 @needs_proc

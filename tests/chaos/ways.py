@@ -49,7 +49,7 @@ class Way(ABC):
         self.name = name
         self.crossed: list[str] = []
         self.is_lost = True
-        self.at_work = 0
+        self.open: dict[int, str] = {}
         self._numbers = itertools.count(1)
         self._tokens = set[object]()
 
@@ -59,13 +59,13 @@ class Way(ABC):
             return None
         identity = next(self._numbers)
         self._tokens.add(params.get("_meta", {}).get("progressToken"))
-        self.at_work += 1
+        self.open[identity] = f"{self.name}: {method} {str(params)[:200]}"
         try:
             answer = await self._ask(identity, method, params)
         except LOST:
             answer = None
         finally:
-            self.at_work -= 1
+            del self.open[identity]
         if answer is None:
             self.is_lost = True
         elif answer.get("id") not in (identity, None):
