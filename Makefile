@@ -16,7 +16,7 @@ MUTATION_ARGS :=
 # before it has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-long fuzz mutation check release-check format bench clean
+.PHONY: help demo test test-long chaos soak fuzz mutation check release-check format bench clean
 .DEFAULT_GOAL := help
 
 help:
@@ -25,6 +25,8 @@ help:
 	@echo 'make test-long  its long forms, in half an hour'
 	@echo 'make fuzz       changed inputs for what reads those of others; ten minutes each, then in the suite what failed'
 	@echo 'make mutation   whether the tests notice small changes of the modules that protect people'
+	@echo 'make chaos      an hour in which whatever can fail does; MINUTES=10 for less'
+	@echo 'make soak       100,000 mixed calls of one server, which has to stay as it was'
 	@echo 'make check      format, lint, types (Linux, macOS, Windows), import rules'
 	@echo 'make format     put the code into its format'
 	@echo 'make bench      the measurements'
@@ -52,6 +54,17 @@ fuzz: $(INSTALLED)
 mutation: $(INSTALLED)
 	@$(INSTALL) --group mutation
 	nice -n 10 $(PY) -m tests.mutation.run $(MUTATION_ARGS)
+
+# A seed that nobody has seen, which is printed. `make chaos SEED=7 MINUTES=5`
+SEED = $(shell date +%s)
+MINUTES := 60
+CALLS := 100000
+
+chaos: $(INSTALLED)
+	$(PY) -m tests.chaos --seed $(SEED) --minutes $(MINUTES)
+
+soak: $(INSTALLED)
+	$(PY) -m tests.chaos.soak --calls $(CALLS)
 
 check: $(INSTALLED)
 	$(VENV)/bin/ruff format --check .
