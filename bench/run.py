@@ -16,7 +16,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench import (
     file_rows,
-    filesystem_server_rows,
     network_rows,
     ping_rows,
     protocol_rows,
@@ -31,7 +30,6 @@ from bench.trees import keeping_folder
 
 ROWS = (
     *protocol_rows.ROWS,
-    *filesystem_server_rows.ROWS,
     *network_rows.ROWS,
     *proxy_rows.ROWS,
     *replica_rows.ROWS,
