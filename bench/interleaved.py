@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from bench.http_client import KeptConnection, Listening, check, is_whole
+from bench.http_client import STARTING_SECONDS, KeptConnection, Listening, check, is_whole
 from bench.line_client import LineClient, Start, processes_below
 from bench.rows import NotRunError, Scene
 
@@ -236,7 +236,7 @@ def serving(start: Start, port: int) -> Generator[Listening]:
     )
     address = ("127.0.0.1", port)
     try:
-        until = time.monotonic() + ANSWER_SECONDS
+        until = time.monotonic() + STARTING_SECONDS
         while True:
             with suppress(OSError), socket.create_connection(address, 1):
                 break

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import statistics
 import time
 from collections.abc import Callable, Generator, Sequence
@@ -12,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 from bench import peers
 from bench.file_rows import MEGABYTE, numbered_file
@@ -59,11 +58,6 @@ GREETING = {"name": "x"}
 Begin = Callable[[Scene, Path], Start]
 """How a server starts on a folder."""
 
-Use = Callable[[PeerClient, Path, int], float]
-"""One piece of work in a folder, by its number: its milliseconds."""
-
-Arguments = Callable[[Path, int], dict[str, Any]]
-
 
 def _ours(scene: Scene, folder: Path) -> Start:
     settings = scene.scratch / "wide.json"
@@ -106,7 +100,7 @@ def _starting(begin: Begin) -> Opener:
     return opened
 
 
-def _answering(begin: Begin, tool: str, arguments: dict[str, Any], *, of_memory: bool = True) -> Opener:
+def _answering(begin: Begin, tool: str, arguments: dict[str, Any]) -> Opener:
     """How quickly a small call is answered: alone, and with several in flight."""
 
     @contextmanager
@@ -121,7 +115,7 @@ def _answering(begin: Begin, tool: str, arguments: dict[str, Any], *, of_memory:
             def one_round() -> list[float]:
                 figures = [client.call_median(tool, given, fits)]
                 figures += (client.calls_per_second(tool, given, max(fits, 2 * many), many) for many in IN_FLIGHT)
-                return [*figures, memory_of_all(client.pid)] if of_memory else figures
+                return [*figures, memory_of_all(client.pid)]
 
             one_round()
             yield one_round
@@ -137,40 +131,68 @@ def _small_figures(what: str) -> tuple[Figure, ...]:
 # --- file tools ------------------------------------------------------------------------------------------------------
 
 
-def _call(tool: str, arguments: Arguments, expected: str = "") -> Use:
-    """One call whose answer must hold a text."""
+class Call(NamedTuple):
+    """One call in a folder; `{folder}`, `{old}`, `{new}` and `{content}` in its arguments stand for the texts.
 
-    def use(client: PeerClient, folder: Path, number: int) -> float:
-        taken, result = client.timed_call(tool, arguments(folder, number))
-        assert expected in text_of(result), text_of(result)[:500]
+    Args:
+        tool: Its name.
+        arguments: What it is given.
+        expected: What its answer must hold.
+        content: Characters of `{content}`.
+    """
+
+    tool: str
+    arguments: dict[str, Any]
+    expected: str = ""
+    content: int = 0
+
+    def __call__(self, client: PeerClient, folder: Path, number: int) -> float:
+        """The milliseconds of the call, by its number."""
+        old, new = (f"line 00000010 of {'a' if even else 'one'} file" for even in (number % 2 == 0, number % 2 == 1))
+        texts = {"folder": str(folder), "old": old, "new": new}
+        texts["content"] = f"{number:09d} is the number of this line\n" * (self.content // 40)
+        taken, result = client.timed_call(self.tool, _filled(self.arguments, texts))
+        assert self.expected in text_of(result), text_of(result)[:500]
         return taken
 
-    return use
+
+def _filled(value: Any, texts: dict[str, str]) -> Any:
+    match value:
+        case str():
+            return re.sub(r"\{(\w+)\}", lambda name: texts[name[1]], value)
+        case dict():
+            return {name: _filled(each, texts) for name, each in cast("dict[str, Any]", value).items()}
+        case list():
+            return [_filled(each, texts) for each in cast("list[Any]", value)]
+        case _:
+            return value
 
 
-def _searched(kind: str, pattern: str, found: int) -> Use:
+class Search(NamedTuple):
     """DesktopCommander's search, which is begun by one call and asked for by others until it is done."""
 
-    def use(client: PeerClient, folder: Path, number: int) -> float:
+    kind: str
+    pattern: str
+    found: int
+
+    def __call__(self, client: PeerClient, folder: Path, number: int) -> float:
+        """The milliseconds until all is found."""
         del number
-        wanted = {"searchType": kind, "pattern": pattern, "earlyTermination": False, "maxResults": 100_000}
+        wanted = {"searchType": self.kind, "pattern": self.pattern, "earlyTermination": False, "maxResults": 100_000}
         began = time.perf_counter()
         said = text_of(client.call("start_search", {"path": str(folder), "contextLines": 0, **wanted}))
         session = re.search(r"session: (\S+)", said)
         assert session is not None, said
         while "Status: COMPLETED" not in said:
             said = text_of(client.call("get_more_search_results", {"sessionId": session[1], "length": 100}))
-        assert f"({found} matches)" in said or f"results found: {found}" in said, said[:500]
+        assert f"({self.found} matches)" in said, said[:500]
         return (time.perf_counter() - began) * 1000
 
-    return use
 
-
-def _working(begin: Begin, use: Use, prepare: Callable[[Scene], Path], times: int = 1) -> Opener:
+def _working(begin: Begin, use: Call | Search, prepare: Callable[[Scene], Path], times: int) -> Opener:
     @contextmanager
     def opened(scene: Scene) -> Generator[Round]:
-        folder = prepare(scene)
-        numbers = count()
+        folder, numbers = prepare(scene), count()
         with PeerClient(begin(scene, folder)) as client:
             use(client, folder, next(numbers))
             yield lambda: [statistics.median(use(client, folder, next(numbers)) for _ in range(times))]
@@ -179,10 +201,17 @@ def _working(begin: Begin, use: Use, prepare: Callable[[Scene], Path], times: in
 
 
 def _files(
-    name: str, prepare: Callable[[Scene], Path], uses: dict[str, Use], note: str = "", *, times: int = 1, **row: Any
+    name: str,
+    prepare: Callable[[Scene], Path],
+    *uses: Call | Search | None,
+    note: str = "",
+    times: int = 1,
+    bar: float = 1.0,
+    **row: Any,
 ) -> Row:
-    bar = row.pop("bar", 1.0)
-    targets = {server: _working(FILE_SERVERS[server], use, prepare, times) for server, use in uses.items()}
+    """A row of what this server, server-filesystem and DesktopCommander do; `None` is who cannot."""
+    servers = zip(FILE_SERVERS.items(), uses, strict=True)
+    targets = {server: _working(begin, use, prepare, times) for (server, begin), use in servers if use}
     return Row((Figure(name, bar=bar),), targets, note, **row)
 
 
@@ -194,13 +223,10 @@ def _new(scene: Scene) -> Path:
     return scene.folder(f"peer-{next(_folders)}")
 
 
-def _of_lines(megabytes: float) -> Callable[[Scene], Path]:
+def _of_lines(size: int) -> Callable[[Scene], Path]:
     def prepare(scene: Scene) -> Path:
-        kept = scene.scratch / f"lines-{megabytes}.txt"
-        if not kept.exists():
-            numbered_file(kept, int(megabytes * MEGABYTE))
         folder = _new(scene)
-        shutil.copyfile(kept, folder / "lines.txt")
+        numbered_file(folder / "lines.txt", size)
         return folder
 
     return prepare
@@ -216,137 +242,88 @@ def _of_entries(entries: int) -> Callable[[Scene], Path]:
     return prepare
 
 
-def _tree(tree: Tree) -> Callable[[Scene], Path]:
-    return lambda scene: scene.tree(tree)
+KEEPS = "ours waits until the disk has it, and keeps what was there for `undo`; the others do neither"
 
 
-def _words(number: int) -> tuple[str, str]:
-    """A line of a numbered file as it is, and as it shall be."""
-    texts = ("line 00000100 of a file", "line 00000100 of one file")
-    return (texts[1], texts[0]) if number % 2 else texts
+def _edits(size: int, times: int) -> Row:
+    change = {"file_path": "{folder}/lines.txt", "old_string": "{old}", "new_string": "{new}"}
+    theirs = {"path": "{folder}/lines.txt", "edits": [{"oldText": "{old}", "newText": "{new}"}]}
+    uses = Call("edit", change), Call("edit_file", theirs), Call("edit_block", change)
+    name = f"edit of one line in {size // 1_000:,} KB"
+    return _files(name, _of_lines(size), *uses, note=KEEPS, times=times, bar=1.5)
 
 
-def _edits(where: str, megabytes: float, times: int) -> Row:
-    def ours(folder: Path, number: int) -> dict[str, Any]:
-        old, new = _words(number)
-        return {"file_path": f"{folder}/lines.txt", "old_string": old, "new_string": new}
-
-    def theirs(folder: Path, number: int) -> dict[str, Any]:
-        old, new = _words(number)
-        return {"path": f"{folder}/lines.txt", "edits": [{"oldText": old, "newText": new}]}
-
-    uses = {OURS: _call("edit", ours), FILESYSTEM: _call("edit_file", theirs), DESKTOP: _call("edit_block", ours)}
-    note = "ours waits until the disk has it, and keeps what was there for `undo`; the others do neither"
-    return _files(f"edit of one line in {where}", _of_lines(megabytes), uses, note, times=times, bar=1.5)
-
-
-def _writes(where: str, characters: int, times: int) -> Row:
-    def content(number: int) -> str:
-        return f"{number:09d} is the number of this line\n" * (characters // 40)
-
-    uses = {
-        OURS: _call("write_file", lambda folder, n: {"file_path": f"{folder}/new.txt", "content": content(n)}),
-        FILESYSTEM: _call("write_file", lambda folder, n: {"path": f"{folder}/new.txt", "content": content(n)}),
-        DESKTOP: _call("write_file", lambda folder, n: {"path": f"{folder}/new.txt", "content": content(n)}),
-    }
-    note = "ours waits until the disk has it, and keeps what was there for `undo`; the others do neither"
-    return _files(f"write of {where}", _new, uses, note, times=times, bar=1.5)
+def _writes(size: int, times: int) -> Row:
+    ours, theirs = ({key: "{folder}/new.txt", "content": "{content}"} for key in ("file_path", "path"))
+    uses = (Call("write_file", each, "", size) for each in (ours, theirs, theirs))
+    return _files(f"write of {size // 1_000:,} KB", _new, *uses, note=KEEPS, times=times, bar=1.5)
 
 
 def _lists(entries: int, times: int) -> Row:
-    uses = {
-        OURS: _call("list_directory", lambda folder, _: {"path": str(folder)}, "file00001.txt"),
-        FILESYSTEM: _call("list_directory", lambda folder, _: {"path": str(folder)}, "file00001.txt"),
-        DESKTOP: _call("list_directory", lambda folder, _: {"path": str(folder), "depth": 1}, "file00001.txt"),
-    }
-    note = "ours obeys ignore files; DesktopCommander shows the first 100 of a longer folder"
-    return _files(f"list of {entries:,} entries", _of_entries(entries), uses, note, times=times, bar=1.6)
+    call = Call("list_directory", {"path": "{folder}"}, "file00001.txt")
+    uses = call, call, Call(call.tool, {**call.arguments, "depth": 1}, call.expected)
+    note = "ours obeys ignore files; DesktopCommander shows the first 100 entries of a longer folder"
+    return _files(f"list of {entries:,} entries", _of_entries(entries), *uses, note=note, times=times, bar=1.6)
 
 
-def _globs(tree: Tree, times: int, short: tuple[str, ...] = ()) -> Row:
-    uses = {
-        OURS: _call("glob", lambda folder, _: {"pattern": "**/*.ts", "path": str(folder)}, ".ts"),
-        FILESYSTEM: _call("search_files", lambda folder, _: {"pattern": "**/*.ts", "path": str(folder)}, ".ts"),
-        DESKTOP: _searched("files", "*.ts", tree.typescript),
-    }
+def _globs(tree: Tree, times: int, **row: Any) -> Row:
+    arguments = {"pattern": "**/*.ts", "path": "{folder}"}
+    uses = Call("glob", arguments, ".ts"), Call("search_files", arguments, ".ts")
     note = "ours sorts by date; server-filesystem takes what is ignored, too"
     name = f"files by name among {tree.kept + tree.ignored:,}"
-    return _files(name, _tree(tree), uses, note, times=times, most_rounds=5 if times > 1 else 3, short=short)
+    search = Search("files", "*.ts", tree.typescript)
+    return _files(name, lambda scene: scene.tree(tree), *uses, search, note=note, times=times, **row)
 
 
 def _greps(tree: Tree, times: int) -> Row:
-    uses = {
-        OURS: _call("grep_search", lambda folder, _: {"pattern": RARE, "path": str(folder)}, RARE),
-        DESKTOP: _searched("content", RARE, min(9, tree.kept)),
-    }
+    name = f"rare text among {tree.kept + tree.ignored:,} files"
+    ours, search = Call("grep_search", {"pattern": RARE, "path": "{folder}"}, RARE), Search("content", RARE, 9)
     note = "server-filesystem has no search in contents"
-    return _files(f"rare text among {tree.kept + tree.ignored:,} files", _tree(tree), uses, note, times=times)
+    return _files(name, lambda scene: scene.tree(tree), ours, None, search, note=note, times=times)
 
 
-def _path_of(name: str, **more: Any) -> Arguments:
-    return lambda folder, _: {"path": f"{folder}/{name}", **more}
-
-
-def _window(**more: int) -> Arguments:
-    return lambda folder, _: {"absolute_path": f"{folder}/lines.txt", "limit": 200, **more}
-
-
-def _all_paths(folder: Path, number: int) -> dict[str, Any]:
-    del number
-    return {"paths": [str(path) for path in sorted(folder.iterdir())]}
+def _windows(name: str, ours: dict[str, int], filesystem: dict[str, int], desktop: dict[str, int], **row: Any) -> Row:
+    file, first = "{folder}/lines.txt", f"line {100_001 if filesystem == {} else 124_900:08d}"
+    uses = (
+        Call("read_file", {"absolute_path": file, "limit": 200, **ours}, first),
+        Call("read_text_file", {"path": file, **filesystem}, first),
+        Call("read_file", {"path": file, **desktop}, first),
+    )
+    return _files(name, _of_lines(10_000_000), *uses, **row)
 
 
 FILE_ROWS = (
-    _files(
+    _windows(
         "200 lines at line 100,000 of 10 MB",
-        _of_lines(10),
-        {
-            OURS: _call("read_file", _window(offset=99_999), "line 00100000"),
-            FILESYSTEM: _call("read_text_file", _path_of("lines.txt"), "line 00100000"),
-            DESKTOP: _call("read_file", _path_of("lines.txt", offset=99_999, length=200), "line 00100000"),
-        },
-        "server-filesystem has no offset, so it reads the whole",
+        {"offset": 99_999},
+        {},
+        {"offset": 99_999, "length": 200},
+        note="server-filesystem has no offset, so it reads the whole",
     ),
-    _files(
-        "last 200 lines of 10 MB",
-        _of_lines(10),
-        {
-            OURS: _call("read_file", _window(offset=-200), "line 00129900"),
-            FILESYSTEM: _call("read_text_file", _path_of("lines.txt", tail=200), "line 00129900"),
-            DESKTOP: _call("read_file", _path_of("lines.txt", offset=-200), "line 00129900"),
-        },
-    ),
+    _windows("last 200 lines of 10 MB", {"offset": -200}, {"tail": 200}, {"offset": -200}),
     _files(
         f"{FILES} files of 2 KB in one call",
         _of_entries(FILES),
-        {
-            OURS: _call("read_many_files", lambda folder, _: {"paths": [f"{folder}/*.txt"]}, "file 00499"),
-            FILESYSTEM: _call("read_multiple_files", _all_paths, "file 00499"),
-            DESKTOP: _call("read_multiple_files", _all_paths, "file 00499"),
-        },
+        Call("read_many_files", {"paths": ["{folder}/*.txt"]}, "file 00499"),
+        *2
+        * (
+            Call("read_multiple_files", {"paths": [f"{{folder}}/file{n:05d}.txt" for n in range(FILES)]}, "file 00499"),
+        ),
         times=3,
     ),
-    _lists(20, 20),
-    _lists(1_000, 5),
-    _lists(10_000, 3),
-    _globs(SMALL, 20, (FILESYSTEM,)),
-    _globs(LARGE, 1),
-    _globs(HUGE, 1),
-    _greps(SMALL, 5),
-    _greps(LARGE, 1),
-    _greps(HUGE, 1),
-    _edits("4 KB", 0.004, 10),
-    _edits("5 MB", 5, 1),
-    _writes("4 KB", 4_000, 10),
-    _writes("5 MB", 5_000_000, 1),
+    *(_lists(*each) for each in ((20, 20), (1_000, 5), (10_000, 3))),
+    _globs(SMALL, 20, short=(FILESYSTEM,)),
+    *(_globs(tree, 1, most_rounds=3) for tree in (LARGE, HUGE)),
+    *(_greps(*each) for each in ((SMALL, 5), (LARGE, 1), (HUGE, 1))),
+    *(_edits(*each) for each in ((4_000, 10), (5_000_000, 1))),
+    *(_writes(*each) for each in ((4_000, 10), (5_000_000, 1))),
     _files(
         "the command `true`",
         _new,
-        {
-            OURS: _call("run_shell_command", lambda _folder, _number: {"command": "true"}),
-            DESKTOP: _call("start_process", lambda _folder, _number: {"command": "true", "timeout_ms": 5_000}),
-        },
-        "ours runs it in a sandbox where there is bubblewrap",
+        Call("run_shell_command", {"command": "true"}),
+        None,
+        Call("start_process", {"command": "true", "timeout_ms": 5_000}),
+        note="ours runs it in a sandbox where there is bubblewrap",
         times=10,
     ),
 )

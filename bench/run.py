@@ -18,7 +18,6 @@ from bench import (
     file_rows,
     network_rows,
     ping_rows,
-    protocol_rows,
     proxy_rows,
     replica_rows,
     search_rows,
@@ -29,7 +28,6 @@ from bench.rows import NotRunError, Pair, Row, Scene
 from bench.trees import keeping_folder
 
 ROWS = (
-    *protocol_rows.ROWS,
     *network_rows.ROWS,
     *proxy_rows.ROWS,
     *replica_rows.ROWS,
