@@ -50,7 +50,15 @@ SLICE_SECONDS = 0.25
 
 IN_FLIGHT = (1, 8, 64)
 CONNECTIONS = (1, 50, 500)
-SIZES = {"1 KB": 1_000, "100 KB": 100_000, "1 MB": 1_000_000, "10 MB": 10_000_000}
+SIZES = {
+    "1 KB": 1_000,
+    "4 KB": 4_000,
+    "100 KB": 100_000,
+    "1 MB": MEGABYTE,
+    "5 MB": 5 * MEGABYTE,
+    "10 MB": 10 * MEGABYTE,
+}
+THROUGH = ("1 KB", "100 KB", "1 MB", "10 MB")
 FILES = 500
 HUNG_SECONDS = 10.0
 GREETING = {"name": "x"}
@@ -245,18 +253,18 @@ def _of_entries(entries: int) -> Callable[[Scene], Path]:
 KEEPS = "ours waits until the disk has it, and keeps what was there for `undo`; the others do neither"
 
 
-def _edits(size: int, times: int) -> Row:
+def _edits(size: str, times: int) -> Row:
     change = {"file_path": "{folder}/lines.txt", "old_string": "{old}", "new_string": "{new}"}
     theirs = {"path": "{folder}/lines.txt", "edits": [{"oldText": "{old}", "newText": "{new}"}]}
     uses = Call("edit", change), Call("edit_file", theirs), Call("edit_block", change)
-    name = f"edit of one line in {size // 1_000:,} KB"
-    return _files(name, _of_lines(size), *uses, note=KEEPS, times=times, bar=1.5)
+    name = f"edit of one line in {size}"
+    return _files(name, _of_lines(SIZES[size]), *uses, note=KEEPS, times=times, bar=1.5)
 
 
-def _writes(size: int, times: int) -> Row:
+def _writes(size: str, times: int) -> Row:
     ours, theirs = ({key: "{folder}/new.txt", "content": "{content}"} for key in ("file_path", "path"))
-    uses = (Call("write_file", each, "", size) for each in (ours, theirs, theirs))
-    return _files(f"write of {size // 1_000:,} KB", _new, *uses, note=KEEPS, times=times, bar=1.5)
+    uses = (Call("write_file", each, "", SIZES[size]) for each in (ours, theirs, {**theirs, "mode": "rewrite"}))
+    return _files(f"write of {size}", _new, *uses, note=KEEPS, times=times, bar=1.5)
 
 
 def _lists(entries: int, times: int) -> Row:
@@ -315,8 +323,8 @@ FILE_ROWS = (
     _globs(SMALL, 20, short=(FILESYSTEM,)),
     *(_globs(tree, 1, most_rounds=3) for tree in (LARGE, HUGE)),
     *(_greps(*each) for each in ((SMALL, 5), (LARGE, 1), (HUGE, 1))),
-    *(_edits(*each) for each in ((4_000, 10), (5_000_000, 1))),
-    *(_writes(*each) for each in ((4_000, 10), (5_000_000, 1))),
+    *(_edits(*each) for each in (("4 KB", 10), ("5 MB", 1))),
+    *(_writes(*each) for each in (("4 KB", 10), ("5 MB", 1))),
     _files(
         "the command `true`",
         _new,
@@ -393,7 +401,7 @@ def _results(kind: str) -> Opener:
                     statistics.median(
                         client.timed_call(big, {"n": size})[0] for _ in range(10 if size < MEGABYTE else 1)
                     )
-                    for size in SIZES.values()
+                    for size in (SIZES[name] for name in THROUGH)
                 ]
 
             one_round()
@@ -505,7 +513,7 @@ def _big_over_http(kind: str) -> Opener:
                     statistics.median(
                         client.timed(client.tool_request(big, {"n": size})) for _ in range(10 if size < MEGABYTE else 1)
                     )
-                    for size in SIZES.values()
+                    for size in (SIZES[name] for name in THROUGH)
                 ]
 
             one_round()
@@ -558,7 +566,7 @@ HTTP_ROWS = (
         "a session for each connection and one server behind all, but supergateway has a server for each session",
     ),
     Row(
-        tuple(Figure(f"{size} through a proxy over HTTP") for size in SIZES),
+        tuple(Figure(f"{size} through a proxy over HTTP") for size in THROUGH),
         {kind: _big_over_http(kind) for kind in (OURS, FASTMCP, MCP_PROXY, SUPERGATEWAY)},
         most_rounds=3,
     ),
@@ -602,7 +610,7 @@ PROXY_ROWS = (
     _relays(20),
     _relays(100),
     Row(
-        tuple(Figure(f"{size} through a proxy") for size in SIZES),
+        tuple(Figure(f"{size} through a proxy") for size in THROUGH),
         {kind: _results(kind) for kind in (OURS, FASTMCP, FLOOR)},
         most_rounds=3,
     ),
