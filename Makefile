@@ -16,7 +16,7 @@ MUTATION_ARGS :=
 # before it has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-long chaos soak fuzz mutation check release-check format bench clean
+.PHONY: help demo test test-long chaos soak fuzz mutation check release-check format bench bench-peers bench-short clean
 .DEFAULT_GOAL := help
 
 help:
@@ -30,6 +30,8 @@ help:
 	@echo 'make check      format, lint, types (Linux, macOS, Windows), import rules'
 	@echo 'make format     put the code into its format'
 	@echo 'make bench      the measurements'
+	@echo 'make bench-peers'
+	@echo '                this server beside others, which it installs; writes docs/benchmarks.md'
 	@echo 'make release-check'
 	@echo '                whether what describes a release agrees, and nothing is left to fill in'
 	@echo 'make clean      remove what was built, .venv included'
@@ -82,6 +84,12 @@ format: $(INSTALLED)
 
 bench: $(INSTALLED)
 	$(PY) bench/run.py
+
+bench-peers: $(INSTALLED)
+	$(PY) bench/run_peers.py
+
+bench-short: $(INSTALLED)
+	$(PY) bench/run_peers.py --short
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
