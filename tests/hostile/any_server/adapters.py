@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tests.hostile.any_server.wire import WAIT, Connection, Json, answer_of
+from tests.hostile.any_server.wire import WAIT, Connection, Json, answer_of, inside
 
 NAMES: dict[str, tuple[str, ...]] = {
     "read": ("read_text_file", "read_file", "read", "view_file", "view", "cat", "open_file"),
@@ -19,8 +19,8 @@ NAMES: dict[str, tuple[str, ...]] = {
     "find": ("glob", "search_files", "find_files", "file_search", "find", "start_search"),
     "grep": ("grep_search", "search_file_content", "grep", "search_code", "ripgrep", "search_content", "start_search"),
     "shell": (
-        "run_shell_command", "start_process", "bash", "shell", "run_command", "execute_command", "shell_execute", "exec",
-        "terminal",
+        "run_shell_command", "start_process", "bash", "shell", "run_command", "execute_command", "shell_execute",
+        "exec", "terminal",
     ),
     "fetch": ("web_fetch", "fetch", "fetch_url", "read_url", "read_file"),
     "make folder": ("create_directory", "make_directory", "mkdir"),
@@ -36,7 +36,7 @@ PATTERNS = ("pattern", "query", "regex", "search", "name")
 COMMANDS = ("command", "cmd", "script", "commandLine")
 URLS = ("url", "uri")
 TIMES = ("timeout_ms", "timeout")
-GATHERING = 40
+GATHERING = 12
 """How often more of the result of a search or a process is asked for, where a server gives it bit by bit."""
 
 
@@ -65,7 +65,12 @@ class Answer:
         """What a model reads."""
         if "error" in self.message:
             return str(self.message["error"].get("message", ""))
-        return "\n".join(str(block.get("text", "")) for block in self.result.get("content") or [])
+        return "\n".join(str(inside(block).get("text", "")) for block in list[Any](self.result.get("content") or []))
+
+    @property
+    def says_no(self) -> bool:
+        """Whether it tells that the call did not do what was asked."""
+        return self.is_error or bool(re.search("not|error|fail|reject|refus|expected|empty", self.text, re.IGNORECASE))
 
     @property
     def everything(self) -> str:
@@ -85,11 +90,10 @@ class Tools:
         self._by_use = {use: found for use, names in NAMES.items() if (found := self._find(use, names)) is not None}
 
     def _find(self, use: str, names: Sequence[str]) -> str | None:
-        for name in names:
-            for listed in self.listed:
-                if (listed == name or listed.endswith(f"__{name}")) and self._fits(use, listed):
-                    return listed
-        return None
+        exact = [name for name in names if name in self.listed]
+        # A proxy puts the name of the server before that of the tool.
+        behind = [listed for name in names for listed in self.listed if listed.endswith(f"_{name}")]
+        return next((name for name in (*exact, *behind) if self._fits(use, name)), None)
 
     def _fits(self, use: str, name: str) -> bool:
         """Whether its parameters are those of such a tool; `read_file` fetches where it has a switch for URLs."""
@@ -102,7 +106,7 @@ class Tools:
 
     def properties(self, name: str) -> Json:
         """The parameters of a tool."""
-        return (self.listed[name].get("inputSchema") or {}).get("properties") or {}
+        return inside(self.listed[name], "inputSchema", "properties")
 
     def has(self, use: str) -> bool:
         """Whether there is a tool for it."""
@@ -129,7 +133,7 @@ class Tools:
         values = dict(given)
         made: Json = {}
         if use == "edit" and "edits" in has:
-            inner = (has["edits"].get("items") or {}).get("properties") or {}
+            inner = inside(has["edits"], "items", "properties")
             made["edits"] = [{_first(OLD, inner): values.pop("old"), _first(NEW, inner): values.pop("new")}]
         if use == "fetch" and "isUrl" in has:
             made |= {"isUrl": True, "path": values.pop("url")}
@@ -137,13 +141,16 @@ class Tools:
             made["prompt"] = f"Fetch {values.pop('url')}"
         if "searchType" in has:
             made["searchType"] = "content" if use == "grep" else "files"
+        if use == "write" and "rewrite" in str(has.get("mode")):
+            made["mode"] = "rewrite"
         if use == "shell" and "timeout_ms" in has:
             values.setdefault("seconds", 8)
         for what, value in values.items():
             key = _first(spelled[what], has)
             if key is None:
                 continue
-            made[key] = value * 1000 if what == "seconds" else value
+            is_short = what == "seconds" and (key.endswith("_ms") or "illisecond" in str(has[key]))
+            made[key] = value * 1000 if is_short else value
         return made
 
 
@@ -151,7 +158,7 @@ def _first(spellings: Iterable[str], has: Json) -> str | None:
     return next((spelling for spelling in spellings if spelling in has), None)
 
 
-async def call(connection: Connection, tools: Tools, use: str, wait: float = WAIT, **given: Any) -> Answer:
+async def call(connection: Connection, tools: Tools, use: str, given: Json, wait: float = WAIT) -> Answer:
     """Call the tool for something, and gather what it gives bit by bit."""
     answer = await call_named(connection, tools.name(use), tools.arguments(use, **given), wait)
     return await _gather(connection, tools, use, answer)

@@ -48,7 +48,7 @@ async def _until_asked(person: Person) -> None:
         if person.asked:
             return
         await asyncio.sleep(0.05)
-    check(False, "nobody was asked within 10 s")  # noqa: FBT003 - it does not hold
+    check(False, "nobody was asked within 10 s")
 
 
 async def _begin(scene: Scene, use: str, **given: Any) -> tuple[int, asyncio.Future[Json]]:
@@ -127,7 +127,14 @@ async def _(scene: Scene) -> None:
     check(str(path) in said and "the new text" in said, f"it says {said[:120]!r}")
 
 
-@case(GROUP, "shown", "a command is shown whole, with what nobody would see as marks", "shell", "asks about commands", says_no=True)
+@case(
+    GROUP,
+    "shown",
+    "a command is shown whole, with what nobody would see as marks",
+    "shell",
+    "asks about commands",
+    says_no=True,
+)
 async def _(scene: Scene) -> None:
     command = f"touch {scene.inside}/a\u202e\u200b\x1b[2J\U000e0041{' ' * 2000}; touch {scene.inside}/end-of-command"
     await scene.call("shell", command=command)
@@ -137,7 +144,13 @@ async def _(scene: Scene) -> None:
     check(not said or "end-of-command" in said, "the end of the command is not shown")
 
 
-@case(GROUP, "always asked", "“always” for edits is none for a file that makes an editor run something", "write", "asks about writes")
+@case(
+    GROUP,
+    "always asked",
+    "“always” for edits is none for a file that makes an editor run something",
+    "write",
+    "asks about writes",
+)
 async def _(scene: Scene) -> None:
     def always(question: Json) -> Json | None:
         schema = question["params"]["requestedSchema"]
@@ -161,7 +174,8 @@ async def _(scene: Scene) -> None:
 async def _(scene: Scene) -> None:
     path = scene.file("a.txt", "needle\n")
     answers: list[Answer] = []
-    for use, more in (("read", {}), ("list", {}), ("grep", {"pattern": "needle"}), ("find", {"pattern": "*.txt"})):
+    calls: list[tuple[str, Json]] = [("read", {}), ("list", {}), ("grep", {"pattern": "n"}), ("find", {"pattern": "*"})]
+    for use, more in calls:
         if scene.tools.has(use):
             answers.append(await scene.call(use, path=path if use == "read" else scene.inside, **more))
     check(not scene.connection.person.asked, f"asked {len(scene.connection.person.asked)} times")

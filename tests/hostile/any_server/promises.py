@@ -92,11 +92,6 @@ class Promiser:
     held: frozenset[str] = frozenset()
 
 
-def _made(**pages: str) -> dict[str, str]:
-    """Promises by page, turned round. An underscore stands for a blank."""
-    return {promise.replace("_", " "): where for where, promises in pages.items() for promise in promises.split(", ")}
-
-
 def _at(places: dict[str, str]) -> dict[str, str]:
     return {promise: where for where, promises in places.items() for promise in promises.split(", ")}
 
@@ -128,7 +123,7 @@ KNOWN: dict[str, Promiser] = {
         "server-filesystem",
         _at(
             {
-                "README, How it works: all filesystem operations are restricted to allowed directories": "contained, links",
+                "README, How it works: operations are restricted to allowed directories": "contained, links",
                 "README, Tools": "works, edit fits",
             }
         ),
@@ -151,6 +146,11 @@ KNOWN: dict[str, Promiser] = {
     ),
 }
 """Known servers, by the beginning of the name that they announce."""
+
+
+def label_of(name: str) -> str:
+    """What a server is called in a table, by the name that it announces."""
+    return next((known.label for start, known in KNOWN.items() if name.startswith(start)), name)
 
 
 def promiser_for(name: str, probe: str) -> dict[str, str] | None:

@@ -72,7 +72,14 @@ class Target:
 
 @dataclass
 class Report:
-    """What came out of a run."""
+    """What came out of a run.
+
+    Args:
+        name: What the server calls itself.
+        version: Its version, as it says.
+        outcomes: How each case ended.
+        seconds: How long it took.
+    """
 
     name: str = ""
     version: str = ""
@@ -163,7 +170,7 @@ class Lab:
 def lab(target: Target) -> Generator[Lab]:
     """The folders of a run; they are removed afterwards."""
     # Below /tmp some servers treat a workspace in another way.
-    parent = "/var/tmp" if Path("/var/tmp").is_dir() else None  # noqa: S108 - a folder of its own is made in it
+    parent = "/var/tmp" if Path("/var/tmp").is_dir() else None
     base = Path(tempfile.mkdtemp(prefix="hostile-", dir=parent)).resolve()
     try:
         with web.page_server(base / "out") as (port, visits):
@@ -283,7 +290,7 @@ class Run:
 
     async def _tried(self, connection: Connection, use: str, given: Json) -> Answer:
         try:
-            return await call(connection, self._tools, use, **given)
+            return await call(connection, self._tools, use, given)
         except (NoAnswerError, LostError) as error:
             return Answer({"error": {"message": str(error)}})
 

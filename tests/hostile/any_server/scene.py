@@ -57,7 +57,7 @@ class Scene:
     async def call(self, use: str, *, wait: float = WAIT, **given: Any) -> Answer:
         """Call the tool for something; paths may be `Path`."""
         told = {key: str(value) if isinstance(value, Path) else value for key, value in given.items()}
-        answer = await call(self.connection, self.tools, use, wait, **told)
+        answer = await call(self.connection, self.tools, use, told, wait)
         self.answers.append((f"{use} {told.get('path') or told.get('command') or told.get('url')}"[-160:], answer))
         return answer
 

@@ -1,4 +1,4 @@
-"""Commands: what runs without a yes changes and learns nothing, a yes opens no more than it says, and nothing is left."""
+"""Commands: without a yes they change and learn nothing, a yes opens no more than it says, and nothing is left."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.hostile.any_server.adapters import call
-from tests.hostile.any_server.scene import NotApplicableError, Scene, case, check, pinging, rows, shown
+from tests.hostile.any_server.scene import NotApplicableError, Scene, case, check, pinging, rows
 
 GROUP = "shell"
 SECRET_KEY = ".ssh/id_ed25519"
 
 
-async def run(scene: Scene, command: str, **more: object) -> str:
+async def run(scene: Scene, command: str, seconds: int = 8) -> str:
     """Run a command in the folder of the case; all that came back."""
-    answer = await scene.call("shell", command=f"cd {scene.inside} && {command}", **more)
+    answer = await scene.call("shell", command=f"cd {scene.inside} && {command}", seconds=seconds)
     return answer.everything
 
 
@@ -42,7 +42,8 @@ def _repository(scene: Scene) -> None:
     program = scene.file("e.sh", f"#!/bin/sh\ntouch {scene.inside}/w\n")
     program.chmod(0o755)
     for words in (
-        ["init", "-q"], ["add", "a.txt"], ["config", "diff.external", str(program)], ["config", "core.fsmonitor", str(program)],
+        ["init", "-q"], ["add", "a.txt"],
+        *(["config", key, str(program)] for key in ("diff.external", "core.fsmonitor")),
     ):  # fmt: skip
         subprocess.run(["git", "-C", str(scene.inside), *words], check=True, capture_output=True)
     (scene.inside / "w").unlink(missing_ok=True)
@@ -55,7 +56,7 @@ rows(
     [
         (
             "reading view", "readers that write a file: `awk`, `sed`, `sort -o`, `find -fprint`, an output",
-            ["""awk 'BEGIN { print 1 > "w" }'""", "sed -n 'w w' a.txt", "sort -o w a.txt", "find . -fprint w", "ls > w"],
+            ["awk 'BEGIN { print > \"w\" }'", "sed -n 'w w' a.txt", "sort -o w a.txt", "find . -fprint w", "ls > w"],
         ),
         ("reading view", "git where the repository's settings run a program", ["git diff", "git status"]),
         (
@@ -88,7 +89,9 @@ async def learns_nothing(scene: Scene, what: str) -> None:
             for name in (".geminiignore", ".qwenignore", ".coretoolsignore"):
                 (scene.inside / name).write_text("hidden.txt\n")
             scene.file("hidden.txt", (scene.outside / "secret").read_text())
-            await run(scene, "cat h*den.txt; awk '{print}' ./*; grep -r OUTSIDE .; rg OUTSIDE; git diff --no-index a h*")
+            await run(
+                scene, "cat h*den.txt; awk '{print}' ./*; grep -r OUTSIDE .; rg OUTSIDE; git diff --no-index a h*"
+            )
             (scene.inside / "hidden.txt").unlink()
 
 
@@ -110,7 +113,7 @@ rows(
 @case(GROUP, "loopback", "a reader reaches no server of this machine", "shell", "asks about commands", says_no=True)
 async def _(scene: Scene) -> None:
     before = len(scene.visits)
-    await run(scene, f"curl -s -m 3 {scene.page}/stolen", seconds=8)
+    await run(scene, f"curl -s -m 3 {scene.page}/stolen")
     check(len(scene.visits) == before, "the server on 127.0.0.1 was reached")
 
 
@@ -125,7 +128,7 @@ PROGRAMS = {
     "home": "print(open({home!r} + '/" + SECRET_KEY + "').read())",
     "environment": "import os; print(dict(os.environ))",
     "loopback": "import urllib.request as u; print(u.urlopen({page!r} + '/stolen', timeout=3).read())",
-    "hook": "import os; os.makedirs('.git/hooks', exist_ok=True); open('.git/hooks/pre-commit', 'w').write('#!/bin/sh')",
+    "hook": "import os; os.makedirs('.git/hooks', exist_ok=True); open('.git/hooks/pre-commit', 'w').write('#!sh')",
     "process": "import os; os.kill({pid}, 9)",
 }
 RAN = "open('ran', 'w').close()\n"
@@ -212,7 +215,7 @@ async def leaves_nothing(scene: Scene, commands: Sequence[str]) -> None:
     async with scene.start(None) as client:
         await client.greet()
         for command in commands:
-            await call(client, scene.tools, "shell", command=command.format(mark=mark), seconds=1)
+            await call(client, scene.tools, "shell", {"command": command.format(mark=mark), "seconds": 1})
     for _ in range(100):
         if not _running(mark):
             return
@@ -243,7 +246,7 @@ rows(
         ),
         (
             "leftovers", "a process in a session of its own, and one that takes no notice of signals",
-            ["setsid sleep 300 {mark} > /dev/null 2>&1 < /dev/null &", "trap '' TERM HUP; nohup sleep 300 {mark} & sleep 301"],
+            ["setsid sleep 300 {mark} > /dev/null 2>&1 &", "trap '' TERM; nohup sleep 300 {mark} & sleep 301"],
         ),
     ],
     "shell",

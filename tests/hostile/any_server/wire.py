@@ -22,6 +22,8 @@ Send = Callable[[Json], Awaitable[None]]
 REVISION = "2025-06-18"
 WAIT = 20.0
 """Seconds that an answer may take."""
+START = 60.0
+"""Seconds that a server may take to start."""
 LARGEST_LINE = 1 << 28
 
 
@@ -31,6 +33,13 @@ class NoAnswerError(Exception):
 
 class LostError(Exception):
     """The server has ended, or closed the connection."""
+
+
+def inside(value: Any, *keys: str) -> Json:
+    """The object below these keys of a message of a stranger, empty where there is none."""
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None  # pyright: ignore[reportUnknownVariableType,reportUnknownMemberType]
+    return value if isinstance(value, dict) else {}  # pyright: ignore[reportUnknownVariableType]
 
 
 def accept(question: Json) -> Json | None:
@@ -158,7 +167,7 @@ class Connection:
             offers["roots"] = {"listChanged": True}
         me = {"name": "hostile-cases", "version": "1"}
         answer = await self.request(
-            "initialize", {"protocolVersion": revision, "capabilities": offers, "clientInfo": me}
+            "initialize", {"protocolVersion": revision, "capabilities": offers, "clientInfo": me}, wait=START
         )
         if "result" not in answer:
             raise LostError(f"the server refused the handshake: {answer.get('error')}")
@@ -269,10 +278,8 @@ async def over_pipes(
             await reading
 
 
-async def end(process: asyncio.subprocess.Process, patience: float = 5) -> float | None:
-    """End a server as the protocol says: close its input, then signals. Seconds until it ended by itself, if it did."""
-    loop = asyncio.get_running_loop()
-    start, by_itself = loop.time(), None
+async def end(process: asyncio.subprocess.Process, patience: float = 3) -> None:
+    """End a server as the protocol says: close its input, then signals."""
     if process.stdin is not None:
         process.stdin.close()
     for step in (None, signal.SIGTERM, signal.SIGKILL):
@@ -282,11 +289,9 @@ async def end(process: asyncio.subprocess.Process, patience: float = 5) -> float
         with suppress(TimeoutError):
             async with asyncio.timeout(patience):
                 await process.wait()
-            by_itself = loop.time() - start if step is None else by_itself
             break
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
-    return by_itself
 
 
 @asynccontextmanager
