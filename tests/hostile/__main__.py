@@ -15,10 +15,11 @@ from pathlib import Path
 
 from tests.hostile.any_server import table
 from tests.hostile.any_server.run import FAILED, GROUPS, Target, run
+from tests.hostile.any_server.wire import LostError, NoAnswerError
 
 
 def main() -> int:
-    """Run the cases; 1 if one failed."""
+    """Run the cases; 1 if one failed, 2 if the server cannot be reached."""
     parser = argparse.ArgumentParser(prog="python -m tests.hostile", description="Hostile cases for any MCP server.")
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--target", metavar="COMMAND|URL", help="the server")
@@ -37,7 +38,11 @@ def main() -> int:
     settings = chosen.settings.read_text() if chosen.settings else "{}"
     command, url = (None, chosen.target) if is_url else (chosen.target, None)
     target = Target(command, url, chosen.workspace, settings)
-    report = run(target, chosen.only.split(","), lambda outcome: print(table.row(outcome), flush=True))  # noqa: T201
+    try:
+        report = run(target, chosen.only.split(","), lambda outcome: print(table.row(outcome), flush=True))  # noqa: T201
+    except (LostError, NoAnswerError, OSError, ExceptionGroup) as error:
+        sys.stderr.write(f"The server did not start, or not again: {error}\n")
+        return 2
     if chosen.save:
         table.save(report, chosen.shown_as or chosen.target, chosen.version, chosen.save)
     print(table.summary(report))  # noqa: T201

@@ -15,7 +15,7 @@ from tests.hostile.any_server.wire import Json
 
 GROUP = "paths"
 LONG = "{inside}/" + "n/../" * 4000 + "../../out/secret"
-RACE = 1.5
+RACE = 0.8
 """Seconds that a race is run."""
 
 

@@ -20,7 +20,7 @@ Json = dict[str, Any]
 Send = Callable[[Json], Awaitable[None]]
 
 REVISION = "2025-06-18"
-WAIT = 20.0
+WAIT = 30.0
 """Seconds that an answer may take."""
 START = 60.0
 """Seconds that a server may take to start."""
