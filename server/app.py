@@ -59,9 +59,7 @@ if TYPE_CHECKING:
 
     from server.telemetry.observation import Observation
 
-ServedOver = Literal[
-    "stdio", "network"
-]  # who answers when the client cannot be asked: on stdio, the client's own dialog
+ServedOver = Literal["stdio", "network"]  # on stdio, the client's own dialog can answer
 
 
 class App:

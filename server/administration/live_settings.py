@@ -128,9 +128,7 @@ class LiveSettings:
     registry: ToolRegistry
     policy: PermissionPolicy
     pool: UpstreamPool
-    on_change: Callable[
-        [SettingsReport, SettingsReport], Awaitable[None]
-    ]  # called with the previous and the new settings
+    on_change: Callable[[SettingsReport, SettingsReport], Awaitable[None]]  # gets the previous and the new settings
 
     def __post_init__(self) -> None:
         self._at_start = self.report

@@ -212,9 +212,7 @@ def read_settings(inputs: SettingsInputs, before: SettingsReport | None = None) 
     all_layers = MergedLayers(layers)
     line: Any = value_at(all_layers.data, workspace_trust.SERVER_COMMAND)
     words = cast("list[Any]", line) if isinstance(line, list) else []
-    if words and all(
-        isinstance(word, str) for word in words
-    ):  # otherwise there is none, or validation reports the error
+    if words and all(isinstance(word, str) for word in words):  # validation reports any other value
         source, entry = (
             all_layers.source_of(workspace_trust.SERVER_COMMAND),
             dotted(("mcpServers", workspace_trust.COMMAND_ALIAS)),
@@ -413,7 +411,7 @@ def _resolve(settings: Settings, environ: Mapping[str, str], source_of: SourceOf
     for path, folder in folders.items():
         try:
             os.path.realpath(folder)
-        except OSError:  # Nobody could tell what it contains.
+        except OSError:  # It is unknown what it contains.
             said = f"{dotted(path)} leads through a link that this server may not follow; name another folder."
             diagnostics.refuse(source_of(path), said)
         except ValueError:

@@ -52,8 +52,8 @@ def test_without_named_ones_the_token_of_the_environment_counts(tmp_path: Path) 
 
 @pytest.mark.requirement("network.tokens")
 def test_a_token_that_cannot_be_used_stops_the_start_with_what_to_do(tmp_path: Path) -> None:
-    assert "http.tokens.a needs one of file and env" in refusal({"a": TokenSource()}, {})
-    assert "needs one of" in refusal({"a": TokenSource(file="x", env="Y")}, {})
+    assert "http.tokens.a needs either file or env" in refusal({"a": TokenSource()}, {})
+    assert "needs either" in refusal({"a": TokenSource(file="x", env="Y")}, {})
     assert "'MISSING', which is not set" in refusal({"a": TokenSource(env="MISSING")}, {})
     assert "cannot be read" in refusal({"a": TokenSource(file=str(tmp_path / "none"))}, {})
     assert "too short" in refusal({"a": TokenSource(env="A")}, {"A": "short"})

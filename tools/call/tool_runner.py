@@ -91,14 +91,12 @@ class ToolRunner:
             call: The tool's name and the arguments as received.
             context: The client that calls, and where it may act.
             confirmer: Asks the person behind this client.
-            has_answer: Whether this run brings the answer to an earlier question. Grants of other processes were looked
-                up
-                before that question, so they are not looked up again.
+            has_answer: Whether this run brings the answer to an earlier question. What other processes allow was looked
+                up before that question and is not looked up again.
 
         Returns:
-            The result, whether it failed or not; or a question for the client. After the answer the same call must be
-            run
-            again with it.
+            The result, whether it failed or not; or a question for the client. Once it is answered, run the same call
+            again with the answer.
 
         Raises:
             ToolNotRegisteredError: No tool has this name. This is a protocol error; all other failures are results.
@@ -158,7 +156,7 @@ class ToolRunner:
         *,
         is_same: bool,
     ) -> LastingAnswer | None:
-        """Step 6: go on only with consent; what it allows beyond the call. What is denied since is not done."""
+        """Step 6: continue only with consent, unless the call is now denied. Returns the lasting part of the answer."""
         lasting: LastingAnswer | None = None
         try:
             if not is_same:
@@ -169,7 +167,7 @@ class ToolRunner:
             choice = question.choice(answer.decision) if isinstance(answer, Answer) else None
             lasting = await keep_rules(choice, context.client, self.policy, self.keeper, self.shared_grants)
         finally:
-            # Whatever it is, it is recorded, and before the action.
+            # Every decision is recorded, before the action.
             if self.audit is not None and entry is not None:
                 self.audit.note(replace(entry, answer=answer, lasting=lasting))
         return lasting
@@ -231,11 +229,11 @@ async def _execute(judged: Judgement, context: ToolContext, description: str) ->
             result = await judged.tool.execute(judged.params, replace(context, progress=progress.tell))
         finally:
             progress.timer.cancel()
-            if progress.telling is not None:  # most calls have told nothing
+            if progress.telling is not None:  # most calls have reported no progress
                 await progress.end()
     digest = result.structured.get("sha256") if result.structured is not None else None
     if judged.permission.verdict is Verdict.ASK and digest is not None:
-        # Consent is for what was written, not for what somebody else puts in its place.
+        # The consent is for the text that was written, not for what another program puts in its place.
         context.services.consented.update(dict.fromkeys(judged.written, str(digest)))
     return result
 

@@ -268,7 +268,7 @@ def cut_at_line(text: str, size: int) -> tuple[str, bool]:
     return data[: max(size - len(told), 0)].decode("utf-8", "ignore") + told, True
 
 
-# How a todo's status looks to a person; an empty box is open
+# The symbol of each todo status; an empty box means open
 _BOXES = {"completed": "[x]", "cancelled": "[-]", "in_progress": "[>]", "blocked": "[!]"}
 
 

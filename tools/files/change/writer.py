@@ -388,8 +388,8 @@ def replace_file(
     except NotADirectoryError:
         raise ToolError(
             ToolErrorType.FILE_WRITE_FAILURE,
-            f"'{location.shown}' cannot be written: part of the path is a file, not a folder. "
-            "Use another path; list_directory shows what is there.",
+            f"'{location.shown}' cannot be written: part of the path is a file, not a folder. Use another path; "
+            "list_directory shows what is there.",
         ) from None
     except OSError as error:
         raise workspace.explain(error, location, ToolErrorType.FILE_WRITE_FAILURE) from None
@@ -427,6 +427,6 @@ def _as_expected(folder: Folder, name: str, location: Location, expected: FileId
 def _changed(location: Location) -> ToolError:
     return ToolError(
         ToolErrorType.FILE_CHANGED_SINCE_READ,
-        f"'{location.shown}' was changed by somebody else at this moment; nothing was written. "
-        "Read it again and repeat the change on its present content.",
+        f"'{location.shown}' has just been changed by somebody else; nothing was written. Read it again and "
+        "repeat the change on its present content.",
     )

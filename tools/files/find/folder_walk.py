@@ -115,7 +115,7 @@ class Walk:
     # Why the first few folders were skipped (an agent-ignore file is not understood) or symlinks not followed
     refusals: list[str] = field(default_factory=list[str])
     timed_out: bool = False
-    has_passed_links: bool = False  # whether symlinks were skipped that may lead to wanted files
+    has_passed_links: bool = False  # whether skipped symlinks may lead to wanted files
     # Targets of symlinks that the selection names, and what is wanted in them
     _linked: list[tuple[Location, Selection]] = field(default_factory=list[tuple[Location, Selection]])
 
