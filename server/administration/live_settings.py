@@ -50,10 +50,7 @@ async def new_settings(report: SettingsReport, look_seconds: float = LOOK_SECOND
     stores = [path for path in (trust_file(inputs.environ), report.lock and report.lock.path) if path]
 
     def look() -> dict[str, FileMark]:
-        """The present state of the files.
-
-        The content of a pipe, such as a shell's `<(...)`, was read once and is gone.
-        """
+        # The content of a pipe, such as a shell's `<(...)`, was read once and is gone.
         candidates = [file.path for file in report.candidates if file.path not in inputs.streams]
         marks: dict[str, FileMark] = {}
         for path in [inputs.links.get(path, path) for path in candidates] + stores:

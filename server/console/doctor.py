@@ -123,40 +123,41 @@ def examine(load: Callable[[], SettingsReport], environ: Mapping[str, str], *, a
         for problem in error.problems:
             found.broken("settings", problem, remedy)
     quiet_log(report.settings.log.level)
-    checks = [check for check in ALL_CHECKS if not found or check is not check_files]
-    results = [Findings(tell) for _ in checks]
+    results = {check: Findings(tell) for check in ALL_CHECKS if not found or check is not check_files}
 
-    async def run(check: Check, app: App, result: Findings) -> None:
-        name = check.__name__.removeprefix("check_")
+    async def run(check: Check, app: App) -> None:
         with anyio.move_on_after(CHECK_SECONDS) as scope:
-            await check(app, result)
+            await check(app, results[check])
         if scope.cancelled_caught:
-            result.broken(name, f"no answer within {CHECK_SECONDS:g} s")
-        done(name)
+            results[check].broken(_name_of(check), f"no answer within {CHECK_SECONDS:g} s")
+        done(_name_of(check))
 
     async def run_all() -> int:
         app = App(report, "stdio")
         async with app.running(), spinner.running(f"checking (at most {CHECK_SECONDS:g} s)"):
-            waited.extend(check.__name__.removeprefix("check_") for check in checks)
+            waited.extend(map(_name_of, results))
             waited.extend(f"server {upstream.alias}" for upstream in app.pool.upstreams)
             app.start_upstreams()
             async with anyio.create_task_group() as group:
-                for check, result in zip(checks, results, strict=True):
-                    group.start_soon(run, check, app, result)
+                for check in results:
+                    group.start_soon(run, check, app)
             await app.pool.end_within(END_SECONDS)
         return 0
 
     if (code := anyio.run(until_signal, run_all)) != 0:
         return code
-    for result in results:
+    for result in results.values():
         found.extend(result)
     if as_json:
         sys.stdout.write(f"{found.as_json()}\n")
-    elif found.is_usable:
-        show("", "Everything that is configured works.")
     else:
-        show("", "What is marked broken is configured but does not work.")
+        broken = "What is marked broken is configured but does not work."
+        show("", "Everything that is configured works." if found.is_usable else broken)
     return 0 if found.is_usable else EXIT_FAILED
+
+
+def _name_of(check: Check) -> str:
+    return check.__name__.removeprefix("check_")
 
 
 def _show(finding: Finding) -> None:

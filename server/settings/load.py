@@ -417,7 +417,7 @@ def _resolve(settings: Settings, environ: Mapping[str, str], source_of: SourceOf
         except ValueError:
             pass  # it contains NUL, which was already rejected with its layer
     updates: dict[str, Any] = {}
-    confirmation = settings.confirmation
+    confirmation, tools = settings.confirmation, settings.tools
     if confirmation.when_unavailable == "page" and (why := why_no_dashboard()) is not None:
         path = ("confirmation", "whenUnavailable")
         said = (
@@ -426,7 +426,6 @@ def _resolve(settings: Settings, environ: Mapping[str, str], source_of: SourceOf
         )
         diagnostics.warn(source_of(path), said)
         updates["confirmation"] = confirmation.model_copy(update={"when_unavailable": "deny"})
-    tools = settings.tools
     commands = {"discovery_command": tools.discovery_command, "call_command": tools.call_command}
     if any(commands.values()):
         usable: dict[str, tuple[str, ...] | None] = {}
