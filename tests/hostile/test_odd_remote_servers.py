@@ -190,7 +190,7 @@ async def test_what_is_wrong_with_one_answer_costs_no_session(
             assert await scene.call(text="hi") == "hi"
     assert (odd.count("initialize"), odd.count("tools/call")) == (1, 1 + 2 + 4)
     assert odd.targets.count("/elsewhere") == 1
-    assert caplog.text.count("is not a JSON-RPC message") == 1
+    assert caplog.text.count("other than a JSON-RPC message") == 1
 
 
 @pytest.mark.requirement("proxy.faults.http")
