@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from server.settings import SettingsReport
-from server.settings.models import WorkspaceSettings
 from server.settings.tool_models import ShellSettings
 from tools.contract.limits import ApprovalMode
 from tools.permissions.client_rights import ALL_RIGHTS, READ, RUN, WRITE, Rights
@@ -48,9 +47,18 @@ def instructions(report: SettingsReport, offered: Collection[str], rights: Right
     # Without built-in tools there is no workspace.
     if settings.tools.built_in and (rights.scopes is None or rights.scopes & {READ, WRITE, RUN}):
         mode = settings.approval_mode
+        folders = rights.roots or settings.workspace.roots
+        roots = [shown_path(root) for root in folders[:MAX_SHOWN_ROOTS]]
+        if not roots:
+            which = "the folders that the client opens (its roots), or else the one that the server was started in"
+        else:
+            more = len(folders) - len(roots)
+            which = ", ".join(roots) + (f" and {more} more" if more else "")
+            if settings.workspace.client_roots == "intersect":
+                which += ", as far as the client opens them"
         sentences = [
             *_purposes(offered),
-            _workspace(settings.workspace, rights.roots or settings.workspace.roots),
+            f"The workspace: {which}. Paths are absolute or relative to its first folder.",
             _RESULTS,
             f"Approval mode {mode}: {_ASKED[mode]}. {_REFUSED}",
             _confinement(settings.shell) if _COMMANDS in offered else "",
@@ -85,18 +93,6 @@ def _purposes(offered: Collection[str]) -> Iterator[str]:
 
 def _listed(names: Sequence[str]) -> str:
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
-
-
-def _workspace(settings: WorkspaceSettings, folders: Sequence[str]) -> str:
-    roots = [shown_path(root) for root in folders[:MAX_SHOWN_ROOTS]]
-    if not roots:
-        which = "the folders that the client opens (its roots), or else the one that the server was started in"
-    else:
-        more = len(folders) - len(roots)
-        which = ", ".join(roots) + (f" and {more} more" if more else "")
-        if settings.client_roots == "intersect":
-            which += ", as far as the client opens them"
-    return f"The workspace: {which}. Paths are absolute or relative to its first folder."
 
 
 def _confinement(shell: ShellSettings) -> str:

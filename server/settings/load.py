@@ -377,6 +377,29 @@ def _workspace_folders(inputs: SettingsInputs, operators: Sequence[Layer]) -> li
     return [folder] if is_project else []
 
 
+def _resolved_agents(
+    configured: Mapping[str, AgentSettings], environ: Mapping[str, str], source_of: SourceOf, diagnostics: Diagnostics
+) -> dict[str, AgentSettings]:
+    """The agents that can be used, with variables expanded."""
+    agents: dict[str, AgentSettings] = {}
+    for name, agent in configured.items():
+        path = ("agents", name)
+        if not (agent.command or "").strip():
+            said = f"{dotted(path)}.command is missing or empty; name the program that runs the tasks."
+            diagnostics.refuse(source_of(path), said)
+            continue
+        expander = VariableExpander(environ)
+        texts = {
+            "command": expander.text(agent.command or "", (*path, "command")),
+            "args": expander.texts(agent.args, (*path, "args")),
+            "env": expander.table(agent.env, (*path, "env")),
+        }
+        consequence = f"; the agent {shown_name(name)} is left out. {HINT}"
+        if not expander.warn_of_missing(diagnostics, source_of, consequence):
+            agents[name] = agent.model_copy(update=texts)
+    return agents
+
+
 def _resolve(settings: Settings, environ: Mapping[str, str], source_of: SourceOf, diagnostics: Diagnostics) -> Settings:
     """Expand variables everywhere except in the servers of `mcpServers`."""
     folders: dict[KeyPath, str] = {
@@ -435,24 +458,8 @@ def _resolve(settings: Settings, environ: Mapping[str, str], source_of: SourceOf
         missing = "" if server.extension_to_language else "extensionToLanguage"
         if missing := missing if server.command else "command":
             diagnostics.warn(source_of(path), f"{dotted(path)} has no {missing}; add one.")
-    agents: dict[str, AgentSettings] = {}
-    for name, agent in settings.agents.items():
-        path = ("agents", name)
-        if not (agent.command or "").strip():
-            said = f"{dotted(path)}.command is missing or empty; name the program that runs the tasks."
-            diagnostics.refuse(source_of(path), said)
-            continue
-        expander = VariableExpander(environ)
-        texts = {
-            "command": expander.text(agent.command or "", (*path, "command")),
-            "args": expander.texts(agent.args, (*path, "args")),
-            "env": expander.table(agent.env, (*path, "env")),
-        }
-        consequence = f"; the agent {shown_name(name)} is left out. {HINT}"
-        if not expander.warn_of_missing(diagnostics, source_of, consequence):
-            agents[name] = agent.model_copy(update=texts)
     if settings.agents:
-        updates["agents"] = agents
+        updates["agents"] = _resolved_agents(settings.agents, environ, source_of, diagnostics)
     return settings.model_copy(update=updates) if updates else settings
 
 

@@ -302,21 +302,7 @@ class UpstreamRouter:
                 await self.pool.before_list(method.partition("/")[0])
                 return await self._list(ctx, call_next)
             case "resources/read":
-                uri = as_mapping(ctx.params).get("uri")
-                if uri == STATUS_URI and self._own.has(STATUS_URI):
-                    # Its instructions, name and version are text from the server.
-                    report = [each for each in self.pool.report() if self._is_open(each["alias"], ctx)]
-                    text = visible(json.dumps({"upstreams": report}, ensure_ascii=False, indent=2))
-                    contents = [{"uri": STATUS_URI, "mimeType": STATUS["mimeType"], "text": text}]
-                    return {"contents": contents}
-                if isinstance(uri, str) and uri.startswith(RESULTS_URI):
-                    contents = await self._dependencies.large_results.read(uri, self._dependencies.key_of(ctx))
-                    if contents is not None:
-                        return contents
-                route = await self._sought(partial(self._route, ctx), uri)
-                if route is None:
-                    return await self._or_not_found(ctx, call_next, uri)
-                return await self._bring(ctx, route.upstream, {"uri": route.uri})
+                return await self._read(ctx, call_next)
             case "skills/list":
                 return await self._list_skills(ctx)
             case "skills/get" | "resources/directory/read":
@@ -347,6 +333,22 @@ class UpstreamRouter:
                 return {}
             case _:
                 return await self._subscribe(ctx, call_next)
+
+    async def _read(self, ctx: RequestContext, call_next: CallNext) -> Any:
+        uri = as_mapping(ctx.params).get("uri")
+        if uri == STATUS_URI and self._own.has(STATUS_URI):
+            # Its instructions, name and version are text from the server.
+            report = [each for each in self.pool.report() if self._is_open(each["alias"], ctx)]
+            text = visible(json.dumps({"upstreams": report}, ensure_ascii=False, indent=2))
+            return {"contents": [{"uri": STATUS_URI, "mimeType": STATUS["mimeType"], "text": text}]}
+        if isinstance(uri, str) and uri.startswith(RESULTS_URI):
+            contents = await self._dependencies.large_results.read(uri, self._dependencies.key_of(ctx))
+            if contents is not None:
+                return contents
+        route = await self._sought(partial(self._route, ctx), uri)
+        if route is None:
+            return await self._or_not_found(ctx, call_next, uri)
+        return await self._bring(ctx, route.upstream, {"uri": route.uri})
 
     async def _listen(self, ctx: RequestContext, call_next: CallNext) -> Any:
         """Send changes to a 2026-07-28 client while this runs."""

@@ -821,7 +821,7 @@ async def test_changes_are_undone_at_the_page_and_those_that_moved_on_are_not(
         await expect(page.locator("ins")).to_contain_text("hello")
         (root / "a.py").write_text("print('moved on')\n")
         await page.get_by_role("button", name="Undo change").click()
-        await expect(page.get_by_role("main")).to_contain_text("is not as change")
+        await expect(page.get_by_role("main")).to_contain_text("has changed since change")
         assert (root / "a.py").read_text() == "print('moved on')\n"
         await page.get_by_role("link", name="Changes").click()
         await page.get_by_role("link", name="Undo").first.click()

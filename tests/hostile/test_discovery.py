@@ -161,7 +161,7 @@ async def test_what_takes_long_is_checked_before_the_tool_runs(tools: CustomTool
     tool = await tools.tool("verdict", properties={"a": {"type": "array", "items": {"type": "integer"}}})
     arguments: dict[str, Any] = {"a": [*range(50_000), "x"], "text": "ran"}
     assert tool.validate_tool_params(arguments) == arguments
-    with anyio.fail_after(CEILING), pytest.raises(ToolError, match=r"'a\.50000' has to fulfil type"):
+    with anyio.fail_after(CEILING), pytest.raises(ToolError, match=r"'a\.50000' must satisfy type"):
         await tool.execute(arguments, tools.context)
 
 

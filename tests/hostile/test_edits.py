@@ -132,7 +132,7 @@ async def test_a_text_that_differs_in_white_space_or_quotes_matches_once_and_the
     assert (root / "a.txt").read_bytes() == after
     assert called.structured["strategy"] != "exact"
     if called.structured["strategy"] != "line_endings":
-        assert "old_string was not there exactly" in called.text
+        assert "old_string did not match exactly" in called.text
 
 
 @pytest.mark.requirement("edit.causes")

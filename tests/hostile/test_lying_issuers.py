@@ -103,6 +103,14 @@ async def test_keys_that_have_moved_are_found_where_the_issuer_says_now(
 
 
 @pytest.mark.requirement("oauth.keys")
+async def test_a_token_that_names_no_key_is_of_the_only_one_and_of_none_among_several(issuer: ScriptedIssuer) -> None:
+    token = signed(issuer.base, headers={"kid": ""})
+    assert (await checking(issuer).principal_of(token)).unique_name == f"{issuer.base} alice"
+    issuer.said[KEYS] = {"keys": [JWK, {**JWK, "kid": "other"}]}
+    assert (await refusal(checking(issuer), token)).status == 401
+
+
+@pytest.mark.requirement("oauth.keys")
 @pytest.mark.parametrize(
     "keys",
     [

@@ -44,8 +44,8 @@ OUTPUT_SCHEMA = object_schema(
         "outcome": {"type": "string", "enum": list(get_args(Outcome))},
         "answers": {
             "type": "object",
-            "description": "By header: the chosen and written answers to each question; empty if it was "
-            "skipped. No headers if nobody answered.",
+            "description": "By header: the chosen and written answers to each question; empty if it was skipped. No "
+            "headers if nobody answered.",
             "additionalProperties": {"type": "array", "items": {"type": "string"}},
         },
     }
@@ -112,9 +112,8 @@ class AskUserQuestionTool(BuiltinTool[AskUserQuestionParams]):
     display_name = "AskUserQuestion"
     aliases = ("ask_user", "AskUserQuestionTool", "AskUserQuestion", "AskUserTool", "AskUser")
     description = (
-        "Ask the user 1 to 4 questions in a form, if you need a decision, a preference or a fact that only the "
-        "user knows before you continue. Not for consent to a tool call, which is requested automatically, and never "
-        "for "
+        "Ask the user 1 to 4 questions in a form, if you need a decision, a preference or a fact that only the user "
+        "knows before you continue. Not for consent to a tool call, which is requested automatically, and never for "
         "passwords, keys or other secrets. The user may decline."
     )
     kind = ToolKind.COMMUNICATE
@@ -184,8 +183,8 @@ class AskUserQuestionTool(BuiltinTool[AskUserQuestionParams]):
         if answer.channel is ConsentChannel.MALFORMED:
             raise ToolError(
                 ToolErrorType.EXECUTION_FAILED,
-                "The form came back without any answer, or with an option that was not offered. Ask "
-                "again with type text, or ask in your reply instead.",
+                "The form came back without any answer, or with an option that was not offered. Ask again with type "
+                "text, or ask in your reply instead.",
             )
         if answer.channel is not ConsentChannel.FORM:
             outcome, sentence = _OUTCOMES[answer.channel]

@@ -46,12 +46,12 @@ class JobParams(ToolParams):
 
 
 def jobs_of(context: ToolContext) -> JobTable:
-    """Return the client's jobs. A client that cannot be told from others has none (`shell_execute_error`)."""
+    """Return the client's jobs. An anonymous client has none (`shell_execute_error`)."""
     if context.client.jobs is None:
         raise ToolError(
             ToolErrorType.SHELL_EXECUTE_ERROR,
-            "This client cannot have background jobs: it has no session, so they could not be assigned to it "
-            f"later. Run the command in the foreground; timeout may be up to {MAX_COMMAND_TIMEOUT} milliseconds.",
+            "This client cannot have background jobs: it has no session, so they could not be assigned to it later. "
+            f"Run the command in the foreground; timeout may be up to {MAX_COMMAND_TIMEOUT} milliseconds.",
         )
     return context.client.jobs
 
@@ -134,8 +134,8 @@ class ReadOutputTool(BuiltinTool[ReadOutputParams]):
     display_name = "ReadBackgroundOutput"
     aliases = ("ReadOutputTool", "ReadBackgroundOutput", "BashOutput")
     description = (
-        "Show the output (logs) and status of a background job: the last lines, or those from "
-        "offset on. Each result gives the next offset."
+        "Show the output (logs) and status of a background job: the last lines, or those from offset on. Each result "
+        "gives the next offset."
     )
     kind = ToolKind.READ
     behaviour = READS
@@ -216,7 +216,7 @@ class StopJobTool(BuiltinTool[JobParams]):
         job = jobs.get(params.job_id)
         was_running = job.status is JobStatus.RUNNING
         await jobs.stop(job)
-        said = f"Job {job.id} was stopped" if was_running else f"Job {job.id} had already ended"
+        said = f"Job {job.id} was ended" if was_running else f"Job {job.id} had already ended"
         return ToolResult(
             llm_content=f"{said} ({status_text(job)}): {shortened_line(job.request.command, STRUCTURED_COMMAND_CHARS)}",
             return_display=f"{said} ({status_text(job)})",

@@ -237,12 +237,11 @@ class Discovery:
             elif outcome.ending is Ending.OVERFLOWED or not outcome.is_whole or len(outcome.tail) > MOST_BYTES:
                 problem = (
                     f"The discovery command printed more than the allowed {MOST_BYTES >> 20} MiB, so its output was "
-                    "not "
-                    "used. Make it print only the declarations of its tools."
+                    "not used. Make it print only the declarations of its tools."
                 )
             elif outcome.exit is None or outcome.exit.code != 0:
                 code, signal = code_and_signal(outcome.exit)
-                how = f"was ended by {signal}" if signal is not None else f"failed with exit code {code}"
+                how = f"was killed by {signal}" if signal is not None else f"failed with exit code {code}"
                 problem = f"The discovery command {how}. Run it by hand to see why."
             else:
                 return await THREADS.run(partial(read_declarations, outcome.tail, self._reserved)), ""

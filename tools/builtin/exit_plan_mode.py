@@ -39,9 +39,8 @@ class ExitPlanModeTool(BuiltinTool[ExitPlanModeParams]):
     display_name = "ExitPlanMode"
     aliases = ("ExitPlanModeTool", "ExitPlanMode")
     description = (
-        "Present your finished plan to the user and leave plan mode. Use it only in plan mode, when you are ready "
-        "to make changes: the user approves the plan or asks for a different one. Not for questions that need "
-        "no changes."
+        "Present your finished plan to the user and leave plan mode. Use it only in plan mode, when you are ready to "
+        "make changes: the user approves the plan or asks for a different one. Not for questions that need no changes."
     )
     kind = ToolKind.COMMUNICATE
     behaviour = Behaviour(read_only=False)
@@ -81,12 +80,12 @@ class ExitPlanModeTool(BuiltinTool[ExitPlanModeParams]):
 
 
 def _refuse_outside(context: ToolContext) -> None:
-    """Refuse outside plan mode. A client that cannot be told from others cannot change its mode."""
+    """Refuse outside plan mode. An anonymous client cannot change its mode."""
     if context.client.approval_mode is not ApprovalMode.PLAN:
         raise ToolError(ToolErrorType.EXECUTION_FAILED, "Plan mode is not on, so there is nothing to leave. Continue.")
     if context.client.is_anonymous:
         raise ToolError(
             ToolErrorType.EXECUTION_DENIED,
-            "This client cannot leave plan mode: it sends no session or token, so no mode can be kept for it. "
-            "The operator can start the server with another approval mode.",
+            "This client cannot leave plan mode: it sends no session or token, so no mode can be kept for it. The "
+            "operator can start the server with another approval mode.",
         )

@@ -106,7 +106,7 @@ MAX_VALUES = 100  # values of one completion; the protocol allows no more
 
 class CompletePathParams(ToolParams):
     path: str = Field(description="The folder.")
-    start: str = Field(description="The beginning of a name in it, or with below any part of a name.")
+    start: str = Field(description="Start of a name in it; with below, any part of a name.")
     below: bool = Field(default=False, description="Also look in the folders below.")
 
 

@@ -51,9 +51,8 @@ class GlobTool(BuiltinTool[GlobParams]):
     aliases = ("GlobTool", "FindFiles", "Glob")
     description = (
         "Find files by name or path (like find, fd or ls **). Returns absolute paths, files changed in the last 24 "
-        "hours "
-        "first. Includes dotfiles; ignored files, node_modules and .git only on request. For file contents "
-        "use grep_search."
+        "hours first. Includes dotfiles; ignored files, node_modules and .git only on request. For file contents use "
+        "grep_search."
     )
     kind = ToolKind.SEARCH
     behaviour = READS

@@ -45,9 +45,8 @@ class LSTool(PathReader[LSParams]):
     display_name = "ReadFolder"
     aliases = ("LSTool", "ReadFolder", "ListFiles")
     description = (
-        "List one folder (directory), like ls: subfolders first, then files with sizes in bytes, and targets of "
-        "links. Lists dotfiles; ignored entries are only counted. Not recursive: for a whole tree use "
-        "glob."
+        "List one folder (directory), like ls: subfolders first, then files with sizes in bytes, and targets of links. "
+        "Lists dotfiles; ignored entries are only counted. Not recursive: for a whole tree use glob."
     )
     kind = ToolKind.SEARCH
     params_model = LSParams

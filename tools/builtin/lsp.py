@@ -63,8 +63,8 @@ class LspTool(BuiltinTool[LspParams]):
         "Ask a language server about code: definitions, references, types and documentation (hover), symbols, "
         "implementations, errors. More exact than grep_search for names. goToDefinition, findReferences, hover and "
         "goToImplementation need filePath, line and character; documentSymbol and diagnostics need filePath; "
-        "workspaceSymbol needs query. For workspaceSymbol and workspaceDiagnostics, filePath selects the language. "
-        "The first call is slow, because it starts the server."
+        "workspaceSymbol needs query. For workspaceSymbol and workspaceDiagnostics, filePath selects the language. The "
+        "first call is slow, because it starts the server."
     )
     kind = ToolKind.READ
     behaviour = READS

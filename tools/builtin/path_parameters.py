@@ -31,8 +31,8 @@ def check_file_path(tool: str, path: str, parameter: str) -> None:
     if parameter == "absolute_path" and not os.path.isabs(stripped):
         raise InvalidToolParamsError(
             tool,
-            f"'absolute_path' must be absolute, got '{shown_path(path)}'. Give the full path; "
-            "'file_path' accepts a path relative to the workspace.",
+            f"'absolute_path' must be absolute, got '{shown_path(path)}'. Give the full path; 'file_path' accepts a "
+            "path relative to the workspace.",
         )
 
 

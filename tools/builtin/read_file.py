@@ -44,9 +44,9 @@ class ReadFileTool(PathReader[ReadFileParams]):
     display_name = "ReadFile"
     aliases = ("ReadFileTool", "ReadFile")
     description = (
-        "Read a file (view, open, cat, head, tail): text unchanged, without line numbers; notebooks, SVG and "
-        "PDF as text; images, audio and video as media. If it is too long, a header says which lines are shown and "
-        "the next offset."
+        "Read a file (view, open, cat, head, tail): text unchanged, without line numbers; notebooks, SVG and PDF as "
+        "text; images, audio and video as media. If it is too long, a header says which lines are shown and the next "
+        "offset."
     )
     kind = ToolKind.READ
     path_parameter = "absolute_path"

@@ -76,9 +76,8 @@ class ShellTool(BuiltinTool[ShellParams]):
     aliases = ("ShellTool", "Shell", "Bash")
     description = (
         "Run a shell command (bash, terminal): build, test, git, scripts, package managers. Output and errors are "
-        "interleaved, plus a non-zero exit code. No input: use non-interactive options (-y, "
-        "--no-pager). Anything left running (&) becomes a background job. For files prefer read_file, edit, glob and "
-        "grep_search."
+        "interleaved, plus a non-zero exit code. No input: use non-interactive options (-y, --no-pager). Anything left "
+        "running (&) becomes a background job. For files prefer read_file, edit, glob and grep_search."
     )
     kind = ToolKind.EXECUTE
     behaviour = Behaviour(read_only=False, destructive=True, idempotent=False, open_world=True)

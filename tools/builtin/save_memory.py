@@ -112,8 +112,8 @@ class MemoryTool(BuiltinTool[SaveMemoryParams]):
             if context.confirmed is not None and context.confirmed.state not in ("", target.location.path):
                 raise ToolError(
                     ToolErrorType.FILE_CHANGED_SINCE_READ,
-                    f"The {scope} memory is now a different file from the one the user was asked about, so nothing "
-                    "was written. Ask the user before you try again.",
+                    f"The {scope} memory is now a different file from the one the user was asked about, so nothing was "
+                    "written. Ask the user before you try again.",
                 )
             return remember(scope, target, fact, self._files.headings, adds=adds, is_users=is_users)
 

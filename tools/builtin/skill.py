@@ -80,8 +80,8 @@ class SkillTool(BuiltinTool[SkillParams]):
                 raise ToolError(
                     ToolErrorType.FILE_TOO_LARGE,
                     f"The skill {skill.name} was not loaded: its text has {len(text):,} characters, more than the "
-                    "limit of "
-                    f"{MAX_SKILL_BYTES:,}. Read the resource {brief(skill.uri)} in parts, or continue without it.",
+                    f"limit of {MAX_SKILL_BYTES:,}. Read the resource {brief(skill.uri)} in parts, or continue without "
+                    "it.",
                 )
             files = "".join(f"\n- {brief(uri)}" for uri in skill.files[:MOST_NAMED])
             where = f"Its address is {brief(skill.uri)}. Its files are resources:{files or ' none.'}"

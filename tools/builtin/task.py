@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 MAX_PROMPT_CHARS = 24_000  # all of it has to be shown to a person
 MAX_DESCRIPTION_CHARS = 200
 PURPOSE = (
-    "Hand a task to another agent and wait for its answer: self-contained work of many steps, such as a search "
-    "through much code, a review, or a second opinion. It works in the first workspace folder, knows nothing of this "
+    "Hand a task to another agent and wait for its answer: self-contained work of many steps, such as a search through "
+    "much code, a review, or a second opinion. It works in the first workspace folder, knows nothing of this "
     "conversation, and gives one answer, which the user sees only if you repeat it. Agents:"
 )
 
@@ -142,6 +142,6 @@ class TaskTool(BuiltinTool[TaskParams]):
     def _refuse_nested(self) -> None:
         if depth_in(self._environment) >= MAX_DEPTH:
             raise ExecutionDeniedError(
-                "An agent started this server, and agents cannot hand tasks to others, so nothing was done. "
-                "Do the task yourself."
+                "An agent started this server, and agents cannot hand tasks to others, so nothing was done. Do the "
+                "task yourself."
             )

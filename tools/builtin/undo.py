@@ -31,8 +31,8 @@ def _author(tool: str, context: ToolContext) -> Author:
     if author is None:
         raise ToolError(
             ToolErrorType.EXECUTION_FAILED,
-            "No changes are recorded for this client: it has no session and no token to assign them "
-            "to, or there is no folder to store them. Edit the file instead.",
+            "No changes are recorded for this client: it has no session and no token to assign them to, or there is no "
+            "folder to store them. Edit the file instead.",
         )
     return author
 

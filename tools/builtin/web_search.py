@@ -57,8 +57,8 @@ class WebSearchTool(BuiltinTool[WebSearchParams]):
     aliases = ("google_web_search", "GoogleSearch", "WebSearchTool", "WebSearch")
     description = (
         "Search the web (google, internet): titles, addresses and excerpts of pages, with a short answer if the "
-        "provider gives one. For recent information, documentation, versions, error messages, and facts to "
-        "check. Read a page with web_fetch, and name your sources to the user."
+        "provider gives one. For recent information, documentation, versions, error messages, and facts to check. Read "
+        "a page with web_fetch, and name your sources to the user."
     )
     kind = ToolKind.SEARCH
     # It changes nothing, but the query leaves this machine, so a client must not run it without asking.
@@ -134,9 +134,8 @@ class WebSearchTool(BuiltinTool[WebSearchParams]):
             raise ToolError(
                 ToolErrorType.NO_SEARCH_PROVIDER,
                 "Web search is not available: no provider is set up. The operator can set one of: "
-                f"{'; '.join(SETUP.values())}. Do not try again. If you know an address, use web_fetch; otherwise "
-                "tell the "
-                "user.",
+                f"{'; '.join(SETUP.values())}. Do not try again. If you know an address, use web_fetch; otherwise tell "
+                "the user.",
             )
         return SearchProvider(settings)
 

@@ -90,7 +90,7 @@ class RuleKeeper(Protocol):
 
 
 class GrantStore(Protocol):
-    """Rules that people have allowed for a session that other processes serve too."""
+    """Shares what people allow for a session with the other processes that serve it."""
 
     async def take_up(self, client: ClientState) -> bool:
         """Add what other processes have allowed to a client's grants; return whether anything was new. Never fails."""
@@ -156,7 +156,7 @@ def choices_for(
     saves: bool,
     offers_sandboxed: bool = False,
 ) -> tuple[Choice, ...]:
-    """Return the answers to offer for a call. A client that cannot be told from others gets no lasting ones.
+    """Return the answers to offer for a call. An anonymous client gets no lasting ones.
 
     Args:
         details: What is asked about.
@@ -205,8 +205,8 @@ def question_of(judged: Judgement, arguments: Mapping[str, Any], description: st
         shown = InfoConfirmation(title=f"Confirm: {tool.title or tool.display_name}", prompt=f"{tool.name}\n{text}")
     if isinstance(shown, ExecConfirmation) and not can_be_shown(shown.command):
         raise ExecutionDeniedError(
-            "The call needs consent and is too long to show to a person in full, so nothing was run. "
-            "Write the long part to a file with write_file (a command to a script) and name it, or split the call."
+            "The call needs consent and is too long to show to a person in full, so nothing was run. Write the long "
+            "part to a file with write_file (a command to a script) and name it, or split the call."
         )
     if isinstance(shown, ApprovalConfirmation) and not can_be_shown(shown.prompt):
         raise ExecutionDeniedError(
@@ -259,14 +259,13 @@ async def require_consent(
         refuse(gone)
     if not context.keeps_folders():
         raise ExecutionDeniedError(
-            "The client changed its workspace folders while the user was being asked, so nothing was done. "
-            "If the call is still needed, repeat it: it is then checked against the present folders."
+            "The client changed its workspace folders while the user was being asked, so nothing was done. If the call "
+            "is still needed, repeat it: it is then checked against the present folders."
         )
     if outdated := tool.why_outdated():
         raise ExecutionDeniedError(
-            f"The user agreed to an earlier version of the tool, and {outdated}, so nothing was done. "
-            "Read the tool's present description. If you still need it, repeat the call: the user is then asked about "
-            "this version."
+            f"The user agreed to an earlier version of the tool, and {outdated}, so nothing was done. Read the tool's "
+            "present description. If you still need it, repeat the call: the user is then asked about this version."
         )
     # An edit makes this comparison itself, while it locks out other writers.
     if judged.state and not isinstance(judged.details, EditConfirmation):
@@ -285,9 +284,9 @@ async def keep_rules(
     keeper: RuleKeeper | None,
     shared_grants: GrantStore | None,
 ) -> LastingAnswer | None:
-    """Let what an answer allows beyond its call, if it does, count from now on.
+    """Apply from now on what an answer allows beyond its call, if anything.
 
-    The policy goes by saved rules from now on. What cannot be saved counts for the session, if the client has one.
+    The policy uses saved rules from now on. A rule that cannot be saved applies to the session, if the client has one.
     """
     if choice is None or not choice.rules:
         return None
@@ -332,8 +331,8 @@ def _refusal(judged: Judgement, answer: Answer) -> str:
             return f"The user refused this action; nothing was done. Do not repeat the same call.{said}"
         case ConsentChannel.DECLINED:
             return (
-                "The question was declined, so nothing was done. Some clients decline on their own, so perhaps "
-                f"nobody saw it. {_way_out(judged) or 'Ask the user how to continue.'}"
+                "The question was declined, so nothing was done. Some clients decline on their own, so perhaps nobody "
+                f"saw it. {_way_out(judged) or 'Ask the user how to continue.'}"
             )
         case ConsentChannel.FAILED:
             return (
@@ -344,20 +343,20 @@ def _refusal(judged: Judgement, answer: Answer) -> str:
             return "The question was dismissed without a decision, so nothing was done. Ask the user how to continue."
         case ConsentChannel.TIMED_OUT:
             return (
-                "The question was not answered in time, so nothing was done. Tell the user what waits for an "
-                "answer, and repeat the call when they are there. The operator can raise confirmation.timeout."
+                "The question was not answered in time, so nothing was done. Tell the user that a question "
+                "waits, and repeat the call when they are available. The operator can raise confirmation.timeout."
             )
         case ConsentChannel.NOBODY_CAME:
             return (
                 "Nobody answered the question at the dashboard in time, so nothing was done. Ask the user to run "
-                "`coretools-mcp dashboard` in a terminal, where they can answer such questions, and repeat the "
-                "call when it is open."
+                "`coretools-mcp dashboard` in a terminal, where they can answer such questions, and repeat the call "
+                "when it is open."
             )
         case ConsentChannel.MALFORMED:
             return (
-                "The answer contained no valid decision, so nothing was done. Repeat the call to have the "
-                "question asked again. If the client cannot show form fields, the operator can set "
-                'confirmation.style to "simple".'
+                "The answer contained no valid decision, so nothing was done. Repeat the call to have the question "
+                "asked again. If the client cannot show form fields, the operator can set confirmation.style to "
+                '"simple".'
             )
 
 

@@ -42,8 +42,8 @@ class Services:
 class ClientState:
     """The state of one client between its calls."""
 
-    # Whom the state belongs to: the process over stdio, a token's name, or a session's id. Empty for a client that
-    # cannot be told from others. Nothing is kept for such a client: `reads`, `jobs` and `grants` are `None`.
+    # Whom the state belongs to: the process over stdio, a token's name, or a session's id. Empty for an
+    # anonymous client. Nothing is kept for such a client: `reads`, `jobs` and `grants` are `None`.
     key: str
     approval_mode: ApprovalMode = ApprovalMode.DEFAULT  # how much may happen without a question
     reads: ReadLedger | None = field(default_factory=ReadLedger)  # what a client without sessions has read
@@ -59,7 +59,7 @@ class ClientState:
 
     @property
     def is_anonymous(self) -> bool:
-        """Whether this client cannot be told from others."""
+        """Whether this client cannot be told apart from others."""
         return not self.key
 
 

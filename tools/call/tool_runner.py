@@ -91,14 +91,12 @@ class ToolRunner:
             call: The tool's name and the arguments as received.
             context: The client that calls, and where it may act.
             confirmer: Asks the person behind this client.
-            has_answer: Whether this run brings the answer to an earlier question. Grants of other processes were looked
-                up
-                before that question, so they are not looked up again.
+            has_answer: Whether this run brings the answer to an earlier question. What other processes allow was looked
+                up before that question and is not looked up again.
 
         Returns:
-            The result, whether it failed or not; or a question for the client. After the answer the same call must be
-            run
-            again with it.
+            The result, whether it failed or not; or a question for the client. Once it is answered, run the same call
+            again with the answer.
 
         Raises:
             ToolNotRegisteredError: No tool has this name. This is a protocol error; all other failures are results.
@@ -108,15 +106,11 @@ class ToolRunner:
             raise self.registry.not_registered(call.name)
         try:
             judged = await self.judge(tool, arguments, context)
-            if (
-                self.shared_grants is not None
-                and not has_answer
-                and any(choice.decision in ALWAYS_IN_SESSION and choice.rules for choice in judged.choices)
-                and await self.shared_grants.take_up(context.client)
-            ):
+            is_offered = any(choice.decision in ALWAYS_IN_SESSION and choice.rules for choice in judged.choices)
+            shared = self.shared_grants if is_offered and not has_answer else None
+            if shared is not None and await shared.take_up(context.client):
                 judged = await self.judge(tool, arguments, context)
-            permission = judged.permission
-            description = tool.get_description(judged.params, context)
+            permission, description = judged.permission, tool.get_description(judged.params, context)
             entry: AuditEntry | None = None
             if self.audit is not None:
                 entry = AuditEntry(tool.name, arguments, description, context.client.key, permission, context.clock())
@@ -132,10 +126,11 @@ class ToolRunner:
                     return question
                 is_same = self.policy.rules is rules and context.client.approval_mode is mode
                 lasting = await self._consent(answer, question, judged, arguments, context, entry, is_same=is_same)
-                given = answer if isinstance(answer, Answer) else None
-                context = replace(context, answer=given, confirmed=judged.details)
                 if isinstance(answer, Unavailable):
                     view = permission.dialog_view
+                context = replace(
+                    context, answer=answer if isinstance(answer, Answer) else None, confirmed=judged.details
+                )
             if view is not None or judged.is_granted:
                 context = replace(context, view=view, is_granted=judged.is_granted)
             notes = "\n".join(filter(None, (tool.about_ignored(arguments), lasting.note if lasting else "")))
@@ -161,7 +156,7 @@ class ToolRunner:
         *,
         is_same: bool,
     ) -> LastingAnswer | None:
-        """Step 6: go on only with consent; what it allows beyond the call. What is denied since is not done."""
+        """Step 6: continue only with consent, unless the call is now denied. Returns the lasting part of the answer."""
         lasting: LastingAnswer | None = None
         try:
             if not is_same:
@@ -172,7 +167,7 @@ class ToolRunner:
             choice = question.choice(answer.decision) if isinstance(answer, Answer) else None
             lasting = await keep_rules(choice, context.client, self.policy, self.keeper, self.shared_grants)
         finally:
-            # Whatever it is, it is recorded, and before the action.
+            # Every decision is recorded, before the action.
             if self.audit is not None and entry is not None:
                 self.audit.note(replace(entry, answer=answer, lasting=lasting))
         return lasting
@@ -234,11 +229,11 @@ async def _execute(judged: Judgement, context: ToolContext, description: str) ->
             result = await judged.tool.execute(judged.params, replace(context, progress=progress.tell))
         finally:
             progress.timer.cancel()
-            if progress.telling is not None:  # most calls have told nothing
+            if progress.telling is not None:  # most calls have reported no progress
                 await progress.end()
     digest = result.structured.get("sha256") if result.structured is not None else None
     if judged.permission.verdict is Verdict.ASK and digest is not None:
-        # Consent is for what was written, not for what somebody else puts in its place.
+        # The consent is for the text that was written, not for what another program puts in its place.
         context.services.consented.update(dict.fromkeys(judged.written, str(digest)))
     return result
 

@@ -64,7 +64,7 @@ class CommandSite:
     is_required: bool = False  # whether commands may run only in a sandbox
     shown: tuple[str, ...] = ()  # real paths that a reading view shows besides the workspace
     has_network: bool = True  # whether the operator gives commands any network
-    has_session: bool = True  # whether the client can be told from others
+    has_session: bool = True  # whether the client can be told apart from others
     scratch: str | None = None  # the real path of the folder that is the client's `/tmp`
 
 
@@ -78,8 +78,8 @@ class CommandView:
     engine: Engine
     kind: ViewKind
     network: Network
-    seen: tuple[str, ...] = ()  # real paths outside the view, and hidden files, that the question named: readable
-    writable: tuple[str, ...] = ()  # real paths outside the workspace, and auto-run files, that it named: writable
+    seen: tuple[str, ...] = ()  # readable: real paths outside the view, and hidden files, named in the question
+    writable: tuple[str, ...] = ()  # writable: real paths outside the workspace, and auto-run files, named in it
     spelled: tuple[str, ...] = field(default=(), compare=False)  # paths in the command that lead through symlinks
     is_git: bool = False  # whether only git changes anything; the repository's own files are then writable
     is_asked: bool = False  # whether a person was asked about this very command

@@ -1,4 +1,4 @@
-"""The errors of tool calls, addressed to whoever acts next.
+"""The errors of tool calls, addressed to the one who has to act next.
 
 A `ToolError` carries a stable code and one sentence for the model: what failed, the value, why, and what to do. Nothing
 else about an exception reaches a client.
@@ -125,8 +125,8 @@ class PathNotInWorkspaceError(ToolError):
         where = "', '".join(map(shown_whole_path, roots[:5]))
         super().__init__(
             ToolErrorType.PATH_NOT_IN_WORKSPACE,
-            f"Path '{shown_path(spelled)}', with symlinks resolved, is outside the workspace. {why}{why and ' '}"
-            f"Use a path inside '{where}'; the operator can add folders with --workspace.",
+            f"Path '{shown_path(spelled)}', with symlinks resolved, is outside the workspace. {why}{why and ' '}Use a "
+            f"path inside '{where}'; the operator can add folders with --workspace.",
         )
 
 
@@ -180,7 +180,7 @@ def sandbox_unavailable(failure: str) -> ToolError:
     """Return the error for a call when a sandbox is required and none works."""
     return ToolError(
         ToolErrorType.SANDBOX_UNAVAILABLE,
-        f"The command was not run: a sandbox is required here, but it cannot be used: {failure}. Nothing "
-        "runs without it. The operator can repair it, or set shell.sandbox to 'auto' to allow commands without a "
-        "sandbox. Until then use the file tools, or ask the user to run the command.",
+        f"The command was not run: a sandbox is required here, but it cannot be used: {failure}. Nothing runs without "
+        "it. The operator can repair it, or set shell.sandbox to 'auto' to allow commands without a sandbox. Until "
+        "then use the file tools, or ask the user to run the command.",
     )

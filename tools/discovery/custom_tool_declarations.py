@@ -408,8 +408,7 @@ def read_declarations(printed: bytes, reserved: frozenset[str]) -> Declarations:
         if tool.name != tool.called:
             found.warn(
                 f"'{brief(tool.called)}' is published as '{tool.name}': names may contain A-Z a-z 0-9 _ -, but not "
-                f"{BETWEEN}, "
-                f"and at most {MAX_NAME} characters."
+                f"{BETWEEN}, and at most {MAX_NAME} characters."
             )
     if found.tools:
         load()

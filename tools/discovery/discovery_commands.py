@@ -67,8 +67,7 @@ class ProgramSite:
             raise ToolError(
                 ToolErrorType.EXECUTION_FAILED,
                 f"The program '{one_line(name)}' of {setting} was not found {where}, or cannot be run. The operator "
-                "can "
-                "install it, make it executable, or give its absolute path.",
+                "can install it, make it executable, or give its absolute path.",
             )
         return ProgramRequest(
             argv=(program, *arguments),

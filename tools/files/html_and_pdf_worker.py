@@ -154,7 +154,7 @@ def html(url: str) -> Iterator[dict[str, Any]]:
     found = converted(**linked, exclude_selectors=list(NOISE))
     hides = False
     if not (found.content or "").strip():
-        # All the navigation is better than no text.
+        # A page with all its navigation is better than no text.
         found = converted(**linked, hidden_content="all")
     elif len(page) <= MAX_TRIED and time.process_time() < 1 and _MAY_HIDE.search(page):
         seen = [selector for selector in NOISE if selector not in HIDDEN]

@@ -164,8 +164,8 @@ def scope_of(
 def agent_ignore_file(workspace: Workspace, location: Location, *, own_files: bool = True) -> str | None:
     """Return the agent-ignore file that hides a path or a folder above it, as a path relative to the root.
 
-    With `own_files`, those inside the path count too if it is a folder, because one that is not understood may hide all
-    of it. Raises a `ToolError` (`path_ignored`) if one of these files is not understood.
+    With `own_files`, ignore files inside the path count too if it is a folder, because a file that is not understood
+    may hide the whole folder. Raises a `ToolError` (`path_ignored`) if one of these files is not understood.
     """
     if not workspace.respect_agent_ignore or location.in_scratch:
         return None
@@ -215,8 +215,8 @@ def refuse_hidden(workspace: Workspace, location: Location, done: str, *, own_fi
     if hidden_by is not None:
         raise ToolError(
             ToolErrorType.PATH_IGNORED,
-            f"'{location.shown}' is hidden from agents by {hidden_by}, so it was not {done}. "
-            "If you need it, ask the user to change that file.",
+            f"'{location.shown}' is hidden from agents by {hidden_by}, so it was not {done}. If you need it, ask the "
+            "user to change that file.",
         )
 
 
@@ -345,6 +345,6 @@ def rules_for_agents(folder: str, name: str) -> RuleList | None:
 def _unknown_protection(folder: str, name: str, why: str) -> ToolError:
     return ToolError(
         ToolErrorType.PATH_IGNORED,
-        f"{name} in {shown_whole_path(folder)} {why}, so it is unknown what it hides, and nothing there is read. "
-        "Ask the user to repair or remove it.",
+        f"{name} in {shown_whole_path(folder)} {why}, so it is unknown what it hides, and nothing there is read. Ask "
+        "the user to repair or remove it.",
     )

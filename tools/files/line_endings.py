@@ -79,7 +79,7 @@ class NearbyEndings:
         line_feed, carriage_return = self._next["\n"], self._next["\r"]
         if carriage_return < line_feed:
             return "\r\n" if text.startswith("\r\n", carriage_return) else "\r"
-        # If none is inside or after, the last one of the text is before.
+        # If none is inside or after the span, the last one of the text is before it.
         return "\n" if line_feed < len(text) else self._last
 
 

@@ -108,7 +108,7 @@ class Parts:
                 self.parts[0].gap = part.gap
 
     def insert(self, at: int, part: JsonPart, comma: str) -> None:
-        """Insert a part that has the gap of a first part. Its neighbours determine the white space around it.
+        """Insert a part that has the white space of a first part. Its neighbours determine the white space around it.
 
         The comma is used on a single line, if its only neighbour gives no example.
         """

@@ -41,7 +41,7 @@ class Remembered(Generic[Value]):
             key: The key of the value.
             value: The value.
             stamps: The paths that it depends on, each with its stamp from before they were examined.
-            looked_at: The time of that, in nanoseconds.
+            looked_at: When they were examined, in nanoseconds.
         """
         stamps = tuple(stamps)
         if all(stamp is None or looked_at - stamp[-1] > SETTLED_NANOSECONDS for _, stamp in stamps):

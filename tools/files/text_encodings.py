@@ -121,7 +121,7 @@ SAMPLE_BYTES = 4_000  # bytes of text that are compared; more would take too lon
 STEP_BYTES = 1 << 20  # decoded at a time, so that no step processes a whole file
 MAX_CHARACTER_BYTES = 4  # the longest character of these encodings, in GB18030
 CONTEXT_BYTES = 32  # ASCII before a word, compared together with it
-# The lead of the best encoding for a guess to be called likely (1 is the distance from sense to nonsense)
+# The lead that the best encoding needs to be called likely (1 is the distance from sense to nonsense)
 CLEAR_LEAD = 0.1
 MAX_OTHERS = 3  # other encodings named beside the best
 # With so many times more valid characters than invalid bytes it is damaged UTF-8; other encodings rarely look like that
@@ -340,8 +340,8 @@ def decode_as_named(data: bytes, name: str, present: Decoded | None, spelled: st
     if decoded is None:
         raise ToolError(
             ToolErrorType.INVALID_TOOL_PARAMS,
-            f"'{spelled}' is not {encoding.name}: some of its bytes are invalid in it. Nothing was done. Read the "
-            "file to see what its encoding may be.",
+            f"'{spelled}' is not {encoding.name}: some of its bytes are invalid in it. Nothing was done. Read the file "
+            "to see what its encoding may be.",
         )
     try:
         comes_back = encode(decoded.text, encoding) == data
@@ -369,8 +369,8 @@ def encoding_to_write(name: str | None, present: Decoded | None, spelled: str) -
     if present is not None and present.encoding.bom:
         raise ToolError(
             ToolErrorType.INVALID_TOOL_PARAMS,
-            f"'{spelled}' has the byte order mark of {present.encoding.name}, which is kept; nothing was written. "
-            "Omit 'encoding'.",
+            f"'{spelled}' has the byte order mark of {present.encoding.name}, which is kept; nothing was written. Omit "
+            "'encoding'.",
         )
     return encoding
 
@@ -380,8 +380,8 @@ def _named_or_refused(name: str) -> Encoding:
     if encoding is None:
         raise ToolError(
             ToolErrorType.INVALID_TOOL_PARAMS,
-            f"The encoding '{brief(name)}' is unknown; nothing was done. Use a name such as windows-1252, "
-            "shift_jis, gb18030 or koi8-r, or omit it.",
+            f"The encoding '{brief(name)}' is unknown; nothing was done. Use a name such as windows-1252, shift_jis, "
+            "gb18030 or koi8-r, or omit it.",
         )
     return encoding
 
@@ -408,6 +408,5 @@ def check_fits(text: str, encoding: Encoding, parameter: str) -> None:
             raise ToolError(
                 ToolErrorType.INVALID_TOOL_PARAMS,
                 f"'{parameter}' contains {shown}, which {encoding.name} cannot represent; nothing was written. Use "
-                "other "
-                "characters, or convert the file to UTF-8 first, for example with iconv.",
+                "other characters, or convert the file to UTF-8 first, for example with iconv.",
             )

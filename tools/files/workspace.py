@@ -172,9 +172,8 @@ class Workspace:
         if TEMPORARY_PREFIX in real and any(is_temporary(name) for name in real[len(root) :].split(os.sep)):
             raise ToolError(
                 ToolErrorType.PATH_IGNORED,
-                f"'{shown_path(spelled)}' has the name of a temporary file of a write. Such files are "
-                "neither read nor written, and a later write in their folder removes them. Use another "
-                "name.",
+                f"'{shown_path(spelled)}' has the name of a temporary file of a write. Such files are neither read nor "
+                "written, and a later write in their folder removes them. Use another name.",
             )
         return Location(root, real, spelled, in_scratch=root == self._top, by_look=len(alike) == 1)
 
@@ -279,7 +278,7 @@ class Workspace:
         return self._real_path(readings[0])
 
     def locate_exactly(self, path: str) -> Location:
-        """Resolve an absolute path with one meaning, as in a URI. No variants are tried, and it must exist."""
+        """Resolve an absolute path literally, as from a URI. No variants are tried, and it must exist."""
         location = self.locate(path)
         if location.in_scratch:
             is_there = self._real_path(path) == location.path and self.kind_of(location) is not None
@@ -370,8 +369,7 @@ class Workspace:
 
         Raises:
             ToolError: `file_not_found`, `target_is_directory`, `permission_denied`, `read_content_failure` (not a
-                regular
-                file), `path_not_in_workspace` (the path was replaced by a symlink that leads out).
+                regular file), `path_not_in_workspace` (the path was replaced by a symlink that leads out).
         """
         try:
             return path_opener.open_regular(location.path)

@@ -307,7 +307,7 @@ THREADS = Threads()  # the threads of this process; blocking work of a call uses
 
 
 def lend_threads() -> None:
-    """Let the event loop resolve names in these threads. It would wait for threads of its own one after another."""
+    """Let the event loop resolve names in these threads. On shutdown, it would wait for each of its own threads."""
     from concurrent.futures import Future, ThreadPoolExecutor  # noqa: PLC0415 - only where names are looked up
 
     class Lent(ThreadPoolExecutor):

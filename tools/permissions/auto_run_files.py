@@ -45,7 +45,7 @@ _PROTECTED = _reasons({
     "agents start the servers named in it": ".mcp.json",
     "it records which upstream tools a person has approved": LOCK_NAME,
     "it decides what is hidden from agents": " ".join(AGENT_IGNORE_FILES),
-    # At the start of a shell or session, or (direnv) when a shell enters the folder.
+    # Run at the start of a shell or session, or (direnv) when a shell enters the folder.
     _SHELLS: ".bashrc .bash_profile .bash_login .bash_logout .bash_aliases .profile .zshrc .zshenv .zprofile .zlogin"
     " .zlogout .kshrc .mkshrc .cshrc .tcshrc .login .logout .inputrc .xprofile .xinitrc .xsession .xsessionrc"
     " .bash_completion .pam_environment .envrc",

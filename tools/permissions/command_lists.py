@@ -1,7 +1,7 @@
 """Which commands usually only read, which need the network, and which words of a command say what it does.
 
-A listed command is not thereby trusted. A reading command runs in a view in which it can change nothing, so a wrong
-entry only makes it fail. A missing entry costs a question. The short list at the end is the exception.
+Being listed does not make a command trusted. A reading command runs in a view in which it can change nothing, so a
+wrong entry only makes it fail. A missing entry costs a question. The short list at the end is the exception.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ class CommandPaths:
         is_brief = not (self._is_background or self._text.has_background)
         made = {path for each in self.named if each.is_replaced and is_brief for path in (each.shown, each.real)}
         named = [(each.shown, each.real) for each in self.named]
-        if not self._is_held:  # without a sandbox, only the text shows it
+        if not self._is_held:  # without a sandbox, only the text shows what a command uses
             text = self._text.source
             if _ANYWHERE.search(text) is not None:
                 return True

@@ -663,8 +663,8 @@ def _look_again(request: PolicyRequest, view: CommandView, stores: Sequence[str]
     hidden = request.look()
     if hidden.problem_of_deny or (hidden.problem and not view.is_asked):
         raise ExecutionDeniedError(
-            f"The command was not run: rules hide files from it, but that cannot be enforced: {hidden.problem}. "
-            "Try again; if it keeps failing, tell the user."
+            f"The command was not run: rules hide files from it, but that cannot be enforced: {hidden.problem}. Try "
+            "again; if it keeps failing, tell the user."
         )
     return _restrictions(hidden, request, view, stores)
 

@@ -72,7 +72,7 @@ class SimpleCommand:
     source: str  # as written in the command
     words: Words  # the program's name and its arguments
     folder: str | None = ""  # the folder after earlier `cd`, relative to the starting folder; `None` if unknown
-    known: tuple[str, ...] = ()  # the words up to the first that is not literal; of that its known beginning and a NUL
+    known: tuple[str, ...] = ()  # the literal words at the start, then the known beginning of the next word and a NUL
 
     @property
     def name(self) -> str | None:

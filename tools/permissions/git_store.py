@@ -115,7 +115,7 @@ class GitStores:
         *,
         otherwise: bool,
     ) -> bool:
-        """Whether a repository has stored something hidden. If it cannot be found out, the answer is yes.
+        """Whether a repository has stored something hidden. If this cannot be determined, the answer is yes.
 
         Args:
             store: The repository, as returned by `store_of`.

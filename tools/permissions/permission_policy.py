@@ -120,7 +120,7 @@ class PermissionPolicy:
         return "" if rule is None else f"The server {server} is turned off by the {rule}."
 
     def judge_alone(self, request: PermissionRequest) -> tuple[Permission | None, bool]:
-        """Return the decision on a call that needs no look at its subjects, and whether the decision is final.
+        """Return the decision on a call if its subjects do not matter, and whether it is final.
 
         It is cached for each tool, because searching the rules would be most of the work of a small call.
         """

@@ -74,7 +74,7 @@ def one_meaning(name: str) -> str:
     A name may be ambiguous: `mcp_git_hub_search` could be `hub_search` of `git` or `search` of `git_hub`, and
     `mcp__git` the tool `git` of a server `mcp`. Rules that ask or deny apply to all of them. Allow rules apply to one,
     whatever servers exist. A name that begins with `mcp__` is `mcp__server__tool`, or `mcp__server` for all its tools.
-    Another one that begins with `mcp_` is `mcp_server_tool`, where the server ends at the first `_`, as in Gemini CLI.
+    Any other name that begins with `mcp_` is `mcp_server_tool`, where the server ends at the first `_` (Gemini CLI).
     """
     if name.startswith(_CLAUDE):
         server, between, tool = name.removeprefix(_CLAUDE).partition(BETWEEN)

@@ -53,7 +53,7 @@ from tools.text.file_names import one_line
 
 logger = logging.getLogger(__name__)
 POSIX_SHELL = "/bin/sh"  # runs commands if there is no bash
-MAX_CONCURRENT = 8  # commands in the foreground at the same time, and programs at the same time
+MAX_CONCURRENT = 8  # limit of simultaneous foreground commands, and of simultaneous programs
 TICK_SECONDS = 0.25  # how often a running program is checked for limits and new output
 REPORT_SECONDS = 1.0  # between two progress reports (as in Gemini CLI)
 LAST_REPORT_SECONDS = 0.5  # how long a report in progress may delay the result
@@ -70,8 +70,8 @@ _WHY_NO_COMMAND = {
     errno.ENOENT: "the folder, the shell or the sandbox's program does not exist; give a folder that "
     "list_directory shows, or tell the user",
     errno.ENOTDIR: "its directory is not a folder; give another one as directory",
-    errno.EACCES: "this server has no permission for its folder, the shell or the sandbox's program; give another "
-    "folder as directory, or ask the user",
+    errno.EACCES: "this server has no access to its folder, the shell or the sandbox's program; give another folder as "
+    "directory, or ask the user",
     errno.E2BIG: "the command is too long for the operating system; write it to a script and run that",
     errno.EINVAL: "it, its folder or a variable of its environment (shell.env) contains an impossible character "
     "(NUL, or half of a surrogate pair); write it as an escape, as in printf '\\x00'",
@@ -337,8 +337,8 @@ class CommandRunner(Runner):
         full = ToolError(
             ToolErrorType.SHELL_TIMED_OUT,
             f"The command was not started: it waited {request.timeout_seconds:g} s for one of "
-            f"{self.options.max_concurrent} slots, but other commands occupied all of them. Try again when "
-            "these have ended, or give a longer timeout.",
+            f"{self.options.max_concurrent} slots, but other commands occupied all of them. Try again when these have "
+            "ended, or give a longer timeout.",
         )
         async with self._slot(request.timeout_seconds, full):
             running = await self._begin(request, jobs, deadline)
@@ -405,7 +405,7 @@ class ProgramRequest:
     argv: tuple[str, ...] = field(repr=False)  # the program, by absolute path, and its arguments
     folder: str  # real path of the folder it starts in
     environment: Mapping[str, str] = field(repr=False)
-    client_key: str  # the client that gets its output; empty for a client that cannot be told from others
+    client_key: str  # the client that gets its output; empty for an anonymous client
     timeout_seconds: float  # time limit, including the time in the queue
     given: bytes = field(default=b"", repr=False)
     whole_bytes: int = TAIL_BYTES  # output up to this length is kept completely in memory
@@ -443,9 +443,8 @@ class ProgramRunner(Runner):
         deadline = time.monotonic() + request.timeout_seconds
         full = ToolError(
             ToolErrorType.EXECUTION_FAILED,
-            f"The program was not started: it waited {request.timeout_seconds:g} s while too many others were "
-            "running. Try "
-            "again later.",
+            f"The program was not started: it waited {request.timeout_seconds:g} s while too many others were running. "
+            "Try again later.",
         )
         given = {0: request.given} if request.given else {}
         spec = ProcessSpec(request.argv, request.folder, request.environment, attachments=given, separates_errors=True)

@@ -109,8 +109,8 @@ class JobTable:
         if len(self.running()) + self._starting >= MAX_RUNNING:
             raise ToolError(
                 ToolErrorType.SHELL_EXECUTE_ERROR,
-                f"{MAX_RUNNING} background jobs are running, which is the limit. Nothing was started. "
-                "End one with stop_background_job; list_background_jobs shows them.",
+                f"{MAX_RUNNING} background jobs are running, which is the limit. Nothing was started. End one with "
+                "stop_background_job; list_background_jobs shows them.",
             )
         self._starting += 1
         try:

@@ -226,14 +226,14 @@ class PrivateFolders:
         return os.path.join(os.path.realpath(self._parent), self._name)
 
     def path_of(self, client_key: str) -> str | None:
-        """Return the path of a client's folder, which may not exist. `None` for a client without an identity."""
+        """Return the path of a client's folder, which may not exist. `None` for an anonymous client."""
         # A key may be secret, such as a session's id.
         return os.path.join(self.path, hashlib.sha256(client_key.encode()).hexdigest()[:16]) if client_key else None
 
     def scratch_of(self, client_key: str, *, is_plan: bool) -> str | None:
         """Return the path of the folder that is `/tmp` for a client; plan mode has another one. It may not exist.
 
-        `None` for a client that cannot be told from others.
+        `None` for an anonymous client.
         """
         path = self.path_of(client_key)
         return os.path.join(path, SCRATCH_OF_PLAN if is_plan else SCRATCH) if path is not None else None
@@ -270,7 +270,7 @@ class PrivateFolders:
         self._remove(self.scratch_of(client_key, is_plan=True))
 
     def of(self, client_key: str) -> PrivateFolder | None:
-        """Return a client's folder. `None` for a client that cannot be told from others, for which nothing is kept."""
+        """Return a client's folder. `None` for an anonymous client, for which nothing is kept."""
         path = self.path_of(client_key)
         if path is not None and client_key not in self._clients:
             self._writers = self._writers or Threads(WRITERS)

@@ -139,8 +139,7 @@ def run_content(finished: FinishedCommand, directory: str | None) -> list[Part]:
             if causes:
                 lines.append(
                     f"Note: it may have failed because the sandbox hides {_named_paths(causes)}, which has a secret. "
-                    "Ask "
-                    "the user to run it, or the operator to add what it needs to shell.readable."
+                    "Ask the user to run it, or the operator to add what it needs to shell.readable."
                 )
     if has_failed and (lacking := _lacking_variables(confined.spec.environment, text)):
         lines.append(
@@ -191,11 +190,10 @@ def _view_note(finished: FinishedCommand) -> str:
         elif not rules:
             ways.append(
                 "Commands can change files in /tmp and in the workspace (unless it is mounted read-only). Elsewhere "
-                "they can "
-                "only change existing files that are named in their words or reached by cd. Files that other programs "
-                "execute or obey (hooks, settings of git, editors and agents) can be changed with write_file and edit, "
-                "with the user's consent. A command that also names such files can remove their folder (rm -rf x/.git "
-                "x)."
+                "they can only change existing files that are named in their words or reached by cd. Files that other "
+                "programs execute or obey (hooks, settings of git, editors and agents) can be changed with write_file "
+                "and edit, with the user's consent. A command that also names such files can remove their folder (rm "
+                "-rf x/.git x)."
             )
             if not request.view.is_git and _GIT.search(request.command):
                 ways.append(
@@ -278,8 +276,8 @@ def sandbox_notes(changes: SandboxChanges) -> list[str]:
             "the names that are wanted, and remove the rest."
             if is_renamed
             else f"they were moved out of the workspace: {named}{more}. They stay there after this session, until the "
-            "system clears its temporary files. If you need them, write them with write_file, which asks the user, "
-            "or ask the operator to add them to shell.writable."
+            "system clears its temporary files. If you need them, write them with write_file, which asks the user, or "
+            "ask the operator to add them to shell.writable."
         )
         notes.append(f"Note: the command created files that programs outside the sandbox would execute, so {how}")
     if changes.unmovable:
@@ -295,8 +293,7 @@ def sandbox_notes(changes: SandboxChanges) -> list[str]:
     if changes.uncovered:
         notes.append(
             f"Note: {changes.uncovered} of the files and folders that programs outside the sandbox execute could not "
-            "be "
-            "write-protected, because there are too many. The command could change the most deeply nested ones."
+            "be write-protected, because there are too many. The command could change the most deeply nested ones."
         )
     if changes.not_lasting:
         notes.append(

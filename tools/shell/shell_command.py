@@ -25,7 +25,7 @@ class CommandRequest:
     command: str  # as the shell reads it
     folder: str  # real path of the folder it starts in
     roots: Sequence[str]  # real paths of the workspace's folders
-    client_key: str  # the client that gets its output; empty for a client that cannot be told from others
+    client_key: str  # the client that gets its output; empty for an anonymous client
     timeout_seconds: float  # time limit, including the time in the queue; in the background for the start only
     description: str = ""  # its purpose, in the model's words
     folder_name: str = ""  # the folder's name for people and models, if that is not its path

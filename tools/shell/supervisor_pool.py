@@ -197,7 +197,7 @@ class BrokerProcess:
                 return
 
     async def close(self, seconds: float) -> None:
-        """Let it go, and wait until it has ended: all supervisors have then. It is killed if it takes too long."""
+        """Close the connection, and wait for the end of the broker and its supervisors. Kills it if that is slow."""
         self._disconnect()
         self._signal(signal.SIGCONT)
         kill_at = monotonic() + seconds
@@ -269,7 +269,7 @@ class SupervisorHandle:
         self._pid = 0
         # The program being started, and what to do once its start has succeeded or failed.
         self._starting: tuple[Launch, asyncio.Future[SupervisedProcess]] | None = None
-        self._answers: deque[asyncio.Future[tuple[int, ...]]] = deque()  # for LIST and MOUNT, in their order
+        self._answers: deque[asyncio.Future[tuple[int, ...]]] = deque()  # answers to LIST and MOUNT, in order
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(channel.fileno(), self._read)
 

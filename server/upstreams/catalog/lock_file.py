@@ -246,7 +246,12 @@ def parse_lock(content: bytes) -> dict[str, Json]:
         ValueError: It is not valid; the message says why, as the end of a sentence.
     """
     try:
-        parsed: Any = json.loads(content.decode(), object_pairs_hook=_without_repetition, parse_int=_number)
+        parsed: Any = json.loads(
+            content.decode(),
+            object_pairs_hook=_without_repetition,
+            # Python rejects integers of thousands of digits.
+            parse_int=lambda digits: int(digits) if len(digits) < 20 else float(digits),
+        )
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         if _MERGE_MARK.search(content):
             raise ValueError("it contains merge conflict marks") from None
@@ -270,10 +275,6 @@ def _without_repetition(pairs: list[tuple[str, Any]]) -> Json:
     if len(found) < len(pairs):  # a reviewer would read the first one, but the last one would count
         raise ValueError("an object has the same name twice")
     return found
-
-
-def _number(digits: str) -> int | float:
-    return int(digits) if len(digits) < 20 else float(digits)  # Python rejects integers of thousands of digits
 
 
 def lock_text(servers: Mapping[str, Json]) -> bytes:

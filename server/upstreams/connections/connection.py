@@ -367,9 +367,7 @@ class Upstream:
                 async with open_session(transport, options) as session:
                     scope.deadline = float("inf")
                     status.connect_ms = (time.perf_counter() - began) * 1000
-                    self.transport = transport
-                    self.session = session
-                    self.era = session.era
+                    self.transport, self.session, self.era = transport, session, session.era
                     is_modern = session.era.is_modern
                     self.change_stream = ChangeStream(self.alias, session.era, session.request) if is_modern else None
                     await self._serve(session)

@@ -75,20 +75,7 @@ class LoginQuestions:
         can_show = exchange.can_be_asked("elicitation/create", asked)
         if not (self._has_pages or (self._is_local and can_show)):
             raise needed
-        waiting, refusal = list[str](), None
-        async with anyio.create_task_group() as pulse:
-            pulse.start_soon(
-                _pulse, exchange, lambda: waiting[-1] if waiting else f"Preparing a login to {login.alias}"
-            )
-            try:
-                attempt = await login.begin(tasks, waiting.append, exchange.readable_name)
-            except LoginError as error:  # not in the task, since its group would wrap it in an exception group
-                refusal = _failed(login, error.why)
-            except ExhaustedError as error:
-                refusal = error
-            pulse.cancel_scope.cancel()
-        if refusal is not None:
-            raise refusal
+        attempt = await _begun(login, exchange, tasks)
         if attempt is None:
             return None
         # A failed login is reported in the next one: starting many takes no place from others.
@@ -115,9 +102,15 @@ class LoginQuestions:
         if attempt.questions and attempt.asked == address:  # another call has asked the question
             await _wait_for(login, attempt, exchange)
             return None
-        identity = secrets.token_hex(12)
+        await self._ask_and_wait(needed, attempt, exchange, asked)
+        return None
+
+    async def _ask_and_wait(
+        self, needed: LoginNeededError, attempt: LoginAttempt, exchange: Exchange, asked: Json
+    ) -> None:
+        login, identity = needed.login, secrets.token_hex(12)
         attempt.questions += 1
-        attempt.asked = address
+        attempt.asked = asked["url"]
         try:
             answer = await exchange.ask("elicitation/create", {**asked, "elicitationId": identity}, self._seconds)
         except NotAskedError:
@@ -132,7 +125,6 @@ class LoginQuestions:
         finally:
             if attempt.done.is_set():
                 await exchange.notify("notifications/elicitation/complete", {"elicitationId": identity})
-        return None
 
     def _message(self, login: Login, attempt: LoginAttempt, address: str) -> str:
         host = visible_line(urlsplit(attempt.request.url).netloc)
@@ -154,6 +146,24 @@ class LoginQuestions:
             await _wait_for(login, attempt, exchange)
         finally:
             attempt.questions -= 1
+
+
+async def _begun(login: Login, exchange: Exchange, tasks: TaskGroup) -> LoginAttempt | None:
+    """A login that has begun, `None` where there is one by now; a `ToolError` where none can be begun."""
+    attempt: LoginAttempt | None = None
+    waiting, refusal = list[str](), None
+    async with anyio.create_task_group() as pulse:
+        pulse.start_soon(_pulse, exchange, lambda: waiting[-1] if waiting else f"Preparing a login to {login.alias}")
+        try:
+            attempt = await login.begin(tasks, waiting.append, exchange.readable_name)
+        except LoginError as error:  # here, since a task group would raise it in a group
+            refusal = _failed(login, error.why)
+        except ExhaustedError as error:
+            refusal = error
+        pulse.cancel_scope.cancel()
+    if refusal is not None:
+        raise refusal
+    return attempt
 
 
 def _give_up_unless_wanted(attempt: LoginAttempt) -> None:

@@ -103,6 +103,19 @@ class Offer:
     def of(self, kind: OfferedKind) -> list[Json]:
         return self.lists.get(kind.field, [])
 
+    def note_losses(self, session: Lister, kind: OfferedKind, left_out: list[str], *, is_cut: bool) -> None:
+        """Remember what of a list is not taken; the log is told what is new of it."""
+        if left_out and left_out != self.left_out.get(kind.field):
+            message = "upstream %s: %s has parts that not every client can read, which are left out: %s"
+            session.log.warning(message, session.alias, kind.method, ", ".join(told(left_out)))
+        self.left_out[kind.field] = left_out
+        if not is_cut:
+            self.cut.discard(kind.field)
+        elif kind.field not in self.cut:
+            self.cut.add(kind.field)
+            message = "upstream %s: %s is longer than %d bytes; %d items fit, and the others are left out"
+            session.log.warning(message, session.alias, kind.method, MOST_BYTES, len(self.digests[kind.field]))
+
 
 async def read_lists(
     session: Lister,
@@ -194,17 +207,8 @@ async def read_list(session: Lister, kind: OfferedKind, offer: Offer) -> list[Js
         cursor = following
     else:
         session.log.warning("upstream %s: %s has more than %d pages", alias, kind.method, MAX_PAGES)
-    if left_out and left_out != offer.left_out.get(kind.field):
-        message = "upstream %s: %s has parts that not every client can read, which are left out: %s"
-        session.log.warning(message, alias, kind.method, ", ".join(told(left_out)))
-    offer.left_out[kind.field] = left_out
-    if not is_cut:
-        offer.cut.discard(kind.field)
-    elif kind.field not in offer.cut:
-        offer.cut.add(kind.field)
-        message = "upstream %s: %s is longer than %d bytes; %d items fit, and the others are left out"
-        session.log.warning(message, alias, kind.method, MOST_BYTES, len(found))
     offer.digests[kind.field] = found
+    offer.note_losses(session, kind, left_out, is_cut=is_cut)
     return [known.item for known in found.values()]
 
 

@@ -34,7 +34,7 @@ from server.transports.json_lines import (
 )
 from server.upstreams.wire.json_rpc_channel import MESSAGE_BYTES, Inbox, ProgramEnd, failure_for_ends, messages_in
 from tools.machine.threads import THREADS
-from tools.shell.process_spec import ProcessSpec, ProcessStarter, ResourceLimits, StartFailedError
+from tools.shell.process_spec import Process, ProcessSpec, ProcessStarter, ResourceLimits, StartFailedError
 from tools.shell.program_output import plain_text
 
 if sys.platform == "win32":
@@ -352,6 +352,26 @@ class UpstreamProgram:
             raise PermissionError if shutil.which(self.command, os.F_OK, search_path) else FileNotFoundError
         return found, folder
 
+    async def start(self, starter: ProcessStarter) -> tuple[Process, int]:
+        """Start it; also what its standard input is written to, which the caller closes."""
+        standard_input, writing = os.pipe()
+        try:
+            path, folder = await THREADS.run(self.locate)
+            limits = ResourceLimits(core_bytes=None)
+            argv = (path, *self.arguments)
+            spec = ProcessSpec(
+                argv, folder, self.environment, limits, descriptors={0: standard_input}, separates_errors=True
+            )
+            return await starter.start(spec), writing
+        except StartFailedError as error:
+            os.close(writing)
+            raise OSError(error.number, "the upstream was not started") from None
+        except BaseException:
+            os.close(writing)
+            raise
+        finally:
+            os.close(standard_input)
+
 
 @asynccontextmanager
 async def stdio_streams(
@@ -364,27 +384,7 @@ async def stdio_streams(
     Raises:
         OSError: It cannot be started.
     """
-    standard_input, writing = os.pipe()
-    try:
-        path, folder = await THREADS.run(program.locate)
-        process = await starter.start(
-            ProcessSpec(
-                (path, *program.arguments),
-                folder,
-                program.environment,
-                ResourceLimits(core_bytes=None),
-                descriptors={0: standard_input},
-                separates_errors=True,
-            )
-        )
-    except StartFailedError as error:
-        os.close(writing)
-        raise OSError(error.number, "the upstream was not started") from None
-    except BaseException:
-        os.close(writing)
-        raise
-    finally:
-        os.close(standard_input)
+    process, writing = await program.start(starter)
     os.set_blocking(writing, False)
     log = StderrLog(alias)
     errors = StderrReader(process.errors, log)

@@ -368,7 +368,7 @@ async def test_what_a_token_does_not_give_is_not_listed_and_refused_by_the_name_
             assert not read.is_error
             refused = await client.call_tool("write_file", {"file_path": str(root / "new.txt"), "content": "x"})
             assert refused.is_error
-            assert "needs the scope write, which the token of this client does not give" in str(refused.content)
+            assert "needs the scope write, which this client's token does not have" in str(refused.content)
             refused = await client.call_tool("run_shell_command", {"command": "true"})
             assert "needs the scope run" in str(refused.content)
         assert not (root / "new.txt").exists()
@@ -505,7 +505,7 @@ async def test_a_token_of_the_settings_has_folders_tools_and_rules_of_its_own(ro
         async with client_of(url, "laptop") as laptop:
             assert {"glob", "todo_write"} <= await names_of(laptop)
             asked = await laptop.call_tool("write_file", {"file_path": str(root / "new.txt"), "content": "x"})
-            assert "Nobody could be asked" in str(asked.content)
+            assert "The user could not be asked" in str(asked.content)
 
 
 @pytest.mark.requirement("network.profiles")

@@ -336,7 +336,7 @@ async def test_what_a_clients_own_dialog_does_not_decide_for_a_tool_it_does_not_
             ("shop__refund_payment", {"id": "1"}),
             ("call_tool", {"name": "shop__refund_payment", "arguments": {"id": "1"}}),
         ):
-            assert "Nobody could be asked" in await told_no(client, name, arguments)
+            assert "The user could not be asked" in await told_no(client, name, arguments)
         # This one it decides: it has asked its person about call_tool, as it would have about the tool.
         assert (await client.told("call_tool", {"name": "shop__zap"}))["params"]["name"] == "zap"
 

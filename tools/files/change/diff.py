@@ -1,7 +1,7 @@
 """The difference between two texts, as a unified diff for people.
 
 White space is exact. The time is bounded for any input: common beginnings and ends are removed first, and the rest is
-compared by `difflib`. A rest with too many lines is shown as completely replaced.
+compared by `difflib`. A remainder with too many lines is shown as completely replaced.
 """
 
 from __future__ import annotations

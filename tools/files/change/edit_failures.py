@@ -77,13 +77,13 @@ def check_count(
     elif match.strategy.is_relaxed:
         how = match.strategy.value.replace("_", " ")
         problem = (
-            f"old_string is not in '{location.shown}' exactly; {count} places differ only in {how} ({where}). "
-            "An inexact match must be unique. Nothing was written. Copy the text exactly, with more lines around it."
+            f"old_string is not in '{location.shown}' exactly; {count} places differ only in {how} ({where}). An "
+            "inexact match must be unique. Nothing was written. Copy the text exactly, with more lines around it."
         )
     else:
         problem = (
-            f"old_string was found {count} times in '{location.shown}' ({where}), so it is unclear which one is "
-            "meant; nothing was written. Add lines around it to make it unique, or set replace_all to change every one."
+            f"old_string was found {count} times in '{location.shown}' ({where}), so it is unclear which one is meant; "
+            "nothing was written. Add lines around it to make it unique, or set replace_all to change every one."
         )
     raise ToolError(ToolErrorType.EDIT_EXPECTED_OCCURRENCE_MISMATCH, problem)
 
@@ -91,13 +91,13 @@ def check_count(
 def not_found(
     location: Location, haystack: Haystack, old_string: str, new_string: str, *, skipped: int, is_read: bool
 ) -> ToolError:
-    """Return the error for no match, with the cause and the nearest text. Skipped matches may start in a character."""
+    """Return the error for no match, with the cause and nearest text. Skipped matches may start inside a character."""
     sentences = [f"old_string was not found in '{location.shown}' (0 matches), so nothing was written."]
     nearest = None
     if skipped:
         sentences.append(
-            f"{skipped} places look like it, but the byte before each is not ASCII and may form one character with "
-            "the first byte of old_string in this file's encoding. Start old_string earlier or later."
+            f"{skipped} places look like it, but the byte before each is not ASCII and may form one character with the "
+            "first byte of old_string in this file's encoding. Start old_string earlier or later."
         )
     else:
         sentences += causes(haystack, old_string, new_string)
@@ -131,8 +131,7 @@ def causes(haystack: Haystack, old: str, new: str) -> Iterator[str]:
         if is_too_large:
             yield (
                 f"{name} is too large for inexact comparisons (look-alike characters, trailing white space, "
-                "indentation), "
-                "so they were skipped. Copy the text exactly."
+                "indentation), so they were skipped. Copy the text exactly."
             )
     if len(old) > MAX_CHARS or is_too_large_for_relaxed(old):
         return
@@ -221,7 +220,7 @@ def nearest_region(haystack: Haystack, old: str) -> Nearest | None:
     keys = [line.strip(BLANKS) for line in bodies[:MAX_LINES]]
     wanted = [line.strip(BLANKS) for line in to_lf(old).split("\n")]
     haystack.checkpoint()
-    # Find the run, as long as `old`, that contains most of its lines in any order.
+    # Find the run of lines, as many as in `old`, that contains most of those lines in any order.
     weights = {line: min(len(line), _MAX_COMPARED) for line in wanted if _WORD.search(line)}
     scores = [weights.get(key, 0) for key in keys]
     score = best = 0

@@ -109,8 +109,8 @@ def take_snapshot(target: TargetFile) -> FileSnapshot:
         if opened.info.st_size > MAX_CHANGED_BYTES:
             raise ToolError(
                 ToolErrorType.FILE_TOO_LARGE,
-                f"'{location.shown}' has {opened.info.st_size:,} bytes. Files above {MAX_CHANGED_BYTES:,} bytes "
-                "cannot be changed here. Use a stream editor in the shell.",
+                f"'{location.shown}' has {opened.info.st_size:,} bytes. Files above {MAX_CHANGED_BYTES:,} bytes cannot "
+                "be changed here. Use a stream editor in the shell.",
             )
         try:
             data = opened.whole(target.signal)
@@ -135,17 +135,16 @@ def check_fresh(
     is_told = bool(notice) and target.reads is not None and not target.reads.is_first_notice(notice)
     if expected_sha256 is not None and is_hidden:
         problem = (
-            f"The content of '{shown}' is hidden from agents and is not what you last wrote, so expected_sha256 "
-            "was not compared with it. Nothing was written. Omit expected_sha256 to replace the file whatever it "
-            "contains."
+            f"The content of '{shown}' is hidden from agents and is not what you last wrote, so expected_sha256 was "
+            "not compared with it. Nothing was written. Omit expected_sha256 to replace the file whatever it contains."
         )
     elif expected_sha256 is not None:
         if snapshot.sha256 == expected_sha256.lower():
             return
         now = f"its SHA-256 is {snapshot.sha256}" if snapshot.data is not None else "it does not exist"
         problem = (
-            f"'{shown}' does not match expected_sha256: {now}. Nothing was written. "
-            "Read the file again and repeat the change on its present content."
+            f"'{shown}' does not match expected_sha256: {now}. Nothing was written. Read the file again and repeat the "
+            "change on its present content."
         )
     else:
         if seen is None or snapshot.data is None or seen.identity == snapshot.identity or is_told:
@@ -159,8 +158,7 @@ def check_fresh(
             )
         problem = (
             f"'{shown}' has been changed by somebody else since you last read or wrote "
-            f"it{_what_changed(target, snapshot)}. "
-            f"Nothing was written. {way}"
+            f"it{_what_changed(target, snapshot)}. Nothing was written. {way}"
         )
     raise ToolError(ToolErrorType.FILE_CHANGED_SINCE_READ, problem)
 
@@ -172,9 +170,8 @@ def refuse_part_of_hidden(target: TargetFile, snapshot: FileSnapshot) -> None:
         raise ToolError(
             ToolErrorType.PATH_IGNORED,
             f"'{target.location.shown}' is hidden from agents by {hidden_by}, so no part of it can be replaced: the "
-            "outcome "
-            "would reveal its content. Read it first if that is allowed, use write_file to replace all "
-            "of it, or ask the user.",
+            "outcome would reveal its content. Read it first if that is allowed, use write_file to replace all of it, "
+            "or ask the user.",
         )
 
 
@@ -223,8 +220,8 @@ def refuse_look_alike(target: TargetFile) -> None:
     )
     raise ToolError(
         ToolErrorType.ATTEMPT_TO_CREATE_EXISTING_FILE,
-        f"'{location.shown}' does not exist, but the similar '{exact_path(alike[0])}' does. Nothing was "
-        f"written. Use that name to change that file. To create a second file, {insist}.",
+        f"'{location.shown}' does not exist, but the similar '{exact_path(alike[0])}' does. Nothing was written. Use "
+        f"that name to change that file. To create a second file, {insist}.",
     )
 
 
@@ -366,7 +363,14 @@ def make_change(
                     identity, links_broken = written.identity, written.links_broken
         if target.reads is not None and not change.removes:
             target.reads.record(location.path, SeenFile(identity, sha256), change.data, change.snapshot.data)
+    return _result(target, change, sha256, record, links_broken=links_broken, is_users=is_users)
 
+
+def _result(
+    target: TargetFile, change: FileChange, sha256: str, record: ChangeRecord, *, links_broken: int, is_users: bool
+) -> ToolResult:
+    """What a model and a person are told about a change that was made."""
+    location = target.location
     name, diff = os.path.basename(location.path), change.diff
     diff_text = diff.text(name, change.labels)
     final_diff = clipped(diff_text) if is_users and change.hidden_by is None else ""

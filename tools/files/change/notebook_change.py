@@ -90,8 +90,8 @@ def plan_notebook_edit(
     if size is not None and size > MAX_NOTEBOOK_BYTES:
         raise ToolError(
             ToolErrorType.FILE_TOO_LARGE,
-            f"'{location.shown}' has {size:,} bytes. Notebooks above {MAX_NOTEBOOK_BYTES:,} bytes cannot "
-            "be changed. Nothing was written. Clear its outputs first, or change its JSON with edit.",
+            f"'{location.shown}' has {size:,} bytes. Notebooks above {MAX_NOTEBOOK_BYTES:,} bytes cannot be changed. "
+            "Nothing was written. Clear its outputs first, or change its JSON with edit.",
         )
     snapshot = take_snapshot(target)
     if snapshot.data is None:
@@ -162,8 +162,8 @@ def plan_notebook_edit(
 def _not_a_notebook(shown: str, why: str) -> ToolError:
     return ToolError(
         ToolErrorType.NOTEBOOK_INVALID_JSON,
-        f"No cell of '{shown}' can be changed: {why}. Nothing was written. Repair the file with edit, or write it "
-        "with write_file.",
+        f"No cell of '{shown}' can be changed: {why}. Nothing was written. Repair the file with edit, or write it with "
+        "write_file.",
     )
 
 

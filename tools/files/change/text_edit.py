@@ -124,8 +124,8 @@ def plan_edit(
 ) -> TextEdit:
     """Plan a replacement, or a new file if `old_string` is empty. Writes nothing.
 
-    `expected_sha256` is the required digest of the file. `is_users` is true if a person wrote the new text, who may
-    well mean a line that looks like a placeholder.
+    `expected_sha256` is the required digest of the file. `is_users` is true if a person wrote the new text; they may
+    really mean a line that looks like a placeholder.
     """
     location, signal = target.location, target.signal
     snapshot = take_snapshot(target)
@@ -160,8 +160,8 @@ def plan_edit(
     if omission is not None:
         raise InvalidToolParamsError(
             "edit",
-            f"the line '{omission}' in 'new_string' is a placeholder for omitted text; writing it would delete "
-            "that text. Give the complete replacement, or a smaller 'old_string'.",
+            f"the line '{omission}' in 'new_string' is a placeholder for omitted text; writing it would delete that "
+            "text. Give the complete replacement, or a smaller 'old_string'.",
         )
     signal.raise_if_aborted()
 
@@ -215,8 +215,8 @@ def _decode(location: Location, data: bytes, encoding: str | None, old_string: s
     if decoded is None:
         raise ToolError(
             ToolErrorType.READ_CONTENT_FAILURE,
-            f"'{location.shown}' cannot be edited as text: it is binary, or damaged UTF-16 or UTF-32. "
-            "Nothing was written.",
+            f"'{location.shown}' cannot be edited as text: it is binary, or damaged UTF-16 or UTF-32. Nothing was "
+            "written.",
         )
     if encoding is not None:
         decoded = decode_as_named(data, encoding, decoded, location.shown)
@@ -234,8 +234,8 @@ def _decode(location: Location, data: bytes, encoding: str | None, old_string: s
             )
         raise ToolError(
             ToolErrorType.READ_CONTENT_FAILURE,
-            f"'{location.shown}' has an unknown encoding (not UTF-8), so non-ASCII text can be "
-            f"replaced only if you name the encoding. {advice} Nothing was written.",
+            f"'{location.shown}' has an unknown encoding (not UTF-8), so non-ASCII text can be replaced only if you "
+            f"name the encoding. {advice} Nothing was written.",
         )
     shown_as = guessed.decoded.encoding.codec if guessed is not None else decoded.encoding.shown_as
     return replace(decoded, encoding=replace(decoded.encoding, shown_as=shown_as))
@@ -320,7 +320,7 @@ def _lines_lacking(old: Sequence[str], raw: Sequence[str], new: Sequence[str]) -
         ToolError: They have neither the indentation of the file nor that of the old text.
     """
     known = {indentation_of(line) for line in old}
-    kept: list[tuple[bool, bool]] = []  # whether it is as in the old text, and whether as in the file
+    kept: list[tuple[bool, bool]] = []  # whether the indentation is that of the old text, and that of the file
     for number, (old_line, raw_line, line) in enumerate(zip(old, raw, new, strict=False)):
         own, is_common = indentation_of(line), line.strip() == old_line.strip()
         as_old, as_raw = own == indentation_of(old_line), own == indentation_of(raw_line)
@@ -335,8 +335,8 @@ def _lines_lacking(old: Sequence[str], raw: Sequence[str], new: Sequence[str]) -
         raise ToolError(
             ToolErrorType.EDIT_NO_OCCURRENCE_FOUND,
             "Nothing was written: old_string has a different indentation in the file, and new_string is indented "
-            "neither like the file nor like old_string. Give both with the file's indentation, including "
-            "the first line.",
+            "neither like the file nor like old_string. Give both with the file's indentation, including the first "
+            "line.",
         )
     return lacking
 

@@ -172,7 +172,7 @@ def find_match(haystack: Haystack, old: str) -> TextMatch | None:
 
 
 def _searches(haystack: Haystack, old: str) -> Iterator[tuple[Strategy, list[Span]]]:
-    """Yield each strategy's matches in the order of trying. Each search runs only when its result is requested."""
+    """Yield each strategy's matches, in the fixed order. Each search runs only when its result is requested."""
     text, wanted = haystack.text, to_lf(old)
     exact = _occurrences(haystack, text, old)
     # No match begins or ends within a CRLF.

@@ -94,8 +94,8 @@ def plan_write(
     if omission is not None:
         raise InvalidToolParamsError(
             "write_file",
-            f"the line '{omission}' is a placeholder for omitted text; writing it would delete that text. "
-            "Give the complete content, or use edit to change only a part.",
+            f"the line '{omission}' is a placeholder for omitted text; writing it would delete that text. Give the "
+            "complete content, or use edit to change only a part.",
         )
     # The mark of the present file is kept; a mark in the new content would be a second one.
     new = content.removeprefix("\ufeff") if form.bom else content

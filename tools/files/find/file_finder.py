@@ -55,8 +55,8 @@ def find_files(
         if not contains(path, absolute.name) or path == absolute.name:
             raise InvalidToolParamsError(
                 "glob",
-                f"the pattern '{brief(pattern)}' is absolute and outside '{shown_path(path)}', "
-                "the folder to search; give a pattern relative to it.",
+                f"the pattern '{brief(pattern)}' is absolute and outside '{shown_path(path)}', the folder to search; "
+                "give a pattern relative to it.",
             )
         pattern = os.path.relpath(absolute.name, path).replace(os.sep, "/")
     starts, is_file = search_starts(workspace, path, deadline, agent=agent)

@@ -109,7 +109,8 @@ def entries_that_start_with(
     """Return the entries of a folder whose names begin with a text, ignoring case.
 
     Folders come before files, and dotfiles last. Ignored entries, entries that are neither files nor folders, and
-    symlinks that lead out, nowhere or to hidden files are left out. An unreadable or hidden folder has no completions.
+    symlinks that are broken, leave the workspace or lead to hidden files are left out. An unreadable or hidden folder
+    has no completions.
     """
     deadline = Deadline(signal, LIST_SECONDS)
     if agent_ignore_file(workspace, folder) is not None:

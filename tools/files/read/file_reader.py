@@ -1,4 +1,4 @@
-"""Returns an opened file as what it is: lines of text, cells of a notebook, pages of a PDF, or media."""
+"""Reads an opened file as what it is: lines of text, cells of a notebook, pages of a PDF, or media."""
 
 from __future__ import annotations
 
@@ -138,8 +138,8 @@ def _read_large_text(opened: OpenedFile, location: Location, beginning: Beginnin
     if encoding.is_wide and size > MAX_WIDE_BYTES:
         raise ToolError(
             ToolErrorType.FILE_TOO_LARGE,
-            f"'{location.shown}' is {encoding.name} text of {size:,} bytes. Above {MAX_WIDE_BYTES:,} bytes only "
-            "UTF-8 can be read. Convert it first, for example with iconv, and read the copy.",
+            f"'{location.shown}' is {encoding.name} text of {size:,} bytes. Above {MAX_WIDE_BYTES:,} bytes only UTF-8 "
+            "can be read. Convert it first, for example with iconv, and read the copy.",
         )
     if encoding.is_wide:
         return _read_text(_whole(opened, beginning, wanted), wanted)

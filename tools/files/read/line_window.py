@@ -26,7 +26,7 @@ BLOCK = 1 << 20  # bytes read and counted at a time
 # How much one call reads to find a line or the end (half a second); counts are cached
 SOUGHT_BYTES = 1 << 29
 STEP = 1 << 16  # bytes between two cached counts; a line's beginning is searched within such a step
-MAX_INDEXES = 64  # files with cached line counts, 128 bytes for each MB of a file
+MAX_INDEXES = 64  # files with cached line counts, which take 128 bytes for each MB of a file
 # A file changed more recently may change again with the same timestamp, so it is not cached
 SETTLED_NS = 100_000_000
 TAKEN_BYTES = 1 << 16  # size of one read while extracting lines; a window rarely has more
@@ -143,9 +143,9 @@ _indexes_guard = threading.Lock()
 def _too_far(what: str, side: str, known: str) -> ToolError:
     return ToolError(
         ToolErrorType.FILE_TOO_LARGE,
-        f"Nothing was read: {what} is more than {SOUGHT_BYTES:,} bytes from {side} of the file, the most that "
-        f"one call scans; {known}. Use an offset near the beginning, or a negative one near the end. "
-        "If the file does not change, repeating the call continues the count.",
+        f"Nothing was read: {what} is more than {SOUGHT_BYTES:,} bytes from {side} of the file, the most that one call "
+        f"scans; {known}. Use an offset near the beginning, or a negative one near the end. If the file does not "
+        "change, repeating the call continues the count.",
     )
 
 
@@ -198,8 +198,8 @@ class LineWindow:
 def window(source: Source, wanted: WantedLines, identity: FileIdentity | None = None) -> LineWindow:
     """Return the requested lines, within the character limits.
 
-    The file is in UTF-8 or another encoding that contains ASCII. Line counts are cached by its identity; with `None`
-    they are not. Raises `file_too_large` if the first line is too far from where counting started.
+    The file is in UTF-8 or another encoding that contains ASCII. Line counts are cached by `identity`, unless it is
+    `None`. Raises `file_too_large` if the first line is too far from where counting started.
     """
     offset, signal = wanted.offset, wanted.signal
     with _indexes_guard:
@@ -433,10 +433,8 @@ class Reading:
 def reading_of(found: LineWindow, encoding: Encoding, limits: Limits, notes: Sequence[str] = ()) -> Reading:
     """Build the reading for a window of lines. Any notes go into a header."""
     is_known = found.is_decodable and encoding.is_known
-    start = end = 0
-    if found.count:
-        start = found.first + 1 if found.first >= 0 else found.first
-        end = start + found.count - 1
+    start = (found.first + 1 if found.first >= 0 else found.first) if found.count else 0
+    end = start + found.count - 1 if found.count else 0
     following = None if found.reaches_end or found.part is not None else found.first + found.count
     next_char = None
     header: list[str] = []
@@ -473,8 +471,8 @@ def reading_of(found: LineWindow, encoding: Encoding, limits: Limits, notes: Seq
             header.append(f"NUL characters are shown as {NUL_MARK}.")
         if not is_known:
             header.append(
-                "The file is not UTF-8, and has no byte order mark of UTF-16 or UTF-32: "
-                f"bytes that could not be decoded are shown as {REPLACEMENT}."
+                "The file is not UTF-8, and has no byte order mark of UTF-16 or UTF-32: bytes that could not be "
+                f"decoded are shown as {REPLACEMENT}."
             )
         header += notes
         text = f"{' '.join(header)}\n\n---\n\n{text}" if header else text

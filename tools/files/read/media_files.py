@@ -20,7 +20,7 @@ from tools.files.text_encodings import SNIFFED_BYTES, is_utf8, looks_binary, mar
 from tools.files.workspace import Location
 from tools.text.file_names import shown_whole_path
 
-# Most bytes of a medium inside a result; a larger one becomes a link (base64 makes 4 MB of it)
+# Largest media file inside a result, in bytes (4 MB as base64); a larger one becomes a link
 MAX_INLINE_BYTES = 3_000_000
 HEAD_BYTES = 1 << 16  # first read: enough to detect the type, and the whole of most source files
 PDF_WITHIN = 1024  # bytes allowed before the header of a PDF (as in Acrobat)

@@ -149,8 +149,8 @@ def extract(
     except ChildFailedError:
         raise ToolError(
             ToolErrorType.READ_CONTENT_FAILURE,
-            "The process that reads PDF files could not be started, so the file was not read. "
-            "Tell the user that the server cannot start Python.",
+            "The process that reads PDF files could not be started, so the file was not read. Tell the user that the "
+            "server cannot start Python.",
         ) from None
     signal.raise_if_aborted()
     if end == "missing":
@@ -240,7 +240,7 @@ def read_pdf(
         if found is None:
             note = f"To see its text, install the server's extra 'pdf': {INSTALL}"
         else:
-            note = f"There is no text on {found.page_range}; it may be scanned."
+            note = f"There is no text on {found.page_range}; the document may be scanned."
         parts = (*media_parts(opened, location, PDF, media, wanted.signal), TextPart(note))
         return Reading(parts, FileKind.PDF, is_text=False)
     shown = window(Source.of(found.text.encode("utf-8", "replace")), wanted)

@@ -72,7 +72,7 @@ def excerpt(
 
     @lru_cache(1)
     def starts(step: int) -> list[int]:
-        """Return the starts of lines whose previous line ends in a step."""
+        """Return where lines start, for lines whose predecessor ends in one step of the index."""
         data = source.read_at(step * STEP, STEP)
         return [step * STEP + found.end() for found in re.finditer(b"\n", data)]
 
@@ -257,8 +257,8 @@ class MatchReport:
 
         if timed_out:
             text.append(
-                f"[PARTIAL RESULT: the time limit of {seconds:g} s was reached before all files were searched. "
-                "Give a folder as path, a glob, or a simpler pattern.]"
+                f"[PARTIAL RESULT: the time limit of {seconds:g} s was reached before all files were searched. Give a "
+                "folder as path, a glob, or a simpler pattern.]"
             )
         if self._is_cut:
             text.append(
@@ -267,8 +267,8 @@ class MatchReport:
         if self._has_more:
             shown = count(self.matches, *(("file", "files") if by_file else noun))
             text.append(
-                f"[Limited to {shown}; there are more. Raise limit, search a narrower path or glob, "
-                "exclude lines with exclude_pattern, or use names_only or max_matches_per_file.]"
+                f"[Limited to {shown}; there are more. Raise limit, search a narrower path or glob, exclude lines with "
+                "exclude_pattern, or use names_only or max_matches_per_file.]"
             )
         if self._per_file_reached:
             text.append(f"[At most {query.per_file:,} matches per file are shown; there may be more.]")
@@ -279,14 +279,12 @@ class MatchReport:
         if self._part:
             text.append(
                 f"[Lines longer than {self._line_chars:,} characters are shown in part, matches with the text around "
-                "the "
-                f"first one. To see more use read_file with {self._part}.]"
+                f"the first one. To see more use read_file with {self._part}.]"
             )
         if undecoded:
             text.append(
                 f"[{count(undecoded, 'file')} over {MAX_DECODED_BYTES >> 20} MB not in UTF-8 were not decoded but "
-                "searched as "
-                "bytes, so only ASCII text is found there.]"
+                "searched as bytes, so only ASCII text is found there.]"
             )
         text += [f"[{note}]" for note in notes]
         if left_out_some:
@@ -300,8 +298,7 @@ class MatchReport:
             folders = ", ".join(sorted(DEFAULT_EXCLUDED_FOLDERS - {".git"}))
             text.append(
                 f"[Not searched: ignored files, symlinks, {folders}, binary files (including UTF-32) and files over "
-                f"{_MEGABYTES} MB. "
-                "Set no_ignore to include files hidden by .gitignore and these folders.]"
+                f"{_MEGABYTES} MB. Set no_ignore to include files hidden by .gitignore and these folders.]"
             )
         summary = f"Found {count(self.matches, *noun)}" if self.matches else "No matches found"
         return ToolResult(

@@ -31,14 +31,14 @@ def pattern_hint(pattern: str, *, fixed: bool) -> str:
         return "Search without look-around; exclude_pattern can leave out lines."
     if not elements.isdisjoint(("\\|", "\\+")) or _BASIC.search(pattern):
         return (
-            "A backslash makes a character literal here. Write alternatives as 'a|b', repetitions as 'a+' or "
-            "'a{2}', and groups as '(a)', without a backslash."
+            "A backslash makes a character literal here. Write alternatives as 'a|b', repetitions as 'a+' or 'a{2}', "
+            "and groups as '(a)', without a backslash."
         )
     if _SLASHES.fullmatch(pattern):
         return "Slashes around a pattern are part of it; omit them if they are only delimiters."
     if _CODE.search(pattern):
         return (
-            "Brackets, braces, '$', '*', '+' and '?' have a special meaning; put a backslash before one, "
-            "or set fixed_strings to search for literal text."
+            "Brackets, braces, '$', '*', '+' and '?' have a special meaning; put a backslash before one, or set "
+            "fixed_strings to search for literal text."
         )
     return ""

@@ -203,7 +203,7 @@ class Ripgrep:
                     return
 
     def refusal(self, query: Query) -> str | None:
-        """Return why a pattern cannot be used, if so. Found by searching nothing, so that no file is quoted."""
+        """Return why ripgrep refuses a pattern, or `None`. It searches nothing for this, so no file is quoted."""
         with self._running(os.path.dirname(self._program), [*_MATCHING, *query.options, "--", "-"]) as child:
             while child.read():
                 pass

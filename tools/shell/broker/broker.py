@@ -213,7 +213,7 @@ def main(what: str, most_files: int) -> None:
     with suppress(PermissionError):
         os.setsid()
     os.chdir("/")
-    # To end all of this, ask the server, which ends its programs properly.
+    # These signals are ignored: only the end of the server ends all of this, properly.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     # Keep no descriptor of the process that started the server, only the socket and stderr.

@@ -38,7 +38,9 @@ LEAVE_GRACE_SECONDS = 0.2  # how long programs may take to end by themselves aft
 LEAVE_SECONDS = 30.0  # how long after that processes that cannot be killed are abandoned
 LOOKS = 50  # searches if nothing is found: processes may have replaced each other meanwhile
 KILL_PAUSE_SECONDS = 0.02  # between two attempts to kill the rest
-_ALL_SIGNALS = tuple(map(int, signal.valid_signals()))  # computed once: it takes a twelfth of the time of a shell
+_ALL_SIGNALS = tuple(
+    map(int, signal.valid_signals())
+)  # computed once, because it takes a twelfth as long as starting a shell
 LOOK_PAUSE_SECONDS = 0.05  # between two checks whether something is left, which no event reports
 MOST_UNSURE_LOOKS = 20  # fruitless searches while children end that may belong to the program: one second
 
@@ -73,7 +75,7 @@ def spawn(body: bytes, descriptors: list[int], mark: bytes) -> int:
     for at, descriptor in enumerate(descriptors):
         if descriptor <= highest:
             descriptors[at] = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, highest + 1)
-            os.close(descriptor)  # so that few are needed at a time
+            os.close(descriptor)  # at once, so that few are open at a time
     output, *attached = descriptors
     moves = [(output, 1), (output, 2), *zip(attached, numbers, strict=False)]
     namespaces = attached[len(numbers) :]
