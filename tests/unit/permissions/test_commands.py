@@ -598,6 +598,17 @@ def test_where_a_sandbox_is_required_nothing_runs_that_none_holds(project: Path)
     assert outcome(project, "ls", site=CommandSite(Engine.NONE, failure="x", is_required=True)) == "!"
 
 
+@pytest.mark.requirement("loopback.shared")
+def test_only_clients_that_are_known_apart_have_a_loopback_that_lasts_and_none_while_they_plan(project: Path) -> None:
+    found = [
+        judge(project, "ls", mode, site=CommandSite(Engine.BUBBLEWRAP, has_session=has_session)).view
+        for mode in (ApprovalMode.DEFAULT, ApprovalMode.PLAN)
+        for has_session in (True, False)
+    ]
+    lasting, new = Network.SESSION_LOOPBACK, Network.OWN_LOOPBACK
+    assert [view and view.network for view in found] == [lasting, new, new, new]
+
+
 @pytest.mark.requirement("commands.without_sandbox")
 def test_no_rule_allows_a_command_that_would_see_the_home_folder_unmasked(project: Path) -> None:
     (project / "home").mkdir()
