@@ -34,7 +34,7 @@ COPY = KEPT / "checkout"
 RESULTS = KEPT / "results.jsonl"
 
 MOST_SECONDS = 12.0
-"""Of tests for one mutant, as long as they took when they were traced; survivors that are tried again get four times as many."""
+"""Of tests for one mutant, as long as they took when they were traced; for survivors, tried again, four times."""
 PATIENCE_SECONDS = 30.0
 """Added to four times as long as its tests took, for a busy machine."""
 LEAST_KILLED = 0.9

@@ -23,6 +23,7 @@ TARGETS = {
         (
             "unit/filesystem/test_forbidden.py",
             "unit/filesystem/test_li[ns]*.py",
+            "unit/filesystem/test_near_names.py",
             "unit/filesystem/test_reading_from_memory.py",
             "unit/filesystem/test_true_names.py",
             "unit/filesystem/test_w*.py",
