@@ -72,7 +72,7 @@ TARGETS = {
         ),
         (
             "unit/permissions/test_hidden_files.py",
-            "unit/execution/test_sandbox_[gp]*.py",
+            "unit/execution/test_sandbox*.py",
             "property/test_hidden_files.py",
             "property/test_command_views.py",
             "hostile/test_views.py",

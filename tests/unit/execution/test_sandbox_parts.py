@@ -100,6 +100,7 @@ def test_secrets_are_hidden_where_they_are_and_settings_only_if_they_hold_one(tm
     home = tmp_path.resolve()
     (home / "keys").mkdir()
     (home / ".ssh").symlink_to("keys")
+    (home / ".aws").symlink_to(".")  # which is the home, and ends no search
     (home / ".kiro").mkdir()
     (home / ".netrc").write_text("x")
     (home / ".npmrc").write_text("registry=https://registry.example\n")
