@@ -105,6 +105,8 @@ def test_secrets_are_hidden_where_they_are_and_settings_only_if_they_hold_one(tm
     (home / ".netrc").write_text("x")
     (home / ".npmrc").write_text("registry=https://registry.example\n")
     (home / ".yarnrc.yml").write_text("nodeLinker: x\nnpmAuthToken: abc\n")
+    (home / ".tool").mkdir()
+    (home / ".tool" / "conf").write_text(f"token = ghp_{'aB3d' * 9}\n")
     own = home / "state"
     own.mkdir()
     hidden = secret_places(str(home), [str(own), str(home / "absent")])
@@ -115,6 +117,7 @@ def test_secrets_are_hidden_where_they_are_and_settings_only_if_they_hold_one(tm
     }
     assert {path for path in hidden.files if contains(str(home), path)} == {
         str(home / ".netrc"),
+        str(home / ".tool" / "conf"),
     }
     assert hidden.settings == (str(home / ".yarnrc.yml"),)
 
