@@ -9,18 +9,22 @@ PIP := $(PY) -m pip --disable-pip-version-check
 # Python compiles what is imported, when it is; pip would compile all that is installed, for seconds.
 INSTALL := $(PIP) install --quiet --no-compile -c constraints.txt
 PYTEST_ARGS :=
+ONLY :=
 
 # Images for containers often set it. The suite starts hundreds of interpreters, and none should compile what the one
 # before it has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-long check release-check format bench clean
+.PHONY: help demo test test-long hostile hostile-results check release-check format bench clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo 'make demo       see it work: one conversation with the installed server; the first time it installs it'
 	@echo 'make test       the whole suite, in some minutes'
 	@echo 'make test-long  its long forms, in half an hour'
+	@echo 'make hostile    hostile cases against this server; ONLY=paths,shell picks groups'
+	@echo 'make hostile-results'
+	@echo '                the same against other servers too, for docs/hostile-results.md; needs npm'
 	@echo 'make check      format, lint, types (Linux, macOS, Windows), import rules'
 	@echo 'make format     put the code into its format'
 	@echo 'make bench      the measurements'
@@ -41,6 +45,13 @@ test: $(INSTALLED)
 
 test-long: $(INSTALLED)
 	$(PY) -m pytest -q -rs -m long $(PYTEST_ARGS)
+
+hostile: $(INSTALLED)
+	$(PY) -m tests.hostile $(if $(ONLY),--only $(ONLY)) --settings tests/hostile/any_server/ours.json \
+		--target '$(abspath $(PY)) -P -m coretools_mcp --workspace {ws} --config {upstream}'
+
+hostile-results: $(INSTALLED)
+	$(PY) -m tests.hostile.any_server.results
 
 check: $(INSTALLED)
 	$(VENV)/bin/ruff format --check .

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,7 +13,8 @@ from tests.hostile.any_server.wire import Connection, Json, accept, decline
 
 GROUP = "proxy"
 PEERS = Path(__file__).resolve().parents[2] / "peers"
-LIST_WAIT = 25.0
+LIST_WAIT = 20.0
+"""Seconds until the handshake is made and the tools are listed, whatever hangs."""
 PATIENCE = 5_000
 """Milliseconds that a call of a lying server may take, in the form in which clients and proxies take it."""
 CONTROL = ("\x1b", "\u202e", "\U000e0041")
@@ -48,8 +50,11 @@ async def beside(scene: Scene, deeds: Sequence[str]) -> None:
     assert scene.start is not None
     liars = {f"bad{number}": liar(deed) for number, deed in enumerate(deeds)}
     async with scene.start({**liars, "good": honest()}) as client:
+        began = time.monotonic()
         await client.greet()
         tools = await tools_of(client)
+        waited = time.monotonic() - began
+        check(waited < LIST_WAIT, f"handshake and list took {waited:.0f} s")
         await _good(client, tools, "before")
         for alias, deed in zip(liars, deeds, strict=True):
             if any(name.startswith(alias) and name.endswith("echo") for name in tools.listed):
