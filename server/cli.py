@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from server.settings import SettingsReport
 
 CALL_CODES = (
-    "The exit code is 0, or the code of the command that ran. coretools-mcp itself uses 64 for wrong usage, 65 if "
-    "the tool failed, 69 if the tool's server is unavailable, 70 if the server for the call ended early, 77 if the "
-    "call was refused, 78 for invalid settings, and 130 after Ctrl-C."
+    "The exit code is 0, or the code of the command that ran. Codes of coretools-mcp itself: 64 wrong usage; 65 the "
+    "tool failed; 69 the tool's server is unavailable; 70 the server for the call ended early; 77 the call was "
+    "refused; 78 invalid settings; 130 Ctrl-C."
 )
 
 

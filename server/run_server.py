@@ -215,7 +215,7 @@ async def _stop_on_signal(stop: Callable[[int], None]) -> None:
     def catch(number: int, _frame: object) -> None:
         loop.call_soon_threadsafe(caught.put_nowait, number)
 
-    # Not the event loop's own handlers: they would take the descriptor that tells the watchdog of signals.
+    # Not the event loop's own handlers: they would take the descriptor that reports signals to the watchdog.
     for number in numbers:
         signal.signal(number, catch)
     try:

@@ -50,10 +50,7 @@ async def new_settings(report: SettingsReport, look_seconds: float = LOOK_SECOND
     stores = [path for path in (trust_file(inputs.environ), report.lock and report.lock.path) if path]
 
     def look() -> dict[str, FileMark]:
-        """The present state of the files.
-
-        The content of a pipe, such as a shell's `<(...)`, was read once and is gone.
-        """
+        # The content of a pipe, such as a shell's `<(...)`, was read once and is gone.
         candidates = [file.path for file in report.candidates if file.path not in inputs.streams]
         marks: dict[str, FileMark] = {}
         for path in [inputs.links.get(path, path) for path in candidates] + stores:
@@ -128,9 +125,7 @@ class LiveSettings:
     registry: ToolRegistry
     policy: PermissionPolicy
     pool: UpstreamPool
-    on_change: Callable[
-        [SettingsReport, SettingsReport], Awaitable[None]
-    ]  # called with the previous and the new settings
+    on_change: Callable[[SettingsReport, SettingsReport], Awaitable[None]]  # gets the previous and the new settings
 
     def __post_init__(self) -> None:
         self._at_start = self.report

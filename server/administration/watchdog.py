@@ -66,8 +66,9 @@ class Watchdog:
             return
         except OSError:
             asked = b""
-        if not asked:  # the watchdog was killed
+        if not asked:  # the watchdog was killed; the interpreter would complain about each signal to it
             loop.remove_reader(channel)
+            signal.set_wakeup_fd(-1)
 
 
 def start_watchdog(*, has_wire: bool) -> Watchdog:

@@ -34,7 +34,7 @@ ListKind = Literal["tools", "prompts", "resources"]
 LIST_KINDS: tuple[ListKind, ...] = ("tools", "prompts", "resources")
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 STREAMS_OF_ONE = 256  # open streams of one client
-STREAMS_OF_UNKNOWN = 1_024  # and of all clients that cannot be told apart, together
+STREAMS_OF_UNKNOWN = 1_024  # and of all indistinguishable clients together
 MOST_STREAMS = 10_000  # of all clients
 TELL_SECONDS = 10.0  # limit for notifying one session
 CHANNEL = "lists"  # of the store, for notifications between replicas
@@ -102,7 +102,7 @@ class ListenStreams:
 
     Args:
         bus: Delivers the changes.
-        key_of: The client of a request; empty for a client that cannot be told from others.
+        key_of: The client of a request; empty for a client that cannot be distinguished from others.
     """
 
     def __init__(self, bus: ListenBus, key_of: Callable[[RequestContext], str]) -> None:

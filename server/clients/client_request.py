@@ -44,16 +44,16 @@ class NotAskedError(Exception):
 
 @dataclass(eq=False, slots=True)
 class Exchange:
-    """A client as upstreams deal with it: in one of its requests, or outside of them, and in later rounds of a call.
+    """A client as the upstream code sees it: in one of its requests, outside of them, or in a later round of a call.
 
-    A `RequestContext` is a request on its way through this server, which ends with the answer.
+    A `RequestContext` is a request on its way through this server, and ends with the answer.
     """
 
     outbound: Outbound  # the way back, while the request is open
     params: Mapping[str, Any]
     version: str
     capabilities: Json
-    client_key: str  # as `ClientState.key`; empty for a client that cannot be told from others
+    client_key: str  # as `ClientState.key`; empty for a client that cannot be distinguished from others
     connection: McpConnection | None  # of the client, if its revision has connections
     carried: Json = field(default_factory=dict[str, Any])  # the state of an earlier round of this call, if any
     is_resumed: bool = False  # whether this continues an earlier request, whose consent holds

@@ -63,7 +63,7 @@ class PendingQuestions:
         self.on_change: Callable[[], None] = lambda: None  # called when a question is added or removed
 
     async def ask(self, question: Question, client: str, progress: Progress) -> Answer | Unavailable:
-        """Wait for the person's answer, and tell the client so. Without an answer in time, it is a denial."""
+        """Wait for the person's answer, and notify the client. Without an answer in time, it is a denial."""
         if len(self._waiting) >= MAX_WAITING:
             return TOO_MANY
         pending = PendingQuestion(question, client, anyio.move_on_after(self._seconds))

@@ -189,11 +189,7 @@ def add(
         return EXIT_FAILED
     if not connects:
         return 0
-    only: Tree = {"mcp": {"allowed": [name]}, "tools": {"discoveryCommand": []}}
-    offers_approval = sys.stdin.isatty() and not options.is_sure
-    config = [path] if path != user_file(environ) else []
-    report = read_settings(SettingsInputs(config, only, environ, cli=None, working_folder=None))
-    return _connect(name, report, options.file, offers_approval=offers_approval)
+    return _connect(name, path, options, environ)
 
 
 def change_server(
@@ -332,8 +328,8 @@ def _why_left_out(report: SettingsReport, alias: str) -> str | None:
     return f"{entry.left_out} {HINT}" if entry.lacks_variable else entry.left_out
 
 
-def _connect(name: str, report: SettingsReport, file: str | None, *, offers_approval: bool) -> int:
-    """Connect to the only server of these settings, and print how many tools it has, or why it failed.
+def _connect(name: str, path: str, options: EditOptions, environ: Mapping[str, str]) -> int:
+    """Connect to one server of these settings, and print how many tools it has, or why it failed.
 
     If there is a lock file, the person may approve the tools right away.
     """
@@ -344,9 +340,14 @@ def _connect(name: str, report: SettingsReport, file: str | None, *, offers_appr
     from server.run_server import until_signal  # noqa: PLC0415
     from server.upstreams.catalog.lock_file import COMMAND  # noqa: PLC0415
 
+    only: Tree = {"mcp": {"allowed": [name]}, "tools": {"discoveryCommand": []}}
+    config = [path] if path != user_file(environ) else []
+    report = read_settings(SettingsInputs(config, only, environ, cli=None, working_folder=None))
     start_log(report.settings.log.level, ERASE if can_move() else "")
     quiet_log(report.settings.log.level)
     sys.stdout.flush()
+
+    option = f" --config {shlex.quote(options.file)}" if options.file is not None else ""
 
     async def connect() -> int:
         app, spinner = App(report, "stdio"), Spinner()
@@ -358,7 +359,6 @@ def _connect(name: str, report: SettingsReport, file: str | None, *, offers_appr
             (upstream,) = app.pool.upstreams
             if upstream.live_session is None:
                 show_failure(f"{name} was added but does not work", upstream)
-                option = f" --config {shlex.quote(file)}" if file is not None else ""
                 take_out = f"coretools-mcp config remove {name}{visible_line(option)}"
                 show(f"It stays in the settings. To remove it: {take_out}", stream=sys.stderr)
                 return EXIT_FAILED
@@ -367,10 +367,9 @@ def _connect(name: str, report: SettingsReport, file: str | None, *, offers_appr
             sys.stdout.flush()
             lock = app.pool.catalog.lock
             if lock is not None and report.lock is not None and not lock.problem:
-                option = f" --config {shlex.quote(file)}" if file is not None else ""
                 why = ""
                 try:
-                    if offers_approval:
+                    if sys.stdin.isatty() and not options.is_sure:
                         await compare_servers(app, report.lock, lock, [upstream])
                         return 0
                 except CommandFailure as error:

@@ -74,6 +74,14 @@ class Findings(list[Finding]):
         super().append(finding)
         self._told(finding)
 
+    @property
+    def is_usable(self) -> bool:
+        return all(finding.health != "broken" for finding in self)
+
+    def as_json(self) -> str:
+        found = [asdict(finding) for finding in self]
+        return json.dumps({"version": VERSION, "usable": self.is_usable, "findings": found}, indent=2)
+
     def ok(self, subject: str, text: str) -> None:
         self.append(Finding(subject, "ok", text))
 
@@ -89,7 +97,7 @@ def examine(load: Callable[[], SettingsReport], environ: Mapping[str, str], *, a
 
     All checks run at the same time, each with its own deadline, so the total takes as long as the slowest one.
     """
-    version, spinner = VERSION, Spinner()
+    spinner = Spinner()
     waited: list[str] = []  # checks and servers that are still running
 
     def done(subject: str) -> None:
@@ -106,7 +114,7 @@ def examine(load: Callable[[], SettingsReport], environ: Mapping[str, str], *, a
 
     found = Findings(tell)
     if not as_json:
-        show(f"coretools-mcp {version}", "")
+        show(f"coretools-mcp {VERSION}", "")
     try:
         report = load()
     except SettingsError as error:
@@ -115,46 +123,41 @@ def examine(load: Callable[[], SettingsReport], environ: Mapping[str, str], *, a
         for problem in error.problems:
             found.broken("settings", problem, remedy)
     quiet_log(report.settings.log.level)
-    checks = [check for check in ALL_CHECKS if not found or check is not check_files]
-    results = [Findings(tell) for _ in checks]
+    results = {check: Findings(tell) for check in ALL_CHECKS if not found or check is not check_files}
 
-    async def run(check: Check, app: App, result: Findings) -> None:
-        name = check.__name__.removeprefix("check_")
+    async def run(check: Check, app: App) -> None:
         with anyio.move_on_after(CHECK_SECONDS) as scope:
-            await check(app, result)
+            await check(app, results[check])
         if scope.cancelled_caught:
-            result.broken(name, f"no answer within {CHECK_SECONDS:g} s")
-        done(name)
+            results[check].broken(_name_of(check), f"no answer within {CHECK_SECONDS:g} s")
+        done(_name_of(check))
 
     async def run_all() -> int:
         app = App(report, "stdio")
-        at_first = f"checking (at most {CHECK_SECONDS:g} s)"
-        async with app.running(), spinner.running(at_first):
-            waited.extend(check.__name__.removeprefix("check_") for check in checks)
+        async with app.running(), spinner.running(f"checking (at most {CHECK_SECONDS:g} s)"):
+            waited.extend(map(_name_of, results))
             waited.extend(f"server {upstream.alias}" for upstream in app.pool.upstreams)
             app.start_upstreams()
             async with anyio.create_task_group() as group:
-                for check, result in zip(checks, results, strict=True):
-                    group.start_soon(run, check, app, result)
+                for check in results:
+                    group.start_soon(run, check, app)
             await app.pool.end_within(END_SECONDS)
         return 0
 
     if (code := anyio.run(until_signal, run_all)) != 0:
         return code
-    for result in results:
+    for result in results.values():
         found.extend(result)
-    is_usable = all(finding.health != "broken" for finding in found)
     if as_json:
-        whole = {"version": version, "usable": is_usable, "findings": [asdict(finding) for finding in found]}
-        sys.stdout.write(json.dumps(whole, indent=2) + "\n")
+        sys.stdout.write(f"{found.as_json()}\n")
     else:
-        show(
-            "",
-            "Everything that is configured works."
-            if is_usable
-            else "What is marked broken is configured but does not work.",
-        )
-    return 0 if is_usable else EXIT_FAILED
+        broken = "What is marked broken is configured but does not work."
+        show("", "Everything that is configured works." if found.is_usable else broken)
+    return 0 if found.is_usable else EXIT_FAILED
+
+
+def _name_of(check: Check) -> str:
+    return check.__name__.removeprefix("check_")
 
 
 def _show(finding: Finding) -> None:
@@ -349,55 +352,53 @@ def _is_given(report: SettingsReport, key: str) -> bool:
     return any(given.path == ("tools", key) and given.value for given in report.given)
 
 
+async def _check_upstream(app: App, upstream: Upstream, found: Findings) -> None:
+    pool = app.pool
+    begun, subject = anyio.current_time(), f"server {upstream.alias}"
+    took = ""
+    with anyio.move_on_after(UPSTREAM_SECONDS) as scope:
+        await upstream.known.wait()
+        took = f"{anyio.current_time() - begun:.1f} s"
+        if upstream.entry.prefix == "none":  # a server that connects later may take a name from it
+            for other in pool.upstreams:
+                await other.known.wait()
+    if upstream.live_session is not None:
+        count = sum(origin.alias == upstream.alias for origin in pool.catalog.names.published.values())
+        stopped = not_approved(pool.catalog.standings(upstream.alias))
+        more = f" ({stopped}: {COMMAND} --diff)" if stopped else ""
+        text = f"connected in {took}, {count} {'tool' if count == 1 else 'tools'}{more}"
+        for kind, left_out in upstream.offer.left_out.items():
+            if left_out:
+                lost = f"these items are left out, since not every client can read them: {', '.join(told(left_out))}"
+                found.absent(f"{kind} listed by {upstream.alias}", lost, "report this to the author of the server")
+        wait = app.live.report.settings.proxy.first_list_wait
+        late = (
+            f"the first list waits {wait / 1000:g} s for it. For a client that lists tools only once, raise "
+            "proxy.firstListWait in the settings (at most 60000)"
+        )
+        is_late = anyio.current_time() - begun > wait / 1000
+        found.append(Finding(subject, "ok", text, late if is_late else ""))
+        return
+    took = f"{UPSTREAM_SECONDS:g} s, the limit of this check" if scope.cancelled_caught else took
+    key = f"mcpServers.{upstream.alias}"
+    if upstream.status.state is UpstreamState.NEEDS_AUTHENTICATION:
+        login = f"Run: {upstream.login.command}. Or: " if upstream.wants_login and upstream.login is not None else ""
+        remedy = f"check {key}. {login}{WAYS_TO_AUTHENTICATE}"
+    elif upstream.entry.transport == "stdio":
+        remedy = f"check {key}, and run its command by hand"
+    else:
+        remedy = f"check the address in {key}, and whether its server is running"
+    text = f"{upstream.status.state} after {took}: {why_it_failed(upstream)}"
+    found.append(Finding(subject, "broken", text, remedy, last_words(upstream)))
+
+
 async def check_upstreams(app: App, found: Findings) -> None:
     """Check all upstreams at once, and report each as soon as its connection is up or has failed."""
     pool = app.pool
 
-    async def check(upstream: Upstream) -> None:
-        begun, subject = anyio.current_time(), f"server {upstream.alias}"
-        took = ""
-        with anyio.move_on_after(UPSTREAM_SECONDS) as scope:
-            await upstream.known.wait()
-            took = f"{anyio.current_time() - begun:.1f} s"
-            if upstream.entry.prefix == "none":  # a server that connects later may take a name from it
-                for other in pool.upstreams:
-                    await other.known.wait()
-        if upstream.live_session is not None:
-            count = sum(origin.alias == upstream.alias for origin in pool.catalog.names.published.values())
-            stopped = not_approved(pool.catalog.standings(upstream.alias))
-            more = f" ({stopped}: {COMMAND} --diff)" if stopped else ""
-            text = f"connected in {took}, {count} {'tool' if count == 1 else 'tools'}{more}"
-            for kind, left_out in upstream.offer.left_out.items():
-                if left_out:
-                    lost = (
-                        f"these items are left out, since not every client can read them: {', '.join(told(left_out))}"
-                    )
-                    found.absent(f"{kind} listed by {upstream.alias}", lost, "report this to the author of the server")
-            wait = app.live.report.settings.proxy.first_list_wait
-            late = (
-                f"the first list waits {wait / 1000:g} s for it. For a client that lists tools only once, raise "
-                "proxy.firstListWait in the settings (at most 60000)"
-            )
-            is_late = anyio.current_time() - begun > wait / 1000
-            found.append(Finding(subject, "ok", text, late if is_late else ""))
-            return
-        took = f"{UPSTREAM_SECONDS:g} s, the limit of this check" if scope.cancelled_caught else took
-        key = f"mcpServers.{upstream.alias}"
-        if upstream.status.state is UpstreamState.NEEDS_AUTHENTICATION:
-            login = (
-                f"Run: {upstream.login.command}. Or: " if upstream.wants_login and upstream.login is not None else ""
-            )
-            remedy = f"check {key}. {login}{WAYS_TO_AUTHENTICATE}"
-        elif upstream.entry.transport == "stdio":
-            remedy = f"check {key}, and run its command by hand"
-        else:
-            remedy = f"check the address in {key}, and whether its server is running"
-        text = f"{upstream.status.state} after {took}: {why_it_failed(upstream)}"
-        found.append(Finding(subject, "broken", text, remedy, last_words(upstream)))
-
     async with anyio.create_task_group() as waiting:
         for upstream in pool.upstreams:
-            waiting.start_soon(check, upstream)
+            waiting.start_soon(_check_upstream, app, upstream, found)
     for upstream in pool.upstreams:
         if (package := unpinned_package_of(upstream.entry)) is not None:
             text = f"{visible_line(package)} has no version, so each start may run another one"

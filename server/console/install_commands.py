@@ -357,7 +357,7 @@ def entry_for(client: ClientConfig, options: InstallOptions, command: Sequence[s
     folders = list(options.workspaces)
     if not folders and client.folder == "none":
         if options.scope == "user":
-            said = f"{client.title} does not tell a server which folder is open"
+            said = f"{client.title} does not say which folder is open"
             raise UsageError(f"{said}. Name the folders that the tools may use: --workspace DIR (repeatable).")
         folders = [os.getcwd()]
     for folder in folders:

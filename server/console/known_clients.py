@@ -21,7 +21,7 @@ from server.settings.upstream_entries import EXPANDED_IN_SERVERS, LIKELY_SECONDS
 
 MAX_CLIENT_BYTES = 64_000_000  # bytes of a client's file; that of Claude Code also holds its history
 Dialect = Literal["json", "comments", "jsonc", "toml"]  # "comments": JSON with them, but without trailing commas
-# Which of `$NAME` and `${NAME}` a client expands: both, only braces, or `{env:NAME}`.
+# The references to variables that a client expands: none, `${NAME}`, also `$NAME`, or `{env:NAME}`.
 Variables = Literal["none", "braces", "all", "named"]
 _PLACEHOLDER = re.compile(r"\$\{(?P<kind>[A-Za-z]+)(?::(?P<name>[^{}]+))?\}")
 _NAMED = re.compile(r"\{env:(\w+)\}")
@@ -73,9 +73,7 @@ class ClientConfig:
     afterwards: str = ""  # what the person still has to do
     approval: str = ""  # what a project's file needs besides that; NAME stands for the entry's name
     unattended: str = ""  # what the entry needs besides that for runs without a person
-    keys: Mapping[str, str] = field(
-        default_factory=dict[str, str]
-    )  # its keys of an entry, with the keys of these settings
+    keys: Mapping[str, str] = field(default_factory=dict[str, str])  # its keys by those of these settings
     is_single: bool = False  # whether the person must choose if several of the files exist
     counts_milliseconds: bool = False  # whether the `timeout` of an entry is known to be in milliseconds
     knows_trust: bool = False  # whether `trust` of a server means the same as here

@@ -26,7 +26,6 @@ from server.run_server import network_replica, until_signal
 from server.settings import SettingsReport
 from server.settings.models import OAuthSettings
 from server.settings.rule_names import nearest
-from server.settings.upstream_entries import UpstreamEntry
 from server.store.replica import Replica, lone_replica
 from server.upstreams.connections.connection import Upstream, UpstreamState
 from server.upstreams.login.login_storage import LoginStore, LoginsUnavailableError
@@ -41,7 +40,15 @@ MOST_LOGINS = 2  # another one is needed if the authorization server has forgott
 
 def log_in(report: SettingsReport, alias: str, principal: str, *, opens_browser: bool) -> int:
     """Log in to a server, and print how many tools it then has."""
-    found = _entry(report, alias)
+    found = next((each for each in report.entries if alias in (each.alias, each.name)), None)
+    if found is None:
+        like = nearest(alias, [each.alias for each in report.entries])
+        raise UsageError(
+            f"there is no server {visible_line(alias)} in the settings."
+            + (f" Did you mean {like}?" if like else " coretools-mcp config add adds one.")
+        )
+    if found.left_out is not None:
+        raise CommandFailure(f"{alias} is not used: {found.left_out}")
     entry, alias = found.settings, found.alias
     if entry.endpoint is None:
         raise UsageError(
@@ -58,61 +65,48 @@ def log_in(report: SettingsReport, alias: str, principal: str, *, opens_browser:
     quiet_log(report.settings.log.level)
     only = replace(report, entries=tuple(each for each in report.entries if each.alias == alias))
     replica = _replica(report)
+    return anyio.run(until_signal, lambda: _log_in(only, replica, alias, principal, opens_browser=opens_browser))
 
-    async def run() -> int:
-        app, spinner = App(only, "stdio", replica=replica), Spinner()
-        async with app.running():
-            async with spinner.running():
-                app.start_upstreams()
-                await wait_for(app.pool.upstreams, spinner)
-            (upstream,) = app.pool.upstreams
-            login = upstream.login_of(principal)
-            if login is None:
-                raise CommandFailure(
-                    f"{alias} gets the Authorization header of mcpServers.{alias}.headers, or oauth.enabled is "
-                    "false, so there is nothing to log in to."
-                )
-            if not login.needs_person:
-                return _tell(upstream, f"{alias} is logged in with the client credentials of its entry")
-            is_refused = not principal and upstream.status.state is UpstreamState.NEEDS_AUTHENTICATION
-            if not is_refused and await login.is_complete():
-                if principal:  # the server was tried with the login of this machine's person, not with this one
-                    sys.stdout.write(f"Already logged in to {alias} as {principal}\n")
-                    return 0
-                again = f"To log in as another user: coretools-mcp logout {alias}"
-                return _tell(upstream, f"Already logged in to {alias}", again)
-            if principal and upstream.login is not None:
-                login.challenge = upstream.login.challenge
-            for count in range(MOST_LOGINS):
-                attempt = await _begin(app, login)
-                if attempt is not None:
-                    await _finish(login, attempt, opens_browser=opens_browser)
-                    if attempt.is_forgotten and count + 1 < MOST_LOGINS:
-                        note("the authorization server no longer knows this program; please log in once more")
-                        continue
-                    if attempt.problem:
-                        raise CommandFailure(f"the login to {alias} failed: {visible_line(attempt.problem)}.")
-                break
-            if principal:
-                sys.stdout.write(f"Logged in to {alias} as {principal}\n")
+
+async def _log_in(report: SettingsReport, replica: Replica, alias: str, principal: str, *, opens_browser: bool) -> int:
+    app, spinner = App(report, "stdio", replica=replica), Spinner()
+    async with app.running():
+        async with spinner.running():
+            app.start_upstreams()
+            await wait_for(app.pool.upstreams, spinner)
+        (upstream,) = app.pool.upstreams
+        login = upstream.login_of(principal)
+        if login is None:
+            raise CommandFailure(
+                f"{alias} gets the Authorization header of mcpServers.{alias}.headers, or oauth.enabled is "
+                "false, so there is nothing to log in to."
+            )
+        if not login.needs_person:
+            return _tell(upstream, f"{alias} is logged in with the client credentials of its entry")
+        is_refused = not principal and upstream.status.state is UpstreamState.NEEDS_AUTHENTICATION
+        if not is_refused and await login.is_complete():
+            if principal:  # the server was tried with the login of this machine's person, not with this one
+                sys.stdout.write(f"Already logged in to {alias} as {principal}\n")
                 return 0
-            await upstream.come_back()
-            return _tell(upstream, f"Logged in to {alias}")
-
-    return anyio.run(until_signal, run)
-
-
-def _entry(report: SettingsReport, alias: str) -> UpstreamEntry:
-    found = next((each for each in report.entries if alias in (each.alias, each.name)), None)
-    if found is None:
-        like = nearest(alias, [each.alias for each in report.entries])
-        raise UsageError(
-            f"there is no server {visible_line(alias)} in the settings."
-            + (f" Did you mean {like}?" if like else " coretools-mcp config add adds one.")
-        )
-    if found.left_out is not None:
-        raise CommandFailure(f"{alias} is not used: {found.left_out}")
-    return found
+            again = f"To log in as another user: coretools-mcp logout {alias}"
+            return _tell(upstream, f"Already logged in to {alias}", again)
+        if principal and upstream.login is not None:
+            login.challenge = upstream.login.challenge
+        for count in range(MOST_LOGINS):
+            attempt = await _begin(app, login)
+            if attempt is not None:
+                await _finish(login, attempt, opens_browser=opens_browser)
+                if attempt.is_forgotten and count + 1 < MOST_LOGINS:
+                    note("the authorization server no longer knows this program; please log in once more")
+                    continue
+                if attempt.problem:
+                    raise CommandFailure(f"the login to {alias} failed: {visible_line(attempt.problem)}.")
+            break
+        if principal:
+            sys.stdout.write(f"Logged in to {alias} as {principal}\n")
+            return 0
+        await upstream.come_back()
+        return _tell(upstream, f"Logged in to {alias}")
 
 
 async def _begin(app: App, login: Login) -> LoginAttempt | None:

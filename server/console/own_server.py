@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, TextIO, cast
 
 import anyio
-from anyio.abc import ByteReceiveStream, ByteSendStream, Process
+from anyio.abc import ByteReceiveStream, ByteSendStream
 
 from server import VERSION
 from server.protocol.json_rpc import ErrorResponse, Json, Notification, Request, Response, as_mapping, read_message
@@ -138,20 +138,16 @@ async def started(
         yield server
     finally:
         with anyio.CancelScope(shield=True):
-            await _end(process)
-
-
-async def _end(process: Process) -> None:
-    """Let it end by itself, as clients do; end it by force if it does not."""
-    if process.stdin is not None:
-        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-            await process.stdin.aclose()
-    for end in (process.terminate, process.kill):
-        with anyio.move_on_after(END_SECONDS):
+            # Let it end by itself, as clients do; end it by force if it does not.
+            if process.stdin is not None:
+                with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+                    await process.stdin.aclose()
+            for end in (process.terminate, process.kill):
+                with anyio.move_on_after(END_SECONDS):
+                    await process.wait()
+                    break
+                with suppress(ProcessLookupError):
+                    end()
             await process.wait()
-            break
-        with suppress(ProcessLookupError):
-            end()
-    await process.wait()
-    if process.stdout is not None:
-        await process.stdout.aclose()
+            if process.stdout is not None:
+                await process.stdout.aclose()

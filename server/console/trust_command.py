@@ -125,19 +125,9 @@ def add(folder: str, environ: Mapping[str, str], *, is_sure: bool) -> int:
             sys.stdout.write(f"  and {len(runs) - SCREEN_LINES:,} more, shown above\n")
     if not is_sure:
         ask(f"Trust {shown}?", "nothing was trusted")
-    try:
-        # Settings that keep the server from starting are not trusted, unless it does not start without them either.
-        before = [_why_no_start(cli, real, environ) for cli in (None, *AGENT_CLIS)]
-        seen = {file.name: digest(file.content or b"") for file in usable}
-        trust_folder(
-            store, real, {**seen, **programs, **{sendable_name(name): digest(data) for name, data, _ in skills}}
-        )
-        for cli, known in zip((None, *AGENT_CLIS), before, strict=True):
-            if (why := _why_no_start(cli, real, environ)) and (cli is None or why != known):
-                trust_folder(store, real, None)
-                raise CommandFailure(f"nothing was trusted, because the server would not start: {visible_line(why)}")
-    except (ToolError, OSError) as error:
-        raise not_written(store, error) from None
+    seen = {file.name: digest(file.content or b"") for file in usable}
+    seen |= {**programs, **{sendable_name(name): digest(data) for name, data, _ in skills}}
+    _trust_if_it_starts(store, real, seen, environ)
     sys.stdout.write(f"{shown} is trusted, with its settings, skills and programs as they are now.\n")
     return 0
 
@@ -155,6 +145,19 @@ def _store(environ: Mapping[str, str]) -> str:
     if store is None:
         raise CommandFailure("there is no home folder, so there is no place to record this.")
     return store
+
+
+def _trust_if_it_starts(store: str, real: str, seen: Mapping[str, str], environ: Mapping[str, str]) -> None:
+    """Trust a folder, unless that keeps the server from starting in a mode in which it starts now."""
+    try:
+        before = [_why_no_start(cli, real, environ) for cli in (None, *AGENT_CLIS)]
+        trust_folder(store, real, seen)
+        for cli, known in zip((None, *AGENT_CLIS), before, strict=True):
+            if (why := _why_no_start(cli, real, environ)) and (cli is None or why != known):
+                trust_folder(store, real, None)
+                raise CommandFailure(f"nothing was trusted, because the server would not start: {visible_line(why)}")
+    except (ToolError, OSError) as error:
+        raise not_written(store, error) from None
 
 
 def _describe(file: WorkspaceFile, environ: Mapping[str, str], lines: list[str], runs: list[str]) -> None:

@@ -22,7 +22,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 import anyio
-from anyio.abc import SocketStream
+from anyio.abc import SocketStream, TaskGroup
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from server import VERSION
@@ -101,83 +101,35 @@ def _connections(folder: str) -> Iterator[tuple[str, socket.socket]]:
                     yield entry.path, connection
 
 
-async def serve_control(running_server: RunningServer, transport: str) -> None:
-    """Answer questions until cancelled. If there can be no socket, the server runs without it."""
-    path = await THREADS.run(lambda: _make_room(os.environ))
-    if path is None:
-        logger.info("no control socket: there is no folder for it that other users cannot enter")
-        return
-    began = time.monotonic()
+class ControlSocket:
+    """Answers the questions of commands about a running server.
 
-    async def status(_: Json) -> AsyncGenerator[Json]:
-        about = {"pid": os.getpid(), "version": VERSION, "transport": transport}
-        yield {**about, "seconds": round(time.monotonic() - began, 1), **running_server.status()}
+    Args:
+        running_server: What is asked about.
+        transport: How clients reach it.
+        tasks: Where the dashboard is served.
+    """
 
-    async def logs(question: Json) -> AsyncGenerator[Json]:
-        alias, follows = question.get("server"), question.get("follow") is True
-        nonlocal followers
-        if follows and followers >= MOST_FOLLOWERS:
-            yield {"error": f"the maximum of {MOST_FOLLOWERS} commands already follow the log"}
-            return
-        followers, last = followers + follows, 0
-        try:
-            while True:
-                last, lines = HISTORY.since(last, alias if isinstance(alias, str) else None)
-                yield {"lines": lines}
-                if not follows:
-                    return
-                await anyio.sleep(LOOK_SECONDS)
-        finally:
-            followers -= follows
+    def __init__(self, running_server: RunningServer, transport: str, tasks: TaskGroup) -> None:
+        self._running_server, self._transport, self._tasks = running_server, transport, tasks
+        self._began = time.monotonic()
+        self._questioners = self._followers = 0
+        self._pages: list[Dashboard] = []  # the one that is open
+        self._opening = anyio.Lock()
+        self._answers: dict[str, Answer] = {"status": self._status, "logs": self._logs, "dashboard": self._dashboard}
 
-    pages: list[Dashboard] = []  # the open dashboard
-
-    async def serve_page(page: Dashboard, opened: anyio.Event) -> None:
-        try:
-            await page.serve(opened)
-        except Exception:
-            logger.exception("the dashboard has ended because of an internal error")
-        finally:
-            pages.clear()
-            opened.set()
-
-    opening = anyio.Lock()
-
-    async def dashboard(_: Json) -> AsyncGenerator[Json]:
-        try:
-            # Few people open it, and importing it takes a second that nobody should wait for.
-            module = await THREADS.run(lambda: import_module("server.dashboard.site"))
-        except ModuleNotFoundError as error:
-            if error.name != "jinja2":
-                raise
-            lacking = "the running server lacks what the dashboard needs. Install coretools-mcp with the extra"
-            how = f"{lacking} dashboard: {install_command('dashboard')}, and restart it in its client."
-            yield {"error": how}
-            return
-        async with opening:
-            if not pages:
-                pages.append(module.Dashboard(running_server))
-                opened = anyio.Event()
-                tasks.start_soon(serve_page, pages[0], opened)
-                await opened.wait()
-            answer = {"link": pages[0].link()} if pages else {"error": NOT_OPENED}
-        yield answer
-
-    answers: dict[str, Answer] = {"status": status, "logs": logs, "dashboard": dashboard}
-    questioners = followers = 0
-
-    async def answer(stream: SocketStream) -> None:
-        nonlocal questioners
-        questioners += 1
+    async def answer(self, stream: SocketStream) -> None:
+        """Answer one question, and close the connection."""
+        self._questioners += 1
         try:
             async with stream:
-                if questioners > MOST_QUESTIONERS:
+                if self._questioners > MOST_QUESTIONERS:
                     return
                 with anyio.fail_after(QUESTION_SECONDS):
                     line = await BufferedByteReceiveStream(stream).receive_until(b"\n", QUESTION_BYTES)
                 try:
                     question = json.loads(line)
-                    lines = answers[question["ask"]](question)
+                    lines = self._answers[question["ask"]](question)
                 except (ValueError, LookupError, TypeError, RecursionError):
                     logger.info("the control socket received an unknown question")
                     return
@@ -191,19 +143,76 @@ async def serve_control(running_server: RunningServer, transport: str) -> None:
         except Exception:
             logger.exception("the control socket could not answer because of an internal error")
         finally:
-            questioners -= 1
+            self._questioners -= 1
 
+    async def _status(self, _: Json) -> AsyncGenerator[Json]:
+        about = {"pid": os.getpid(), "version": VERSION, "transport": self._transport}
+        yield {**about, "seconds": round(time.monotonic() - self._began, 1), **self._running_server.status()}
+
+    async def _logs(self, question: Json) -> AsyncGenerator[Json]:
+        alias, follows = question.get("server"), question.get("follow") is True
+        if follows and self._followers >= MOST_FOLLOWERS:
+            yield {"error": f"the maximum of {MOST_FOLLOWERS} commands already follow the log"}
+            return
+        self._followers, last = self._followers + follows, 0
+        try:
+            while True:
+                last, lines = HISTORY.since(last, alias if isinstance(alias, str) else None)
+                yield {"lines": lines}
+                if not follows:
+                    return
+                await anyio.sleep(LOOK_SECONDS)
+        finally:
+            self._followers -= follows
+
+    async def _serve_page(self, page: Dashboard, opened: anyio.Event) -> None:
+        try:
+            await page.serve(opened)
+        except Exception:
+            logger.exception("the dashboard has ended because of an internal error")
+        finally:
+            self._pages.clear()
+            opened.set()
+
+    async def _dashboard(self, _: Json) -> AsyncGenerator[Json]:
+        try:
+            # Few people open it, and importing it takes a second that nobody should wait for.
+            module = await THREADS.run(lambda: import_module("server.dashboard.site"))
+        except ModuleNotFoundError as error:
+            if error.name != "jinja2":
+                raise
+            lacking = "the running server lacks what the dashboard needs. Install coretools-mcp with the extra"
+            how = f"{lacking} dashboard: {install_command('dashboard')}, and restart it in its client."
+            yield {"error": how}
+            return
+        async with self._opening:
+            if not self._pages:
+                self._pages.append(module.Dashboard(self._running_server))
+                opened = anyio.Event()
+                self._tasks.start_soon(self._serve_page, self._pages[0], opened)
+                await opened.wait()
+            answer = {"link": self._pages[0].link()} if self._pages else {"error": NOT_OPENED}
+        yield answer
+
+
+async def serve_control(running_server: RunningServer, transport: str) -> None:
+    """Answer questions until cancelled. If there can be no socket, the server runs without it."""
+    path = await THREADS.run(lambda: _make_room(os.environ))
+    if path is None:
+        logger.info("no control socket: there is no folder for it that other users cannot enter")
+        return
     unheard = path.removesuffix(SUFFIX)  # the name that others look for appears once it is served
     try:
         async with (
             await anyio.create_unix_listener(unheard, mode=0o600) as listener,
             anyio.create_task_group() as tasks,
         ):
+            control = ControlSocket(running_server, transport, tasks)
             os.rename(unheard, path)
             while True:
                 # If there are no free descriptors, nobody is accepted for a while.
                 with suppress(OSError, anyio.BrokenResourceError):
-                    await listener.serve(answer, tasks)
+                    await listener.serve(control.answer, tasks)
                 await anyio.sleep(LISTEN_AGAIN_SECONDS)
     except OSError as error:
         logger.info("no control socket (%s)", error.errno)

@@ -130,7 +130,7 @@ def log_of(alias: str) -> dict[str, Any]:
 
 
 async def tools(running_server: RunningServer, wanted: str) -> dict[str, Any]:
-    """The tools that match the search, grouped by the decision on a call of each and its reason."""
+    """The tools that match the search, grouped by the decision on their calls and its reason."""
     words, catalog = wanted[:MAX_SEARCH_CHARS].casefold().split(), running_server.live.pool.catalog
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     shown = more = 0

@@ -63,5 +63,5 @@ class SignIn:
 
 
 def _digest(text: str) -> str:
-    # Looked up by a digest, so that the time of the lookup tells nothing about cookies.
+    # Looked up by a digest, so that the time of the lookup reveals nothing about cookies.
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

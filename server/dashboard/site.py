@@ -103,9 +103,10 @@ class Dashboard:
             undefined=jinja2.StrictUndefined,
             trim_blocks=True,
             lstrip_blocks=True,
-            finalize=_made_visible,
+            # Not for text that is already escaped, which is also a `str`.
+            finalize=lambda value: visible(value) if type(value) is str else value,
         )
-        environment.filters["quoted"] = _quoted
+        environment.filters["quoted"] = lambda text: quote(text, safe="")
         self._templates = environment
         running_server.look_on(self._changed)
 
@@ -425,15 +426,6 @@ def _refusals_on_a_page() -> Generator[None]:
         yield
     except ToolError as error:
         raise HTTPException(HTTPStatus.CONFLICT, error.message) from None
-
-
-def _made_visible(value: object) -> object:
-    # Not for text that is already escaped, which is also a `str`.
-    return visible(value) if type(value) is str else value
-
-
-def _quoted(text: str) -> str:
-    return quote(text, safe="")
 
 
 class _Guarded:

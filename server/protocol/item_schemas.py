@@ -99,7 +99,7 @@ def fitted(name: str, item: Json, encoded: bytes = b"") -> tuple[Json, tuple[str
         encoded: The item as JSON, if its values are to be counted.
 
     Raises:
-        UnfitError: An invalid part is required.
+        UnfitError: A required part is invalid.
     """
     # Each value but the first follows one of these. Counting those inside texts too does no harm.
     if encoded.count(b",") + encoded.count(b"[") + encoded.count(b"{") > MOST_VALUES:

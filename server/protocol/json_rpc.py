@@ -102,9 +102,7 @@ def read_message(line: bytes | str, *, is_of_client: bool = False) -> Message:
     # The SDK's models are slow for large data, so they only see what may be a message.
     known = {name: value for name, value in known.items() if name in _NAMES}
     if "method" not in known and isinstance(identity := known.get("id"), float) and identity.is_integer():
-        known["id"] = int(
-            identity
-        )  # some peers write every number as a fraction; it still answers the request with that number
+        known["id"] = int(identity)  # some peers write every number as a fraction
     has_odd_id = "id" in known and type(known["id"]) not in (int, str)
     if "method" in known and has_odd_id and (is_of_client or not isinstance(known["id"], int | None)):
         raise ValueError("an id must be a text or a whole number")  # the SDK's models take it for a notification

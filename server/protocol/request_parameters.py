@@ -67,7 +67,7 @@ def capabilities_of(announced: Any) -> Json | None:
 
 
 def elicits(capabilities: Json | None, mode: str) -> bool:
-    """Whether a client shows its person questions of a mode, `form` or `url`. One that names no mode shows forms."""
+    """Whether a client can show questions of a mode, `form` or `url`. One that names no mode can show forms."""
     announced = (capabilities or {}).get("elicitation")
     if not isinstance(announced, dict):
         return False
@@ -77,7 +77,7 @@ def elicits(capabilities: Json | None, mode: str) -> bool:
 
 
 def progress_token(params: Any) -> str | int | None:
-    """By which the client of a request knows its progress, where it wants to hear of it."""
+    """The token by which a client recognizes the progress of a request, if it wants any."""
     token = as_mapping(as_mapping(params).get("_meta")).get("progressToken")
     return token if type(token) in (str, int) else None
 

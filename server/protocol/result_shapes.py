@@ -24,7 +24,7 @@ def our_name() -> Json:
 
 
 def input_required(requests: Json, state: str) -> Json:
-    """A result that asks (2026-07-28): the client sends its request again, with the answers and this state."""
+    """A result with questions (2026-07-28): the client repeats its request with the answers and this state."""
     return {"resultType": "input_required", "inputRequests": requests, "requestState": state}
 
 

@@ -1,4 +1,4 @@
-"""The skills that a client is told about and may load, those of the servers behind this one among them."""
+"""The skills that a client may load, including those of upstreams."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ class SkillRequests:
     policy: PermissionPolicy
     contexts: Contexts
     router: UpstreamRouter
-    told: set[str] = field(default_factory=set[str])  # why skills are not used, as the log has it
+    told: set[str] = field(default_factory=set[str])  # why skills are not used, as already logged
 
     async def known(self, client: Client, ctx: RequestContext) -> Skills:
-        """The skills for a client, without asking it or a server for what is known already."""
+        """The skills for a client, as far as known, without asking the client or an upstream."""
         tool = self.registry.find(SKILL)
         folders, rights = client.folders, rights_of(ctx)
         if not isinstance(tool, SkillTool) or self.policy.why_not_offered(tool.traits, rights) is not None:
             return Skills()
         exchange = exchange_of(ctx, client.state.key)
         if folders.roots is None and (exchange.is_modern or exchange.capabilities.get("roots") is None):
-            await ask_roots(folders, exchange)  # it has none, so nobody is waited for
+            await ask_roots(folders, exchange)  # it has no skills, so nothing to wait for
         workspace = self.contexts.workspaces.workspace(folders.roots, rights=rights)
         try:
             skills = await tool.known(workspace, rights, await self.relayed(ctx, False), AbortSignal())
-        except ToolError:  # what the machine does not give now costs nobody the list of tools
+        except ToolError:  # a temporary lack of resources must not cost the list of tools
             return Skills()
         for why in skills.unused:
             if why not in self.told:
@@ -55,7 +55,7 @@ class SkillRequests:
         return skills
 
     async def relayed(self, ctx: RequestContext, is_fresh: bool) -> list[RelayedSkill]:
-        """The skills of the servers behind this one: those that are known, or with `is_fresh` as they are now."""
+        """The skills of the upstreams: those already known, or with `is_fresh` the present ones."""
         if not self.router.pool.upstreams:
             return []
         return [self._relayed(ctx, skill) for skill in await self.router.skills(ctx, is_fresh=is_fresh)]
@@ -76,7 +76,8 @@ class SkillRequests:
             if not texts:
                 raise ToolError(
                     ToolErrorType.UPSTREAM_UNAVAILABLE,
-                    f"The server of the skill gave no text for {uri}. Read that resource by itself, or go on without.",
+                    f"The server of the skill returned no text for {uri}. Read that resource directly, or continue "
+                    "without it.",
                 )
             return "\n".join(texts)
 

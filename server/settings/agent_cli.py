@@ -45,9 +45,7 @@ class AgentCli:
     folder: str  # the name of its folder, in the home folder and in projects
     memory_file: str
     memory_section: str  # the heading of its memories
-    system: Mapping[
-        str, str
-    ]  # its folder for machine-wide files, by `sys.platform`; on Windows a subfolder of the program data folder
+    system: Mapping[str, str]  # its folder for machine-wide files, by `sys.platform`
     variable: str  # the prefix of the environment variables that relocate its machine-wide files
     home_variable: str
     home_is_folder: bool  # whether that variable names the folder itself rather than its parent

@@ -128,6 +128,11 @@ def canonicalise(layer: Layer, environ: Mapping[str, str], diagnostics: Diagnost
     if isinstance(data.get("mcpServers"), dict):
         data["mcpServers"] = _by_alias(layer, diagnostics)
     _drop_unknown_keys(data, Settings, (), source, diagnostics)
+    _make_paths_absolute(layer, environ, diagnostics)
+
+
+def _make_paths_absolute(layer: Layer, environ: Mapping[str, str], diagnostics: Diagnostics) -> None:
+    data = layer.data
     for section, key in (("workspace", "roots"), ("shell", "readable")):
         paths: Any = value_at(data, (section, key))
         if isinstance(paths, list):

@@ -212,9 +212,7 @@ def read_settings(inputs: SettingsInputs, before: SettingsReport | None = None) 
     all_layers = MergedLayers(layers)
     line: Any = value_at(all_layers.data, workspace_trust.SERVER_COMMAND)
     words = cast("list[Any]", line) if isinstance(line, list) else []
-    if words and all(
-        isinstance(word, str) for word in words
-    ):  # otherwise there is none, or validation reports the error
+    if words and all(isinstance(word, str) for word in words):  # validation reports any other value
         source, entry = (
             all_layers.source_of(workspace_trust.SERVER_COMMAND),
             dotted(("mcpServers", workspace_trust.COMMAND_ALIAS)),
@@ -379,6 +377,29 @@ def _workspace_folders(inputs: SettingsInputs, operators: Sequence[Layer]) -> li
     return [folder] if is_project else []
 
 
+def _resolved_agents(
+    configured: Mapping[str, AgentSettings], environ: Mapping[str, str], source_of: SourceOf, diagnostics: Diagnostics
+) -> dict[str, AgentSettings]:
+    """The agents that can be used, with variables expanded."""
+    agents: dict[str, AgentSettings] = {}
+    for name, agent in configured.items():
+        path = ("agents", name)
+        if not (agent.command or "").strip():
+            said = f"{dotted(path)}.command is missing or empty; name the program that runs the tasks."
+            diagnostics.refuse(source_of(path), said)
+            continue
+        expander = VariableExpander(environ)
+        texts = {
+            "command": expander.text(agent.command or "", (*path, "command")),
+            "args": expander.texts(agent.args, (*path, "args")),
+            "env": expander.table(agent.env, (*path, "env")),
+        }
+        consequence = f"; the agent {shown_name(name)} is left out. {HINT}"
+        if not expander.warn_of_missing(diagnostics, source_of, consequence):
+            agents[name] = agent.model_copy(update=texts)
+    return agents
+
+
 def _resolve(settings: Settings, environ: Mapping[str, str], source_of: SourceOf, diagnostics: Diagnostics) -> Settings:
     """Expand variables everywhere except in the servers of `mcpServers`."""
     folders: dict[KeyPath, str] = {
@@ -390,13 +411,13 @@ def _resolve(settings: Settings, environ: Mapping[str, str], source_of: SourceOf
     for path, folder in folders.items():
         try:
             os.path.realpath(folder)
-        except OSError:  # Nobody could tell what it contains.
+        except OSError:  # It is unknown what it contains.
             said = f"{dotted(path)} leads through a link that this server may not follow; name another folder."
             diagnostics.refuse(source_of(path), said)
         except ValueError:
             pass  # it contains NUL, which was already rejected with its layer
     updates: dict[str, Any] = {}
-    confirmation = settings.confirmation
+    confirmation, tools = settings.confirmation, settings.tools
     if confirmation.when_unavailable == "page" and (why := why_no_dashboard()) is not None:
         path = ("confirmation", "whenUnavailable")
         said = (
@@ -405,7 +426,6 @@ def _resolve(settings: Settings, environ: Mapping[str, str], source_of: SourceOf
         )
         diagnostics.warn(source_of(path), said)
         updates["confirmation"] = confirmation.model_copy(update={"when_unavailable": "deny"})
-    tools = settings.tools
     commands = {"discovery_command": tools.discovery_command, "call_command": tools.call_command}
     if any(commands.values()):
         usable: dict[str, tuple[str, ...] | None] = {}
@@ -437,24 +457,8 @@ def _resolve(settings: Settings, environ: Mapping[str, str], source_of: SourceOf
         missing = "" if server.extension_to_language else "extensionToLanguage"
         if missing := missing if server.command else "command":
             diagnostics.warn(source_of(path), f"{dotted(path)} has no {missing}; add one.")
-    agents: dict[str, AgentSettings] = {}
-    for name, agent in settings.agents.items():
-        path = ("agents", name)
-        if not (agent.command or "").strip():
-            said = f"{dotted(path)}.command is missing or empty; name the program that runs the tasks."
-            diagnostics.refuse(source_of(path), said)
-            continue
-        expander = VariableExpander(environ)
-        texts = {
-            "command": expander.text(agent.command or "", (*path, "command")),
-            "args": expander.texts(agent.args, (*path, "args")),
-            "env": expander.table(agent.env, (*path, "env")),
-        }
-        consequence = f"; the agent {shown_name(name)} is left out. {HINT}"
-        if not expander.warn_of_missing(diagnostics, source_of, consequence):
-            agents[name] = agent.model_copy(update=texts)
     if settings.agents:
-        updates["agents"] = agents
+        updates["agents"] = _resolved_agents(settings.agents, environ, source_of, diagnostics)
     return settings.model_copy(update=updates) if updates else settings
 
 

@@ -18,11 +18,6 @@ from server.settings.section_model import DAY, CommandLine, Duration, Expected, 
 from tools.contract.limits import ApprovalMode, MediaHandling
 
 
-def _as_browsers_say_it(address: str | None) -> str | None:
-    """In lower case and without the default port, as browsers and other servers write it."""
-    return None if address is None else str(AnyUrl(address)).rstrip("/")
-
-
 class OAuthSettings(Section):
     """How this server logs in to a server that is reached at its address (OAuth 2.1)."""
 
@@ -392,7 +387,7 @@ class HttpSettings(Section):
             pattern=r"^(https://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:]+\])|http://(localhost|127\.0\.0\.1|\[::1\]))(:[0-9]{1,5})?"
             r"(/[A-Za-z0-9._~-]+)*/?$"
         ),
-        AfterValidator(_as_browsers_say_it),
+        AfterValidator(lambda address: None if address is None else str(AnyUrl(address)).rstrip("/")),
         Expected("an address that begins with https:// (with http:// only on this machine), without a query, or null"),
     ] = None
     """The address at which people reach this server, without /mcp at its end. With it, people log in to upstream

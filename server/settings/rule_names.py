@@ -61,7 +61,7 @@ def unknown_names(report: SettingsReport) -> Iterator[str]:
 
 
 def check_included(names: Iterable[str], report: SettingsReport) -> list[str]:
-    """The problems of the names in `--include-tools`, which would offer nothing."""
+    """Why names in `--include-tools` would offer nothing."""
     return [f"--include-tools: {problem}" for problem in unknown_tools(names, report)]
 
 

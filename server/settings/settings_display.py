@@ -204,7 +204,7 @@ def _spellings(text: str) -> list[str]:
 
 
 def _part_in(whole: str, document: Any) -> Any:
-    """The part of a document that occurs in a text. A list is kept whole, since its items tell about each other."""
+    """The part of a document that occurs in a text. A list is kept whole, since its items explain each other."""
     if isinstance(document, dict):
         parts = ((key, _part_in(whole, item)) for key, item in cast("dict[str, Any]", document).items())
         return {key: part for key, part in parts if part} or None

@@ -21,7 +21,7 @@ MAX_FILE_BYTES = 1_000_000  # bytes; a larger file is no settings file
 MAX_DEPTH = 50  # nesting depth of objects and arrays
 _STRING = r'"[^"\\\n]*+(?>(?:\\[^\n][^"\\\n]*+)*)"?'  # or the rest of a line, if unclosed
 _TEXT_OR_COMMENT = re.compile(rf'(?>(?:[^"/]++|{_STRING}|/(?![/*]))+)|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
-"""Strings are matched only to skip them, as long as they are. No character is examined twice."""
+"""Strings are matched too, but only to skip their content. No character is examined twice."""
 _TEXT_OR_COMMA = re.compile(rf'((?>(?:[^",{{\[]++|{_STRING}|[{{\[,]\s*+,|[{{\[]|,(?!\s*+[}}\]]))+))|,')
 """A comma after the last item of a list. One with nothing before it is left for the parser to reject."""
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")

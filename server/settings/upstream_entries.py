@@ -15,7 +15,7 @@ from server.settings.section_model import Diagnostics, KeyPath, dotted, shown_na
 from server.settings.variable_expansion import HINT, SourceOf, VariableExpander
 
 MAX_ALIAS = 24  # so that `alias__tool` stays short enough for clients that add a prefix
-ABOVE_VARIABLE = "CORETOOLS_MCP_SERVERS_ABOVE"  # tells a started server how many servers like it are above it
+ABOVE_VARIABLE = "CORETOOLS_MCP_SERVERS_ABOVE"  # passes to a started server how many servers like it are above it
 EXPANDED_IN_SERVERS = ("command", "args", "env", "cwd", "url", "httpUrl", "headers", "oauth")  # with variables in texts
 LIKELY_SECONDS = 1_000  # a smaller number of milliseconds was probably meant as seconds
 MAX_ABOVE = 3  # servers like this one in a chain; a longer chain is a loop

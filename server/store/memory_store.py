@@ -11,7 +11,7 @@ from anyio.streams.memory import MemoryObjectSendStream
 
 from server.store.shared_store import ABSENT, MOST_MISSED, Versioned, new_version
 
-LEAST_SWEPT = 256  # keys stored before expired ones are swept
+LEAST_SWEPT = 256  # expired keys are swept above this many
 
 
 @dataclass(slots=True)

@@ -1,6 +1,6 @@
-"""Rows of the store that replicas share, each sealed for its own name: who can write in the store forges none.
+"""Rows in the store that replicas share, each sealed for its own name: write access to the store cannot forge one.
 
-A row that was there before can be put back under its name; what reads it decides what that is worth.
+An old row can be restored under its name; its reader must allow for that.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-MOST_TRIES = 32  # to write while others write too
+MOST_TRIES = 32  # of a write while others write too
 
 
 @dataclass(frozen=True, slots=True)
 class SealedRow(Generic[T]):
-    value: T | None  # `None` where there is no row, or none that can be used
+    value: T | None  # `None` if there is no row, or an unusable one
     version: str
-    is_current: bool = True  # whether nothing is left to seal with the first key
+    is_current: bool = True  # whether the first key has sealed it
 
 
 def stored_dataclass(kind: type[T]) -> tuple[Callable[[bytes], T], Callable[[T], bytes]]:
-    """Parses and writes rows that have the fields of a dataclass."""
+    """The parser and the writer of rows with the fields of a dataclass."""
     return partial(read_stored, kind), lambda value: json.dumps(asdict(value)).encode()  # pyright: ignore[reportArgumentType] - it is a dataclass
 
 
 class SealedRows(Generic[T]):
-    """Rows for one purpose. Any of it may raise `StoreUnavailableError`.
+    """Rows for one purpose. Every method may raise `StoreUnavailableError`.
 
     Args:
-        replica: Whose keys seal, and whose store has them.
-        purpose: What they are for; names them in the store.
-        form: Parses a row, which raises a `ValueError` where it is damaged, and writes one.
-        seconds: How long a row lives after it was written last; for ever by default.
-        are_large: Whether threads open and seal them.
+        replica: Has the keys to seal and the store.
+        purpose: Their purpose, which is part of their names in the store.
+        form: Parses a row, or raises `ValueError` if it is damaged; and writes one.
+        seconds: The lifetime of a row after its last write; forever by default.
+        are_large: Whether to open and seal them in threads.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class SealedRows(Generic[T]):
         try:
             return await THREADS.run(opened) if self._are_large else opened()
         except ValueError:
-            message = "the store has a row of %s that was not sealed with our keys; it counts for nothing"
+            message = "the store has a row of %s that was not sealed with the keys of this server; it is ignored"
             logger.warning(message, self._purpose)
             return SealedRow(None, held.version)
 
@@ -89,7 +89,7 @@ class SealedRows(Generic[T]):
         return ABSENT if held is None else held.version
 
     async def write(self, key: str, value: T, over: str | None) -> str | None:
-        """Write a row over this version, or any; the new version, `None` where another one is there.
+        """Write a row over this version, or any. Returns the new version; `None` if the row has another version.
 
         Raises:
             ValueError: The form does not allow it.
@@ -102,7 +102,7 @@ class SealedRows(Generic[T]):
         return await self._store.put(self._name(key), text, self._seconds, if_version=over)
 
     async def change(self, key: str, change: Callable[[T | None], T]) -> T | None:
-        """Make a row of the one that is there; what was written, `None` where too many write at once."""
+        """Change a row. Returns the written value; `None` if too many replicas write at once."""
         for _ in range(MOST_TRIES):
             row = await self.read(key)
             value = change(row.value)
@@ -111,7 +111,7 @@ class SealedRows(Generic[T]):
         return None
 
     async def seal_again(self, key: str) -> None:
-        """Seal with the first key what another one has sealed, so that this can be left out."""
+        """Seal a row with the first key if another key sealed it, so that the other can be retired."""
         row = await self.read(key)
         if row.value is not None and not row.is_current:
             await self.write(key, row.value, row.version)

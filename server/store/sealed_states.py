@@ -61,7 +61,7 @@ class SealedStates:
     def seal(self, fingerprint: str, client_key: str, carried: Mapping[str, Any] | None = None) -> str:
         """Seal a state for one action of one client, with `carried` as its content.
 
-        The client key is empty for a client that cannot be told from others.
+        The client key is empty for a client that cannot be distinguished from others.
         """
         now = self._clock()
         nonce, store = os.urandom(12).hex(), self._store.generation

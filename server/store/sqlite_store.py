@@ -139,7 +139,7 @@ class SqliteStore:
         try:
             outcome = await THREADS.run(partial(self._work, work, writes))
         except sqlite3.Error as error:
-            code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the remainder tells it more precisely
+            code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the remainder is more precise
             raise self._available.lost(_REASONS.get(code, "its disk has failed")) from None
         except OSError as error:
             raise self._available.lost(f"its file cannot be used ({error.strerror})") from None

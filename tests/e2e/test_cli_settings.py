@@ -327,7 +327,7 @@ def test_doctor_warns_of_packages_without_a_version_and_of_odd_tools(home: Path,
     assert found["package of odd"]["text"] == "mcp-thing has no version, so each start may run another one"
     assert "mcpServers.odd.args" in found["package of odd"]["remedy"]
     assert found["tools listed by odd"]["text"].endswith("title of 'odd'")
-    assert found["tools of odd"]["text"].startswith("odd tells the model to keep something from the user")
+    assert found["tools of odd"]["text"].startswith("odd tells the model to hide something from the user")
 
 
 @pytest.mark.requirement("cli.doctor")
@@ -358,7 +358,7 @@ def test_explain_waits_for_the_server_of_the_tool_alone_and_tells_where_it_stand
     assert there.stdout.startswith("ask: demo__echo needs consent")
     gone = run(home, "permissions", "explain", "gone__echo")
     assert gone.returncode == 1
-    assert "The server gone is not available now (state failed: its command was not found)." in gone.stderr
+    assert "The server gone is unavailable (state failed: its command was not found)." in gone.stderr
 
 
 @pytest.mark.requirement("cli.doctor.settings")

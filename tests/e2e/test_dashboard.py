@@ -708,7 +708,7 @@ async def test_what_a_person_reads_is_updated_under_them_and_what_is_gone_is_cal
         await expect(box).to_contain_text("second")
         await expect(box).to_be_focused()
         await client.call_tool("todo_write", {"todos": []})
-        await expect(page.get_by_role("article")).to_contain_text("This is no longer remembered.")
+        await expect(page.get_by_role("article")).to_contain_text("This no longer exists.")
         await expect(box).to_contain_text("second")
 
 
@@ -988,10 +988,10 @@ async def test_a_stopped_tool_is_shown_and_approved_as_it_was_shown(
         (server,) = (await status_of(runtime, root))["servers"]
         assert server["approval"].keys() == {"new"}
         await page.goto(f"{page.url}tools?q=good__echo")
-        await page.get_by_text("What it is now").click()
+        await page.get_by_text("Present version good__echo", exact=True).click()
         await expect(page.locator("tbody pre")).to_contain_text("Its description now:")
-        await page.get_by_role("button", name="Approve it as it is now").click()
-        await expect(page.get_by_role("button", name="Approve it as it is now")).to_have_count(0)
+        await page.get_by_role("button", name="Approve the present version").click()
+        await expect(page.get_by_role("button", name="Approve the present version")).to_have_count(0)
         assert list(parse_lock(lock.read_bytes())["good"]["tools"]) == ["echo"]
         assert (
             "has added this tool" not in str(await client.list_tools()).partition("good__echo")[2].partition("name=")[0]

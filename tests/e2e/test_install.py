@@ -188,7 +188,7 @@ def test_what_is_printed_is_what_the_client_reads(home: Path) -> None:
     [
         (("install", "eclipse"), "is not a known client. Known clients: claude-desktop"),
         (("install", "gemini", "--name", "core_tools"), "is not a valid server name in Gemini CLI"),
-        (("install", "claude-code", "--name", "workspace"), "cannot be the name"),
+        (("install", "claude-code", "--name", "workspace"), "is not a valid server name"),
         (("install", "claude-desktop"), "Name the folders that the tools may use: --workspace DIR"),
         (("install", "cursor", "--workspace", "nowhere"), "not an existing folder"),
         (("install", "windsurf", "--scope", "project"), "has no project file"),

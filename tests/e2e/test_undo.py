@@ -80,7 +80,7 @@ def test_changes_of_every_client_are_listed_and_taken_back_without_a_server(home
     assert "This is change 4" in stdout
     elsewhere = home / "elsewhere"
     elsewhere.mkdir()
-    assert run(home, "changes", cwd=elsewhere).stdout.startswith(f"No changes are kept of {elsewhere}.")
+    assert run(home, "changes", cwd=elsewhere).stdout.startswith(f"There are no changes to undo in {elsewhere}.")
     assert run(home, "undo", "3", "--yes", cwd=elsewhere).returncode == 1
     assert run(home, "undo", "3", "--yes", "--workspace", str(home), cwd=elsewhere).returncode == 0
     assert (home / "b.txt").read_text() == "x\n"

@@ -136,7 +136,7 @@ async def test_a_row_that_somebody_else_has_written_approves_nothing_and_is_writ
         caplog.clear()
         judge = Judge(store)
         assert await judge.tool() == OTHER_TOOL
-        assert "not sealed with our keys; it counts for nothing" in caplog.text
+        assert "not sealed with the keys of this server; it is ignored" in caplog.text
         await judge.approvals.approve(FILE, "up", {"find": TOOL})
         assert await Judge(store).tool() == TOOL
 
@@ -159,7 +159,7 @@ async def test_while_the_store_is_away_what_is_known_counts_and_nothing_is_appro
     assert await knowing.tool() == TOOL
     fresh = Judge(store)
     assert await fresh.tool() == OTHER_TOOL
-    with pytest.raises(ToolError, match="the store that the replicas of this server share cannot be used now") as error:
+    with pytest.raises(ToolError, match="the store that the replicas of this server share is unavailable") as error:
         await knowing.approvals.approve(FILE, "up", {"find": OTHER_TOOL})
     assert error.value.code is ToolErrorType.STORE_UNAVAILABLE
     assert "Try again a little later" in error.value.message
@@ -215,7 +215,7 @@ class SilentStore(ValkeyStore):
 async def test_an_approval_of_which_the_store_says_nothing_counts_once_it_is_found_there(server: ValkeyServer) -> None:
     store = SilentStore(server.url, "")
     judge = Judge(store)
-    with pytest.raises(ToolError, match="unless it counts by then"):
+    with pytest.raises(ToolError, match="if the tool is still blocked"):
         await judge.approvals.approve(FILE, "up", {"find": TOOL})
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(judge.approvals.follow)

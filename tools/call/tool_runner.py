@@ -101,23 +101,18 @@ class ToolRunner:
         Raises:
             ToolNotRegisteredError: No tool has this name. This is a protocol error; all other failures are results.
         """
-        tool, arguments, notes = self.registry.find(call.name), call.arguments, ""
-        if tool is None:
+        if (tool := self.registry.find(call.name)) is None:
             raise self.registry.not_registered(call.name)
+        arguments, notes = call.arguments, ""
         try:
             judged = await self.judge(tool, arguments, context)
-            if (
-                self.shared_grants is not None
-                and not has_answer
-                and any(choice.decision in ALWAYS_IN_SESSION and choice.rules for choice in judged.choices)
-                and await self.shared_grants.take_up(context.client)
-            ):
+            is_offered = any(choice.decision in ALWAYS_IN_SESSION and choice.rules for choice in judged.choices)
+            shared = self.shared_grants if is_offered and not has_answer else None
+            if shared is not None and await shared.take_up(context.client):
                 judged = await self.judge(tool, arguments, context)
-            permission = judged.permission
-            description = tool.get_description(judged.params, context)
-            entry: AuditEntry | None = None
+            permission, description = judged.permission, tool.get_description(judged.params, context)
+            entry = AuditEntry(tool.name, arguments, description, context.client.key, permission, context.clock())
             if self.audit is not None:
-                entry = AuditEntry(tool.name, arguments, description, context.client.key, permission, context.clock())
                 self.audit.note(entry)
             if permission.verdict is Verdict.DENY:
                 refuse(permission)
@@ -130,10 +125,10 @@ class ToolRunner:
                     return question
                 is_same = self.policy.rules is rules and context.client.approval_mode is mode
                 lasting = await self._consent(answer, question, judged, arguments, context, entry, is_same=is_same)
-                given = answer if isinstance(answer, Answer) else None
-                context = replace(context, answer=given, confirmed=judged.details)
                 if isinstance(answer, Unavailable):
                     view = permission.dialog_view
+                given = answer if isinstance(answer, Answer) else None
+                context = replace(context, answer=given, confirmed=judged.details)
             if view is not None or judged.is_granted:
                 context = replace(context, view=view, is_granted=judged.is_granted)
             notes = "\n".join(filter(None, (tool.about_ignored(arguments), lasting.note if lasting else "")))
@@ -155,7 +150,7 @@ class ToolRunner:
         judged: Judgement,
         arguments: Mapping[str, Any],
         context: ToolContext,
-        entry: AuditEntry | None,
+        entry: AuditEntry,
         *,
         is_same: bool,
     ) -> LastingAnswer | None:
@@ -171,7 +166,7 @@ class ToolRunner:
             lasting = await keep_rules(choice, context.client, self.policy, self.keeper, self.shared_grants)
         finally:
             # Every decision is recorded, before the action.
-            if self.audit is not None and entry is not None:
+            if self.audit is not None:
                 self.audit.note(replace(entry, answer=answer, lasting=lasting))
         return lasting
 

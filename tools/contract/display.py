@@ -226,7 +226,9 @@ def render_question(question: Question) -> str:
     head = [] if isinstance(question.details, ExecConfirmation) else [visible_line(question.description), ""]
     lines = [*head, visible_line(question.details.title), *parts.before]
     if parts.language:
-        lines.append(_shown(parts.block, parts.language, is_cut=parts.is_cut))
+        shown, is_cut_here = cut_at_line(visible(parts.block).rstrip("\n"), MAX_QUESTION_BYTES)
+        block = fenced(shown, parts.language)
+        lines.append(f"{block}\n{CUT_HERE}" if parts.is_cut or is_cut_here else block)
     lines += parts.after
     if parts.purpose:
         lines.append(f"The model says: {visible_line(parts.purpose)}")
@@ -264,12 +266,6 @@ def cut_at_line(text: str, size: int) -> tuple[str, bool]:
     end = text.find("\n", start)
     told = f"... [a line of {(len(text) if end < 0 else end) - start:,} characters]"
     return data[: max(size - len(told), 0)].decode("utf-8", "ignore") + told, True
-
-
-def _shown(text: str, language: str, *, is_cut: bool = False) -> str:
-    shown, is_cut_here = cut_at_line(visible(text).rstrip("\n"), MAX_QUESTION_BYTES)
-    block = fenced(shown, language)
-    return f"{block}\n{CUT_HERE}" if is_cut or is_cut_here else block
 
 
 # The symbol of each todo status; an empty box means open

@@ -37,7 +37,7 @@ from tools.lsp.language_servers import LanguageServer, ServerPrograms, dependenc
 from tools.machine.threads import THREADS
 from tools.permissions.client_rights import Rights
 from tools.shell.command_runner import start_confined
-from tools.shell.private_folders import PrivateFolders
+from tools.shell.private_folders import PrivateFolder, PrivateFolders
 from tools.shell.process_spec import Confinement, ProcessSpec, ProcessStarter
 from tools.shell.program_output import Output, OutputReader, newest_text
 from tools.shell.resource_limits import default_limits
@@ -241,35 +241,34 @@ class CodeIntelligence:
             self.use(key)
             return session
 
+    def _spec_and_view(self, start: Start, folder: PrivateFolder, reading: int) -> tuple[ProcessSpec, CommandView]:
+        """What is started, with the descriptor that it reads from, and in which view. Blocking."""
+        root, _, rights = start.key
+        environment = {**self._environment(), **start.server.environment}
+        # Not from the workspace: a server from outside runs `node` or `python3` by its name.
+        outside = (
+            entry
+            for entry in environment.get("PATH", "").split(os.pathsep)
+            if os.path.isabs(entry) and is_outside(os.path.join(entry, "."), start.workspace.roots)
+        )
+        environment["PATH"] = os.pathsep.join((os.path.dirname(start.argv[0]), *outside))
+        view = UNCONFINED
+        if start.engine is not Engine.NONE:
+            # What the operator names is shown wherever it lies; of a folder in PATH, all that its programs need.
+            named = (os.path.realpath(word) for word in start.argv[1:] if os.path.isabs(word))
+            seen = (*dependency_folders(os.environ, self._home), *filter(os.path.lexists, named))
+            hiding = partial(self._hiding, start.workspace, rights)
+            view = CommandView(start.engine, ViewKind.READING, Network.OWN_LOOPBACK, seen, look=lambda: hiding()[0])
+        if start.engine is not Engine.BUBBLEWRAP:  # which has a /tmp of its own
+            environment["XDG_CACHE_HOME"] = os.path.join(folder.make(), "landlock-tmp", "cache")
+        spec = ProcessSpec(start.argv, root, environment, default_limits(), {}, {0: reading}, separates_errors=True)
+        return spec, view
+
     async def _start(self, start: Start) -> LanguageServerSession:
         server, (root, _, rights), program = start.server, start.key, os.path.basename(start.argv[0])
         program = server.name if server in self.programs.configured else program
         folder = self._folders.of(f"language server {server.name} {root} {hash(rights)}")
         assert folder is not None  # noqa: S101 - it has a name
-
-        def restrictions() -> FileRestrictions:
-            return self._hiding(start.workspace, rights)[0]
-
-        def spec_and_view() -> tuple[ProcessSpec, CommandView]:
-            environment = {**self._environment(), **server.environment}
-            # Not from the workspace: a server from outside runs `node` or `python3` by name.
-            outside = (
-                folder
-                for folder in environment.get("PATH", "").split(os.pathsep)
-                if os.path.isabs(folder) and is_outside(os.path.join(folder, "."), start.workspace.roots)
-            )
-            environment["PATH"] = os.pathsep.join((os.path.dirname(start.argv[0]), *outside))
-            view = UNCONFINED
-            if start.engine is not Engine.NONE:
-                # A path named by the operator is shown wherever it is; for a folder in PATH, everything its programs
-                # need.
-                named = (os.path.realpath(word) for word in start.argv[1:] if os.path.isabs(word))
-                seen = (*dependency_folders(os.environ, self._home), *filter(os.path.lexists, named))
-                view = CommandView(start.engine, ViewKind.READING, Network.OWN_LOOPBACK, seen, look=restrictions)
-            if start.engine is not Engine.BUBBLEWRAP:  # bubblewrap has its own /tmp
-                environment["XDG_CACHE_HOME"] = os.path.join(folder.make(), "landlock-tmp", "cache")
-            spec = ProcessSpec(start.argv, root, environment, default_limits(), {}, {0: reading}, separates_errors=True)
-            return spec, view
 
         def refusal(number: int) -> ToolError:
             why = os.strerror(number) if number else "the process that starts programs died"
@@ -281,7 +280,7 @@ class CodeIntelligence:
 
         reading, writing = os.pipe()
         try:
-            spec, view = await THREADS.run(spec_and_view)
+            spec, view = await THREADS.run(lambda: self._spec_and_view(start, folder, reading))
             confined = await self._confinement.confine(spec, (root,), view, folder.make)
             process = await start_confined(self._starter, confined, refusal)
         except BaseException:

@@ -77,7 +77,7 @@ def is_read_alike(root: Node, source: bytes) -> bool:
         kind, text = node.type, source[node.start_byte : node.end_byte]
         if not node.is_named:
             is_keyword = kind.isalpha() or kind in _KEYWORDS
-            if text.strip(b" \t") != kind.encode() or (kind == "$" and not _stands_alone(node, source)):
+            if text.strip(b" \t") != kind.encode() or (kind == "$" and _behind(node, source).strip(b" \t\n;|&)")):
                 return False
             if is_keyword and not {source[node.start_byte - 1 : node.start_byte], _behind(node, source)} <= _AROUND:
                 return False
@@ -148,11 +148,6 @@ def _gaps_fit(node: Node, source: bytes) -> Iterator[bool]:
             yield bool(gap) or "redirect" in one.type + next_one.type
         elif kind == "file_redirect" and one.is_named and next_one.is_named:
             yield bool(gap)
-
-
-def _stands_alone(dollar: Node, source: bytes) -> bool:
-    """Whether a dollar sign is literal."""
-    return not _behind(dollar, source).strip(b" \t\n;|&)")
 
 
 def _behind(node: Node, source: bytes) -> bytes:

@@ -19,6 +19,7 @@ from tools.permissions.verdict import Verdict
 ANYTHING = "*"
 _SPECIAL = re.compile(r"[\\*?\[\]]")  # special characters of a pattern
 _WILDCARD, _ESCAPED = re.compile(r"[*?[]"), re.compile(r"\\(.)")
+_BLANKS = " \t"  # ignored around a pattern; a name may end in other white space
 _LATELY_NS = 50_000_000  # how long the targets of symlinks are cached: a search asks for every file
 
 
@@ -114,7 +115,7 @@ def _real_path(path: str, _moment: int) -> str:
 
 def path_specifier(written: str, home: str, *, forbids: bool) -> PathSpecifier:
     """Parse a path rule. In a rule that denies or asks, a plain name matches outside the workspace, too."""
-    pattern, base = written.strip(), None
+    pattern, base = written.strip(_BLANKS), None
     if pattern.startswith("//"):
         pattern, base = pattern[1:], os.sep
     elif pattern == "~" or pattern.startswith("~/"):
@@ -127,7 +128,7 @@ def path_specifier(written: str, home: str, *, forbids: bool) -> PathSpecifier:
     escaped = f"\\{pattern}" if pattern[:1] in ("!", "#") else pattern
     line = os.fsencode(escaped)
     rules = parse_rules(b"\n" + line)  # so that it does not begin with a byte order mark
-    if rules.odd_line is not None or b"\n" in line or b"\r" in line:
+    if rules.odd_line is not None or not {*b"\n\r\0"}.isdisjoint(line):
         raise MalformedRuleError(
             "its pattern is not understood; use the syntax of .gitignore, with only letters and digits in brackets"
         )
@@ -142,9 +143,9 @@ def literal_path(path: str) -> str | None:
     if "\n" in path or "\r" in path or "\0" in path:
         return None
     escaped = _SPECIAL.sub(r"\\\g<0>", path)
-    bare = escaped.rstrip(" ")
-    # Trailing spaces in a pattern would be dropped.
-    return f"/{bare}{'[ ]' * (len(escaped) - len(bare))}" if path != os.sep else "//**"
+    bare = escaped.rstrip(_BLANKS)
+    # Trailing blanks in a pattern would be dropped.
+    return f"/{bare}{''.join(f'[{blank}]' for blank in escaped[len(bare) :])}" if path != os.sep else "//**"
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +256,7 @@ def parse_rule(text: str, verdict: Verdict, source: str, canonical: Callable[[st
         tools = frozenset(tool for group in tool_names.GROUPS.values() for tool in group if fits_wildcards(meant, tool))
     else:
         tools = tool_names.GROUPS.get(meant) or frozenset({canonical(meant)})
-    written = rest[:-1].strip() if parenthesis else ""
+    written = rest[:-1].strip(_BLANKS) if parenthesis else ""
     specifier: Specifier | None = None
     if written in ("", ANYTHING):
         pass

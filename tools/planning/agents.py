@@ -15,7 +15,7 @@ from tools.files.child_process import find_configured
 from tools.files.workspace import Workspace
 from tools.machine.threads import run_blocking
 from tools.planning.agent_command import AgentCommand
-from tools.shell.command_runner import ProgramRequest, ProgramRunner
+from tools.shell.command_runner import ProgramOutcome, ProgramRequest, ProgramRunner
 from tools.shell.program_output import OUTPUT_CHARS, OutputSnapshot
 from tools.shell.result_text import DISPLAY_CHARS, kept_output, program_facts, size
 from tools.shell.shell_command import Ending
@@ -63,6 +63,30 @@ def read_answer(printed: bytes, *, is_whole: bool) -> AgentAnswer | None:
     return None
 
 
+def _failure(agent: AgentCommand, outcome: ProgramOutcome, answer: AgentAnswer | None) -> ToolError:
+    status = outcome.exit
+    if outcome.ending is Ending.TIMED_OUT:
+        how = (
+            f"took longer than {agent.timeout / 1000:g} s and was ended with all its processes. Split the task; "
+            f"the operator can give it more time with agents.{agent.name}.timeout"
+        )
+    elif status is not None and status.signal is not None:
+        how = f"was killed by {status.signal}"
+    elif status is not None and status.code:
+        how = f"failed with exit code {status.code}"
+    elif answer is not None:
+        how = "reported a failure"
+    else:
+        how = "ended without an answer"
+    said = (answer.text if answer is not None else "") or outcome.errors or outcome.shown.text
+    last = f" Its last output:\n{said[-DISPLAY_CHARS:]}\n" if said else ""
+    return ToolError(
+        ToolErrorType.EXECUTION_FAILED,
+        f"The agent '{one_line(agent.name)}' {one_line(how)}. Its changes so far remain, so check before you try "
+        f"again.{last}",
+    )
+
+
 async def run_agent(
     agent: AgentCommand,
     task: str,
@@ -108,27 +132,7 @@ async def run_agent(
         text, is_cut = OutputSnapshot(b"", answer.text.encode("utf-8", "replace"), is_whole=True).text(OUTPUT_CHARS)
         has_failed = has_failed or answer.is_error
     if has_failed or not text:
-        status = outcome.exit
-        if outcome.ending is Ending.TIMED_OUT:
-            how = (
-                f"took longer than {agent.timeout / 1000:g} s and was ended with all its processes. Split the task; "
-                f"the operator can give it more time with agents.{agent.name}.timeout"
-            )
-        elif status is not None and status.signal is not None:
-            how = f"was killed by {status.signal}"
-        elif status is not None and status.code:
-            how = f"failed with exit code {status.code}"
-        elif answer is not None:
-            how = "reported a failure"
-        else:
-            how = "ended without an answer"
-        said = (answer.text if answer is not None else "") or outcome.errors or shown.text
-        last = f" Its last output:\n{said[-DISPLAY_CHARS:]}\n" if said else ""
-        raise ToolError(
-            ToolErrorType.EXECUTION_FAILED,
-            f"The agent '{one_line(agent.name)}' {one_line(how)}. Its changes so far remain, so check before you try "
-            f"again.{last}",
-        )
+        raise _failure(agent, outcome, answer)
     content: list[Part] = [TextPart(text)]
     if is_cut:
         where = f" Its whole output is in {shown_whole_path(shown.file)}." if shown.file is not None else ""

@@ -181,16 +181,14 @@ async def start_confined(
         process = await starter.start(confined.spec)
         await confined.begin(process.mount)
     except BaseException as error:
-        complaint = ""
+        words = ""
         if process is not None:
             await process.end(0)
-            complaint = printed(process)
+            words = printed(process)
             process.close()
         await confined.release()
         if isinstance(error, EndedEarlyError):
-            raise exhaustion_of(scarcity_in(complaint) or OSError(), NOTHING_DONE) or sandbox_failed(
-                complaint
-            ) from None
+            raise exhaustion_of(scarcity_in(words) or OSError(), NOTHING_DONE) or sandbox_failed(words) from None
         if isinstance(error, StartFailedError):
             raise exhaustion_of(OSError(error.number, ""), NOTHING_DONE) or refusal(error.number) from None
         raise

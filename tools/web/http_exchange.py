@@ -6,6 +6,7 @@ reuse of connections. The request's URL contains the checked address, so there i
 
 from __future__ import annotations
 
+import re
 import ssl
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,6 +33,7 @@ PIECE_WORK = 128  # cost of a piece besides its bytes, in bytes: pieces may be e
 PROGRESS_BYTES = 1 << 18  # content between two progress reports
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS
 _ZLIB_METHOD = 0x08
+_MEDIA_TYPE = re.compile(r"[a-z0-9.+-]{1,60}/[a-z0-9.+-]{1,90}")
 _NOTHING_IS_KEPT = httpx.Limits(max_keepalive_connections=0)
 
 
@@ -52,6 +54,18 @@ class HttpAnswer:
     headers: Mapping[str, str]  # by lower-case name; values of the same name are joined by commas
     body: bytes = b""  # the unpacked content; empty for a redirect to follow
     cut: Cut | None = None  # why it is incomplete, or `None`
+
+    def content_type(self) -> tuple[str, str | None]:
+        """The media type and the character set that the `Content-Type` names; a type of unusual form is left out."""
+        media_type, _, parameters = self.headers.get("content-type", "").partition(";")
+        media_type = media_type.strip().lower()
+        charset = None
+        for parameter in parameters.split(";"):
+            name, _, value = parameter.partition("=")
+            if name.strip().lower() == "charset":
+                charset = value.strip().strip("'\"").lower() or None
+                break
+        return media_type if _MEDIA_TYPE.fullmatch(media_type) else "", charset
 
 
 async def exchange(
@@ -84,7 +98,6 @@ async def exchange(
     timeout = httpx.Timeout(None, connect=rules.connect_seconds)
     extensions = {"sni_hostname": target.host, "target": target.path.encode("ascii"), "timeout": timeout.as_dict()}
     async with httpx.AsyncHTTPTransport(verify=tls, trust_env=False, limits=_NOTHING_IS_KEPT) as transport:
-        response: httpx.Response | None = None
         failure: Exception | None = None
         with anyio.fail_after(max(deadline - anyio.current_time(), 0)):
             for address in addresses[:MAX_ADDRESSES]:
@@ -97,8 +110,8 @@ async def exchange(
                     failure = error
                 except httpx.TransportError as error:
                     raise _unreachable(target, _what_failed(error)) from None
-        if response is None:
-            raise _unreachable(target, _what_failed(failure)) from None
+            else:
+                raise _unreachable(target, _what_failed(failure)) from None
         try:
             if sum(len(name) + len(value) for name, value in response.headers.raw) > rules.header_bytes:
                 raise _unreachable(target, f"its answer has more than {rules.header_bytes >> 10} kB of headers")

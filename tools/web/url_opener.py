@@ -8,7 +8,6 @@ environment), because `exchange` has none of it.
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -33,7 +32,6 @@ MAX_CONCURRENT = 16
 MAX_CONCURRENT_PER_CLIENT = 4
 # The pseudo-client for requests to configured endpoints, which are trusted and shared by all clients
 ENDPOINTS = "endpoints of the settings"
-_MEDIA_TYPE = re.compile(r"[a-z0-9.+-]{1,60}/[a-z0-9.+-]{1,90}")
 
 
 class FairLimit:
@@ -191,20 +189,12 @@ class UrlOpener:
                 with anyio.fail_after(max(deadline - anyio.current_time(), 0)):
                     await self.guard.addresses(onward)
                 moved_to = onward.url
-            media_type, _, parameters = answer.headers.get("content-type", "").partition(";")
-            media_type = media_type.strip().lower()
-            charset = None
-            for parameter in parameters.split(";"):
-                name, _, value = parameter.partition("=")
-                if name.strip().lower() == "charset":
-                    charset = value.strip().strip("'\"").lower() or None
-                    break
+            media_type, charset = answer.content_type()
             return WebResponse(
                 url=target.url,
                 status=answer.status,
                 headers=answer.headers,
-                # It is shown to the model, so it needs the normalised form.
-                media_type=media_type if _MEDIA_TYPE.fullmatch(media_type) else "",
+                media_type=media_type,
                 charset=charset,
                 body=answer.body,
                 cut=answer.cut,

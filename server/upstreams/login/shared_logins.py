@@ -1,8 +1,8 @@
 """The logins that the replicas of a server share, each sealed under a digest in their store.
 
-A refresh token that is used twice is taken for a stolen one, and who has got a new one may have died, or be unable to
-write it down. So a lock has no end by the clock of the store. It is taken away from its owner by who has seen it for
-LOCK_SECONDS without a change, and the store at work all the time: an owner who lives would have written by then.
+A refresh token used twice looks stolen, and the process that got a new token may have died, or be unable to write it.
+So a lock does not expire by the store's clock. Another replica takes it over after it has seen the lock unchanged for
+LOCK_SECONDS, with the store available all the time: a living owner would have written by then.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-LOCK_SECONDS = 20.0  # more than a renewal takes, which is ended after 15 s, with what it asks of the store
-LOOK_SECONDS = 1.0  # between two looks at whether a login was written, and at what is unfinished
-GAP_SECONDS = 5.0  # after which a lock may have changed unseen; more than a look at a silent store takes
-FORGOTTEN_SECONDS = 600.0  # after which nobody is expected to want a lock that was watched
+LOCK_SECONDS = 20.0  # more than a renewal takes, including its store requests; it is ended after 15 s
+LOOK_SECONDS = 1.0  # between two checks for written logins, and for unfinished work
+GAP_SECONDS = 5.0  # after which a lock may have changed unseen; more than a request to a silent store takes
+FORGOTTEN_SECONDS = 600.0  # after which a watched lock counts as no longer wanted
 _INDEX = "logins"  # the key of the digests of all logins, separated by spaces
 
 
@@ -49,9 +49,11 @@ class SharedLogins:
     def __init__(self, replica: Replica) -> None:
         self._replica, self._store = replica, replica.store
         self._rows = SealedRows(replica, "logins", stored_dataclass(StoredLogin))
-        self._looks: dict[str, tuple[float, str | None]] = {}  # when, and the version then; `None` of a store away
-        self._unsaved: dict[str, StoredLogin] = {}  # what is not known to have been written
-        self._unreleased: dict[str, str] = {}  # versions of locks that are ours, and of no use any more
+        self._looks: dict[
+            str, tuple[float, str | None]
+        ] = {}  # time and version at the last check; `None` while the store is unavailable
+        self._unsaved: dict[str, StoredLogin] = {}  # writes not known to have happened
+        self._unreleased: dict[str, str] = {}  # versions of this replica's locks that are no longer needed
         self._watched: dict[str, _WatchedLock] = {}
 
     async def run(self) -> None:
@@ -80,7 +82,7 @@ class SharedLogins:
 
     async def write(self, login: StoredLogin) -> StoredLogin | None:
         key = key_of(login.resource, login.principal)
-        self._unsaved[key] = login  # first: what is cancelled, or finds the store away, is gone on with by `run`
+        self._unsaved[key] = login  # first, so that `run` completes what is cancelled or finds the store unavailable
         return await self._save(key, login)
 
     async def remove(self, resource: str, principal: str) -> bool:
@@ -104,12 +106,12 @@ class SharedLogins:
         return found
 
     async def stamp(self, resource: str, principal: str) -> object | None:
-        """The version, as it was at most LOOK_SECONDS ago: it is wanted with each call that has no token."""
+        """The version at most LOOK_SECONDS ago: every call without a token needs it."""
         key, now = key_of(resource, principal), time.monotonic()
         look = self._looks.get(key)
         if look is None or now > look[0] + LOOK_SECONDS:
             if look is not None:
-                self._looks[key] = (now, look[1])  # nobody else asks meanwhile
+                self._looks[key] = (now, look[1])  # avoids concurrent requests
             look = self._looks[key] = (now, await self._do(self._rows.version(key), key))
         if look[1] is None:
             raise LoginsUnavailableError
@@ -126,12 +128,12 @@ class SharedLogins:
         if version is None:
             return None
         if over != ABSENT:
-            logger.warning("a replica that was at work on a login has ended, or lost the store; it is gone on with")
+            logger.warning("a replica that was working on a login has ended, or lost the store; its work is taken over")
         self._watched.pop(key, None)
         return partial(self._release, key, version)
 
     async def _watch(self, key: str) -> str | None:
-        """Look at a lock: the version over which it may be taken, `None` while it may not."""
+        """Watch a lock. Returns the version over which it may be taken; `None` while it may not."""
         held = await self._do(self._store.get(_lock_name(key)))
         if held is None:
             self._watched.pop(key, None)
@@ -144,7 +146,7 @@ class SharedLogins:
         return held.version if now > lock.since + LOCK_SECONDS else None
 
     async def _release(self, key: str, version: str) -> None:
-        """Let others at a login; not before it is written, which is gone on with by `run`."""
+        """Release a login, but not before it is written, which `run` completes."""
         self._unreleased[key] = version
         if key not in self._unsaved:
             with suppress(LoginsUnavailableError):
@@ -159,12 +161,12 @@ class SharedLogins:
         if version is None:
             return None
         self._looks[key] = (time.monotonic(), version)
-        with suppress(LoginsUnavailableError):  # then it is listed when it is written the next time
+        with suppress(LoginsUnavailableError):  # then it is added to the index at the next write
             await self._list(key, is_there=True)
         return replace(login, version=version)
 
     async def _list(self, key: str, *, is_there: bool) -> None:
-        """Have the index name a login, or not name it."""
+        """Add a login to the index, or remove it."""
         for _ in range(MOST_TRIES):
             held = await self._do(self._store.get(_INDEX))
             keys = set[str]() if held is None else set(held.value.split())
@@ -173,19 +175,22 @@ class SharedLogins:
             text = " ".join(sorted(keys | {key} if is_there else keys - {key}))
             if await self._do(self._store.put(_INDEX, text, if_version=ABSENT if held is None else held.version)):
                 return
-        logger.warning("the index of the logins in the store is changed by too many at once")
+        logger.warning("the index of the logins in the store is being changed by too many processes at once")
 
     async def _keys(self) -> list[str]:
         held = await self._do(self._store.get(_INDEX))
         return [] if held is None else held.value.split()
 
     async def _seal_again(self) -> bool:
-        """Seal with the first key what another one has sealed, so that this can be left out; whether all of it is."""
+        """Seal again with the first key what another key sealed, so that the other can be retired.
+
+        Returns whether all is done.
+        """
         is_done = True
         for key in await self._keys():
             if (await self._do(self._rows.read(key))).is_current:
                 continue
-            release = await self._lock(key)  # else a token that is just being renewed would find another version
+            release = await self._lock(key)  # otherwise a renewal in progress would find another version
             if release is None:
                 is_done = False
                 continue
@@ -199,7 +204,7 @@ class SharedLogins:
         try:
             return await work
         except StoreUnavailableError:
-            self._watched.clear()  # an owner may have had no way to write
+            self._watched.clear()  # an owner may have been unable to write
             if stamp_of is not None:
                 self._looks[stamp_of] = (time.monotonic(), None)
             raise LoginsUnavailableError from None
@@ -208,8 +213,8 @@ class SharedLogins:
 def _login_in(row: SealedRow[StoredLogin]) -> StoredLogin:
     if row.value is None:
         raise TokenStoreError(
-            "What the store (store.url) keeps of a login cannot be opened with http.stateKeys, or is damaged: "
-            "remove it with coretools-mcp logout ALIAS, then log in with coretools-mcp login ALIAS."
+            "A login in the store (store.url) cannot be opened with http.stateKeys, or is damaged: remove it with "
+            "coretools-mcp logout ALIAS, then log in with coretools-mcp login ALIAS."
         )
     return replace(row.value, version=row.version)
 

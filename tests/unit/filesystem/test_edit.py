@@ -238,7 +238,12 @@ async def test_a_relaxed_match_must_be_unique(replace_all: bool, root: Path, con
         (("  a:\n    b\n", "\ta:\n\t\tb", "\ta:\n\t\tc:\n\t\t\tb", "  a:\n    c:\n      b\n"), "indentation"),
         (("  a:\n    b\n", "a:\n  b", "  a:\n    b\n\n  c:\n    d", "  a:\n    b\n\n  c:\n    d\n"), "indentation"),
         (("  a:\n    b\n", "a:\n  b", "a:\n  b\n  c", "  a:\n    b\n    c\n"), "indentation"),
+        (
+            ("  a:\n    b\n      c\n", "a:\n  b\n    c", "a:\n    x\n    c", "  a:\n      x\n      c\n"),
+            "indentation",
+        ),
         # The new text has the file's indentation, and what is less indented stays so.
+        (("  a:\n    b\n", "a:\n  b", "  x:\n    y", "  x:\n    y\n"), "indentation"),
         (
             (METHOD, "def f():\n    a", "    def f():\n        b\n\nX", "c:\n    def f():\n        b\n\nX\n"),
             "indentation",

@@ -123,8 +123,8 @@ def test_a_provider_without_all_that_it_needs_is_not_configured(environ: dict[st
     report = load(file, content, environ)
     assert report.settings.web.search.configured == ()
     assert [warning.partition(": ")[2][:60] for warning in report.warnings] == [
-        "web.search.brave.apiKey refers to the environment variable NOT_S",
-        "web.search.default is brave, which cannot be used: its key ",
+        "web.search.brave.apiKey refers to the environment variable N",
+        "web.search.default is brave, which cannot be used: its key o",
     ]
 
 

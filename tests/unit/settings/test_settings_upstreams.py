@@ -343,9 +343,9 @@ def test_an_entry_that_is_not_used_may_be_incomplete(file: Path) -> None:
     ("entry", "said"),
     [
         ({"command": "x\0"}, "mcpServers.a.command contains a NUL character, which cannot be passed to a process."),
-        ({"command": "x", "args": ["a", "\0"]}, "mcpServers.a.args[1] holds a NUL character"),
-        ({"command": "x", "cwd": "\0"}, "mcpServers.a.cwd holds a NUL character"),
-        ({"command": "x", "env": {"K": "\0"}}, "mcpServers.a.env.K holds a NUL character"),
+        ({"command": "x", "args": ["a", "\0"]}, "mcpServers.a.args[1] contains a NUL character"),
+        ({"command": "x", "cwd": "\0"}, "mcpServers.a.cwd contains a NUL character"),
+        ({"command": "x", "env": {"K": "\0"}}, "mcpServers.a.env.K contains a NUL character"),
         ({"command": "x", "env": {"A=B": "1"}}, "mcpServers.a.env.A=B is not a valid name of an environment variable."),
         ({"command": "x", "env": {"": "1"}}, 'mcpServers.a.env."" is not a valid name of an environment variable.'),
         (

@@ -88,7 +88,7 @@ def test_a_file_that_changed_after_it_was_trusted_counts_no_more(environ: dict[s
     report = load_project(project, environ)
     assert report.settings.permissions.allow == ()
     assert len(report.warnings) == 1
-    assert "is not as it was when it was trusted" in report.warnings[0]
+    assert "has changed since it was trusted" in report.warnings[0]
     assert f"coretools-mcp trust {project}" in report.warnings[0]
 
 

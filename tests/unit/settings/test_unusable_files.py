@@ -78,7 +78,7 @@ async def test_a_pipe_in_the_place_of_the_users_file_is_refused_and_never_waited
     own = tmp_path / "home/.config/coretools-mcp/settings.json"
     own.parent.mkdir(parents=True)
     make_pipe(own)
-    with anyio.fail_after(60), pytest.raises(SettingsError, match="because it is not a regular file"):
+    with anyio.fail_after(60), pytest.raises(SettingsError, match="it is not a regular file"):
         await anyio.to_thread.run_sync(lambda: load_settings([], {}, environ), abandon_on_cancel=True)
 
 

@@ -363,7 +363,14 @@ def make_change(
                     identity, links_broken = written.identity, written.links_broken
         if target.reads is not None and not change.removes:
             target.reads.record(location.path, SeenFile(identity, sha256), change.data, change.snapshot.data)
+    return _result(target, change, sha256, record, links_broken=links_broken, is_users=is_users)
 
+
+def _result(
+    target: TargetFile, change: FileChange, sha256: str, record: ChangeRecord, *, links_broken: int, is_users: bool
+) -> ToolResult:
+    """What a model and a person are told about a change that was made."""
+    location = target.location
     name, diff = os.path.basename(location.path), change.diff
     diff_text = diff.text(name, change.labels)
     final_diff = clipped(diff_text) if is_users and change.hidden_by is None else ""

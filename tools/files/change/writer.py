@@ -356,7 +356,6 @@ def replace_file(
         ToolError: `file_changed_since_read` if the file is not, or no longer, as expected; otherwise why the write
             failed. In any case the old content is intact, and nothing is left beside it.
     """
-    changed = _changed(location)
     name = os.path.basename(location.path)
     try:
         with (
@@ -370,15 +369,7 @@ def replace_file(
                 left = left[disk.write(descriptor, left) :]
             disk.sync(descriptor)
             with alone_in(folder):
-                before = folder.stat(name)
-                if before is not None and stat.S_ISDIR(before.st_mode):
-                    raise ToolError(
-                        ToolErrorType.TARGET_IS_DIRECTORY, f"'{location.shown}' is a directory, not a file."
-                    )
-                if before is not None and not stat.S_ISREG(before.st_mode):
-                    raise ToolError(ToolErrorType.FILE_WRITE_FAILURE, f"'{location.shown}' is not a regular file.")
-                if (identity_of(before) if before is not None else None) != expected:
-                    raise changed
+                before = _as_expected(folder, name, location, expected)
                 if before is not None:
                     take_over(temporary, folder, name, before)
                 elif mode is not None and sys.platform != "win32":
@@ -388,7 +379,7 @@ def replace_file(
                 try:
                     disk.rename(folder, temporary.name, name, before is not None)
                 except FileExistsError:
-                    raise changed from None
+                    raise _changed(location) from None
             after = os.lstat(location.path) if temporary.descriptor is None else os.fstat(temporary.descriptor)
             if folder.descriptor is not None:
                 with suppress(OSError):  # the file is complete even if its new name is not yet on the disk
@@ -419,6 +410,18 @@ def remove_file(workspace: Workspace, location: Location, expected: FileIdentity
             os.unlink(folder.named(name), dir_fd=folder.descriptor)
     except OSError as error:
         raise workspace.explain(error, location, ToolErrorType.FILE_WRITE_FAILURE) from None
+
+
+def _as_expected(folder: Folder, name: str, location: Location, expected: FileIdentity | None) -> os.stat_result | None:
+    """What is to be replaced, where it is a file and the expected one; else a `ToolError`."""
+    before = folder.stat(name)
+    if before is not None and stat.S_ISDIR(before.st_mode):
+        raise ToolError(ToolErrorType.TARGET_IS_DIRECTORY, f"'{location.shown}' is a directory, not a file.")
+    if before is not None and not stat.S_ISREG(before.st_mode):
+        raise ToolError(ToolErrorType.FILE_WRITE_FAILURE, f"'{location.shown}' is not a regular file.")
+    if (identity_of(before) if before is not None else None) != expected:
+        raise _changed(location)
+    return before
 
 
 def _changed(location: Location) -> ToolError:

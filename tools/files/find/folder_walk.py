@@ -199,21 +199,27 @@ class Walk:
             base = os.path.join(path, "")
             if apart:
                 folders = [name for name in folders if base + name not in apart]
-            below: list[tuple[str, str, IgnoreScope, Selection]] = []
-            for some in self._portions(folders):
-                inside = {name: there for name in some if (there := wanted.enter(name)) is not None}
-                excluded = filters.folders.intersection(inside)
-                self.folders_excluded.update(excluded)
-                hidden = scope.hidden_among([name for name in inside if name not in excluded], is_folder=True)
-                self.hidden.update(hidden.values())
-                below += (
-                    (base + name, f"{prefix}{name}/", scope, there)
-                    for name, there in inside.items()
-                    if name not in excluded and name not in hidden
-                )
-            below.sort(key=lambda folder: folder[1], reverse=True)
-            ahead += below
+            ahead += self._below(folders, base, prefix, scope, wanted)
             yield from found
+
+    def _below(
+        self, folders: list[str], base: str, prefix: str, scope: IgnoreScope, wanted: Selection
+    ) -> list[tuple[str, str, IgnoreScope, Selection]]:
+        """Those of these folders that are walked, the last one first."""
+        below: list[tuple[str, str, IgnoreScope, Selection]] = []
+        for some in self._portions(folders):
+            inside = {name: there for name in some if (there := wanted.enter(name)) is not None}
+            excluded = self.filters.folders.intersection(inside)
+            self.folders_excluded.update(excluded)
+            hidden = scope.hidden_among([name for name in inside if name not in excluded], is_folder=True)
+            self.hidden.update(hidden.values())
+            below += (
+                (base + name, f"{prefix}{name}/", scope, there)
+                for name, there in inside.items()
+                if name not in excluded and name not in hidden
+            )
+        below.sort(key=lambda folder: folder[1], reverse=True)
+        return below
 
     def _follow(self, scope: IgnoreScope, name: str, folder: str, inside: Selection) -> None:
         """Remember the target of a symlink, if it is a visible folder."""

@@ -433,10 +433,8 @@ class Reading:
 def reading_of(found: LineWindow, encoding: Encoding, limits: Limits, notes: Sequence[str] = ()) -> Reading:
     """Build the reading for a window of lines. Any notes go into a header."""
     is_known = found.is_decodable and encoding.is_known
-    start = end = 0
-    if found.count:
-        start = found.first + 1 if found.first >= 0 else found.first
-        end = start + found.count - 1
+    start = (found.first + 1 if found.first >= 0 else found.first) if found.count else 0
+    end = start + found.count - 1 if found.count else 0
     following = None if found.reaches_end or found.part is not None else found.first + found.count
     next_char = None
     header: list[str] = []

@@ -292,19 +292,6 @@ def _is_of_steps(path: str) -> bool:
     return folded(os.path.basename(path)) in auto_run_files.REPOSITORY_STEPS and not os.path.lexists(f"{path}/HEAD")
 
 
-def _steps_that_run(folder: str) -> Sequence[object]:
-    """Return the steps in such a folder that make git run something. An unreadable file is identified instead."""
-    found: list[object] = []
-    for name, pattern in _STEPS_THAT_RUN.items():
-        file = os.path.join(folder, name)
-        try:
-            content = read_settings(file)
-        except OSError:
-            content = None
-        found += filter(None, [fingerprint(file)] if content is None else re.findall(pattern, content))
-    return found
-
-
 def is_harmless(path: str, roots: Sequence[str], found: Collection[str]) -> bool:
     """Whether a new path belongs to git, and nothing in it makes git run anything or work elsewhere.
 
@@ -356,7 +343,16 @@ def _what_runs(path: str, roots: Sequence[str]) -> Sequence[object]:
     For unreadable settings the result differs each time; for an unreadable file of steps it identifies the file.
     """
     if _is_of_steps(path):
-        return _steps_that_run(path)
+        # The steps in such a folder that make git run something; an unreadable file is identified instead.
+        found: list[object] = []
+        for name, pattern in _STEPS_THAT_RUN.items():
+            file = os.path.join(path, name)
+            try:
+                content = read_settings(file)
+            except OSError:
+                content = None
+            found += filter(None, [fingerprint(file)] if content is None else re.findall(pattern, content))
+        return found
     folder = os.path.dirname(path)
 
     def is_work_tree(value: str) -> bool:

@@ -234,7 +234,12 @@ def prepare(
     # A hook created by a running job must not run in a command that can write git's settings.
     changes_by_git = allowed.is_git and not is_reading and lookout.are_repositories_settled(obeyed)
     shut = {path for each in found for path in each.closed}
-    own = [path for each in (*site.read_only, *site.hidden) for path in _places(each) if is_inside(path, present)]
+    own = [
+        path
+        for each in (*site.read_only, *site.hidden)
+        for path in dict.fromkeys((_real(each), os.path.join(_real(os.path.dirname(each)), os.path.basename(each))))
+        if is_inside(path, present)
+    ]
     waived = _waived((*allowed.writable, *site.writable), present)
     free = present if changes_by_git else waived
     # The folder of a file must be writable too, for programs that write a new file and rename it.
@@ -517,11 +522,6 @@ def _real(path: str) -> str:
         return os.path.realpath(path)
     except OSError:
         return path
-
-
-def _places(path: str) -> dict[str, None]:
-    """Return the places of a file: its real path and, if it is a symlink, its own."""
-    return dict.fromkeys((_real(path), os.path.join(_real(os.path.dirname(path)), os.path.basename(path))))
 
 
 def _kept_in_place(

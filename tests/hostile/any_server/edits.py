@@ -1,0 +1,158 @@
+"""Edits and writes: every byte beside the change stays, nothing is guessed, nothing is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Sequence
+
+from tests.hostile.any_server.scene import BrokenError, Scene, case, check, meanwhile, pinging, rows, shown
+
+GROUP = "edits"
+
+
+async def bytes_kept(scene: Scene, contents: Sequence[bytes]) -> None:
+    """An edit of one word leaves every other byte alone."""
+    for content in contents:
+        await _kept(scene, content)
+
+
+async def _kept(scene: Scene, content: bytes) -> None:
+    path = scene.file("a.txt", content)
+    await scene.call("read", path=path)
+    answer = await scene.call("edit", path=path, old="two", new="TWO")
+    wide = b"\x00" in content
+    old, new = (text.encode("utf-16-le") if wide else text.encode() for text in ("two", "TWO"))
+    found = path.read_bytes()
+    if found == content:
+        check(answer.says_no, "it says that the text was changed, and it was not")
+        if wide:  # a text that a tool cannot read, and refuses, is safe
+            return
+        raise BrokenError(f"the edit was refused: {shown(answer)}")
+    check(found == content.replace(old, new), f"other bytes changed: {found[:60]!r}")
+
+
+rows(
+    GROUP,
+    bytes_kept,
+    [
+        ("edit bytes", "line endings stay, also mixed ones", [b"one\r\ntwo\r\n", b"one\r\ntwo\nthree\rfour\n"]),
+        ("edit bytes", "bytes that are not UTF-8 stay", [b"caf\xe9\ntwo\nna\xefve\n"]),
+        ("edit bytes", "UTF-16 stays, or is refused", [b"\xff\xfe" + "one\ntwo\n".encode("utf-16-le")]),
+        ("edit bytes", "a byte order mark, and no last line ending, stay", [b"\xef\xbb\xbfone\ntwo\n", b"one\ntwo"]),
+    ],
+    "read",
+    "edit",
+)  # fmt: skip
+
+
+async def refused(scene: Scene, edit: tuple[str, str, str]) -> None:
+    """Such an edit changes nothing, and says so."""
+    content, old, new = edit
+    path = scene.file("a.txt", content)
+    await scene.call("read", path=path)
+    answer = await scene.call("edit", path=path, old=old, new=new)
+    found = path.read_text()
+    check(found == content, f"the file became {found[:60]!r}")
+    check(answer.says_no, f"it is no error: {shown(answer)}")
+
+
+rows(
+    GROUP,
+    refused,
+    [
+        ("edit unique", "a text that stands three times is not replaced by guess", ("same\nsame\nsame\n", "same", "x")),
+        ("edit unique", "an empty old text in a file that exists", ("one\n", "", "put in")),
+        ("edit fits", "a text that is not there", ("one\ntwo\n", "three\n", "x")),
+    ],
+    "read",
+    "edit",
+)  # fmt: skip
+
+
+@case(GROUP, "works", "dollar signs and backslashes of the new text are literal", "read", "edit")
+async def _(scene: Scene) -> None:
+    new = r"$& $1 $$ \1 \g<0> \n %s"
+    path = scene.file("a.txt", "one\ntwo\nthree\n")
+    await scene.call("read", path=path)
+    answer = await scene.call("edit", path=path, old="two", new=new)
+    check(path.read_text() == f"one\n{new}\nthree\n", f"it became {path.read_text()!r}: {shown(answer)}")
+
+
+@case(GROUP, "mode", "the mode of a file stays", "read", "edit", "write")
+async def _(scene: Scene) -> None:
+    path = scene.file("run.sh", "#!/bin/sh\necho two\n")
+    path.chmod(0o750)
+    await scene.call("read", path=path)
+    await scene.call("edit", path=path, old="two", new="three")
+    await scene.call("write", path=path, content="#!/bin/sh\n")
+    check(path.stat().st_mode & 0o777 == 0o750, f"it became {path.stat().st_mode & 0o777:o}")
+
+
+@case(GROUP, "stale", "what another program wrote after the read is not overwritten", "read", "write")
+async def _(scene: Scene) -> None:
+    path = scene.file("a.txt", "read by the model\n")
+    await scene.call("read", path=path)
+    path.write_text("written by a person\n")
+    os.utime(path, ns=(1, 1))
+    answer = await scene.call("write", path=path, content="written by the model\n")
+    check(path.read_text() == "written by a person\n", "the change of the other program is gone")
+    check(answer.is_error, f"it is no error: {shown(answer)}")
+
+
+@case(GROUP, "together", "of twenty edits of one file at once none is lost", "read", "edit")
+async def _(scene: Scene) -> None:
+    path = scene.file("a.txt", "".join(f"line {number};\n" for number in range(20)))
+    await scene.call("read", path=path)
+    edits = (scene.call("edit", path=path, old=f"line {number};", new=f"LINE {number};") for number in range(20))
+    answers = await asyncio.gather(*edits)
+    content = path.read_text()
+    lost = [n for n, answer in enumerate(answers) if not answer.is_error and f"LINE {n};" not in content]
+    check(not lost, f"{len(lost)} edits were told to be done, and are not there")
+
+
+@case(GROUP, "whole", "nobody sees half a write", "write")
+async def _(scene: Scene) -> None:
+    path = scene.file("a.txt", "a" * 3_000_000)
+    torn: list[int] = []
+
+    def look() -> None:
+        content = path.read_bytes()
+        if len(content) != 3_000_000 or content.count(content[:1]) != len(content):
+            torn.append(len(content))
+
+    with meanwhile(look):
+        for letter in "bcdefg":
+            await scene.call("write", path=path, content=letter * 3_000_000)
+    check(not torn, f"{len(torn)} reads saw a part of a file")
+
+
+@case(GROUP, "answers", "a long text that is not there is answered, and pings meanwhile", "read", "edit")
+async def _(scene: Scene) -> None:
+    path = scene.file("a.txt", "".join(f"a line of text with number {number}\n" for number in range(40_000)))
+    with pinging(scene.connection, 10):
+        answer = await scene.call("edit", path=path, old="another line of text\n" * 300, new="x")
+    check(answer.says_no, f"it is no error: {shown(answer)}")
+
+
+@case(GROUP, "arguments", "a misspelled switch that would have limited a change is refused", "write")
+async def _(scene: Scene) -> None:
+    path = scene.file("a.txt", "as it was\n")
+    arguments = scene.tools.arguments("write", path=str(path), content="changed\n") | {"only_if_missing": True}
+    answer = await scene.call_named(scene.tools.name("write"), arguments)
+    check(answer.is_error, f"it is no error: {shown(answer)}")
+    check(path.read_text() == "as it was\n", "the file was changed")
+
+
+@case(GROUP, "works", "arguments of wrong types, or none, are an error, and change nothing", "write")
+async def _(scene: Scene) -> None:
+    path = scene.file("a.txt", "as it was\n")
+    arguments = scene.tools.arguments("write", path=str(path), content="x")
+    for text in ("null", '{"a": 1}', "[[]]", "true", "{}"):
+        wrong = json.loads(text)
+        given = dict.fromkeys(arguments, wrong) if wrong != {} else {}
+        answer = await scene.call_named(scene.tools.name("write"), given)
+        check(answer.is_error, f"{wrong!r} is no error: {shown(answer)}")
+    check(path.read_text() == "as it was\n", "the file was changed")
+    check(os.listdir(scene.inside) == ["a.txt"], "other files were made")

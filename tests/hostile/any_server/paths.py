@@ -1,0 +1,197 @@
+"""Paths: whatever is spelled or linked, no tool for files leaves the workspace, and what is inside works."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from tests.hostile.any_server.adapters import call
+from tests.hostile.any_server.scene import MARKER, NotApplicableError, Scene, case, check, meanwhile, rows, shown
+from tests.hostile.any_server.wire import Json
+
+GROUP = "paths"
+LONG = "{inside}/" + "n/../" * 4000 + "../../out/secret"
+RACE = 0.8
+"""Seconds that a race is run."""
+
+
+async def spelled(scene: Scene, paths: Sequence[str]) -> None:
+    """No tool takes such paths. The runner looks whether anything outside was shown or changed."""
+    home, root = scene.home or scene.outside, scene.inside.parent
+    evil = root.with_name(f"{root.name}-evil")
+    for path in paths:
+        await scene.file_calls(path.format(inside=scene.inside, out=scene.outside, evil=evil, home=home))
+
+
+rows(
+    GROUP,
+    spelled,
+    [
+        ("contained", "the absolute path of a file outside", ["{out}/secret", "{out}", " {out}/secret"]),
+        ("contained", "a folder whose name begins like the workspace's", ["{evil}/secret", "{evil}", "{evil}/new"]),
+        ("contained", "`..` in a path", ["{inside}/../../out/secret", "{inside}/missing/../../../out/secret"]),
+        ("contained", "a `file:` URL, and percent-coded dots", ["file://{out}/secret", "{inside}/%2e%2e/%2e%2e/out/f"]),
+        ("contained", "what a shell would expand", ["~/secret", "$HOME/secret", "{inside}/{{,../../out}}/secret"]),
+        ("contained", "a NUL character, and 20,000 characters", ["{inside}/a\0/../../../out/secret", LONG]),
+        ("contained", "the server's own process", ["/proc/self/environ", "/proc/self/root{out}/secret", "/dev/fd/0"]),
+    ],
+    "read",
+)  # fmt: skip
+
+
+async def linked(scene: Scene, way: str) -> None:
+    """No link leads out, for none of the tools."""
+    match way:
+        case "file":
+            scene.link("b", scene.outside)
+            paths = [scene.link("l", scene.outside / "secret"), scene.link("a", "b") / "secret", scene.inside / "a/new"]
+        case "folder":
+            folder = scene.link("d", scene.outside)
+            paths = [folder, folder / "secret", folder / "new", folder / "new" / "deeper"]
+        case "nothing":
+            paths = [scene.link("n", scene.outside / "new")]
+        case _:
+            magic = scene.link("p", "/proc/self/root")
+            paths = [scene.link("u", "../../out") / "secret", magic / str(scene.outside)[1:] / "secret"]
+    for path in paths:
+        await scene.file_calls(path)
+
+
+rows(
+    GROUP,
+    linked,
+    [
+        ("links", "a link to a file outside, also through another link", "file"),
+        ("links", "a link to a folder outside, and new files below it", "folder"),
+        ("links", "a link to nothing outside: a write makes no file there", "nothing"),
+        ("links", "a link that climbs, and one to /proc/self/root", "up"),
+    ],
+    "read",
+)
+
+
+@case(GROUP, "links", "a circle of links is refused in time", "read")
+async def _(scene: Scene) -> None:
+    scene.link("ping", "pong")
+    scene.link("pong", "ping")
+    answer = await scene.call("read", path=scene.inside / "ping")
+    check(answer.says_no, f"it was read: {shown(answer)}")
+
+
+@case(GROUP, "works", "a link that stays inside works", "read")
+async def _(scene: Scene) -> None:
+    scene.file("real/a.txt", "inside\n")
+    scene.link("link", "real")
+    answer = await scene.call("read", path=scene.inside / "link" / "a.txt")
+    check("inside" in answer.text and not answer.is_error, f"it was not read: {shown(answer)}")
+
+
+@case(GROUP, "hard links", "a write to a hard link of a file outside changes no file outside", "write")
+async def _(scene: Scene) -> None:
+    kept = scene.outside.with_name("kept")
+    kept.write_text("outside\n")
+    os.link(kept, scene.inside / "hard")
+    await scene.call("write", path=scene.inside / "hard", content="written\n")
+    check(kept.read_text() == "outside\n", "the file outside was changed")
+
+
+async def special(scene: Scene, kind: str) -> None:
+    """Such a file blocks no call, and is not read without end."""
+    path = scene.inside / "special"
+    match kind:
+        case "pipe":
+            os.mkfifo(path)
+        case "socket":
+            with socket.socket(socket.AF_UNIX) as listener:
+                listener.bind(str(path))
+        case _:
+            path.symlink_to("/dev/zero")
+    scene.file("beside.txt", "inside\n")
+    try:
+        for use, more in (("read", {}), ("grep", {"pattern": "inside"})):
+            if scene.tools.has(use):
+                answer = await scene.call(use, path=path if use == "read" else scene.inside, wait=10, **more)
+                check(len(answer.everything) < 1 << 20, "it was read without end")
+        answer = await scene.call("read", path=scene.inside / "beside.txt")
+        check("inside" in answer.text, "a file beside it is not read any more")
+    finally:
+        _let_go(path)
+
+
+def _let_go(path: Path) -> None:
+    """Free a server that waits at a pipe."""
+    with suppress(OSError):
+        os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
+
+
+rows(
+    GROUP,
+    special,
+    [
+        ("special", "a pipe that nobody writes to blocks nothing", "pipe"),
+        ("special", "a socket blocks nothing", "socket"),
+        ("special", "a link to /dev/zero is not read without end", "device"),
+    ],
+    "read",
+)
+
+
+@case(GROUP, "swaps", "a folder that is swapped for a link while files are read", "read")
+async def _(scene: Scene) -> None:
+    with meanwhile(lambda: _swap(scene)):
+        await _race(scene, "read", {})
+
+
+@case(GROUP, "swaps", "a folder that is swapped for a link while files are written", "write")
+async def _(scene: Scene) -> None:
+    with meanwhile(lambda: _swap(scene)):
+        await _race(scene, "write", {"content": "written\n"})
+
+
+def _swap(scene: Scene) -> None:
+    """One moment the name is a folder, the next one a link that leads out."""
+    path, kept = scene.inside / "d", scene.inside / "kept"
+    if not kept.exists():
+        kept.mkdir()
+        (kept / "secret").write_text("inside\n")
+    kept.rename(path)
+    path.rename(kept)
+    path.symlink_to(scene.outside)
+    path.unlink()
+
+
+async def _race(scene: Scene, use: str, more: Json) -> None:
+    loop = asyncio.get_running_loop()
+    until = loop.time() + RACE
+    while loop.time() < until:
+        answers = await asyncio.gather(*(scene.call(use, path=scene.inside / "d" / "secret", **more) for _ in range(4)))
+        check(not any(MARKER in answer.everything for answer in answers), "a file outside was read")
+        del scene.answers[:]
+
+
+@case(GROUP, "names", "names with line feeds, escapes and bytes that are no text can be listed", "list")
+async def _(scene: Scene) -> None:
+    scene.file("plain.txt", "")
+    for name in (b"two\nlines", b"\x1b[2Jcleared", b"bad\xff\xfebytes", "\u202egnp.exe".encode()):
+        with suppress(OSError):
+            Path(os.fsdecode(os.fsencode(scene.inside) + b"/" + name)).touch()
+    answer = await scene.call("list", path=scene.inside)
+    check("plain.txt" in answer.text, f"the list fails: {shown(answer)}")
+    check("\x1b" not in answer.text and "\u202e" not in answer.text, "control characters of names are passed on")
+    check("\ntwo" not in answer.text and "two\nlines" not in answer.text, "one name makes two lines")
+
+
+@case(GROUP, "roots", "roots of a client do not widen the folders of the command line", "read")
+async def _(scene: Scene) -> None:
+    if scene.start is None:
+        raise NotApplicableError("the runner did not start it")
+    async with scene.start(None) as client:
+        await client.greet(roots=[{"uri": scene.outside.as_uri(), "name": "out"}])
+        for _ in range(2):
+            answer = await call(client, scene.tools, "read", {"path": str(scene.outside / "secret")})
+            check(MARKER not in answer.everything, "a root of the client was opened")
+            await asyncio.sleep(0.5)

@@ -1,0 +1,169 @@
+"""What the cases hold a server to, and where each known server promises it.
+
+A server that is not known here is held to everything that its tools can do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+PROMISES = {
+    "contained": "No path leads out of the workspace.",
+    "links": "No link leads out of the workspace.",
+    "hard links": "A write leaves other names of a file alone.",
+    "swaps": "Nor does a folder that is swapped for a link during a call.",
+    "special": "A pipe, socket or device blocks no call.",
+    "names": "Unusual names are shown with escapes.",
+    "roots": "A client's roots never widen the operator's folders.",
+    "works": "The tools do what they are for.",
+    "edit bytes": "An edit keeps every byte beside the change.",
+    "edit unique": "A text that stands several times is not replaced by guess.",
+    "edit fits": "An edit that does not fit changes nothing, and says so.",
+    "mode": "The mode of a file stays.",
+    "stale": "A file that changed since it was read is not overwritten.",
+    "together": "Edits at the same time keep each other's changes.",
+    "whole": "A write happens whole or not at all.",
+    "arguments": "A parameter that a changing tool does not know is refused.",
+    "search ends": "A search ends, whatever the tree and the pattern are.",
+    "search literal": "No pattern becomes an option of a program.",
+    "ignored": "What agent-ignore files name is neither read nor found.",
+    "bounded": "Answers are bounded.",
+    "reading view": "What runs without a question changes nothing and reads nothing hidden.",
+    "working view": "A yes to a command opens no more than the question says.",
+    "environment": "Commands get no secret of the server's environment.",
+    "loopback": "Without a yes to the network no server of this machine is reached.",
+    "rules": "A forbidden command is not run.",
+    "rules spelled": "Nor in another spelling.",
+    "leftovers": "Nothing that a command started is left after the server.",
+    "private hosts": "Private addresses are not fetched, in any spelling.",
+    "odd urls": "URLs that parsers read differently are refused.",
+    "redirects": "Every redirect passes the same checks.",
+    "page bounds": "Bytes, unpacking ratio and time of a page are bounded.",
+    "asked": "A person is asked before a command that changes files.",
+    "answers mean no": "Everything but a valid yes means no.",
+    "counts once": "An answer counts once, for this call and this state of the file.",
+    "shown": "What is shown to people and models is whole, and hides nothing.",
+    "always asked": "Files that make other programs run something are asked about always.",
+    "not asked": "Reading is not asked about.",
+    "beside": "A server behind it that fails spoils nothing of the others.",
+    "beside hung": "A server behind it that hangs delays nobody.",
+    "questions": "Questions of servers behind it arrive, and the answers come back.",
+    "questions named": "Such a question names the server that asks.",
+    "not offered": "A client is asked only what it offered.",
+    "errors": "Unknown methods and tools are errors.",
+    "answers": "Every request is answered, whatever came before.",
+    "lists": "Lists of tools are valid.",
+    "output": "Standard output carries messages alone.",
+    "handshake": "The server answers with a revision that it has.",
+    "end": "It ends with its input.",
+    "origin": "HTTP servers check the origin.",
+    "http": "HTTP servers refuse what is no message or session.",
+}
+"""Each promise by its id, in one sentence."""
+
+SPECIFICATION = {
+    "errors": "JSON-RPC 2.0, Error object; MCP, Tools, Error handling",
+    "answers": "JSON-RPC 2.0, Response object; MCP, Ping",
+    "lists": "MCP, Tools, Data types",
+    "output": "MCP, Transports, stdio",
+    "handshake": "MCP, Lifecycle, Version negotiation",
+    "end": "MCP, Lifecycle, Shutdown",
+    "origin": "MCP, Transports, Security warning",
+    "http": "MCP, Transports, Session management",
+    "not offered": "MCP, Lifecycle, Capability negotiation",
+}
+"""What every server promises by saying that it speaks MCP, and where that stands."""
+
+
+@dataclass(frozen=True)
+class Promiser:
+    """A server whose promises are known.
+
+    Args:
+        label: Its name in a table.
+        made: Promises by where they are made.
+        engine: What a command's answer must hold for the promises `held` to count.
+        held: Promises that only this engine holds.
+    """
+
+    label: str
+    made: dict[str, str]
+    engine: str = ""
+    held: frozenset[str] = frozenset()
+
+
+def _at(places: dict[str, str]) -> dict[str, str]:
+    return {promise: where for where, promises in places.items() for promise in promises.split(", ")}
+
+
+OURS = _at(
+    {
+        "docs/security.md, Files": "contained, links, hard links, swaps, special, roots, stale, together, whole, mode, "
+        "ignored, search literal",
+        "docs/files.md": "names, edit bytes, edit fits, search ends",
+        "docs/tools.md": "works, edit unique, arguments, bounded",
+        "docs/permissions.md, Shell commands": "reading view, working view, rules, rules spelled",
+        "docs/security.md, Commands": "environment, loopback, leftovers",
+        "docs/security.md, The web": "private hosts, odd urls, redirects, page bounds",
+        "docs/security.md, Consent": "answers mean no, counts once, shown, always asked",
+        "README, What it asks": "asked, not asked",
+        "README, Your other servers": "beside, beside hung, questions",
+        "docs/security.md, Other servers": "questions named",
+    }
+)
+
+KNOWN: dict[str, Promiser] = {
+    "coretools-mcp": Promiser(
+        "coretools-mcp",
+        OURS,
+        engine='"engine": "bubblewrap"',
+        held=frozenset({"reading view", "working view", "environment", "loopback", "leftovers"}),
+    ),
+    "secure-filesystem-server": Promiser(
+        "server-filesystem",
+        _at(
+            {
+                "README, How it works: operations are restricted to allowed directories": "contained, links",
+                "README, Tools": "works, edit fits",
+            }
+        ),
+    ),
+    "desktop-commander": Promiser(
+        "DesktopCommander",
+        _at(
+            {
+                "README, Available tools: allowedDirectories": "contained",
+                "README, Features: symlink traversal prevention": "links",
+                "README, Features: command blocklist for accidental execution": "rules",
+                "README, Edit block: expected_replacements": "edit unique",
+                "README, Available tools": "works, edit fits",
+            }
+        ),
+    ),
+    "FastMCP": Promiser(
+        "FastMCP proxy",
+        _at({"gofastmcp.com, Proxy provider: forwarding of sampling, elicitation": "questions"}),
+    ),
+}
+"""Known servers, by the beginning of the name that they announce."""
+
+
+def label_of(name: str) -> str:
+    """What a server is called in a table, by the name that it announces."""
+    return next((known.label for start, known in KNOWN.items() if name.startswith(start)), name)
+
+
+def promiser_for(name: str, probe: str) -> dict[str, str] | None:
+    """Where a server makes each promise, by its name and what a command answered; None if it is not known.
+
+    Args:
+        name: What it announces.
+        probe: What came back for a command.
+    """
+    known = next((known for start, known in KNOWN.items() if name.startswith(start)), None)
+    if known is None:
+        return None
+    made = {**SPECIFICATION, **known.made}
+    if known.engine and known.engine not in probe:
+        made = {promise: where for promise, where in made.items() if promise not in known.held}
+    return made

@@ -1,0 +1,205 @@
+"""The protocol: what MCP and JSON-RPC ask of every server, with messages that no polite client sends."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+from tests.hostile.any_server.scene import NotApplicableError, Scene, case, check, shown
+from tests.hostile.any_server.wire import Connection, Json, answer_of, inside
+
+GROUP = "protocol"
+ENDS_WITHIN = 10.0
+
+
+@case(GROUP, "errors", "an unknown method and an unknown tool are errors")
+async def _(scene: Scene) -> None:
+    unknown = await scene.connection.request("no/such/method", {})
+    check(unknown.get("error", {}).get("code") == -32601, f"an unknown method: {str(unknown)[:120]}")
+    answer = await scene.call_named("no_such_tool", {})
+    check(answer.is_error, f"an unknown tool is no error: {shown(answer)}")
+
+
+@case(GROUP, "answers", "`tools/call` with parameters of wrong types is answered")
+async def _(scene: Scene) -> None:
+    for wrong in (
+        '{"name": 5}',
+        '{"name": ["x"], "arguments": "x"}',
+        '{"arguments": {}}',
+        '{"name": "x", "arguments": []}',
+    ):
+        params = json.loads(wrong)
+        future = await scene.connection.begin("tools/call", params)
+        answer = await answer_of(future, f"tools/call with {params!r}")
+        check("error" in answer or answer["result"].get("isError"), f"{params!r} is no error")
+
+
+@case(GROUP, "answers", "identities of requests come back as they were")
+async def _(scene: Scene) -> None:
+    for identity in ("text", "", "1", 2**53 - 1, 0, -5):
+        await scene.connection.request("ping", identity=identity, wait=10)
+    check(not scene.connection.unasked, f"answers to nobody: {str(scene.connection.unasked)[:120]}")
+
+
+@case(GROUP, "answers", "64 calls at once each get their own answer", "read")
+async def _(scene: Scene) -> None:
+    paths = [scene.file(f"{number}.txt", f"content {number};\n") for number in range(64)]
+    answers = await asyncio.gather(*(scene.call("read", path=path) for path in paths))
+    wrong = [number for number, answer in enumerate(answers) if f"content {number};" not in answer.text]
+    check(not wrong, f"{len(wrong)} got another answer or none")
+
+
+@case(GROUP, "answers", "notifications that nobody expects are ignored")
+async def _(scene: Scene) -> None:
+    send: list[tuple[str, Json | None]] = [
+        ("notifications/cancelled", {"requestId": 10**9}), ("notifications/cancelled", {"requestId": [1]}),
+        ("notifications/cancelled", None), ("notifications/progress", {"progressToken": 5, "progress": "x"}),
+        ("no/such/notification", {"a": 1}), ("notifications/initialized", None),
+    ]  # fmt: skip
+    for method, params in send:
+        await scene.connection.notify(method, params)
+    await scene.connection.send({"id": "of nobody", "result": {}})
+    await scene.connection.ping()
+
+
+NO_MESSAGES: list[bytes] = [
+    b"Hello!\n", b"\x00\xff\xfe\n", b"{\n", b"[]\n", b"null\n", b"7\n", b"{}\n",
+    b'{"jsonrpc": "1.0", "method": "ping", "id": 1}\n',
+    b'{"jsonrpc": "2.0", "method": 5, "id": 2}\n', b'{"jsonrpc": "2.0", "id": {"a": 1}, "method": "ping"}\n', b"\n\n",
+    b'{"jsonrpc": "2.0", "method": "ping", "id": 1e400}\n', b'[{"jsonrpc": "2.0", "method": "ping", "id": 3}]\n',
+    b'{"jsonrpc": "2.0", "method": "tools/call", "id": 4, "params": {"name": "\\ud800"}}\n',
+]  # fmt: skip
+
+
+@case(GROUP, "answers", "lines that are no messages do not end the server", "pipes")
+async def _(scene: Scene) -> None:
+    assert scene.connection.raw is not None
+    for line in NO_MESSAGES:
+        await scene.connection.raw(line)
+        await scene.connection.ping()
+
+
+@case(GROUP, "answers", "a message of 100,000 levels does not end the server", "pipes")
+async def _(scene: Scene) -> None:
+    assert scene.connection.raw is not None
+    for opened, closed in ((b"[", b"]"), (b'{"a":', b"}")):
+        deep = opened * 100_000 + b"1" + closed * 100_000
+        await scene.connection.raw(b'{"jsonrpc":"2.0","id":"deep","method":"ping","params":{"x":%s}}\n' % deep)
+        await scene.connection.ping()
+
+
+@case(GROUP, "answers", "a request of 10 MB is answered")
+async def _(scene: Scene) -> None:
+    answer = await scene.connection.request(
+        "tools/call", {"name": "no_such_tool", "arguments": {"x": "y" * 10_000_000}}
+    )
+    check("error" in answer or answer["result"].get("isError"), "it is no error")
+
+
+@case(GROUP, "lists", "every listed tool has a name of its own and the schema of an object")
+async def _(scene: Scene) -> None:
+    tools = (await scene.connection.request("tools/list"))["result"]["tools"]
+    names = [tool["name"] for tool in tools]
+    check(len(names) == len(set(names)), "a name stands twice")
+    wrong = [tool["name"] for tool in tools if inside(tool, "inputSchema").get("type") != "object"]
+    check(not wrong, f"no schema of an object: {wrong[:3]}")
+
+
+@case(GROUP, "output", "standard output carries messages of the protocol alone", "pipes")
+async def _(scene: Scene) -> None:
+    check(not scene.connection.noise, f"other lines came: {scene.connection.noise[:2]}")
+
+
+async def with_new(scene: Scene, act: Callable[[Connection], object]) -> None:
+    """Do something with a server that has just started."""
+    if scene.start is None:
+        raise NotApplicableError("the runner did not start it")
+    async with scene.start(None) as client:
+        made = act(client)
+        if asyncio.iscoroutine(made):
+            await made
+
+
+@case(GROUP, "handshake", "a revision that nobody knows is answered with one that there is")
+async def _(scene: Scene) -> None:
+    async def act(client: Connection) -> None:
+        greeting = await client.greet(revision="1900-01-01")
+        check(str(greeting.get("protocolVersion")) in REVISIONS, f"it chose {greeting.get('protocolVersion')!r}")
+
+    await with_new(scene, act)
+
+
+REVISIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28")
+
+
+@case(GROUP, "answers", "requests before the handshake do not end the server")
+async def _(scene: Scene) -> None:
+    async def act(client: Connection) -> None:
+        for method in ("tools/list", "tools/call", "resources/read"):
+            await client.begin(method, {"name": "x", "uri": "x:"})
+        await client.greet()
+        await client.ping()
+
+    await with_new(scene, act)
+
+
+@case(GROUP, "end", "it ends when its input ends, also with a call at work", "pipes")
+async def _(scene: Scene) -> None:
+    async def act(client: Connection) -> None:
+        await client.greet()
+        if scene.tools.has("shell"):
+            arguments = scene.tools.arguments("shell", command="sleep 60", seconds=120)
+            await client.begin("tools/call", {"name": scene.tools.name("shell"), "arguments": arguments})
+        await asyncio.sleep(0.3)
+        process = client.process
+        assert process is not None
+        assert process.stdin is not None
+        process.stdin.close()
+        try:
+            async with asyncio.timeout(ENDS_WITHIN):
+                await process.wait()
+        except TimeoutError:
+            check(False, f"it runs {ENDS_WITHIN:.0f} s later")
+
+    await with_new(scene, act)
+
+
+def post(url: str, body: object, **headers: str) -> int:
+    """Post a message as a program would that is no MCP client; the status."""
+    parts = urlsplit(url)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port or 80, timeout=10)
+    known = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+    try:
+        data = body if isinstance(body, bytes) else json.dumps(body)
+        connection.request(
+            "POST", parts.path or "/", data, {**known, **{k.replace("_", "-"): v for k, v in headers.items()}}
+        )
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+HELLO = {
+    "jsonrpc": "2.0", "id": 1, "method": "initialize",
+    "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}},
+}  # fmt: skip
+
+
+@case(GROUP, "origin", "a web page of a stranger is refused, by its origin and by the host that it names", "http")
+async def _(scene: Scene) -> None:
+    assert scene.url is not None
+    for headers in ({"Origin": "http://evil.example"}, {"Origin": "null"}, {"Host": "evil.example"}):
+        status = await asyncio.to_thread(post, scene.url, HELLO, **headers)
+        check(400 <= status < 500, f"{headers} is answered with {status}")
+
+
+@case(GROUP, "http", "what is no message, and a session that nobody opened, are refused", "http")
+async def _(scene: Scene) -> None:
+    assert scene.url is not None
+    ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+    for body, headers in ((b"{", {}), (b"\xff" * 100, {}), (b"[" * 100_000, {}), (ping, {"Mcp_Session_Id": "made-up"})):
+        status = await asyncio.to_thread(post, scene.url, body, **headers)
+        check(400 <= status < 500, f"{str(body)[:30]} is answered with {status}")

@@ -1,0 +1,253 @@
+"""Commands: without a yes they change and learn nothing, a yes opens no more than it says, and nothing is left."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from tests.hostile.any_server.adapters import call
+from tests.hostile.any_server.scene import NotApplicableError, Scene, case, check, pinging, rows
+
+GROUP = "shell"
+SECRET_KEY = ".ssh/id_ed25519"
+
+
+async def run(scene: Scene, command: str, seconds: int = 8) -> str:
+    """Run a command in the folder of the case; all that came back."""
+    answer = await scene.call("shell", command=f"cd {scene.inside} && {command}", seconds=seconds)
+    return answer.everything
+
+
+async def changes_nothing(scene: Scene, commands: Sequence[str]) -> None:
+    """What looks as if it only read changes no file while the person says no."""
+    scene.file("a.txt", "one\ntwo\n")
+    if "git" in commands[0]:
+        _repository(scene)
+    for command in commands:
+        await run(scene, command)
+        check(not (scene.inside / "w").exists(), f"it wrote a file that nobody had allowed: {command}")
+
+
+def _repository(scene: Scene) -> None:
+    """A repository whose settings run a program."""
+    if shutil.which("git") is None:
+        raise NotApplicableError("git is not there")
+    program = scene.file("e.sh", f"#!/bin/sh\ntouch {scene.inside}/w\n")
+    program.chmod(0o755)
+    for words in (
+        ["init", "-q"], ["add", "a.txt"],
+        *(["config", key, str(program)] for key in ("diff.external", "core.fsmonitor")),
+    ):  # fmt: skip
+        subprocess.run(["git", "-C", str(scene.inside), *words], check=True, capture_output=True)
+    (scene.inside / "w").unlink(missing_ok=True)
+    scene.file("a.txt", "changed\n")
+
+
+rows(
+    GROUP,
+    changes_nothing,
+    [
+        (
+            "reading view", "readers that write a file: `awk`, `sed`, `sort -o`, `find -fprint`, an output",
+            ["awk 'BEGIN { print > \"w\" }'", "sed -n 'w w' a.txt", "sort -o w a.txt", "find . -fprint w", "ls > w"],
+        ),
+        ("reading view", "git where the repository's settings run a program", ["git diff", "git status"]),
+        (
+            "reading view", "a command in a substitution, after a line feed, and one built by a variable",
+            ["echo $(touch w)", "ls\ntouch w", "x=tou; ${x}ch w"],
+        ),
+        (
+            "reading view", "a function named like a reader, and a decoded text for a shell",
+            ["ls () { touch w; }; ls", "echo dG91Y2ggdwo= | base64 -d | sh"],
+        ),
+    ],
+    "shell",
+    "asks about commands",
+    says_no=True,
+)  # fmt: skip
+
+
+async def learns_nothing(scene: Scene, what: str) -> None:
+    """What runs while the person says no learns nothing that is hidden. The runner looks at what came back."""
+    out = str(scene.outside)
+    match what:
+        case "outside":
+            await run(scene, f"""p="$(printf '%s%s' {out[:4]} {out[4:]})"; cat "$p"/sec*""")
+        case "environment":
+            await run(scene, "env; printenv")
+            await run(scene, "cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n'")
+        case "home":
+            await run(scene, 'h="$HOME"; cat "$h"/.ss?/id_*')
+        case _:
+            for name in (".geminiignore", ".qwenignore", ".coretoolsignore"):
+                (scene.inside / name).write_text("hidden.txt\n")
+            scene.file("hidden.txt", (scene.outside / "secret").read_text())
+            await run(
+                scene, "cat h*den.txt; awk '{print}' ./*; grep -r OUTSIDE .; rg OUTSIDE; git diff --no-index a h*"
+            )
+            (scene.inside / "hidden.txt").unlink()
+
+
+rows(
+    GROUP,
+    learns_nothing,
+    [
+        ("reading view", "a path outside, put together by the command", "outside"),
+        ("reading view", "a key in the home folder, named by a pattern", "home"),
+        ("reading view", "a file that an agent-ignore file names, read by any program", "ignored"),
+        ("environment", "secrets in the environment of the server", "environment"),
+    ],
+    "shell",
+    "asks about commands",
+    says_no=True,
+)
+
+
+@case(GROUP, "loopback", "a reader reaches no server of this machine", "shell", "asks about commands", says_no=True)
+async def _(scene: Scene) -> None:
+    before = len(scene.visits)
+    await run(scene, f"curl -s -m 3 {scene.page}/stolen")
+    check(len(scene.visits) == before, "the server on 127.0.0.1 was reached")
+
+
+@case(GROUP, "asked", "a no to a command that changes files", "shell", "asks about commands", says_no=True)
+async def _(scene: Scene) -> None:
+    await run(scene, "touch w")
+    check(not (scene.inside / "w").exists(), "it ran all the same")
+
+
+PROGRAMS = {
+    "outside": "open({out!r} + '/secret', 'w').write('changed')",
+    "home": "print(open({home!r} + '/" + SECRET_KEY + "').read())",
+    "environment": "import os; print(dict(os.environ))",
+    "loopback": "import urllib.request as u; print(u.urlopen({page!r} + '/stolen', timeout=3).read())",
+    "hook": "import os; os.makedirs('.git/hooks', exist_ok=True); open('.git/hooks/pre-commit', 'w').write('#!sh')",
+    "process": "import os; os.kill({pid}, 9)",
+}
+RAN = "open('ran', 'w').close()\n"
+
+
+async def opened_no_further(scene: Scene, what: Sequence[str]) -> None:
+    """A yes to a script in the workspace lets it work there, and opens nothing besides."""
+    bystander = subprocess.Popen(["sleep", "60"], start_new_session=True)  # noqa: ASYNC220 - only started
+    try:
+        values = {"out": str(scene.outside), "home": str(scene.home), "page": scene.page, "pid": bystander.pid}
+        tried = [PROGRAMS[name].format(**values) for name in what]
+        scene.file("x.py", "".join(f"try:\n    {each}\nexcept Exception as e:\n    print(e)\n" for each in tried) + RAN)
+        if "hook" in what:
+            subprocess.run(["git", "init", "-q", str(scene.inside)], check=True)  # noqa: ASYNC221 - short
+            shutil.rmtree(scene.inside / ".git" / "hooks", ignore_errors=True)
+        before = len(scene.visits)
+        said = await run(scene, "python3 x.py")
+        check((scene.inside / "ran").exists(), f"the script did not run: {said[:200]}")
+        check(len(scene.visits) == before, "the server on 127.0.0.1 was reached")
+        check(bystander.poll() is None, "a process that is not the command's own was ended")
+        check(not (scene.inside / ".git" / "hooks" / "pre-commit").exists(), "the hook is there")
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(bystander.pid, signal.SIGKILL)
+        bystander.wait()
+
+
+rows(
+    GROUP,
+    opened_no_further,
+    [
+        ("working view", "after a yes a script changes no file and ends no process outside", ["outside", "process"]),
+        ("working view", "after a yes a script reads no key of the home folder", ["home"]),
+        ("environment", "after a yes a script finds no secret in its environment", ["environment"]),
+        ("loopback", "after a yes a script reaches no server of this machine", ["loopback"]),
+        ("working view", "after a yes a script leaves no git hook", ["hook"]),
+    ],
+    "shell",
+)
+
+
+async def forbidden(scene: Scene, commands: Sequence[str]) -> None:
+    """A command that a rule forbids is not run, whoever says yes."""
+    for command in commands:
+        await run(scene, f"{command} if=/dev/null of=w")
+        check(not (scene.inside / "w").exists(), f"the forbidden command ran: {command}")
+
+
+rows(
+    GROUP,
+    forbidden,
+    [
+        ("rules", "a forbidden command, also after another one", ["dd", "true; dd", "true && dd"]),
+        (
+            "rules spelled", "a forbidden command in quotes, by its path, behind `env` and `sh -c`",
+            ["'d'd", "/bin/dd", "env dd", "sh -c 'dd if=/dev/null of=w';:"],
+        ),
+    ],
+    "shell",
+    "forbids dd",
+)  # fmt: skip
+
+
+@case(GROUP, "bounded", "output without end makes an answer that a model can take", "shell", says_no=True)
+async def _(scene: Scene) -> None:
+    with pinging(scene.connection, 10):
+        said = await run(scene, "cat /dev/zero | tr '\\0' x", seconds=2)
+    check(len(said) < 2_000_000, f"the answer has {len(said):,} characters")
+
+
+@case(GROUP, "answers", "a command that reads its input, and output that is no text", "shell", says_no=True)
+async def _(scene: Scene) -> None:
+    await run(scene, "cat; cat -; head -c 100 <&0", seconds=3)
+    said = await run(scene, r"printf '\377\376\0\033[2J\200 end\n'")
+    check("end" in said, f"the rest of the output is gone: {said[:200]}")
+
+
+async def leaves_nothing(scene: Scene, commands: Sequence[str]) -> None:
+    """Nothing that a command started is left when its time is over, or at the latest when the server has ended."""
+    if scene.start is None or not Path("/proc/self/cmdline").exists():
+        raise NotApplicableError("the runner cannot see its processes")
+    # `sleep` adds the numbers up, so that the mark changes nothing.
+    mark = f"0.{secrets.randbelow(10**9):09}"
+    async with scene.start(None) as client:
+        await client.greet()
+        for command in commands:
+            await call(client, scene.tools, "shell", {"command": command.format(mark=mark), "seconds": 1})
+    for _ in range(100):
+        if not _running(mark):
+            return
+        await asyncio.sleep(0.1)
+    left = _running(mark)
+    for pid in left:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    check(not left, f"{len(left)} processes are left 10 s after the server")
+
+
+def _running(mark: str) -> list[int]:
+    found: list[int] = []
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError, ValueError):
+            if f"\0{mark}\0" in (entry / "cmdline").read_text() and int(entry.name) != os.getpid():
+                found.append(int(entry.name))
+    return found
+
+
+rows(
+    GROUP,
+    leaves_nothing,
+    [
+        (
+            "leftovers", "a command that does not end, and a background process",
+            ["sleep 300 {mark}", "sleep 300 {mark} & echo started"],
+        ),
+        (
+            "leftovers", "a process in a session of its own, and one that takes no notice of signals",
+            ["setsid sleep 300 {mark} > /dev/null 2>&1 &", "trap '' TERM; nohup sleep 300 {mark} & sleep 301"],
+        ),
+    ],
+    "shell",
+)  # fmt: skip

@@ -1,0 +1,84 @@
+"""Outcomes as lines for a terminal, as a file, and as a page with a column for each server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tests.hostile.any_server.promises import PROMISES, label_of
+from tests.hostile.any_server.run import FAILED, NOT_APPLICABLE, NOT_PROMISED, PASSED, Outcome, Report
+from tests.hostile.any_server.wire import Json
+
+SHORT = {PASSED: "passed", FAILED: "**failed**", NOT_PROMISED: "-", NOT_APPLICABLE: ""}
+HEAD = """# Hostile cases, against this server and others
+
+<!-- Written by `make hostile-results`; the versions are in tests/hostile/any_server/results.py. -->
+
+Each case is one that goes wrong in practice. `python -m tests.hostile --target COMMAND` points them at any MCP server,
+and `make hostile` at this one. Every server was started as below, on the same machine.
+
+- **passed**: the server did what the promise says, whether it makes it or not.
+- **failed**: it did not, and it makes the promise. The last table says where.
+- A dash: it did not, and makes no such promise. This is no fault: the others were made for other purposes.
+- An empty cell does not apply: no such tool, or no such mode.
+"""
+
+
+def row(outcome: Outcome) -> str:
+    """One line of the terminal: outcome, group, case, and what there is to know."""
+    case = outcome.case
+    promise = f" [{case.promise}: {outcome.where}]" if outcome.outcome == FAILED else ""
+    detail = f"\n{'':15}{outcome.detail}" if outcome.detail else ""
+    return f"{outcome.outcome:15}{case.group}: {case.name}{promise}{detail}"
+
+
+def summary(report: Report) -> str:
+    """The end of a run; its last line is `N passed, N failed`."""
+    apart = f"{report.count(NOT_PROMISED)} not promised, {report.count(NOT_APPLICABLE)} not applicable"
+    server = f"{report.name} {report.version}, {report.seconds:.0f} s: {apart}"
+    return f"\n{server}\n{report.count(PASSED)} passed, {report.count(FAILED)} failed"
+
+
+def save(report: Report, command: str, version: str, path: Path) -> None:
+    """Keep a run for a page."""
+    cases = [
+        [each.case.group, each.case.promise, each.case.name, each.outcome, each.detail, each.where]
+        for each in report.outcomes
+    ]
+    facts = {"name": label_of(report.name), "version": version or report.version, "command": command}
+    path.write_text(json.dumps({**facts, "date": f"{datetime.now(UTC):%Y-%m-%d}", "cases": cases}, indent=1))
+
+
+def page(paths: Sequence[Path]) -> str:
+    """A page of kept runs: a table of cases by server, what failed, and who promises what."""
+    runs: list[Json] = [json.loads(path.read_text()) for path in paths]
+    lines = [HEAD, "| server | version | date | command | passed | failed | not promised |", "| --- " * 7 + "|"]
+    for run in runs:
+        found = [case[3] for case in run["cases"]]
+        numbers = " | ".join(str(found.count(word)) for word in (PASSED, FAILED, NOT_PROMISED))
+        lines.append(f"| {run['name']} | {run['version']} | {run['date']} | `{run['command']}` | {numbers} |")
+    names = " | ".join(run["name"] for run in runs)
+    outcomes = [{tuple(case[:3]): case for case in run["cases"]} for run in runs]
+    cases = list(dict.fromkeys(key for each in outcomes for key in each))
+    group = ""
+    for key in cases:
+        if key[0] != group:
+            group = key[0]
+            lines += ["", f"## {group.capitalize()}", "", f"| case | {names} |", "| --- " * (len(runs) + 1) + "|"]
+        cells = " | ".join(SHORT[each[key][3]] if key in each else "" for each in outcomes)
+        lines.append(f"| {_cell(key[2])} | {cells} |")
+    lines += ["", "## What failed", ""]
+    failed = [(run["name"], case) for run in runs for case in run["cases"] if case[3] == FAILED]
+    lines += [f"- **{name}**, {_cell(case[2])}: {_cell(case[4])}. Promised: {case[5]}." for name, case in failed]
+    lines += ["" if failed else "Nothing.", "## Who promises what", "", f"| promise | {names} |"]
+    lines.append("| --- " * (len(runs) + 1) + "|")
+    for promise in dict.fromkeys(key[1] for key in cases):
+        where = [next((case[5] for case in run["cases"] if case[1] == promise), "") for run in runs]
+        lines.append(f"| {PROMISES[promise]} | {' | '.join(where)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.replace("|", "\\|").split())
