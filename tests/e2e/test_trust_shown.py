@@ -77,7 +77,7 @@ def test_what_runs_is_the_last_thing_that_trust_shows_of_a_long_file(tmp_path: P
 def test_what_runs_is_shown_whole_once_and_counted_where_it_is_too_much_for_a_second_time(tmp_path: Path) -> None:
     args = [40 * " " + 500 * "x"]
     lines = trusted(tmp_path, {"agents": {f"a{n}": {"command": "bash", "args": args} for n in range(30)}}).splitlines()
-    assert sum(line.endswith(f" <40 blanks> {500 * 'x'}'") for line in lines) == 30
+    assert sum(line.endswith(f" <40 spaces> {500 * 'x'}'") for line in lines) == 30
     assert sum(line.endswith("x [...]") for line in lines) == 20
     assert lines[-2] == "  and 10 more, shown above"
 

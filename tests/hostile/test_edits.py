@@ -152,7 +152,7 @@ async def test_where_such_a_text_stands_twice_nothing_is_changed(
 @pytest.mark.parametrize(
     ("content", "old", "cause"),
     [
-        (b"one\ntwo\nthree\n", "1\tone\n2\ttwo", "line-number"),
+        (b"one\ntwo\nthree\n", "1\tone\n2\ttwo", "contains line numbers"),
         (b'print("a\\nb")\nx\n', 'print("a\nb")', "\\n"),
         (b"alpha\nbeta gamma\ndelta\n", "beta  gamma\ndelta", "beta gamma"),
         (b"alpha\nbeta gamma delta\n", "beta gamna delta", "beta gamma delta"),
