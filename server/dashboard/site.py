@@ -85,6 +85,10 @@ NOT_SIGNED_IN = (
 )
 
 
+def _made_visible(value: object) -> object:
+    return visible(value) if type(value) is str else value  # text that is already escaped is a subclass of `str`
+
+
 class Dashboard:
     """The dashboard of one server. Created when it is first opened, and available until the server ends."""
 
@@ -103,10 +107,9 @@ class Dashboard:
             undefined=jinja2.StrictUndefined,
             trim_blocks=True,
             lstrip_blocks=True,
-            # Not for text that is already escaped, which is also a `str`.
-            finalize=lambda value: visible(value) if type(value) is str else value,
+            finalize=_made_visible,
         )
-        environment.filters["quoted"] = lambda text: quote(text, safe="")
+        environment.filters["quoted"] = partial(quote, safe="")
         self._templates = environment
         running_server.look_on(self._changed)
 
