@@ -11,12 +11,14 @@ INSTALL := $(PIP) install --quiet --no-compile -c constraints.txt
 PYTEST_ARGS :=
 FUZZ_ARGS :=
 MUTATION_ARGS :=
+ONLY :=
 
 # Images for containers often set it. The suite starts hundreds of interpreters, and none should compile what the one
 # before it has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-long chaos soak fuzz mutation check release-check format bench bench-peers bench-short clean
+.PHONY: help demo test test-long hostile hostile-results chaos soak fuzz mutation check release-check format bench \
+	bench-peers bench-short clean
 .DEFAULT_GOAL := help
 
 help:
@@ -27,6 +29,9 @@ help:
 	@echo 'make mutation   whether the tests notice small changes of the modules that protect people'
 	@echo 'make chaos      an hour in which whatever can fail does; MINUTES=10 for less'
 	@echo 'make soak       100,000 mixed calls of one server, which has to stay as it was'
+	@echo 'make hostile    hostile cases against this server; ONLY=paths,shell picks groups'
+	@echo 'make hostile-results'
+	@echo '                the same against other servers too, for docs/hostile-results.md; needs npm'
 	@echo 'make check      format, lint, types (Linux, macOS, Windows), import rules'
 	@echo 'make format     put the code into its format'
 	@echo 'make bench      the measurements'
@@ -67,6 +72,13 @@ chaos: $(INSTALLED)
 
 soak: $(INSTALLED)
 	$(PY) -m tests.chaos.soak --calls $(CALLS)
+
+hostile: $(INSTALLED)
+	$(PY) -m tests.hostile $(if $(ONLY),--only $(ONLY)) --settings tests/hostile/any_server/ours.json \
+		--target '$(abspath $(PY)) -P -m coretools_mcp --workspace {ws} --config {upstream}'
+
+hostile-results: $(INSTALLED)
+	$(PY) -m tests.hostile.any_server.results
 
 check: $(INSTALLED)
 	$(VENV)/bin/ruff format --check .

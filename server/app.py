@@ -130,7 +130,7 @@ class App:
         self.registry.on_change(self._tools_changed)
 
     def _add_builtin_tools(self, report: SettingsReport) -> list[str]:
-        """Register this server's own tools, if they are on; the names that no other tool may have in any case."""
+        """Register this server's own tools, if they are on. Returns the names that no other tool may have."""
         settings = report.settings
         built_in = builtin_tools(
             fetcher=self._fetcher,
@@ -212,7 +212,7 @@ class App:
     def _make_table(
         self, report: SettingsReport, observation: Observation | None
     ) -> tuple[RequestTable, RunningServer]:
-        """Who answers which request, and what a person sees and switches of it."""
+        """Create the handlers of requests, and the view of this server for people."""
         settings, contexts, recent_calls = report.settings, self._contexts, RecentCalls()
         remembered = MemoryResources(self._memory, self._todos)
         table = RequestTable(self._capabilities)

@@ -148,7 +148,7 @@ def _store(environ: Mapping[str, str]) -> str:
 
 
 def _trust_if_it_starts(store: str, real: str, seen: Mapping[str, str], environ: Mapping[str, str]) -> None:
-    """Trust a folder, unless the server then fails to start in a mode in which it starts without it."""
+    """Trust a folder, unless that keeps the server from starting in a mode in which it starts now."""
     try:
         before = [_why_no_start(cli, real, environ) for cli in (None, *AGENT_CLIS)]
         trust_folder(store, real, seen)

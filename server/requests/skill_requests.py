@@ -91,4 +91,4 @@ class SkillRequests:
 
 
 async def _nobody(_ctx: RequestContext) -> Mapping[str, Any]:
-    raise MCPError(METHOD_NOT_FOUND, "No upstream server has this resource.")
+    raise MCPError(METHOD_NOT_FOUND, "No server has this resource.")

@@ -105,7 +105,7 @@ async def _burst(world: World, burst: tuple[Event, ...]) -> None:
     callers = [asyncio.create_task(caller.run(PAUSE, over)) for caller in world.callers]
     events = [asyncio.create_task(happen(event)) for event in burst]
     await asyncio.sleep(FIRST_SECONDS)
-    late = (await asyncio.wait(events, timeout=2 * CEILING))[1] if events else set[asyncio.Task[None]]()
+    late = (await asyncio.wait(events, timeout=4 * CEILING))[1] if events else set[asyncio.Task[None]]()
     over.set()
     _, waiting = await asyncio.wait(callers, timeout=CEILING)
     still_open = [each for way in world.ways for each in way.open.values()]

@@ -27,7 +27,7 @@ REPLICAS = frozenset({"replicas"})
 OURS = ("server", "watchdog", "broker", "supervisor", "keeper")
 OTHERS = ("command", "language server", "pipe upstream", "web upstream", "old upstream")
 CLIENTS = 100
-FLOOD = 2_000
+FLOOD = 500
 MEGABYTE = 1 << 20
 
 Act = Callable[[World, int], AbstractAsyncContextManager[None]]

@@ -149,7 +149,7 @@ async def test_of_what_an_upstream_causes_only_so_much_is_done_at_once() -> None
 async def test_a_resource_that_changes_again_and_again_waits_to_be_told_of_once(root: Path, tmp_path: Path) -> None:
     async with beside(tmp_path, root, over_stdio()) as scene:
         await scene.names()
-        watching = scene.app.proxy.watching
+        watching = scene.app.router.watching
         for number in range(1_000):
             scene.bad.resource_updated(f"x:{number % 3}")
         assert len(watching.untold) == 3

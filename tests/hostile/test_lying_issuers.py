@@ -102,6 +102,23 @@ async def test_keys_that_have_moved_are_found_where_the_issuer_says_now(
     assert (await checks.principal_of(renamed)).unique_name == f"{issuer.base} bob"
 
 
+@pytest.mark.requirement("oauth.principals")
+@pytest.mark.parametrize(
+    ("said", "name"),
+    [
+        ({"email": "a@b", "name": "A"}, "a@b"),
+        ({"email": "a@b", "email_verified": "true", "name": "A"}, "a@b"),
+        ({"email": "a@b", "email_verified": False, "name": " A "}, "A"),
+        ({"email": 1, "preferred_username": " ", "username": "x" * 1_000, "name": "A"}, "A"),
+        ({}, ""),
+    ],
+)
+async def test_people_are_called_by_what_few_can_choose_themselves(
+    issuer: ScriptedIssuer, said: dict[str, Any], name: str
+) -> None:
+    assert (await checking(issuer).principal_of(signed(issuer.base, said))).readable_name == name
+
+
 @pytest.mark.requirement("oauth.keys")
 async def test_a_token_that_names_no_key_is_of_the_only_one_and_of_none_among_several(issuer: ScriptedIssuer) -> None:
     token = signed(issuer.base, headers={"kid": ""})

@@ -190,7 +190,7 @@ async def test_what_is_wrong_with_one_answer_costs_no_session(
             assert await scene.call(text="hi") == "hi"
     assert (odd.count("initialize"), odd.count("tools/call")) == (1, 1 + 2 + 4)
     assert odd.targets.count("/elsewhere") == 1
-    assert caplog.text.count("is not a JSON-RPC message") == 1
+    assert caplog.text.count("other than a JSON-RPC message") == 1
 
 
 @pytest.mark.requirement("proxy.faults.http")
@@ -306,7 +306,7 @@ async def test_a_server_of_the_revision_before_the_first_is_spoken_to_as_one_of_
             await scene.names()
             assert await scene.call(text="hi") == "hi"
             assert scene.report()["protocolVersion"] == "2024-11-05"
-    assert "did not work" not in caplog.text, "a list that is not known is no failure"
+    assert " failed (" not in caplog.text, "a list that is not known is no failure"
 
 
 TOLD = {"type": "text", "text": "bad s3cr3t-t0ken-0815"}

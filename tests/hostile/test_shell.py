@@ -10,7 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from tests.unit.execution.shell import CEILING, Shell, output_of, shell_in, text_of
+from tests.unit.execution.shell import Shell, output_of, shell_in, text_of
 from tests.variants import one_in
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.shell.program_output import OUTPUT_CHARS
@@ -115,14 +115,6 @@ async def test_no_repeated_character_makes_the_text_slow_or_large(shell: Shell, 
     assert time.process_time() - started < 10
     assert text_of(result).endswith("end")
     assert len(text_of(result)) < OUTPUT_CHARS + 1_000
-
-
-@pytest.mark.requirement("shell.no_input")
-async def test_commands_that_read_leave_the_input_of_the_server_alone(shell: Shell) -> None:
-    for command in ("cat", "read -t 5 line", "head -c 1", "cat /proc/self/fd/0", "cat /dev/stdin"):
-        with anyio.fail_after(CEILING):
-            assert shell.running() == []
-            await shell.run(command)
 
 
 @pytest.mark.requirement("shell.no_input")

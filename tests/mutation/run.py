@@ -4,7 +4,7 @@ make mutation [MUTATION_ARGS='--mutants N --seed N --seconds N --only TARGET --a
 
 Everything happens in a copy of the checkout below the folder for temporary files. A mutant is given the tests that run
 its line, the fastest first. What a run found stays there: the next one goes on, and with `--again` tries the survivors.
-Exit code 1 if fewer than nine of ten mutants were noticed.
+Exit code 1 if fewer than nine of ten mutants were noticed, without those that `harmless.toml` gives a reason for.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from collections import Counter
 from itertools import accumulate
 from pathlib import Path
@@ -29,19 +30,20 @@ from tests.mutation.targets import TARGETS, Target
 from tests.mutation.warm_runs import Change, FirstFailure, Recorder, Test, WarmRuns
 
 ROOT = Path(__file__).resolve().parents[2]
+HARMLESS: dict[str, str] = tomllib.loads((Path(__file__).with_name("harmless.toml")).read_text(encoding="utf-8"))
 KEPT = Path(tempfile.gettempdir()) / f"coretools-mutation-{os.getuid()}"
 COPY = KEPT / "checkout"
 RESULTS = KEPT / "results.jsonl"
 
 MOST_SECONDS = 12.0
-"""Of tests for one mutant, as long as they took when they were traced; survivors that are tried again get all tests."""
+"""Of tests for one mutant, as long as they took when they were traced; for survivors, tried again, twice."""
 PATIENCE_SECONDS = 30.0
 """Added to four times as long as its tests took, for a busy machine."""
 LEAST_KILLED = 0.9
 
 
 class Result(NamedTuple):
-    """What became of a mutant: `killed`, `timeout`, which counts as killed, or `survived`.
+    """What became of a mutant: `killed`, `timeout`, which counts as killed, or `survived`, harmless or not.
 
     Args:
         mutant: Its order.
@@ -73,7 +75,11 @@ def main() -> int:
 
 def _go_on(options: argparse.Namespace, runs: WarmRuns) -> int:
     results = _results()
-    known = {order for order, result in results.items() if not (options.again and result.outcome == "survived")}
+    known = {
+        order
+        for order, result in results.items()
+        if not (options.again and result.outcome == "survived" and order not in HARMLESS)
+    }
     ends = time.monotonic() + options.seconds
     modules = [module for name in options.only for module in TARGETS[name].modules]
     stamp = COPY.stat().st_mtime_ns
@@ -82,7 +88,7 @@ def _go_on(options: argparse.Namespace, runs: WarmRuns) -> int:
         if time.monotonic() > ends:
             break
         if mutant is not None:
-            most = float("inf") if options.again else MOST_SECONDS
+            most = MOST_SECONDS * (2 if options.again else 1)
             results[order] = result = _try(runs, mutant, stamp + number * 10**9, most)
             with RESULTS.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(result) + "\n")
@@ -201,15 +207,20 @@ def _traced(runs: WarmRuns, module: str) -> list[Test]:
 def _report(results: list[Result]) -> int:
     for result in results:
         if result.outcome == "survived":
-            sys.stdout.write(f"\n{result.diff}\n")
-    counts = Counter((result.module, result.outcome) for result in results)
-    sys.stdout.write("\nkilled survived timeout\n")
+            sys.stdout.write(f"\n{result.mutant} {HARMLESS.get(result.mutant, '')}\n{result.diff}\n")
+    counts = Counter(
+        (result.module, "harmless" if result.outcome == "survived" and result.mutant in HARMLESS else result.outcome)
+        for result in results
+    )
+    outcomes = ("killed", "timeout", "survived", "harmless")
+    sys.stdout.write(f"\n{' '.join(outcomes)}\n")
     for module in sorted({result.module for result in results}):
-        killed, survived, late = (counts[module, outcome] for outcome in ("killed", "survived", "timeout"))
-        sys.stdout.write(f"{killed:6} {survived:8} {late:7} {module}\n")
-    noticed = sum(result.outcome != "survived" for result in results)
-    sys.stdout.write(f"{noticed} of {len(results)} mutants were noticed\n")
-    return 0 if noticed >= LEAST_KILLED * len(results) else 1
+        numbers = " ".join(f"{counts[module, outcome]:{len(outcome)}}" for outcome in outcomes)
+        sys.stdout.write(f"{numbers} {module}\n")
+    missed = sum(count for (_, outcome), count in counts.items() if outcome == "survived")
+    some = len(results) - sum(count for (_, outcome), count in counts.items() if outcome == "harmless")
+    sys.stdout.write(f"{some - missed} of {some} mutants were noticed, beside {len(results) - some} harmless ones\n")
+    return 0 if missed <= (1 - LEAST_KILLED) * some else 1
 
 
 if __name__ == "__main__":

@@ -266,9 +266,10 @@ def test_nobody_else_may_look_at_logins(umask: int, tmp_path: Path) -> None:
     release()
     assert [stat.S_IMODE(path.stat().st_mode) for path in (state, state / FOLDER)] == [0o700, 0o700]
     assert {stat.S_IMODE(path.stat().st_mode) for path in (state / FOLDER).iterdir()} == {0o600}
-    (state / FOLDER).chmod(0o755)
-    assert TokenStore(str(state)).read(*KEY) == LOGIN
-    assert stat.S_IMODE((state / FOLDER).stat().st_mode) == 0o700
+    for mode in (0o755, 0o701, 0o720):
+        (state / FOLDER).chmod(mode)
+        assert TokenStore(str(state)).read(*KEY) == LOGIN
+        assert stat.S_IMODE((state / FOLDER).stat().st_mode) == 0o700
 
 
 @posix

@@ -149,7 +149,7 @@ class LoginQuestions:
 
 
 async def _begun(login: Login, exchange: Exchange, tasks: TaskGroup) -> LoginAttempt | None:
-    """A login that has begun, `None` where there is one by now; a `ToolError` where none can be begun."""
+    """Begin a login; `None` if there is a finished one by now. Raises `ToolError` if none can begin."""
     attempt: LoginAttempt | None = None
     waiting, refusal = list[str](), None
     async with anyio.create_task_group() as pulse:

@@ -104,7 +104,7 @@ class Offer:
         return self.lists.get(kind.field, [])
 
     def note_losses(self, session: Lister, kind: OfferedKind, left_out: list[str], *, is_cut: bool) -> None:
-        """Remember what of a list is not taken; the log is told what is new of it."""
+        """Record what is left out of a list, and log what is new."""
         if left_out and left_out != self.left_out.get(kind.field):
             message = "upstream %s: %s has parts that not every client can read, which are left out: %s"
             session.log.warning(message, session.alias, kind.method, ", ".join(told(left_out)))

@@ -353,7 +353,7 @@ class UpstreamProgram:
         return found, folder
 
     async def start(self, starter: ProcessStarter) -> tuple[Process, int]:
-        """Start it; also what its standard input is written to, which the caller closes."""
+        """Start the program. Also returns the writer of its standard input, which the caller closes."""
         standard_input, writing = os.pipe()
         try:
             path, folder = await THREADS.run(self.locate)

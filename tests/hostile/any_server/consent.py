@@ -170,7 +170,7 @@ async def _(scene: Scene) -> None:
     check(len(person.asked) == 3, f"asked {len(person.asked)} times about three such files")
 
 
-@case(GROUP, "not asked", "nobody is asked about reading and searching", "read", "asks about writes", says_no=True)
+@case(GROUP, "not asked", "nobody is asked about reading and searching", "read", says_no=True)
 async def _(scene: Scene) -> None:
     path = scene.file("a.txt", "needle\n")
     answers: list[Answer] = []

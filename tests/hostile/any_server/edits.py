@@ -131,7 +131,7 @@ async def _(scene: Scene) -> None:
 @case(GROUP, "answers", "a long text that is not there is answered, and pings meanwhile", "read", "edit")
 async def _(scene: Scene) -> None:
     path = scene.file("a.txt", "".join(f"a line of text with number {number}\n" for number in range(40_000)))
-    with pinging(scene.connection, 5):
+    with pinging(scene.connection, 10):
         answer = await scene.call("edit", path=path, old="another line of text\n" * 300, new="x")
     check(answer.says_no, f"it is no error: {shown(answer)}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from tests.hostile.any_server.wire import Connection, Json, accept, decline
 
 GROUP = "proxy"
 PEERS = Path(__file__).resolve().parents[2] / "peers"
-LIST_WAIT = 25.0
+LIST_WAIT = 60.0
 PATIENCE = 5_000
 """Milliseconds that a call of a lying server may take, in the form in which clients and proxies take it."""
 CONTROL = ("\x1b", "\u202e", "\U000e0041")
@@ -82,6 +83,27 @@ rows(
     ],
     "upstream",
 )
+
+
+@case(GROUP, "beside hung", "one that hangs while it starts, or while it lists its tools", "upstream")
+async def _(scene: Scene) -> None:
+    alone = await _until_listed(scene, {})
+    beside_hung = await _until_listed(scene, {"bad0": liar("hang@initialize"), "bad1": liar("hang@list")})
+    # Twice the time, and what a proxy may wait for a slow server: a busy machine makes both slower.
+    most = 2 * alone + 8
+    check(beside_hung <= most, f"handshake and list take {beside_hung:.0f} s, alone {alone:.0f} s")
+
+
+async def _until_listed(scene: Scene, liars: Json) -> float:
+    """Seconds until the tools are listed, beside these servers."""
+    assert scene.start is not None
+    async with scene.start({**liars, "good": honest()}) as client:
+        began = time.monotonic()
+        await client.greet()
+        tools = await tools_of(client)
+        waited = time.monotonic() - began
+        await _good(client, tools, "beside")
+        return waited
 
 
 @case(GROUP, "shown", "names and descriptions of tools bring no control characters to the client", "upstream")

@@ -41,7 +41,7 @@ async def _(scene: Scene) -> None:
 @case(GROUP, "search ends", "a pattern that runs away elsewhere is answered, and pings meanwhile", "grep")
 async def _(scene: Scene) -> None:
     scene.file("a.txt", "a" * 3000 + "!\n")
-    with pinging(scene.connection, 5):
+    with pinging(scene.connection, 10):
         await scene.call("grep", path=scene.inside, pattern="(a+)+$")
         await scene.call("grep", path=scene.inside, pattern="(a|aa)+$")
 
@@ -69,7 +69,7 @@ async def _(scene: Scene) -> None:
 async def _(scene: Scene) -> None:
     scene.file("min.js", "needle;" * 3_000_000)
     scene.file("lines.txt", "needle\n" * 200_000)
-    with pinging(scene.connection, 5):
+    with pinging(scene.connection, 10):
         answer = await scene.call("grep", path=scene.inside, pattern="needle")
     check(len(answer.everything) < 2_000_000, f"the answer has {len(answer.everything):,} characters")
     check(not answer.is_error and "needle" in answer.text, f"nothing is found: {shown(answer)}")

@@ -14,7 +14,7 @@ from tests.hostile.any_server.wire import Json
 SHORT = {PASSED: "passed", FAILED: "**failed**", NOT_PROMISED: "-", NOT_APPLICABLE: ""}
 HEAD = """# Hostile cases, against this server and others
 
-<!-- Written by `make hostile-results`. -->
+<!-- Written by `make hostile-results`; the versions are in tests/hostile/any_server/results.py. -->
 
 Each case is one that goes wrong in practice. `python -m tests.hostile --target COMMAND` points them at any MCP server,
 and `make hostile` at this one. Every server was started as below, on the same machine.

@@ -320,7 +320,7 @@ async def test_an_opaque_token_is_asked_about_once_a_minute(company: Authorizati
         for _ in range(20):
             tasks.start_soon(issuer.principal_of, another)
     assert company.requests("/token/introspection") == 5
-    assert "does not let this server check tokens" in str(await refusal(issuer_of(company), alice))
+    assert "not from the issuer" in str(await refusal(issuer_of(company), alice))
     company.post("/reset")
 
 

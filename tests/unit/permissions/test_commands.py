@@ -13,7 +13,7 @@ import pytest
 
 from tests.tables import each_of
 from tests.unit.permissions.commands import judge, outcome, shown
-from tools.contract.command_views import CommandSite, Engine, Network
+from tools.contract.command_views import CommandSite, Engine, Network, ViewKind
 from tools.contract.limits import ApprovalMode
 from tools.contract.permission_subjects import Needs
 from tools.permissions.hidden_files import MOST
@@ -599,6 +599,32 @@ def test_where_a_sandbox_is_required_nothing_runs_that_none_holds(project: Path)
     assert outcome(project, "ls", site=landlock) == "r"
     assert outcome(project, "make", site=landlock) == "!"
     assert outcome(project, "ls", site=CommandSite(Engine.NONE, failure="x", is_required=True)) == "!"
+
+
+@pytest.mark.requirement("commands.views")
+def test_where_something_is_hidden_no_more_of_a_repository_around_the_workspace_is_shown(project: Path) -> None:
+    for name in ("objects", "refs"):
+        (project / ".git" / name).mkdir(parents=True)
+    (project / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
+    (root := project / "part").mkdir()
+    views = [judge(root, "git status", deny=deny).view for deny in ([], ["Read(.env)"])]
+    (root / ".qwenignore").write_text("a\n")
+    (root / "a").touch()
+    views.append(judge(root, "git status").view)
+    assert [view and (view.kind, view.is_git) for view in views] == [
+        (ViewKind.READING, is_git) for is_git in (True, False, False)
+    ]
+
+
+@pytest.mark.requirement("loopback.shared")
+def test_only_clients_that_are_known_apart_have_a_loopback_that_lasts_and_none_while_they_plan(project: Path) -> None:
+    found = [
+        judge(project, "ls", mode, site=CommandSite(Engine.BUBBLEWRAP, has_session=has_session)).view
+        for mode in (ApprovalMode.DEFAULT, ApprovalMode.PLAN)
+        for has_session in (True, False)
+    ]
+    lasting, new = Network.SESSION_LOOPBACK, Network.OWN_LOOPBACK
+    assert [view and view.network for view in found] == [lasting, new, new, new]
 
 
 @pytest.mark.requirement("commands.without_sandbox")
