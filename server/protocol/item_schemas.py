@@ -155,9 +155,7 @@ def _wrong_places(name: str, item: Json) -> dict[tuple[int | str, ...], tuple[bo
                 raise UnfitError(what) from None
             found.setdefault(place, (is_named, what))
     return {
-        place: problem
-        for place, problem in found.items()
-        if not any(place[:end] in found for end in range(1, len(place)))
+        place: what for place, what in found.items() if not any(place[:end] in found for end in range(1, len(place)))
     }
 
 

@@ -93,10 +93,6 @@ def explain(error: ValidationError, source_of: Callable[[KeyPath], str]) -> list
             shown = shown if len(shown) <= MAX_SHOWN_VALUE else shown[:MAX_SHOWN_VALUE] + "..."
         said = f"{source_of(path)}: {dotted(path)} is {shown}, but must be {expected}."
         sentences.setdefault(path, said)
-    explained = list(sentences.values())
-    more = (
-        [f"There are {len(explained) - MAX_PROBLEMS} more problems like these."]
-        if len(explained) > MAX_PROBLEMS
-        else []
-    )
-    return explained[:MAX_PROBLEMS] + more
+    found = list(sentences.values())
+    more = [f"There are {len(found) - MAX_PROBLEMS} more problems like these."] if len(found) > MAX_PROBLEMS else []
+    return found[:MAX_PROBLEMS] + more

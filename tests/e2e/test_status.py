@@ -137,7 +137,7 @@ async def test_followed_logs_go_on_until_the_server_ends(runtime: Path, tmp_path
     ):
         assert following.stdout is not None
         assert following.stderr is not None
-        assert b"nothing was logged" in await following.stderr.receive()
+        assert b"nothing has been logged" in await following.stderr.receive()
         await client.call_tool("good__die", {})
         assert b"upstream good" in await following.stdout.receive()
         os.kill((await status_of(runtime, root))["pid"], 15)

@@ -238,7 +238,7 @@ async def _watch(
     most_bytes: float = float("inf"),  # of either output
 ) -> tuple[Ending, ExitStatus | None]:
     """Wait until a program has ended or reached a limit, and report one of its outputs meanwhile."""
-    reported_bytes, told_at = 0, float("-inf")
+    before, told_at = 0, float("-inf")
     report: asyncio.Task[None] | None = None
     waiting = asyncio.ensure_future(running.process.wait())
     try:
@@ -255,13 +255,9 @@ async def _watch(
                 return Ending.SILENT, None
             if max(running.output.total, reported.total) > most_bytes:
                 return Ending.OVERFLOWED, None
-            if (
-                reported.total != reported_bytes
-                and now >= told_at + REPORT_SECONDS
-                and (report is None or report.done())
-            ):
-                reported_bytes, told_at = reported.total, now
-                report = asyncio.create_task(_tell(progress, reported_bytes, newest_text(reported)))
+            if reported.total != before and now >= told_at + REPORT_SECONDS and (report is None or report.done()):
+                before, told_at = reported.total, now
+                report = asyncio.create_task(_tell(progress, before, newest_text(reported)))
     finally:
         waiting.cancel()
         if report is not None:

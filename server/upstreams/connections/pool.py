@@ -505,13 +505,8 @@ class UpstreamPool:
         """The state of every upstream, as JSON."""
         hidden: dict[str, list[dict[str, str]]] = {}
         for entry in self.catalog.names.hidden:
-            entry_report = {
-                "tool": entry.origin.name,
-                "name": entry.name,
-                "holder": entry.holder,
-                "reachedAs": entry.way_out,
-            }
-            hidden.setdefault(entry.origin.alias, []).append(entry_report)
+            row = {"tool": entry.origin.name, "name": entry.name, "holder": entry.holder, "reachedAs": entry.way_out}
+            hidden.setdefault(entry.origin.alias, []).append(row)
         return [
             {
                 **each.report(),

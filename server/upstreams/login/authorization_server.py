@@ -346,9 +346,8 @@ class AuthorizationServerClient:
             sent["client_id"] = client.client_id
             if method == "client_secret_post" and secret:
                 sent["client_secret"] = secret
-        status, answer = await self._fetch_json(
-            httpx2.Request("POST", address, data=sent, headers=headers), server.host
-        )
+        request = httpx2.Request("POST", address, data=sent, headers=headers)
+        status, answer = await self._fetch_json(request, server.host)
         secrets = SentSecrets()
         sent |= headers
         secrets.learn([each for each in sent.items() if is_secret_name(each[0]) or each[0].startswith("code")])
@@ -357,9 +356,8 @@ class AuthorizationServerClient:
     async def _get(self, address: str, who: str) -> Json:
         """An object at an address, or an empty one: many servers answer any request with a page."""
         self._check(address)
-        status, answer = await self._fetch_json(
-            httpx2.Request("GET", address, headers={"accept": "application/json"}), who
-        )
+        request = httpx2.Request("GET", address, headers={"accept": "application/json"})
+        status, answer = await self._fetch_json(request, who)
         return answer if status == 200 else {}
 
     async def _fetch_json(self, request: httpx2.Request, who: str) -> tuple[int, Json]:

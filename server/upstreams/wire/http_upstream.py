@@ -320,10 +320,8 @@ class _Writer:
                     await self._exchange(request, headers)
                 except RefusedError as refused:
                     identity, answers = request.id, () if refused.says_more else refused.answers
-                    answer = next(
-                        (each._replace(id=identity) for each in answers if self._is_for(each, identity)), None
-                    )
-                    self.inbox.put(answer or unusable(identity, refused.why, refused.challenge))
+                    own = next((each._replace(id=identity) for each in answers if self._is_for(each, identity)), None)
+                    self.inbox.put(own or unusable(identity, refused.why, refused.challenge))
                 except Exception as error:  # noqa: BLE001 - whatever comes of its answer, others go on
                     logger.info("a request to an upstream failed (%s)", type(error).__name__)
                     self.inbox.put(unusable(request.id, cause_of(error)))
