@@ -16,7 +16,7 @@ from server.upstreams.relay.published_resources import (
     ResourceRoutes,
     with_links,
 )
-from server.upstreams.session.list_reader import RESOURCES, TEMPLATES
+from server.upstreams.session.list_reader import RESOURCES, TEMPLATES, TOOLS
 
 pytestmark = pytest.mark.requirement("relay.links.many")
 
@@ -85,6 +85,14 @@ def test_what_a_template_of_another_server_fits_is_never_listed_as_it_is_however
     resources = tuple(f"x://{number}" for number in range(most))
     routes = routes_of(having("many", resources=(*resources, "y://1")), having("other", "x://a/{b}", "z://{a}"))
     assert [item["uri"] for _, item in routes.resources] == [*(f"many+{uri}" for uri in resources), "y://1"]
+
+
+def test_the_page_of_a_tool_that_a_template_of_another_server_fits_has_its_alias() -> None:
+    one, other = having("one"), having("other", "ui://{a}/{b}")
+    tool = {"name": "t", "inputSchema": {"type": "object"}, "_meta": {"ui": {"resourceUri": "ui://x/page"}}}
+    one.offer.lists[TOOLS.field] = [tool]
+    assert {*routes_of(one, other).known} == {"ui://one+x/page", "ui://{a}/{b}"}
+    assert {*routes_of(one).known} == {"ui://x/page"}
 
 
 @pytest.mark.parametrize("uri", ["x://" + "a" * 100 + "/1", "x://b/c/1", "x://", "x", "X://b/c/1", "x://b/"])

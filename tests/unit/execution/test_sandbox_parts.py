@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.hostile.sandboxed import look_at
-from tools.contract.command_views import ViewKind
+from tools.contract.command_views import CommandView, Engine, Network, ViewKind
 from tools.files.stat_cache import SETTLED_NANOSECONDS
 from tools.files.workspace import contains
 from tools.shell.process_spec import SandboxChanges
@@ -26,7 +26,12 @@ from tools.shell.sandbox.auto_run_guard import (
 from tools.shell.sandbox.bubblewrap import HELD, NEW_ROOT, STAGE, ViewSetup
 from tools.shell.sandbox.credential_masks import secret_places
 from tools.shell.sandbox.reading_view import _around  # pyright: ignore[reportPrivateUsage] - pure but for the tree
-from tools.shell.sandbox.visible_file_system import Site, View, sandbox_environment
+from tools.shell.sandbox.visible_file_system import (
+    Site,
+    View,
+    _opened,  # pyright: ignore[reportPrivateUsage] - what it makes lies in the test's folder
+    sandbox_environment,
+)
 
 only_posix = pytest.mark.skipif(sys.platform == "win32", reason="not run: there is no sandbox on Windows")
 
@@ -92,6 +97,17 @@ def test_the_environment_leads_to_what_is_there() -> None:
     assert (reading["XDG_CACHE_HOME"], reading["GIT_OPTIONAL_LOCKS"]) == ("/tmp/.cache", "0")
     # Programs look upwards from a workspace in /tmp: other temporary files are elsewhere.
     assert sandbox_environment(given, ["/tmp/w"], ViewKind.READING)["TMPDIR"] == "/var/tmp"
+
+
+@only_posix
+@pytest.mark.requirement("sandbox.outside")
+def test_exactly_what_a_question_named_outside_is_opened_and_a_folder_is_made(tmp_path: Path) -> None:
+    top = tmp_path.resolve()
+    (top / "file").touch()
+    named = (f"{top}/new/", f"{top}/file", "no path", f"{top}/ws/inside")
+    allowed = CommandView(Engine.BUBBLEWRAP, ViewKind.WORKING, Network.OWN_LOOPBACK, writable=named)
+    assert _opened(Site(str(top)), allowed, [f"{top}/ws"]) == ([f"{top}/new"], [f"{top}/file"])
+    assert (top / "new").is_dir()
 
 
 @only_posix

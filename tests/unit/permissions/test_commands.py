@@ -602,6 +602,13 @@ def test_where_a_sandbox_is_required_nothing_runs_that_none_holds(project: Path)
 
 
 @pytest.mark.requirement("commands.views")
+def test_only_what_a_rule_alone_lets_run_has_a_new_scratch_folder(project: Path) -> None:
+    commands = [("make", ApprovalMode.DEFAULT), ("make", YOLO), ("make; touch b", ApprovalMode.DEFAULT)]
+    views = [judge(project, command, mode, allow=["Bash(make)"]).view for command, mode in commands]
+    assert [view and view.has_new_tmp for view in views] == [True, False, False]
+
+
+@pytest.mark.requirement("commands.views")
 def test_where_something_is_hidden_no_more_of_a_repository_around_the_workspace_is_shown(project: Path) -> None:
     for name in ("objects", "refs"):
         (project / ".git" / name).mkdir(parents=True)

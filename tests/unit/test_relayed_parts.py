@@ -1,0 +1,59 @@
+"""Small parts of what is between a client and an upstream: who may keep calls open, which URIs are a skill's."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from server.consent.pending_questions import AskedQuestions
+from server.upstreams.relay.published_resources import skill_uris
+from server.upstreams.relay.request_relay import SuspendedCall, SuspendedCalls
+from server.upstreams.session.upstream_questions import InFlightCall
+
+NOTHING: Any = cast("Any", None)
+"""What a count of calls does not look at."""
+
+
+@pytest.mark.requirement("proxy.suspended.share")
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("owners", "rooms"),
+    [("ab", "abcd"), ("aaa", "bcd"), ("aaab", "bcd"), ("aabb", "cd"), ("aabc", "d"), ("abcd", "")],
+)
+async def test_who_has_less_gets_room_from_who_has_the_most(
+    owners: str, rooms: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("server.upstreams.relay.request_relay.MOST_SUSPENDED", 4)
+    monkeypatch.setattr("server.upstreams.relay.request_relay.MOST_OF_ONE", 3)
+    calls = SuspendedCalls(60)
+    for owner in owners:
+        call = InFlightCall(NOTHING, NOTHING)
+        name = calls.add(SuspendedCall(owner, NOTHING, call, []))
+        assert call.is_suspended
+        assert calls.take(name, f"not {owner}") is None
+    assert "".join(owner for owner in "abcd" if calls.has_room(owner)) == rooms
+
+
+@pytest.mark.requirement("skills.relayed")
+def test_a_skill_is_its_uri_its_files_and_the_folders_around_them() -> None:
+    files: list[Any] = [{"uri": "skill://a/b/c.md"}, {"uri": 1}, "x", {"uri": "other://z/y"}]
+    assert skill_uris({"uri": "skill://a/SKILL.md", "resources": files}) == [
+        "skill://a/SKILL.md",
+        "skill://a/b/c.md",
+        "other://z/y",
+        "skill://a",
+        "skill://a/b",
+    ]
+    assert skill_uris({"uri": "skill://a/SKILL.md", "resources": "none"}) == ["skill://a/SKILL.md", "skill://a"]
+    assert skill_uris({}) == []
+
+
+@pytest.mark.requirement("metrics.questions")
+def test_a_question_is_open_until_it_is_answered_or_given_up() -> None:
+    asked = AskedQuestions()
+    with asked:
+        assert (asked.asked, asked.open, asked.answered) == (1, 1, 0)
+    with pytest.raises(TimeoutError), asked:
+        raise TimeoutError
+    assert (asked.asked, asked.open, asked.answered) == (2, 0, 1)
