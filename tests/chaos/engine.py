@@ -17,6 +17,7 @@ from tests.chaos.load import Caller, is_whole
 from tests.chaos.plan import Event, Plan
 from tests.chaos.world import Server, World, WorldError, processes, until
 from tests.waiting import CEILING
+from tools.machine.threads import MOST as MOST_THREADS
 
 PAUSE = 0.15
 """Seconds between two calls of one caller, at most: servers are to be at work, not machines."""
@@ -27,7 +28,7 @@ WORLD_SECONDS = 1_800
 MAY_FAIL = ("write shared", "edit shared")
 """What is refused where somebody else has changed the file meanwhile."""
 SLACK = 16
-"""Kept connections, idle threads and sessions of servers behind this one come with use, up to a bound each."""
+"""Kept connections and sessions of servers behind this one come with use, and so do threads, up to a bound each."""
 GROWTHS = 5
 """What grows so often in a row grows for ever."""
 FIRST_SECONDS = 0.5
@@ -213,7 +214,9 @@ async def _counts(world: World, server: Server) -> None:
     while (now := server.counts()) is not None:
         before = server.known[0]
         more = {
-            name: (before.get(name, 0), count) for name, count in now.items() if count > before.get(name, 0) + SLACK
+            name: (before.get(name, 0), count)
+            for name, count in now.items()
+            if count > before.get(name, 0) + (MOST_THREADS if name == "threads" else SLACK)
         }
         if not more or time.monotonic() > deadline:
             break
