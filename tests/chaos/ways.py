@@ -27,6 +27,7 @@ from tests.interaction.network.wires import (
     post,
     request,
 )
+from tests.waiting import CEILING
 
 Json = dict[str, Any]
 REVISION = "2025-11-25"
@@ -80,7 +81,7 @@ class Way(ABC):
     async def begin(self) -> bool:
         """Introduce itself; whether that worked."""
         try:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(CEILING):
                 self.is_lost = not await self._begin()
         except (*LOST, TimeoutError):
             self.is_lost = True

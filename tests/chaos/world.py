@@ -22,13 +22,15 @@ from pathlib import Path
 
 from tests.chaos.load import Caller, Tally, whole
 from tests.chaos.ways import LoneWay, SessionWay, SseWay, StdioWay, Way
+from tests.waiting import CEILING
 
 HERE = Path(__file__).resolve().parent
 SERVER = HERE / "watched_server.py"
 PEERS = HERE.parent / "peers"
 TOKEN = "token-of-the-clients-of-a-chaotic-world"
 DISK = "32m"
-CEILING = 60.0
+SESSION_IDLE_MS = 10_000
+"""Sessions of clients that just go end by it."""
 SERVING = re.compile(r"serving MCP at (http://\S+?),")
 AS_A_CLIENT = "import subprocess, sys; sys.exit(subprocess.call(sys.argv[1:]))"
 """Stands for the client over stdio, so that one can be killed."""
@@ -257,7 +259,7 @@ class World:
             "limits": {"resultChars": None},
             "undo": {"maxBytes": 4_000_000},
         }
-        settings["http"] = {"sessionIdle": 4_000}
+        settings["http"] = {"sessionIdle": SESSION_IDLE_MS}
         if self.has_store:
             settings["http"] = {
                 "sessionIdle": 4_000,
