@@ -141,7 +141,7 @@ LEAST, MOST = 0.1, 1_000.0
 
 def _picture(found: Sequence[Measured]) -> str:
     """A line for each figure, a dot on it for each peer, on a logarithmic axis."""
-    rows = [(one.figure.name, ratios) for one in found if (ratios := one.ratios(OURS))]
+    rows = [(one.figure.name, one.ratios(OURS)) for one in found]
     height = TOP + LINE * len(rows) + 20
     return "\n".join(
         (

@@ -620,7 +620,7 @@ PROXY_ROWS = (
             for what in ("first answer", "first list", "call, p50")
         ),
         {kind: _hung(kind) for kind in (OURS, FASTMCP)},
-        f"coretools-mcp lists the others after 1.5 s at most; who does not answer within {HUNG_SECONDS:g} s has no figure",
+        f"coretools-mcp waits at most 1.5 s for the first list; after {HUNG_SECONDS:g} s without an answer there is no figure",
         most_rounds=2,
     ),
     Row(
