@@ -620,7 +620,7 @@ PROXY_ROWS = (
             for what in ("first answer", "first list", "call, p50")
         ),
         {kind: _hung(kind) for kind in (OURS, FASTMCP)},
-        f"coretools-mcp waits at most 1.5 s for the first list; after {HUNG_SECONDS:g} s without an answer there is no figure",
+        f"the first list of coretools-mcp waits 1.5 s at most; no figure after {HUNG_SECONDS:g} s without an answer",
         most_rounds=2,
     ),
     Row(
