@@ -106,7 +106,7 @@ def _section(heading: str, found: Sequence[Measured]) -> str:
             _ratio(statistics.median(ratios[peer])) if peer in ratios else "none" * (peer in one.failed)
             for peer in peers
         ]
-        ours = f"{_short(one.median(OURS))} {one.figure.unit}" if OURS in one.taken else "none"
+        ours = f"{_short(one.median(OURS))} {one.figure.unit}" if one.taken.get(OURS) else "none" * (OURS in one.failed)
         lines.append(f"| {one.figure.name} | {ours} | {' | '.join(cells)} |")
     notes: dict[str, str] = {}
     for one in found:
@@ -126,6 +126,8 @@ def _short(value: float) -> str:
 
 
 def _growth(row: Growth, taken: Sequence[float]) -> str:
+    if not taken:
+        return f"| {row.name} | | | |\n"
     slope = growth_rows.exponent(row.sizes, taken)
     bold = "**" * (slope > MOST_EXPONENT)
     sizes = " · ".join(f"{size:,}" for size in row.sizes)
@@ -139,7 +141,7 @@ LEAST, MOST = 0.1, 1_000.0
 
 def _picture(found: Sequence[Measured]) -> str:
     """A line for each figure, a dot on it for each peer, on a logarithmic axis."""
-    rows = [(one.figure.name, ratios) for one in found if (ratios := one.ratios(OURS))]
+    rows = [(one.figure.name, one.ratios(OURS)) for one in found]
     height = TOP + LINE * len(rows) + 20
     return "\n".join(
         (

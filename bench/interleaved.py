@@ -21,7 +21,7 @@ from bench.http_client import STARTING_SECONDS, KeptConnection, Listening, check
 from bench.line_client import LineClient, Start, processes_below
 from bench.rows import NotRunError, Scene
 
-ANSWER_SECONDS = 20.0
+ANSWER_SECONDS = 30.0
 """A peer that takes longer for one answer counts as failed."""
 
 ENDING_SECONDS = 3.0

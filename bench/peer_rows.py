@@ -250,7 +250,7 @@ def _of_entries(entries: int) -> Callable[[Scene], Path]:
     return prepare
 
 
-KEEPS = "ours waits until the disk has it, and keeps what was there for `undo`; the others do neither"
+KEEPS = "coretools-mcp waits until the disk has it, and keeps what was there for `undo`; the others do neither"
 
 
 def _edits(size: str, times: int) -> Row:
@@ -270,14 +270,14 @@ def _writes(size: str, times: int) -> Row:
 def _lists(entries: int, times: int) -> Row:
     call = Call("list_directory", {"path": "{folder}"}, "file00001.txt")
     uses = call, call, Call(call.tool, {**call.arguments, "depth": 1}, call.expected)
-    note = "ours obeys ignore files; DesktopCommander shows the first 100 entries of a longer folder"
+    note = "coretools-mcp obeys ignore files; DesktopCommander shows the first 100 entries of a longer folder"
     return _files(f"list of {entries:,} entries", _of_entries(entries), *uses, note=note, times=times, bar=1.6)
 
 
 def _globs(tree: Tree, times: int, **row: Any) -> Row:
     arguments = {"pattern": "**/*.ts", "path": "{folder}"}
     uses = Call("glob", arguments, ".ts"), Call("search_files", arguments, ".ts")
-    note = "ours sorts by date; server-filesystem takes what is ignored, too"
+    note = "coretools-mcp sorts by date; server-filesystem takes what is ignored, too"
     name = f"files by name among {tree.kept + tree.ignored:,}"
     search = Search("files", "*.ts", tree.typescript)
     return _files(name, lambda scene: scene.tree(tree), *uses, search, note=note, times=times, **row)
@@ -331,7 +331,7 @@ FILE_ROWS = (
         Call("run_shell_command", {"command": "true"}),
         None,
         Call("start_process", {"command": "true", "timeout_ms": 5_000}),
-        note="ours runs it in a sandbox where there is bubblewrap",
+        note="coretools-mcp runs it in a sandbox where there is bubblewrap",
         times=10,
     ),
 )
@@ -380,14 +380,14 @@ def _relaying(kind: str, upstreams: int) -> Opener:
     return opened
 
 
-def _relays(upstreams: int, short: tuple[str, ...] = ()) -> Row:
+def _relays(upstreams: int) -> Row:
     what = f"through a proxy of {upstreams}"
     figures = (Figure(f"call {what}, p50"), Figure(f"call {what}, 16 in flight", "/s"), Figure(f"list {what}, again"))
     targets = {kind: _relaying(kind, upstreams) for kind in (OURS, FASTMCP)}
     if upstreams == 1:
         targets[FLOOR] = _relaying(FLOOR, 1)
     note = "FastMCP with a mount for each upstream; with one proxy for all it starts them call by call"
-    return Row(figures, targets, note, most_rounds=3, short=short)
+    return Row(figures, targets, note, most_rounds=3)
 
 
 def _results(kind: str) -> Opener:
@@ -580,7 +580,7 @@ START_ROWS = (
             Figure("memory at rest", "MB"),
         ),
         {name: _starting(begin) for name, begin in {**FILE_SERVERS, **EVERYTHING_STDIO, **MINIMAL}.items()},
-        "ours has 24 tools, settings and permissions to read; the SDKs' servers and FastMCP's have one tool",
+        "coretools-mcp has 24 tools, settings and permissions to read; the SDKs' servers and FastMCP's have one tool",
         short=(SDK,),
     ),
     Row(
@@ -599,13 +599,13 @@ START_ROWS = (
             EVERYTHING: _answering(EVERYTHING_STDIO[EVERYTHING], "echo", {"message": "x"}),
             **{name: _answering(begin, "hello", GREETING) for name, begin in MINIMAL.items()},
         },
-        "ours checks permissions and arguments, and has 24 tools more",
+        "coretools-mcp checks permissions and arguments, and has 24 tools more",
         short=(SDK,),
     ),
 )
 
 PROXY_ROWS = (
-    _relays(1, (FLOOR,)),
+    _relays(1),
     _relays(5),
     _relays(20),
     _relays(100),
@@ -620,7 +620,7 @@ PROXY_ROWS = (
             for what in ("first answer", "first list", "call, p50")
         ),
         {kind: _hung(kind) for kind in (OURS, FASTMCP)},
-        f"ours lists the others after 1.5 s at most; who does not answer within {HUNG_SECONDS:g} s has no figure",
+        f"the first list of coretools-mcp waits 1.5 s at most; no figure after {HUNG_SECONDS:g} s without an answer",
         most_rounds=2,
     ),
     Row(

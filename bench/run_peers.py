@@ -23,7 +23,7 @@ from bench.peers import OURS
 from bench.rows import Scene
 from bench.trees import keeping_folder
 
-SHORT_ROUNDS = 3
+SHORT_ROUNDS = 2
 ATTEMPTS = 2
 
 

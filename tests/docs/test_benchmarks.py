@@ -17,7 +17,7 @@ from bench.peer_rows import ROWS
 from bench.peers import OURS
 from tests.tables import each_of
 
-TOLD = re.findall(r"^\| ([^|]+\S) \| ", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+TOLD = re.findall(r"^\| ([^|]*[^|\s]) \| ", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
 NAMES = [figure.name for row in ROWS for figure in row.figures]
 
 
