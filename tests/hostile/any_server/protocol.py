@@ -47,7 +47,7 @@ async def _(scene: Scene) -> None:
 @case(GROUP, "answers", "64 calls at once each get their own answer", "read")
 async def _(scene: Scene) -> None:
     paths = [scene.file(f"{number}.txt", f"content {number};\n") for number in range(64)]
-    answers = await asyncio.gather(*(scene.call("read", path=path) for path in paths))
+    answers = await asyncio.gather(*(scene.call("read", path=path, wait=120) for path in paths))
     wrong = [number for number, answer in enumerate(answers) if f"content {number};" not in answer.text]
     check(not wrong, f"{len(wrong)} got another answer or none")
 
@@ -146,7 +146,7 @@ async def _(scene: Scene) -> None:
     await with_new(scene, act)
 
 
-@case(GROUP, "end", "it ends when its input ends, also with a call at work", "pipes")
+@case(GROUP, "end", "it ends with its input or at SIGTERM, also with a call at work", "pipes")
 async def _(scene: Scene) -> None:
     async def act(client: Connection) -> None:
         await client.greet()
