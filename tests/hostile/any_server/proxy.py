@@ -69,11 +69,6 @@ rows(
     beside,
     [
         ("beside", "one that ends while it starts", ["exit@start", "exit@initialize"]),
-        (
-            "beside hung",
-            "one that hangs while it starts, or while it lists its tools",
-            ["hang@initialize", "hang@list"],
-        ),
         ("beside", "a list without an end", ["pages@list"]),
         ("beside", "lists of wrong shapes", ["null@list", "odd@list"]),
         ("beside", "lines that are no messages, and a flood of log messages", ["garbage", "flood:log/5000"]),
