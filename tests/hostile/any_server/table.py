@@ -25,7 +25,7 @@ and `make hostile` at this one. Every server was started as below, on the same m
 - An empty cell does not apply: no such tool, or no such mode.
 
 The person behind the client says yes, but where a case is about a no. DesktopCommander ran with one allowed folder and
-the command `dd` blocked; its own README says that it is no sandbox. FastMCP ran as a proxy alone, with the cases for that.
+the command `dd` blocked; its own README says that it is no sandbox. FastMCP ran as a proxy, with the cases for that.
 server-filesystem is for files alone. Who thinks that a cell is unfair to a server finds the case in
 `tests/hostile/any_server/`, with what it does.
 """
