@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import time
 from collections.abc import Sequence
@@ -31,10 +32,15 @@ def liar(*deeds: str) -> Json:
 
 
 async def tools_of(client: Connection) -> Tools:
-    """What is listed."""
-    answer = await client.request("tools/list", wait=LIST_WAIT)
-    check("result" in answer, f"the list is an error: {str(answer.get('error'))[:120]}")
-    return Tools(answer["result"]["tools"])
+    """What is listed once the honest server is there: a proxy may list at once, and tell later what has come."""
+    until = time.monotonic() + LIST_WAIT
+    while True:
+        answer = await client.request("tools/list", wait=LIST_WAIT)
+        check("result" in answer, f"the list is an error: {str(answer.get('error'))[:120]}")
+        tools = Tools(answer["result"]["tools"])
+        if any(name.startswith("good") for name in tools.listed) or time.monotonic() > until:
+            return tools
+        await asyncio.sleep(0.2)
 
 
 async def echo(client: Connection, tools: Tools, alias: str, wait: float = 20) -> Answer:
