@@ -9,25 +9,34 @@ PIP := $(PY) -m pip --disable-pip-version-check
 # Python compiles what is imported, when it is; pip would compile all that is installed, for seconds.
 INSTALL := $(PIP) install --quiet --no-compile -c constraints.txt
 PYTEST_ARGS :=
+FUZZ_ARGS :=
+MUTATION_ARGS :=
 ONLY :=
 
 # Images for containers often set it. The suite starts hundreds of interpreters, and none should compile what the one
 # before it has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-long hostile hostile-results check release-check format bench clean
+.PHONY: help demo test test-long hostile hostile-results chaos soak fuzz mutation check release-check format bench \
+	bench-peers bench-short clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo 'make demo       see it work: one conversation with the installed server; the first time it installs it'
 	@echo 'make test       the whole suite, in some minutes'
 	@echo 'make test-long  its long forms, in half an hour'
+	@echo 'make fuzz       changed inputs for what reads those of others; ten minutes each, then in the suite what failed'
+	@echo 'make mutation   whether the tests notice small changes of the modules that protect people'
+	@echo 'make chaos      an hour in which whatever can fail does; MINUTES=10 for less'
+	@echo 'make soak       100,000 mixed calls of one server, which has to stay as it was'
 	@echo 'make hostile    hostile cases against this server; ONLY=paths,shell picks groups'
 	@echo 'make hostile-results'
 	@echo '                the same against other servers too, for docs/hostile-results.md; needs npm'
 	@echo 'make check      format, lint, types (Linux, macOS, Windows), import rules'
 	@echo 'make format     put the code into its format'
 	@echo 'make bench      the measurements'
+	@echo 'make bench-peers'
+	@echo '                this server beside others, which it installs; writes docs/benchmarks.md'
 	@echo 'make release-check'
 	@echo '                whether what describes a release agrees, and nothing is left to fill in'
 	@echo 'make clean      remove what was built, .venv included'
@@ -45,6 +54,24 @@ test: $(INSTALLED)
 
 test-long: $(INSTALLED)
 	$(PY) -m pytest -q -rs -m long $(PYTEST_ARGS)
+
+fuzz: $(INSTALLED)
+	$(PY) -m tests.fuzz.run $(FUZZ_ARGS)
+
+mutation: $(INSTALLED)
+	@$(INSTALL) --group mutation
+	nice -n 10 $(PY) -m tests.mutation.run $(MUTATION_ARGS)
+
+# A seed that nobody has seen, which is printed. `make chaos SEED=7 MINUTES=5`
+SEED = $(shell date +%s)
+MINUTES := 60
+CALLS := 100000
+
+chaos: $(INSTALLED)
+	$(PY) -m tests.chaos --seed $(SEED) --minutes $(MINUTES)
+
+soak: $(INSTALLED)
+	$(PY) -m tests.chaos.soak --calls $(CALLS)
 
 hostile: $(INSTALLED)
 	$(PY) -m tests.hostile $(if $(ONLY),--only $(ONLY)) --settings tests/hostile/any_server/ours.json \
@@ -69,6 +96,12 @@ format: $(INSTALLED)
 
 bench: $(INSTALLED)
 	$(PY) bench/run.py
+
+bench-peers: $(INSTALLED)
+	$(PY) bench/run_peers.py
+
+bench-short: $(INSTALLED)
+	$(PY) bench/run_peers.py --short
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache

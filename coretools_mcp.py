@@ -1,9 +1,8 @@
-"""The command's entry point: makes sure that the code which runs is ours, then runs it.
+"""The command's entry point: makes sure that only this project's own code is imported, then runs the command line.
 
-`server` and `tools` are common folder names, and an IDE starts this program in the folder of a project that
-nobody has trusted yet. So before anything is imported, that folder leaves the import path, and the two packages
-are loaded from beside this file. Nothing imports this module; only the console script and
-`python -m coretools_mcp` start it.
+`server` and `tools` are common folder names, and an IDE may start this program in the folder of an untrusted project.
+So before importing anything, this module removes that folder from the import path and loads the two packages from
+beside this file. Nothing imports this module; only the console script and `python -m coretools_mcp` start it.
 """
 # ruff: noqa: PLC0415 - Imports wait until the path is clean; `sys` and `os` are there before any folder is asked.
 # `from __future__ import annotations` would be an import too, so this one module does without.
@@ -12,7 +11,7 @@ import os
 import sys
 
 PACKAGES = ("tools", "server")
-"""Our import packages; both stand beside this file, in a checkout as in an installation."""
+"""The project's import packages. Both stand beside this file, in a checkout and in an installation."""
 
 
 def main() -> int:
@@ -27,7 +26,7 @@ def main() -> int:
             try:
                 _tell_version()
             except OSError:
-                pass  # the whole command line says what is wrong with the output
+                pass  # the full command line lets the output explain what is wrong
             else:
                 return 0
         from server.cli import main as run
@@ -46,24 +45,24 @@ def _tell_version() -> None:
 
 
 def _open_missing_streams() -> None:
-    """Fill the standard descriptors that a careless parent left closed, before something else takes their numbers."""
+    """Open the standard descriptors that the parent left closed, before other files take their numbers."""
     for descriptor, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
+            os.open(os.devnull, os.O_RDWR)  # open takes the lowest free number, which is this one
             setattr(sys, name, open(descriptor, mode, closefd=False))  # noqa: SIM115 - lives as long as the process
 
 
 def _trusted(path: list[str], home: str) -> list[str]:
-    """The import path without the working folder and without what `PYTHONPATH` names inside it.
+    """The import path without the working folder and without the entries of `PYTHONPATH` inside it.
 
-    A relative entry stands for a folder inside the working folder, wherever it came from. Our own folder stays
-    if it lies deeper inside: anyone who loaded this file from there has trusted it already.
+    A relative entry always means a folder inside the working folder. The folder of this file stays on the path even if
+    it is inside the working folder: anyone who loaded this file from there already trusts it.
     """
     try:
         cwd = os.path.realpath(os.getcwd())
-    except OSError:  # The working folder is gone; nothing can be loaded from it.
+    except OSError:  # The working folder no longer exists; nothing can be loaded from it.
         return [entry for entry in path if os.path.isabs(entry)]
     named = {os.path.realpath(entry) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep)} - {home}
     inside = os.path.join(cwd, "")
@@ -72,7 +71,7 @@ def _trusted(path: list[str], home: str) -> list[str]:
 
 
 def _load_package(name: str, home: str) -> None:
-    """Load one of our packages from `home`, whatever else on the path has its name."""
+    """Load a package of this project from `home`, whatever else on the path has its name."""
     from importlib.machinery import PathFinder
     from importlib.util import module_from_spec
 

@@ -63,10 +63,10 @@ class Numbered:
 
 def numbered_file(path: Path, size: int) -> Numbered:
     """Write a file of about this many bytes, 79 and the line ending on each line."""
-    block = 10_000
-    lines = 0
+    lines, wanted = 0, size // 80
     with path.open("wb") as file:
-        while file.tell() < size:
+        while lines < wanted:
+            block = min(10_000, wanted - lines)
             written = (
                 f"line {number:08d} of a file that is read in windows, with some text to fill the line up to 79"
                 for number in range(lines + 1, lines + block + 1)

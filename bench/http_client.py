@@ -67,10 +67,12 @@ def _text(said: Any) -> str:
     return said.read().decode(errors="replace")
 
 
-def head(length: int, session: bytes, *, modern: bool, method: str, name: str = "", token: str = "") -> bytes:
+def head(
+    length: int, session: bytes, *, modern: bool, method: str, name: str = "", token: str = "", path: str = "/mcp"
+) -> bytes:
     """The head of one request."""
     lines = [
-        "POST /mcp HTTP/1.1",
+        f"POST {path} HTTP/1.1",
         "Host: 127.0.0.1:1",
         "Content-Type: application/json",
         "Accept: application/json, text/event-stream",
@@ -93,17 +95,29 @@ class KeptConnection:
         server: Where to.
         modern: Whether the 2026-07-28 revision is spoken instead of one with a handshake.
         token: Who it comes from; empty where nobody asks.
+        path: Of the address.
     """
 
-    def __init__(self, server: Listening, *, modern: bool = False, token: str = "") -> None:
+    def __init__(self, server: Listening, *, modern: bool = False, token: str = "", path: str = "/mcp") -> None:
         self._modern = modern
+        self._path = path
         self.token = token
         self._next = 0
         self._session = b""
-        self.socket = socket.create_connection(server.address, ANSWER_SECONDS)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._server = server
+        self.socket = self._connected()
         if not modern:
             self._open_session()
+
+    def _connected(self) -> socket.socket:
+        connection = socket.create_connection(self._server.address, ANSWER_SECONDS)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return connection
+
+    def connect_again(self) -> None:
+        """Go on with the session over a new connection: servers close one that says nothing for some seconds."""
+        self.socket.close()
+        self.socket = self._connected()
 
     def _open_session(self) -> None:
         params = {"protocolVersion": HANDSHAKE, "capabilities": {}, "clientInfo": NAME}
@@ -122,8 +136,8 @@ class KeptConnection:
             message |= {"id": self._next, "params": {**DESCRIBED, **params} if self._modern else params}
         body = json.dumps(message).encode()
         name = (params or {}).get("name", "")
-        top = head(len(body), self._session, modern=self._modern, method=method, name=name, token=self.token)
-        return top + body
+        told = {"method": method, "name": name, "token": self.token, "path": self._path}
+        return head(len(body), self._session, modern=self._modern, **told) + body
 
     def tool_request(self, tool: str, arguments: dict[str, Any]) -> bytes:
         """One call of a tool as it goes over the connection."""

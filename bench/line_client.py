@@ -42,8 +42,8 @@ class Start:
     environment: Mapping[str, str] | None = None
 
 
-def processes_below(pid: int) -> int:
-    """How many processes a process has started that still run, theirs included; 0 where there is no /proc."""
+def processes_below(pid: int) -> list[int]:
+    """The processes that a process has started and that still run, theirs included; none where there is no /proc."""
     parents = dict[int, int]()
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
@@ -51,7 +51,7 @@ def processes_below(pid: int) -> int:
     found = [pid]
     for each in found:
         found += (child for child, parent in parents.items() if parent == each)
-    return len(found) - 1
+    return found[1:]
 
 
 class LineClient:
@@ -72,7 +72,7 @@ class LineClient:
     @property
     def processes(self) -> int:
         """The server's, itself and all that it has started."""
-        return 1 + processes_below(self._process.pid)
+        return 1 + len(processes_below(self._process.pid))
 
     def __enter__(self) -> Self:
         started = time.perf_counter()
@@ -166,7 +166,11 @@ class LineClient:
 
     def timed_call(self, tool: str, arguments: dict[str, Any]) -> tuple[float, dict[str, Any]]:
         """Milliseconds of one call, and its result; what this client encodes and decodes does not count."""
-        line = self.tool_request(tool, arguments)
+        return self.timed_request("tools/call", {"name": tool, "arguments": arguments})
+
+    def timed_request(self, method: str, params: dict[str, Any]) -> tuple[float, dict[str, Any]]:
+        """Milliseconds of one request, and its result."""
+        line = self.request(method, params)
         started = time.perf_counter()
         self.write(line)
         answer = self.read()

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
+from pathlib import Path
 
 from bench import line_client
 from bench.http_client import listening
@@ -42,18 +43,28 @@ class LineClient(line_client.LineClient):
                 return line
 
 
-def _proxy(scene: Scene, upstreams: int, *options: str, bad: bool = False, wait_ms: int = PATIENT_MS) -> Start:
-    """Our server in front of some upstreams, two of which may be bad."""
+def upstream_file(scene: Scene, upstreams: int, *, bad: bool = False, wait_ms: int = PATIENT_MS, **entry: str) -> Path:
+    """Settings with some upstreams, two of which may be bad; each has these keys besides."""
     commands = {f"u{number}": BARE for number in range(upstreams - 2 * bad)}
     if bad:
         commands |= {"hung": [*BARE, "hang"], "crashed": [*BARE, "exit"]}
     servers = {
-        alias: {"command": command[0], "args": command[1:], "trust": True, "protocol": "legacy"}
+        alias: {"command": command[0], "args": command[1:], "trust": True, "protocol": "legacy", **entry}
         for alias, command in commands.items()
     }
     config = scene.folder(f"proxy-{upstreams}-{bad}-{wait_ms}") / "config.json"
-    settings = {"mcpServers": servers, "proxy": {"firstListWait": wait_ms}, "limits": {"resultChars": None}}
+    settings = {
+        "mcpServers": servers,
+        "proxy": {"firstListWait": wait_ms, "search": "off"},
+        "limits": {"resultChars": None},
+    }
     config.write_text(json.dumps(settings))
+    return config
+
+
+def _proxy(scene: Scene, upstreams: int, *options: str, bad: bool = False, wait_ms: int = PATIENT_MS) -> Start:
+    """Our server in front of some upstreams, two of which may be bad."""
+    config = upstream_file(scene, upstreams, bad=bad, wait_ms=wait_ms)
     return scene.server(scene.scratch, "--config", str(config), *options)
 
 

@@ -16,10 +16,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench import (
     file_rows,
-    filesystem_server_rows,
     network_rows,
     ping_rows,
-    protocol_rows,
     proxy_rows,
     replica_rows,
     search_rows,
@@ -30,8 +28,6 @@ from bench.rows import NotRunError, Pair, Row, Scene
 from bench.trees import keeping_folder
 
 ROWS = (
-    *protocol_rows.ROWS,
-    *filesystem_server_rows.ROWS,
     *network_rows.ROWS,
     *proxy_rows.ROWS,
     *replica_rows.ROWS,

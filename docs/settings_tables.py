@@ -26,20 +26,20 @@ GENERAL = "General"
 
 TITLES: Mapping[str, str] = {
     GENERAL: GENERAL,
-    "mcpServers": "the servers behind this one",
+    "mcpServers": "the upstream servers",
     "mcp": "which servers are used",
     "permissions": "rules for single calls",
     "confirmation": "how a person is asked",
     "results": "how results are shown",
-    "tools": "which tools there are",
-    "workspace": "the folders that tools may touch",
+    "tools": "which tools are offered",
+    "workspace": "the folders that tools may use",
     "limits": "how much one call may return, and how many there may be",
     "shell": "how commands run",
-    "web": "what may be fetched, and who searches",
+    "web": "what may be fetched, and which provider searches",
     "memory": "where memories are kept",
-    "undo": "what is kept so that changes of files can be undone",
+    "undo": "which old contents of changed files are kept",
     "lsp": "language servers",
-    "agents": "programs that take tasks",
+    "agents": "programs that run tasks",
     "http": "how the network transports listen",
     "store": "what replicas of this server share",
     "proxy": "how the tools of other servers are published",
@@ -90,7 +90,7 @@ def aliases() -> str:
         others.setdefault(dotted(ours), []).append(f"`{dotted(other)}`")
     rows = ["| Also read | Meaning |", "| --- | --- |"]
     rows += [f"| {', '.join(names)} | `{ours}` |" for ours, names in others.items()]
-    opposite = "the opposite of `mcpServers.NAME.enabled`; the one that leaves the server out counts"
+    opposite = "the opposite of `mcpServers.NAME.enabled`; if they differ, the server is left out"
     rows.append(f"| `mcpServers.NAME.disabled` | {opposite} |")
     return "".join(f"{row}\n" for row in rows)
 

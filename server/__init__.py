@@ -1,3 +1,3 @@
 """MCP around the tools: transports, clients, consent by elicitation, upstream servers."""
 
-VERSION = "0.1.0"  # of the package, which knows it too: its metadata takes longer to read than a start may take
+VERSION = "0.1.0"  # the package metadata has the version too, but reading it at start takes too long

@@ -1,4 +1,4 @@
-"""The composition root: everything is wired here, and follows clients and settings as they come and go."""
+"""The composition root: creates and connects all parts, and follows changes of clients and settings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from server.administration.running_server import RunningServer
 from server.clients.announcements import Announcements, ListenBus, ListenStreams, ListKind
 from server.clients.client_request import Exchange, exchange_of
 from server.clients.client_workspaces import WorkspacePolicy, ask_roots, follow_roots
-from server.consent.confirmers import Confirmers
+from server.consent.client_confirmer import ConsentPolicy
 from server.protocol.json_rpc import Json
 from server.protocol.request_table import MODERN, RequestContext, RequestTable
 from server.requests import call_contexts
@@ -42,8 +42,8 @@ from server.settings.saved_rules import SavedRules
 from server.store.replica import Replica, lone_replica
 from server.upstreams.catalog.published_names import SEARCH_NAMES
 from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
-from server.upstreams.proxy import Dependencies, OwnOffer, Proxy
 from server.upstreams.relay.large_results import LargeResults
+from server.upstreams.upstream_router import Dependencies, OwnOffer, UpstreamRouter
 from tools.builtin.all_tools import builtin_tools
 from tools.builtin.web_search import WebSearchTool
 from tools.call.tool_context import ClientState, Services
@@ -51,7 +51,6 @@ from tools.call.tool_registry import ToolRegistry
 from tools.call.tool_runner import ToolRunner
 from tools.machine.threads import THREADS
 from tools.permissions.client_rights import ALL_RIGHTS, Rights
-from tools.permissions.permission_policy import PermissionPolicy
 from tools.permissions.permission_rules import hidden_paths, rule_of_all_reading
 from tools.planning.todo_lists import TodoLists
 
@@ -60,11 +59,14 @@ if TYPE_CHECKING:
 
     from server.telemetry.observation import Observation
 
-ServedOver = Literal["stdio", "network"]  # who answers where nobody can be asked: on stdio the client's own dialog
+ServedOver = Literal["stdio", "network"]  # on stdio, the client's own dialog can answer
 
 
 class App:
-    """One running server, made in a running event loop: registry, clients, consent, upstreams, and what joins them."""
+    """One running server: registry, clients, consent, upstreams and their connections.
+
+    Create it inside a running event loop.
+    """
 
     def __init__(
         self,
@@ -74,32 +76,17 @@ class App:
         replica: Replica | None = None,
     ) -> None:
         self.replica = replica = replica or lone_replica()
-        self._settings = settings = report.settings
+        settings = report.settings
         self._tasks: TaskGroup | None = None
-        self.metrics: Callable[[], Awaitable[str]] | None = None  # what is counted, as a text, where anything is
-        self.on_http_refusal: Callable[[int], None] = lambda _: None  # is told the status of each refusal of HTTP
-        self.started = anyio.Event()
-        """Set when a client is really there."""
+        self.metrics: Callable[[], Awaitable[str]] | None = None  # the current metrics as text, if metrics are on
+        self.on_http_refusal: Callable[[int], None] = lambda _: None  # called with the status of each refused request
+        self.started = anyio.Event()  # set once a real client is connected
         self.registry = ToolRegistry()
+        self._policy = permission_policy(report, self.registry)
         self.commands = Commands(report)
-        self._fetcher, memory = page_fetcher(settings.web), settings.memory.for_tools(report.own_folder)
+        self._fetcher, self._memory = page_fetcher(settings.web), settings.memory.for_tools(report.own_folder)
         self._todos = TodoLists()
-        built_in = builtin_tools(
-            fetcher=self._fetcher,
-            search=settings.web.search.for_tools(),
-            memory=memory,
-            todos=self._todos,
-            agents=[agent.for_tools(name) for name, agent in settings.agents.items()],
-            programs=self.commands.programs,
-            undo=settings.undo.enabled,
-            skills=skill_folders(report),
-            code=lambda: self.commands.code(policy),
-            has_language_servers=lambda: self.commands.has_language_servers,
-        )
-        for tool in built_in if settings.tools.built_in else ():
-            self.registry.register_tool(tool)
-        reserved = [*SEARCH_NAMES, *chain.from_iterable((tool.name, *tool.aliases) for tool in built_in)]
-        self.custom_tools = CustomTools(settings, self.commands, self.registry, reserved)
+        self.custom_tools = CustomTools(settings, self.commands, self.registry, self._add_builtin_tools(report))
         self.clients = call_contexts.ClientTable(
             settings.approval_mode,
             settings.http.session_idle / 1000,
@@ -109,61 +96,67 @@ class App:
             on_forget=self._forget,
             replica=replica.name if replica.store.is_shared else "",
         )
-        confirmers = Confirmers(
-            settings.confirmation.when_unavailable,
-            settings.confirmation.timeout / 1000,
-            settings.confirmation.style,
-            replica,
-        )
-        policy = permission_policy(report, self.registry)
+        asked = settings.confirmation
+        self._consent = ConsentPolicy(asked.when_unavailable, asked.timeout / 1000, asked.style, replica)
         self._journal = LazyJournal(report)
-        private = [report.state_folder] if report.state_folder is not None else []
-        self._workspaces = WorkspacePolicy(
-            settings.workspace,
-            lambda roots, rights: hidden_paths(policy.rules_of(rights), roots),
-            lambda rights: rule_of_all_reading(policy.rules_of(rights)),
-            private,
-        )
         self._audit = AuditLog(audit_file(report))
         self._audit.warn_of_roots(settings.workspace.roots)
-        bus = ListenBus()
-        self._announcements = Announcements(bus, self.clients.connections, replica)
-        self.proxy = Proxy(
-            report,
-            Dependencies(
-                registry=self.registry,
-                served_over=served_over,
-                key_of=lambda ctx: call_contexts.client_key(ctx) or "",
-                own=OwnOffer(frozenset({AT}), has_resources=True) if settings.tools.built_in else OwnOffer(),
-                large_results=LargeResults(
-                    settings.limits.result_chars, self.commands.folders.of, partial(_reads_files, self.registry, policy)
-                ),
-                why_denied=policy.why_server_not_offered,
-                before=self.clients.of,
-                bus=bus,
-                changed=self._list_changed,
-                replica=replica,
-                observer_of=None if observation is None else observation.of_upstream,
-                folders_of=lambda exchange: contexts.folders(
-                    None if exchange is None else self.clients.known(exchange.client_key), exchange
-                ),
-            ),
+        self._contexts = self._make_contexts(report)
+        self._bus = ListenBus()
+        self._announcements = Announcements(self._bus, self.clients.connections, replica)
+        self.router = self._make_router(report, served_over, observation)
+        self.pool = self.router.pool
+        self.live = LiveSettings(report, self.registry, self._policy, self.pool, self._on_settings_changed)
+        self._runner = self._make_runner(report)
+        self.search = ToolSearch(settings.proxy.search, self.registry, self._policy, self.pool)
+        self.tools = ToolRequests(
+            registry=self.registry,
+            runner=self._runner,
+            clients=self.clients,
+            contexts=self._contexts,
+            consent=self._consent,
+            relay=self.router.relay,
+            search=self.search,
+            custom_tools=self.custom_tools,
+            is_built_in=settings.tools.built_in,
+            display=settings.results.display,
+            published_uri=self.router.published_uri,
+            told=self._told,
+            modes_changed=partial(self._announcements.tell, "tools"),
+            skills=SkillRequests(self.registry, self._policy, self._contexts, self.router),
         )
-        self.pool = self.proxy.pool
-        self.live = LiveSettings(report, self.registry, policy, self.pool, self._on_settings_changed)
-        # People's rules are saved in the user's own settings file, if there is one.
-        saved_rules = SavedRules(report.user_file) if report.user_file is not None else None
-        runner = ToolRunner(self.registry, policy, saved_rules, self._audit)
-        if replica.shares_secrets:
-            from server.clients.shared_grants import SharedGrants  # noqa: PLC0415 - only where there are replicas
+        self.table, self.running_server = self._make_table(report, observation)
+        self._instruct(report)
+        self.registry.on_change(self._tools_changed)
 
-            runner.shared_grants = SharedGrants(
-                replica,
-                settings.http.session_idle / 1000,
-                lambda: " ".join(sorted(f"{each.alias} {each.reach}" for each in self.pool.upstreams)),
-            )
-        contexts = call_contexts.Contexts(
-            workspaces=self._workspaces,
+    def _add_builtin_tools(self, report: SettingsReport) -> list[str]:
+        """Register this server's own tools, if they are on. Returns the names that no other tool may have."""
+        settings = report.settings
+        built_in = builtin_tools(
+            fetcher=self._fetcher,
+            search=settings.web.search.for_tools(),
+            memory=self._memory,
+            todos=self._todos,
+            agents=[agent.for_tools(name) for name, agent in settings.agents.items()],
+            programs=self.commands.programs,
+            undo=settings.undo.enabled,
+            skills=skill_folders(report),
+            code=lambda: self.commands.code(self._policy),
+            has_language_servers=lambda: self.commands.has_language_servers,
+        )
+        for tool in built_in if settings.tools.built_in else ():
+            self.registry.register_tool(tool)
+        return [*SEARCH_NAMES, *chain.from_iterable((tool.name, *tool.aliases) for tool in built_in)]
+
+    def _make_contexts(self, report: SettingsReport) -> call_contexts.Contexts:
+        settings, policy = report.settings, self._policy
+        return call_contexts.Contexts(
+            workspaces=WorkspacePolicy(
+                settings.workspace,
+                lambda roots, rights: hidden_paths(policy.rules_of(rights), roots),
+                lambda rights: rule_of_all_reading(policy.rules_of(rights)),
+                [report.state_folder] if report.state_folder is not None else [],
+            ),
             limits=settings.limits.for_tools(),
             services=Services(
                 self.commands.runner,
@@ -174,51 +167,85 @@ class App:
             ),
             media=settings.media,
         )
-        self.search = ToolSearch(settings.proxy.search, self.registry, policy, self.pool)
-        self.tools = ToolRequests(
+
+    def _make_router(
+        self, report: SettingsReport, served_over: ServedOver, observation: Observation | None
+    ) -> UpstreamRouter:
+        settings, clients = report.settings, self.clients
+
+        def reads_files(rights: Rights) -> bool:
+            tool = self.registry.find(READER)
+            return tool is not None and tool.is_builtin and self._policy.why_not_offered(tool.traits, rights) is None
+
+        dependencies = Dependencies(
             registry=self.registry,
-            runner=runner,
-            clients=self.clients,
-            contexts=contexts,
-            confirmers=confirmers,
-            relay=self.proxy.relay,
-            search=self.search,
-            custom_tools=self.custom_tools,
-            is_built_in=settings.tools.built_in,
-            display=settings.results.display,
-            published_uri=self.proxy.published_uri,
-            told=self._told,
-            modes_changed=partial(self._announcements.tell, "tools"),
-            skills=SkillRequests(self.registry, policy, contexts, self.proxy),
+            served_over=served_over,
+            key_of=lambda ctx: call_contexts.client_key(ctx) or "",
+            own=OwnOffer(frozenset({AT}), has_resources=True) if settings.tools.built_in else OwnOffer(),
+            large_results=LargeResults(settings.limits.result_chars, self.commands.folders.of, reads_files),
+            why_denied=self._policy.why_server_not_offered,
+            before=clients.of,
+            bus=self._bus,
+            changed=self._list_changed,
+            replica=self.replica,
+            observer_of=None if observation is None else observation.of_upstream,
+            folders_of=lambda exchange: self._contexts.folders(
+                None if exchange is None else clients.known(exchange.client_key), exchange
+            ),
         )
-        self.table = table = RequestTable(self._capabilities)
+        return UpstreamRouter(report, dependencies)
+
+    def _make_runner(self, report: SettingsReport) -> ToolRunner:
+        # Rules that people save go into the user's own settings file, if there is one.
+        saved_rules = SavedRules(report.user_file) if report.user_file is not None else None
+        runner = ToolRunner(self.registry, self._policy, saved_rules, self._audit)
+        if self.replica.shares_secrets:
+            from server.clients.shared_grants import SharedGrants  # noqa: PLC0415 - only where there are replicas
+
+            runner.shared_grants = SharedGrants(
+                self.replica,
+                report.settings.http.session_idle / 1000,
+                lambda: " ".join(sorted(f"{each.alias} {each.reach}" for each in self.pool.upstreams)),
+            )
+        return runner
+
+    def _make_table(
+        self, report: SettingsReport, observation: Observation | None
+    ) -> tuple[RequestTable, RunningServer]:
+        """Create the handlers of requests, and the view of this server for people."""
+        settings, contexts, recent_calls = report.settings, self._contexts, RecentCalls()
+        remembered = MemoryResources(self._memory, self._todos)
+        table = RequestTable(self._capabilities)
         table.add("tools/list", self.tools.on_list)
         table.add("tools/call", self.tools.on_call)
-        table.add("subscriptions/listen", ListenStreams(bus, lambda ctx: call_contexts.client_key(ctx) or ""), MODERN)
+        streams = ListenStreams(self._bus, lambda ctx: call_contexts.client_key(ctx) or "")
+        table.add("subscriptions/listen", streams, MODERN)
         table.add_notification("notifications/initialized", self._on_initialized)
         table.add_notification("notifications/roots/list_changed", self._on_roots_list_changed)
-        remembered = MemoryResources(memory, self._todos)
         FileRequests(
-            runner, lambda ctx: contexts.of(self.clients.of(ctx), ctx), self.clients.of, confirmers, remembered
+            self._runner,
+            lambda ctx: contexts.of(self.clients.of(ctx), ctx),
+            self.clients.of,
+            self._consent,
+            remembered,
         ).register(table)
-        recent_calls = RecentCalls()
-        table.middleware = [recent_calls, keep_patient, self.tools.dispatch, self.proxy]
+        table.middleware = [recent_calls, keep_patient, self.tools.dispatch, self.router]
         if settings.limits.calls_per_minute is not None or settings.limits.calls_at_once is not None:
             from server.requests.call_limits import CallLimits  # noqa: PLC0415 - only where the operator sets one
 
-            table.middleware.insert(1, CallLimits(settings.limits, replica.store))
+            table.middleware.insert(1, CallLimits(settings.limits, self.replica.store))
         if observation is not None:
             observation.find_tool = self.registry.find
             if observation.metrics is not None:
-                self.metrics = partial(observation.metrics.text, self.clients, self.proxy)
+                self.metrics = partial(observation.metrics.text, self.clients, self.router)
                 self.on_http_refusal = observation.metrics.count_http_refusal
             table.middleware.insert(1, observation)
-        self.running_server = RunningServer(
+        running_server = RunningServer(
             live=self.live,
             clients=self.clients,
             contexts=contexts,
-            runner=runner,
-            questions=confirmers.pending,
+            runner=self._runner,
+            questions=self._consent.pending,
             asks_at_dashboard=settings.confirmation.when_unavailable == "page",
             audit=self._audit,
             journal=self._journal,
@@ -228,15 +255,14 @@ class App:
             recent_calls=recent_calls,
             on_switch=self._tools_changed,
         )
-        self._instruct(report)
-        self.registry.on_change(self._tools_changed)
+        return table, running_server
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
-        """Hold what outlives a request: the upstreams' owner tasks and background questions."""
+        """Run what outlives a single request: the upstreams' owner tasks and background questions."""
         await self.replica.store.start()
         if self.pool.approvals is not None:
-            await self.pool.approvals.refresh()  # before anything is listed
+            await self.pool.approvals.refresh()  # before any list is sent
         async with anyio.create_task_group() as tasks:
             self._tasks, self.started = tasks, anyio.Event()
             try:
@@ -253,29 +279,29 @@ class App:
 
     @property
     def is_settled(self) -> bool:
-        """Whether each server behind this one was tried once."""
+        """Whether the server has tried every upstream once."""
         return self.pool.is_settled
 
     @property
     def pages(self) -> Sequence[Route]:
-        """What people open in a browser over the network; they show no token."""
+        """Pages that people open in a browser over the network, without a token."""
         logins = self.pool.logins
         return logins.pages.routes if logins is not None and logins.pages is not None else ()
 
     async def schema_with_headers(self, tool: str) -> Mapping[str, Any] | None:
-        """The schema of a tool that wants arguments in HTTP headers too (`x-mcp-header`, 2026-07-28)."""
+        """The schema of a tool that also wants arguments in HTTP headers (`x-mcp-header`, 2026-07-28)."""
         await self.pool.wait_for_first_list()
         found = self.registry.find(tool)
         return found.parameter_schema if isinstance(found, DiscoveredMCPTool) and found.repeated else None
 
     def start_upstreams(self, ctx: RequestContext | None = None) -> None:
-        """Start the upstreams and the discovery, and follow the settings, once: when a client is really there.
+        """Start the upstreams and the discovery, and follow the settings, once, when a real client is connected.
 
-        Some start a server only to probe it. Upstreams are told what the one client over stdio can do.
+        Some programs start a server only to probe it. Upstreams learn the capabilities of the one client over stdio.
         """
         if self._tasks is not None and not self.started.is_set():
             self.started.set()
-            self.proxy.start(self._tasks, ctx)
+            self.router.start(self._tasks, ctx)
             self.custom_tools.start(self._tasks)
             self._tasks.start_soon(self.live.follow, self._tasks, name="settings")
             if self.replica.store.is_shared:
@@ -290,24 +316,24 @@ class App:
             self.registry.replace_tool(WebSearchTool(search.for_tools(), lambda: self._fetcher().opener))
         has_rules = has_other_rules(before.settings, now.settings)
         if has_rules:
-            self._workspaces.built.clear()  # rules hide other files now
+            self._contexts.workspaces.built.clear()  # the rules may hide other files now
         if has_rules or before.upstreams != now.upstreams:
-            self.proxy.settings_changed()
+            self.router.settings_changed()
             self._tools_changed()
         self._instruct(now)
 
     def _instruct(self, report: SettingsReport) -> None:
-        """Tell what holds for all tools to the sessions that begin from now on."""
+        """Set the instructions for sessions that start from now on."""
         self.table.instructions = self._told(ALL_RIGHTS, report)
 
     def _told(self, rights: Rights, report: SettingsReport | None = None) -> str | None:
-        """What holds for all tools that a client may use."""
+        """The instructions about all tools that a client may use."""
         offered = {tool.name for tool in self.tools.offered_tools(plans=False, shows_forms=False, rights=rights)}
         return instructions(report or self.live.report, offered, rights)
 
     def _forget(self, state: ClientState) -> None:
         self._todos.forget(state.key)
-        self.proxy.relay.forget(state.key)
+        self.router.relay.forget(state.key)
         if self._tasks is not None:
             self._tasks.start_soon(self.commands.forget, state.key, state.jobs)
 
@@ -318,12 +344,15 @@ class App:
         if kind == "tools":
             self.tools.listings.clear()
             self.search.changed()
-        # What comes before the first list is in it.
+        # Anything that arrives before the first list is part of that list.
         if not self.pool.is_recalling and (kind in self.pool.listed or self.pool.is_settled):
             self._announcements.note(kind, self._tasks)
 
     def _capabilities(self) -> Json:
-        """What is announced. With servers behind us what is not there now may come, and nothing can be told later."""
+        """The capabilities to announce.
+
+        With upstreams, everything is announced: they may offer it later, when capabilities can no longer change.
+        """
         if self.pool.upstreams:
             changes = {"listChanged": True}
             resources = {"subscribe": True, **changes}
@@ -334,12 +363,12 @@ class App:
         client = self.clients.of(ctx)
         is_new = self.clients.follow(ctx)
         exchange = exchange_of(ctx, client.state.key).outside_request()
-        is_asked = self._workspaces.asks_for_roots and client.folders.roots is None
+        is_asked = self._contexts.workspaces.asks_for_roots and client.folders.roots is None
         if is_new and self._tasks is not None and is_asked and exchange is not None:
             self._tasks.start_soon(self._learn_roots, client, exchange, ctx)
 
     async def _learn_roots(self, client: call_contexts.Client, exchange: Exchange, ctx: RequestContext) -> None:
-        """Ask a client for its folders. It may have listed the tools meanwhile, without the skills that lie there."""
+        """Ask a client for its folders. It may already have listed the tools, without the skills in those folders."""
         roots = await ask_roots(client.folders, exchange)
         if roots is not None and roots.folders and (await self.tools.skills.known(client, ctx)).found:
             await self._announcements.tell("tools", [ctx.connection])
@@ -349,14 +378,8 @@ class App:
 
         async def take(ctx: RequestContext) -> None:
             exchange = exchange_of(ctx, client.state.key)
-            await self.proxy.roots_changed(exchange)
+            await self.router.roots_changed(exchange)
             if (outside := exchange.outside_request()) is not None:
                 await ask_roots(client.folders, outside)
 
         await follow_roots(client.folders, ctx, take)
-
-
-def _reads_files(registry: ToolRegistry, policy: PermissionPolicy, rights: Rights) -> bool:
-    """Whether a client with these rights has the tool that reads files."""
-    tool = registry.find(READER)
-    return tool is not None and tool.is_builtin and policy.why_not_offered(tool.traits, rights) is None

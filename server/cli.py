@@ -1,4 +1,4 @@
-"""The command: its arguments, settings, logging, and exit codes. What the commands do stands elsewhere."""
+"""The command line: arguments, settings, logging and exit codes. The commands themselves are in `server/console/`."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from server.settings import SettingsReport
 
 CALL_CODES = (
-    "The exit code is 0, or that of the command which was run; ours are 64 for wrong usage, 65 where the tool failed, "
-    "69 where its server is not available, 70 where ours broke off, 77 where the call was refused, 78 for settings "
-    "that cannot be used, 130 after Ctrl-C."
+    "The exit code is 0, or the code of the command that ran. Codes of coretools-mcp itself: 64 wrong usage; 65 the "
+    "tool failed; 69 the tool's server is unavailable; 70 the server for the call ended early; 77 the call was "
+    "refused; 78 invalid settings; 130 Ctrl-C."
 )
 
 
@@ -59,12 +59,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             arguments = parse(given)
         finally:
-            sys.stdout.flush()  # of help and version, after which the process ends
+            sys.stdout.flush()  # --help and --version end the process
     except OSError as error:
         return _fail_with(error, is_call=False)
     watchdog = None
     if arguments.command == "serve":
-        make_private()  # before there is a watchdog, which is a copy of this process
+        make_private()  # before the watchdog, which is a fork of this process, starts
         share_arenas()
         watchdog = start_watchdog(has_wire=arguments.transport == "stdio")
         gc.disable()
@@ -77,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = _fail_with(error, is_call=arguments.command == "call")
     flush_log()
     if watchdog is not None:
-        os._exit(code)  # a worker thread that nobody waits for any more must not hold it
+        os._exit(code)  # a worker thread that nobody waits for must not keep the process alive
     return code
 
 
@@ -89,8 +89,8 @@ def _fail(message: str, code: int) -> int:
 
 
 def _fail_with(error: BaseException, *, is_call: bool) -> int:
-    """Say why a command has failed, for its exit code."""
-    # Only now: whatever is in memory when the watchdog is forked is copied, page by page, as it is used.
+    """Print why a command failed, and return its exit code."""
+    # Imported only now: each page in memory when the watchdog is forked gets copied later, as the process uses it.
     from server.settings import SettingsError  # noqa: PLC0415
 
     failed = CALL_BROKEN if is_call else EXIT_FAILED
@@ -106,14 +106,14 @@ def _fail_with(error: BaseException, *, is_call: bool) -> int:
         case CommandFailure():
             return _fail(str(error), failed)
         case OSError(errno=errno.EPIPE | errno.ENOSPC | errno.EDQUOT as number):
-            # Nothing that is still to be written may fail once more while the interpreter ends.
+            # Prevents a second failure when the interpreter flushes its output at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-            return EXIT_CLOSED_PIPE if number == errno.EPIPE else _fail("no space is left to write to", failed)
+            return EXIT_CLOSED_PIPE if number == errno.EPIPE else _fail("there is no space left to write to", failed)
         case _ if (exhaustion := exhaustion_of(error)) is not None:
-            return _fail(f"{exhaustion.why}; raise the limits (`ulimit -a`, those of the container)", failed)
+            return _fail(f"{exhaustion.why}; raise the limits (`ulimit -a`, and those of the container)", failed)
         case _:
             logging.getLogger("server").debug("an internal error", exc_info=error)
-            where = "with log.level debug the log tells where. Please report it"
+            where = "please report it; with log.level debug, the log says where it happened"
             return _fail(f"an internal error ({type(error).__name__}); {where}", failed)
 
 
@@ -131,13 +131,13 @@ def _read(arguments: argparse.Namespace) -> SettingsReport:
 
 
 def _settings(arguments: argparse.Namespace) -> SettingsReport:
-    """The settings for a command that works with them: the log is started, and has the warnings."""
+    """Load the settings for a command, start the log, and log the warnings."""
     report = _read(arguments)
     before = ""
     if arguments.command != "serve":
         from server.console.terminal import ERASE, can_move  # noqa: PLC0415 - serving has no use for it
 
-        before = ERASE if can_move() else ""  # what is waited for may stand there
+        before = ERASE if can_move() else ""  # a spinner may be on that line
     start_log(report.settings.log.level, before)
     for warning in report.warnings:
         logging.getLogger("server.settings").warning(warning)
@@ -149,10 +149,10 @@ def _serve(arguments: argparse.Namespace, watchdog: Watchdog) -> int:
     from server.run_server import serve  # noqa: PLC0415 - the SDK is imported only where needed
     from server.transports.http_options import ListenError  # noqa: PLC0415
 
-    # What is imported until here stays until the end; looking for garbage in it would cost a tenth of the start.
+    # Objects imported until here stay until the end. Collecting garbage among them would take a tenth of the start.
     gc.freeze()
-    # A large result makes ten thousands of small objects that are all in use: looking at them for garbage every 700
-    # costs a twentieth of such a call.
+    # A large result creates tens of thousands of small objects that are all in use. Checking them for garbage after
+    # every 700 would take a twentieth of such a call.
     gc.set_threshold(10_000, 10, 10)
     gc.enable()
 
@@ -166,8 +166,11 @@ def _serve(arguments: argparse.Namespace, watchdog: Watchdog) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    """Run a command for a person at a terminal. Each is imported alone, and the SDK only with settings it can use."""
-    # A sign that the terminal does not know is no failure.
+    """Run a command for a person at a terminal.
+
+    Each command is imported on its own, and the SDK only with valid settings.
+    """
+    # A character that the terminal cannot encode is no failure.
     cast("io.TextIOWrapper[Any]", sys.stdout).reconfigure(errors="backslashreplace")
     from server.console.terminal import choose_colour  # noqa: PLC0415 - serving has no use for it
 
@@ -185,7 +188,7 @@ def _run(arguments: argparse.Namespace) -> int:
             wish = "check" if arguments.check else "diff" if arguments.diff else "write"
             return lock(report, wish, arguments.approve, as_json=arguments.json, is_sure=arguments.yes)
         case "call":
-            # For a clear error; the server that answers the call reads them again, and tells warnings.
+            # Gives a clear error early. The server that answers the call reads them again and reports the warnings.
             report = _read(arguments)
             from server.console.call_command import make_call, read_arguments  # noqa: PLC0415
 
@@ -240,13 +243,13 @@ def _run(arguments: argparse.Namespace) -> int:
                 report, arguments.server, arguments.principal, opens_browser=not arguments.no_browser
             )
         case "doctor":
-            overrides_of(arguments)  # what is wrong with the command itself is no finding
+            overrides_of(arguments)  # a mistake in the command line is not a finding
             from server.console.doctor import examine  # noqa: PLC0415
 
             return examine(lambda: _settings(arguments), os.environ, as_json=arguments.json)
         case "status" | "logs" | "dashboard" as command:
             if sys.platform == "win32":
-                raise UsageError(f"there is no {command} on Windows, where running servers cannot be asked")
+                raise UsageError(f"{command} is not available on Windows, where running servers cannot be queried")
             from server.console.status import Which, open_dashboard, show_logs, show_status  # noqa: PLC0415
 
             which = Which(arguments.workspace, arguments.pid)
@@ -294,17 +297,20 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in a line, without all that could be right. `call` has an exit code of its own for that."""
+    """A parser that reports an error in one line, without the list of valid choices.
+
+    `call` has its own exit code for it.
+    """
 
     usage_code = EXIT_USAGE
 
     def error(self, message: str) -> NoReturn:
-        said = message.replace("invalid int value:", "a number is expected, and not")  # in argparse's words
+        said = message.replace("invalid int value:", "expected a number, got")  # argparse's wording
         self.exit(self.usage_code, f"coretools-mcp: {said}\nSee {self.prog} --help.\n")
 
 
 def parse(given: Sequence[str]) -> argparse.Namespace:
-    """Read a command line; wrong usage ends the process with a sentence. `command` has the words of the command."""
+    """Parse a command line; wrong usage prints an error and ends the process. `command` is the command's full name."""
     from server.settings.rule_names import nearest  # noqa: PLC0415 - a process that serves has no use for it
 
     parser, commands = command_parser()
@@ -316,7 +322,7 @@ def parse(given: Sequence[str]) -> argparse.Namespace:
             like = nearest(" ".join(words), there)
             told = f"Did you mean {like}?" if like else f"The commands are {', '.join(there)}."
             parser.error(f"there is no command '{' '.join(words)}'. {told}")
-    command_words: list[str] = []  # of another program, whose options are none of this server's
+    command_words: list[str] = []  # for another program, whose options are not this server's
     if list(given[:2]) == ["config", "add"] and "--" in given:
         at = given.index("--")
         given, command_words = given[:at], list(given[at + 1 :])
@@ -327,9 +333,9 @@ def parse(given: Sequence[str]) -> argparse.Namespace:
         options = re.findall(r"--[a-z-]+", command.format_help())
         like = [near for word in unknown if (near := nearest(word, options))]
         told = f" Did you mean {', '.join(like)}?" if like else ""
-        told += " What belongs to the server's command stands behind --." if arguments.command == "config add" else ""
+        told += " Put the options of the server's command after --." if arguments.command == "config add" else ""
         command.error(f"there is no option {', '.join(unknown)} here.{told}")
-    # argparse takes the arguments of a call, and the words of a server, only where they stand together
+    # argparse accepts these words only where they stand together.
     words_of = {"call": "pairs", "permissions explain": "pairs", "config add": "server"}.get(arguments.command)
     if after_options and words_of is None:
         command.error(f"too many words: {' '.join(after_options)}")
@@ -339,10 +345,10 @@ def parse(given: Sequence[str]) -> argparse.Namespace:
     if arguments.command == "serve" and arguments.transport == "stdio":
         names = ("host", "port", "tls_cert", "tls_key")
         given_names = [f"--{name.replace('_', '-')}" for name in names if getattr(arguments, name) is not None]
-        without_effect += [(name, "over stdio. Give --transport http with it") for name in given_names]
+        without_effect += [(name, "over stdio. Add --transport http") for name in given_names]
     if arguments.command == "trust" and (arguments.list or arguments.remove):
         instead = "--list" if arguments.list else "--remove"
-        without_effect += [("--yes", f"with {instead}, which asks nothing")] if arguments.yes else []
+        without_effect += [("--yes", f"with {instead}, which does not ask")] if arguments.yes else []
         is_named = arguments.list and arguments.folder is not None
         without_effect += [("DIR", "with --list, which lists all folders")] if is_named else []
     if arguments.command == "undo" and arguments.forget and arguments.id is not None:
@@ -350,14 +356,14 @@ def parse(given: Sequence[str]) -> argparse.Namespace:
     if arguments.command == "lock":
         without_effect += [("--json", "with --approve")] if arguments.approve and arguments.json else []
         instead, is_asked = "--diff" if arguments.diff else "--check", not (arguments.diff or arguments.check)
-        without_effect += [("--yes", f"with {instead}, which asks nothing")] if arguments.yes and not is_asked else []
+        without_effect += [("--yes", f"with {instead}, which does not ask")] if arguments.yes and not is_asked else []
     if arguments.command == "login":
         if arguments.list:
             is_named = arguments.server is not None
             without_effect += [("SERVER", "with --list, which lists all logins")] if is_named else []
             without_effect += [("--no-browser", "with --list")] if arguments.no_browser else []
         elif arguments.server is None:
-            command.error("which server? Name one of mcpServers, or give --list.")
+            command.error("which server? Name one from mcpServers, or use --list.")
         elif arguments.json:
             without_effect += [("--json", "without --list")]
     for option, why in without_effect:
@@ -370,7 +376,7 @@ MODES = ("plan", "default", "auto-edit", "yolo")
 
 
 def with_command(given: Sequence[str]) -> list[str]:
-    """A command line that begins with options: they count for the command behind them; without one it serves."""
+    """Move options before a command behind it; a command line without a command becomes `serve`."""
     general, commands = _Parser(add_help=False, exit_on_error=False), command_parser()[1]
     _add_general(general, is_shared=True, is_shown=True)
     for at, word in enumerate(given):
@@ -382,36 +388,49 @@ def with_command(given: Sequence[str]) -> list[str]:
 
 
 def _add_general(parser: Any, *, is_shared: bool, is_shown: bool) -> None:
-    """Add the options of all commands that work with settings, of all that show something."""
+    """Add the options that all commands with settings share, and those of all commands that print something."""
     add = parser.add_argument
     if is_shared:
-        add("--workspace", action="append", default=[], metavar="DIR", help="a folder the tools may touch (repeatable)")
         add(
-            "--config", action="append", default=[], metavar="FILE", help="a settings file (repeatable, later ones win)"
+            "--workspace",
+            action="append",
+            default=[],
+            metavar="DIR",
+            help="a folder that the tools may use (repeatable)",
         )
-        add("--settings", choices=("qwen", "gemini"), help="read the settings of that CLI too")
-        add("--approval-mode", choices=MODES, help="how much may happen unasked")
-        add("--no-builtin-tools", action="store_true", help="only the tools of other servers, and custom ones")
-        what = "which built-in tools there are: all, or those for files, search and commands (default: full)"
+        add(
+            "--config",
+            action="append",
+            default=[],
+            metavar="FILE",
+            help="a settings file (repeatable; later files win)",
+        )
+        add("--settings", choices=("qwen", "gemini"), help="also read the settings of that CLI")
+        add("--approval-mode", choices=MODES, help="how much may happen without a question")
+        add("--no-builtin-tools", action="store_true", help="offer only the tools of other servers, and custom tools")
+        what = "which built-in tools to offer: core (files, search and commands) or full (the default)"
         add("--profile", choices=("core", "full"), help=what)
-        for option, what in (("--include-tools", "the only tools offered"), ("--exclude-tools", "tools not offered")):
+        for option, what in (
+            ("--include-tools", "offer only these tools"),
+            ("--exclude-tools", "do not offer these tools"),
+        ):
             add(option, action="append", default=[], metavar="NAME,...", help=f"{what}, named as in rules (repeatable)")
         add("--no-prefix", action="store_true", help="publish the tools of other servers under their own names")
     if is_shown:
         colours = (
-            "colour in the output (auto: at a terminal, unless NO_COLOR or TERM=dumb is set, or if FORCE_COLOR is)"
+            "use colour (auto: at a terminal, unless NO_COLOR or TERM=dumb is set; or always if FORCE_COLOR is set)"
         )
         add("--color", choices=("auto", "always", "never"), default="auto", help=colours)
 
 
 def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
-    """The parser of command lines, and those of the commands by their words."""
+    """The parser of command lines, and the parsers of the commands by their names."""
     commands: dict[str, argparse.ArgumentParser] = {}
     of_settings: set[str] = set()
     parser = _Parser(
         prog="coretools-mcp",
         description="The core tools of Qwen Code and Gemini CLI for any MCP client, and a proxy for other MCP servers.",
-        epilog="Without a command it serves; the options of that: coretools-mcp serve --help",
+        epilog="Without a command it serves; for the options of serve: coretools-mcp serve --help",
     )
     parser.add_argument("-V", "--version", action="version", version=f"coretools-mcp {VERSION}")
 
@@ -419,7 +438,7 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
         return parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     def command(names: Any, words: str, what: str, more: str = "", *, is_shared: bool = False) -> Any:
-        """One command by its words, with what it does in the list of commands and at the head of its own help."""
+        """Add one command: its name, its line in the list of commands, and the introduction of its own help."""
         about = f"{what[0].upper()}{what[1:]}. {more}".strip()
         made = names.add_parser(words.rsplit(maxsplit=1)[-1], help=what, description=about)
         made.set_defaults(command=words)
@@ -428,196 +447,206 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
         return made
 
     names = group(parser)
-    serve = command(names, "serve", "serve MCP; the command where none is given", is_shared=True)
+    serve = command(names, "serve", "serve MCP (the default command)", is_shared=True)
     serve.add_argument(
         "--transport", choices=("stdio", "http", "sse"), default="stdio", help="how clients connect (default: stdio)"
     )
-    serve.add_argument("--host", help="address to listen on (http, sse; default 127.0.0.1); others need a token")
-    serve.add_argument("--port", type=int, help="port to listen on (http, sse; default 8808; 0 for any)")
+    serve.add_argument(
+        "--host", help="address to listen on (http, sse; default 127.0.0.1); any other address needs a token"
+    )
+    serve.add_argument("--port", type=int, help="port to listen on (http, sse; default 8808; 0 for any free port)")
     serve.add_argument("--tls-cert", metavar="FILE", help="serve HTTPS with this certificate (PEM)")
-    serve.add_argument("--tls-key", metavar="FILE", help="its private key (PEM), where that stands in another file")
-    tools = command(names, "tools", "list what a client would see", is_shared=True)
+    serve.add_argument("--tls-key", metavar="FILE", help="its private key (PEM), if that is in another file")
+    tools = command(names, "tools", "list the tools that a client would see", is_shared=True)
     lock = command(
         names,
         "lock",
         "approve the tools of other servers as they are now",
-        "It writes mcp.lock.json beside the last --config, else beside the user's own settings. From then on a tool "
-        "that its server changes or adds is stopped until a person approves it.",
+        "This writes mcp.lock.json beside the last --config file, or else beside your own settings. From then on, a "
+        "tool that its server changes or adds is blocked until a person approves it.",
         is_shared=True,
     )
     instead = lock.add_mutually_exclusive_group()
-    instead.add_argument("--diff", action="store_true", help="show what differs from the file")
-    what = "the same; 1 where that stops a tool, 2 where the file or a server cannot be read"
+    instead.add_argument("--diff", action="store_true", help="show the differences from the file")
+    what = "show the differences; exit code 1 if they block a tool, 2 if the file or a server cannot be read"
     instead.add_argument("--check", action="store_true", help=what)
-    instead.add_argument(
-        "--approve", nargs="+", default=[], metavar="NAME", help="approve these tools or servers alone"
-    )
+    instead.add_argument("--approve", nargs="+", default=[], metavar="NAME", help="approve only these tools or servers")
     lock.add_argument("--yes", action="store_true", help="do not ask")
     call = command(names, "call", "make one call and show the result", CALL_CODES, is_shared=True)
     call.usage_code = CALL_USAGE
     call.add_argument("tool", help="the tool's name")
     call.add_argument("pairs", nargs="*", default=[], metavar="key=value", help="its arguments")
-    as_object = "its arguments as a JSON object, @FILE or - (standard input); a pair wins"
+    as_object = "its arguments as a JSON object, @FILE or - (standard input); key=value pairs override it"
     call.add_argument("--arguments", metavar="ARGS", help=as_object)
-    call.add_argument("--output", choices=("text", "json"), default="text", help="how the result is printed")
-    call.add_argument("--json", dest="output", action="store_const", const="json", help="as --output json")
-    call.add_argument("--yes", action="store_true", help="allow this call, where the server would ask")
-    about = group(names.add_parser("permissions", help="what calls may do", description="What calls may do."))
-    explain = command(about, "permissions explain", "tell what would be decided on a call, and why", is_shared=True)
+    call.add_argument("--output", choices=("text", "json"), default="text", help="how to print the result")
+    call.add_argument("--json", dest="output", action="store_const", const="json", help="the same as --output json")
+    call.add_argument("--yes", action="store_true", help="allow this call where the server would ask")
+    about = group(
+        names.add_parser("permissions", help="explain what calls may do", description="Explains what calls may do.")
+    )
+    explain = command(about, "permissions explain", "show what would be decided on a call, and why", is_shared=True)
     explain.add_argument("tool", metavar="CALL", help="the tool's name, or a call like 'Bash(git push)'")
     explain.add_argument("pairs", nargs="*", default=[], metavar="key=value", help="its arguments")
     explain.add_argument("--arguments", metavar="ARGS", help=as_object)
-    explain.add_argument("--json", action="store_true", help="answer as JSON")
+    explain.add_argument("--json", action="store_true", help="print JSON")
     install = command(
         names,
         "install",
-        "put this server into an MCP client",
-        "Without a name this lists the clients, and in which of them this server is. It shows what would change in the "
-        "client's file and asks, starts the entry as the client would, and says what is left to do there.",
+        "add this server to an MCP client",
+        "Without a name, this lists the known clients and which of them have this server. With a name, it shows the "
+        "change to the client's file, asks, starts the entry as the client would, and says what is left to do there.",
     )
-    uninstall = command(names, "uninstall", "take this server out of an MCP client", "Its file is then as before.")
+    uninstall = command(
+        names, "uninstall", "remove this server from an MCP client", "Restores the client's file as it was before."
+    )
     for each in (install, uninstall):
         is_optional = {"nargs": "?"} if each is install else {}
         each.add_argument("client", metavar="CLIENT", help=CLIENTS, **is_optional)
         each.add_argument("--name", help="the name of the entry (default: core)")
-        where = "the file of the person (default), or of the project in the working folder"
+        where = "your own file (default), or that of the project in the working folder"
         each.add_argument("--scope", choices=("user", "project"), default="user", help=where)
         each.add_argument("--yes", action="store_true", help="do not ask")
-        each.add_argument("--dry-run", action="store_true", help="show the difference, and change nothing")
-    what = "a folder the tools may touch (repeatable), for clients that do not tell which one is open"
+        each.add_argument("--dry-run", action="store_true", help="show the change without making it")
+    what = "a folder that the tools may use (repeatable), for clients that do not say which one is open"
     install.add_argument("--workspace", action="append", default=[], metavar="DIR", help=what)
-    what = "which tools of its own it offers: none (only the servers behind it), core or full"
+    what = "which of its own tools it offers: none (only those of upstreams), core or full"
     install.add_argument("--profile", choices=("none", "core", "full"), help=what)
-    install.add_argument("--approval-mode", choices=MODES, help="how much may happen unasked")
-    install.add_argument("--print", action="store_true", help="print the entry, and change nothing")
+    install.add_argument("--approval-mode", choices=MODES, help="how much may happen without a question")
+    install.add_argument("--print", action="store_true", help="print the entry without changing anything")
     what = "move the client's other servers into your settings, behind this one"
     install.add_argument("--import", action="store_true", dest="imports", help=what)
     trust = command(
         names,
         "trust",
-        "let the settings of a workspace count, as they are now",
-        "A folder's own settings (.coretools/settings.json, with --settings also those of Qwen Code or Gemini CLI) can "
-        "start programs and allow calls, so they are not read until a person has looked at them. This shows what they "
-        "would do, and asks. After a change of them they have to be trusted again.",
+        "trust the settings of a workspace as they are now",
+        "A folder's own settings (.coretools/settings.json, and with --settings those of Qwen Code or Gemini CLI) "
+        "can start programs and allow calls. They are not read until a person has reviewed them. This shows what "
+        "they would do, and asks. After any change they need to be trusted again.",
     )
     where = "the workspace (default: the working folder)"
     trust.add_argument("folder", nargs="?", metavar="DIR", help=where)
     trust.add_argument("--yes", action="store_true", help="do not ask")
     instead = trust.add_mutually_exclusive_group()
-    instead.add_argument("--remove", action="store_true", help="trust the folder no more")
-    instead.add_argument("--list", action="store_true", help="list the folders that are trusted")
+    instead.add_argument("--remove", action="store_true", help="stop trusting the folder")
+    instead.add_argument("--list", action="store_true", help="list the trusted folders")
     login = command(
         names,
         "login",
-        "log in to a server behind this one",
-        "It opens a browser at the server's authorization server, and keeps the login on this machine, or where "
-        "replicas share theirs. Running servers take it up by themselves.",
+        "log in to an upstream server",
+        "Opens a browser at the server's authorization server, and stores the login on this machine, or in the store "
+        "that replicas share. Running servers use it at once.",
         is_shared=True,
     )
-    logout = command(names, "logout", "end a login to a server behind this one", is_shared=True)
+    logout = command(names, "logout", "log out of an upstream server", is_shared=True)
     login.add_argument("server", nargs="?", metavar="SERVER", help="its alias in mcpServers")
     logout.add_argument("server", metavar="SERVER", help="its alias in mcpServers")
-    login.add_argument("--no-browser", action="store_true", help="print the address, and take the one it leads back to")
-    login.add_argument("--list", action="store_true", help="list the logins that are kept")
-    login.add_argument("--json", action="store_true", help="with --list: answer as JSON")
+    login.add_argument(
+        "--no-browser", action="store_true", help="print the address and read the redirect address from standard input"
+    )
+    login.add_argument("--list", action="store_true", help="list the stored logins")
+    login.add_argument("--json", action="store_true", help="with --list: print JSON")
     for each in (login, logout):
         what = "whose login: the name of a token in http.tokens (default: yours)"
         each.add_argument("--as", dest="principal", default="", metavar="NAME", help=what)
-    what = "list the changes of files that can be undone, of every client"
-    changes = command(names, "changes", what, "Those of the working folder, or of --workspace.", is_shared=True)
+    what = "list the file changes that can be undone, of all clients"
+    changes = command(names, "changes", what, "Lists those of the working folder, or of --workspace.", is_shared=True)
     undo = command(
         names,
         "undo",
-        "take back a change of a file that a tool has made",
-        "This shows what would change, and asks. A file that moved on is left alone. What commands and other programs "
-        "change is not covered.",
+        "undo a file change that a tool made",
+        "This shows what would change, and asks. A file that has changed since then stays as it is. Changes by "
+        "commands and other programs are not covered.",
         is_shared=True,
     )
-    what = "the change, as coretools-mcp changes numbers it (default: the last one not undone)"
+    what = "the change, by its number in coretools-mcp changes (default: the last one not undone)"
     undo.add_argument("id", nargs="?", type=int, metavar="ID", help=what)
-    undo.add_argument("--forget", action="store_true", help="delete all that is kept, of every workspace")
+    undo.add_argument(
+        "--forget", action="store_true", help="delete everything that is kept to undo changes, of every workspace"
+    )
     undo.add_argument("--yes", action="store_true", help="do not ask")
-    doctor = command(names, "doctor", "tell what works here, and what to do about the rest", is_shared=True)
-    what = "tell what the servers do that are running"
-    status = command(names, "status", what, "Each with its clients, their folders, and the servers behind it.")
+    doctor = command(names, "doctor", "check what works here, and how to fix the rest", is_shared=True)
+    what = "show what the running servers do"
+    status = command(
+        names, "status", what, "Shows the clients of each server, their folders, and the upstream servers."
+    )
     what = "print the latest lines of a running server's log"
-    logs = command(names, "logs", what, "It is the one that works in this folder, where several run.")
-    logs.add_argument("server", nargs="?", metavar="SERVER", help="only what is about this server behind it")
-    logs.add_argument("-f", "--follow", action="store_true", help="go on with each new line, until Ctrl-C")
+    logs = command(names, "logs", what, "If several servers run, it is the one that works in this folder.")
+    logs.add_argument("server", nargs="?", metavar="SERVER", help="only lines about this upstream server")
+    logs.add_argument("-f", "--follow", action="store_true", help="keep printing new lines, until Ctrl-C")
     dashboard = command(
         names,
         "dashboard",
-        "open the page of a running server",
-        "It shows what the server does, and takes answers where its client cannot ask. It prints a link that signs one "
-        "browser in, once. The server is the one that works in this folder, where several run.",
+        "open the dashboard of a running server",
+        "The dashboard shows what the server does, and takes answers when its client cannot ask. This prints a link "
+        "that signs in one browser, once. If several servers run, it is the one that works in this folder.",
     )
-    dashboard.add_argument("--no-browser", action="store_true", help="print the link, and open no browser")
+    dashboard.add_argument("--no-browser", action="store_true", help="print the link without opening a browser")
     for each in (status, logs, dashboard):
         each.add_argument("--workspace", metavar="DIR", help="the server that works in this folder")
-        each.add_argument("--pid", type=int, help="the process of the running server, as status tells it")
+        each.add_argument("--pid", type=int, help="the process ID of the running server, as status prints it")
     what = "check, show or change settings"
     about = group(names.add_parser("config", help=what, description=f"{what.capitalize()}."))
-    what = "tell problems and warnings; 1 if the server would not start"
+    what = "report problems and warnings; exit code 1 if the server would not start"
     check = command(about, "config check", what, is_shared=True)
     check.add_argument("file", nargs="?", metavar="FILE", help="one more settings file, as with --config")
-    what = "show every value that is given, and where; secrets are hidden"
+    what = "show every value that is set, and where; secrets are hidden"
     show = command(about, "config show", what, is_shared=True)
     for each in (tools, lock, changes, doctor, status, show):
-        each.add_argument("--json", action="store_true", help="as JSON")
+        each.add_argument("--json", action="store_true", help="print JSON")
     take = command(
         about,
         "config import",
-        "add the servers of another client to the user's own settings",
-        "This shows what would be added, and asks. Only the person's own files are looked for; one of a project has to "
-        "be named.",
+        "add the servers of another client to your own settings",
+        "This shows what would be added, and asks. It looks only in your own files; name a project's file to import "
+        "from it.",
     )
-    take.add_argument("client", metavar="CLIENT", help=f"{CLIENTS}, or a file of one of them")
-    take.add_argument("--print", action="store_true", help="print them as settings, and change nothing")
+    take.add_argument("client", metavar="CLIENT", help=f"{CLIENTS}, or one of their files")
+    take.add_argument("--print", action="store_true", help="print them as settings, without changing anything")
     take.add_argument("--force", action="store_true", help="replace servers that have the same name")
     take.add_argument("--yes", action="store_true", help="do not ask")
     new = command(
         about,
         "config add",
-        "add a server, which stands behind this one from then on",
-        "A server is started by a command, or reached by its address. This shows what changes in the user's own "
-        "settings and asks, then connects to the server once. Texts that hold a secret of the environment name its "
-        "variable instead.",
+        "add an upstream server",
+        "A server is started by a command, or reached at its address. This shows the change to your own settings, "
+        "asks, then connects to the server once. If a value holds a secret from the environment, the settings name "
+        "its variable instead.",
     )
     new.usage = "coretools-mcp config add [options] NAME (URL | -- COMMAND [ARGS ...])"
-    new.add_argument("name", metavar="NAME", help="the name of the server, which its tools begin with")
-    new.add_argument("server", nargs="*", default=[], metavar="COMMAND", help="the command behind --, or the address")
-    what = "how it is reached (default: stdio for a command; for an address http, else sse)"
+    new.add_argument("name", metavar="NAME", help="the name of the server, the prefix of its tools")
+    new.add_argument("server", nargs="*", default=[], metavar="COMMAND", help="the command after --, or the address")
+    what = "the transport (default: stdio for a command; http, else sse, for an address)"
     new.add_argument("-t", "--transport", choices=("stdio", "http", "sse"), help=what)
-    what = "a variable for the command (repeatable); KEY alone refers to the one of the environment"
+    what = "a variable for the command (repeatable); KEY alone takes its value from the environment"
     new.add_argument("-e", "--env", action="append", default=[], metavar="KEY=VALUE", help=what)
     what = "a header for the address, as 'Name: value' (repeatable)"
     new.add_argument("-H", "--header", action="append", default=[], metavar="HEADER", help=what)
-    new.add_argument("--cwd", metavar="DIR", help="the folder in which the command works")
-    new.add_argument("--description", metavar="TEXT", help="what the server is for; told to clients")
-    new.add_argument("--trust", action="store_true", help="let its tools run without a question")
+    new.add_argument("--cwd", metavar="DIR", help="the command's working folder")
+    new.add_argument("--description", metavar="TEXT", help="what the server is for; clients see this")
+    new.add_argument("--trust", action="store_true", help="run its tools without a question")
     new.add_argument("--force", action="store_true", help="replace a server that has the same name")
     new.add_argument("--no-check", action="store_true", help="do not connect to it")
     edits = [new]
     for verb, what in (
-        ("remove", "take a server out of the settings"),
-        ("enable", "use a server again that is disabled"),
-        ("disable", "leave a server in the settings, and do not use it"),
+        ("remove", "remove a server from the settings"),
+        ("enable", "enable a server that is disabled"),
+        ("disable", "keep a server in the settings, but do not use it"),
     ):
-        edits.append(command(about, f"config {verb}", what, "This shows what changes in the file, and asks."))
+        edits.append(command(about, f"config {verb}", what, "This shows the change to the file, and asks."))
         edits[-1].add_argument("name", metavar="NAME", help="the name of the server")
-    what = "write a settings file to start from, with the schema for editors beside it"
-    edits.append(command(about, "config init", what, "A file that is there only gets the schema, and is asked about."))
+    what = "write a first settings file, with the schema for editors beside it"
+    edits.append(command(about, "config init", what, "If the file exists, this adds only the schema, and asks first."))
     for each in edits:
-        each.add_argument("--config", metavar="FILE", help="another settings file than the user's own")
+        each.add_argument("--config", metavar="FILE", help="another settings file instead of your own")
         each.add_argument("--yes", action="store_true", help="do not ask")
-        each.add_argument("--dry-run", action="store_true", help="show the difference, and change nothing")
+        each.add_argument("--dry-run", action="store_true", help="show the change without making it")
     what = "print a script that completes command lines in a shell"
     completion = command(names, "completion", what, 'For bash: eval "$(coretools-mcp completion bash)"')
     completion.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell")
-    command(names, "help", "tell about the commands, or about one").add_argument("words", nargs="*", metavar="COMMAND")
-    command(names, "version", "tell the version")
-    for words, made in commands.items():  # behind those of its own
-        general = made.add_argument_group("general options, which may stand before the command as well")
+    command(names, "help", "show help for all commands, or for one").add_argument("words", nargs="*", metavar="COMMAND")
+    command(names, "version", "show the version")
+    for words, made in commands.items():  # after the command's own options
+        general = made.add_argument_group("general options, which may also stand before the command")
         _add_general(general, is_shared=words in of_settings, is_shown=words != "serve")
     return parser, commands
 
@@ -641,7 +670,7 @@ def overrides_of(arguments: argparse.Namespace) -> Mapping[str, Any]:
         if listed:
             tools[key] = listed
         elif given:
-            # To offer all or nothing because of that would be a guess.
+            # Offering all tools or none because of that would be a guess.
             raise SettingsError([f"--{key}-tools names no tool. Give names with commas between them."])
     if tools:
         overrides["tools"] = tools

@@ -1,4 +1,4 @@
-"""Running one server on one transport until its input ends or somebody asks it to stop."""
+"""Runs one server on one transport until its input ends or a signal stops it."""
 
 from __future__ import annotations
 
@@ -34,20 +34,25 @@ _TELEMETRY = (
     *("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"),
     *("OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER"),
 )
-"""The environment variables that ask for traces or metrics of OpenTelemetry."""
+"""Environment variables that turn on OpenTelemetry traces or metrics."""
 WAITS = (
-    "coretools-mcp: waiting for an MCP client to speak JSON-RPC on standard input. Clients start this command by "
-    "themselves: coretools-mcp install puts it into their settings. For the commands for people see coretools-mcp "
-    "help; Ctrl-C ends it.\n"
+    "coretools-mcp: waiting for an MCP client to send JSON-RPC on standard input. Clients start this command "
+    "themselves; to add it to a client, run coretools-mcp install. For all commands, run coretools-mcp help. Ctrl-C "
+    "stops it.\n"
 )
-CONTROL_SECONDS = 0.1  # how long after its first client a server can be asked by a person, so that lists come first
+CONTROL_SECONDS = 0.1  # delay after the first client before the control socket opens, so that lists come first
 
 
 def serve(report: SettingsReport, transport: Transport, watchdog: Watchdog) -> int | None:
-    """Serve until the end, or raise `ListenError`, `SettingsError` (for a token) or `ExhaustedError`.
+    """Serve until the end.
 
     Returns:
         The number of the signal that ended it, if one did.
+
+    Raises:
+        ListenError: The address cannot be served.
+        SettingsError: A token cannot be used.
+        ExhaustedError: The system is short of a resource.
     """
     settings = report.settings
     descriptors = allow_open_files()
@@ -71,13 +76,13 @@ def serve(report: SettingsReport, transport: Transport, watchdog: Watchdog) -> i
     replica = network_replica(settings)
     if replica.seal_keys and not replica.store.is_shared:
         logger.warning(
-            "http.stateKeys are given and store.url is memory:, so each replica goes on with its own questions alone: "
-            "name a store that they share, or leave the keys out"
+            "http.stateKeys are set but store.url is memory:, so each replica can only continue its own questions. "
+            "Set store.url to a store that the replicas share, or remove the keys"
         )
     if replica.store.is_shared and not replica.seal_keys:
         logger.warning(
-            "store.url names a store and http.stateKeys are not given, so only changes of lists are shared, and how "
-            "often clients call: give the replicas a key"
+            "store.url is set but http.stateKeys are not, so replicas share only list changes and the call rates of "
+            "clients. Set a key"
         )
     is_streamable = transport == "http"
     options = HttpOptions(settings.http, settings.limits.request_bytes, tokens, is_streamable, issuer)
@@ -100,17 +105,17 @@ def serve(report: SettingsReport, transport: Transport, watchdog: Watchdog) -> i
 
 
 def network_replica(settings: Settings) -> Replica:
-    """The replica that a server on the network is with these settings and this environment.
+    """The replica that a network server is, with these settings and this environment.
 
     Raises:
-        SettingsError: A key or the password cannot be read, or the store is of a kind that cannot be used here.
+        SettingsError: A key or the password cannot be read, or this kind of store cannot be used here.
     """
     state_keys = read_state_keys(settings.http.state_keys, os.environ)
     return read_replica(settings.store, read_store_password(settings.store.password, os.environ), state_keys)
 
 
 def _observation(*, has_metrics: bool) -> Observation | None:
-    """What the variables of OpenTelemetry and the settings want to be measured; nothing is imported for nothing."""
+    """The telemetry that the settings and the OpenTelemetry variables ask for. Imports nothing that is not needed."""
     is_wanted = any(os.environ.get(variable, "none") not in {"", "none"} for variable in _TELEMETRY)
     wants_telemetry = is_wanted and os.environ.get("OTEL_SDK_DISABLED", "").lower() != "true"
     if not has_metrics and not wants_telemetry:
@@ -137,9 +142,9 @@ async def _serve(
     work: Callable[[App], Awaitable[None]],
     stop: Callable[[], None] | None = None,
 ) -> int | None:
-    """Have an application at work, which is stopped at a signal, or cancelled where it cannot be."""
+    """Run an application until its work ends. A signal stops the work with `stop`, or cancels it if there is none."""
     ended_by: int | None = None
-    # Before anything else: what is needed when there is too little of something.
+    # First of all: the threads must exist before the system can run short of them.
     THREADS.start()
     watchdog.attach(asyncio.get_running_loop())
     observation = _observation(has_metrics=transport != "stdio" and report.settings.http.metrics)
@@ -175,12 +180,12 @@ async def _answer_person(app: App, transport: Transport) -> None:
         try:
             await serve_control(app.running_server, transport)
         except Exception:
-            # Whatever is wrong with it, the server goes on.
+            # The server runs on, whatever fails here.
             logger.exception("the control socket has ended because of an internal error")
 
 
 async def until_signal(work: Callable[[], Awaitable[int]]) -> int:
-    """Run a command that ends in order on SIGINT, by `KeyboardInterrupt`, and on SIGTERM, with 143 as its exit code."""
+    """Run a command that a signal can stop. SIGINT raises `KeyboardInterrupt`; SIGTERM returns 143 as the exit code."""
     code, stopped_by = 1, list[int]()
     async with anyio.create_task_group() as group:
 
@@ -197,7 +202,10 @@ async def until_signal(work: Callable[[], Awaitable[int]]) -> int:
 
 
 async def _stop_on_signal(stop: Callable[[int], None]) -> None:
-    """Stop in order at the first signal; a second one must not end us before our children are ended."""
+    """Call `stop` at each SIGTERM or SIGINT.
+
+    A second signal must not end this process before its children have ended.
+    """
     if os.name != "posix":
         return
     numbers = (signal.SIGTERM, signal.SIGINT)
@@ -207,7 +215,7 @@ async def _stop_on_signal(stop: Callable[[int], None]) -> None:
     def catch(number: int, _frame: object) -> None:
         loop.call_soon_threadsafe(caught.put_nowait, number)
 
-    # Not those of the event loop: it would take the descriptor by which the watchdog hears of signals.
+    # Not the event loop's own handlers: they would take the descriptor that reports signals to the watchdog.
     for number in numbers:
         signal.signal(number, catch)
     try:
@@ -216,6 +224,6 @@ async def _stop_on_signal(stop: Callable[[int], None]) -> None:
             logger.info("stopping on %s", signal.Signals(number).name)
             stop(number)
     finally:
-        # What is left to do is bounded.
+        # The rest of the shutdown takes a bounded time, so signals can be ignored.
         for number in numbers:
             signal.signal(number, signal.SIG_IGN)

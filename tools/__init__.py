@@ -1,4 +1,4 @@
-"""The tool system: what a tool is, the tools themselves, and the one flow that runs them.
+"""The tool system: what a tool is, the tools themselves, and the code that runs every call.
 
-Knows neither MCP nor the server; `server` stands on this package, never the other way round.
+It knows neither MCP nor the server. The `server` package builds on it, never the other way round.
 """

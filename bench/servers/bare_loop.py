@@ -1,6 +1,6 @@
 """The least that a stdio server can be: a loop over lines.
 
-python bare_loop.py [hang|exit]     never answers, or ends at once
+python bare_loop.py [hang|exit|COUNT]     never answers, or ends at once, or has so many tools
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import sys
 from typing import Any
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}}
-TOOLS = [{"name": name, "description": name, "inputSchema": SCHEMA} for name in ("echo", "big")]
+TOOLS: list[dict[str, Any]] = [{"name": name, "description": name, "inputSchema": SCHEMA} for name in ("echo", "big")]
 
 
 def result_of(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
@@ -47,5 +47,8 @@ if __name__ == "__main__":
         case ["hang"]:
             for _ in sys.stdin:
                 pass
+        case [count]:
+            TOOLS.extend({"name": f"tool{n}", "inputSchema": SCHEMA} for n in range(int(count) - len(TOOLS)))
+            serve()
         case _:
             serve()

@@ -53,5 +53,5 @@ if __name__ == "__main__":
     run_server.App = AppWithHello
     arguments = ["serve", "--workspace", sys.argv[1]]
     if "http" in sys.argv[2:]:
-        arguments += ["--transport", "http", "--port", "0"]
+        arguments += ["--transport", "http", "--port", *(sys.argv[3:] or ["0"])]
     raise SystemExit(cli.main(arguments))

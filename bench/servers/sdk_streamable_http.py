@@ -24,7 +24,7 @@ async def serve() -> None:
     server = Server("sdk", on_list_tools=list_tools, on_call_tool=call_tool)
     # As ours: with the protocol named, asyncio lets small writes go at once.
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
-        listener.bind(("127.0.0.1", 0))
+        listener.bind(("127.0.0.1", int(sys.argv[1]) if sys.argv[1:] else 0))
         listener.listen()
         config = uvicorn.Config(
             server.streamable_http_app(),

@@ -1,4 +1,4 @@
-"""A server that runs, as its operator sees and changes it: its logs, settings that change, and what commands ask it.
+"""A running server as its operator sees and changes it: logs, changed settings, and queries by commands.
 
 The dashboard, the commands and `app` import it; the tools and the upstreams do not.
 """

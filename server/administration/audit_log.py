@@ -1,7 +1,7 @@
-"""The audit log: each verdict on a call and each answer as one line of JSON, secrets taken out.
+"""The audit log: each verdict on a call and each answer as one line of JSON, with secrets removed.
 
-It goes to the log, and to a file where the operator names one. The file is written by a thread of its own, so that a
-slow or full disk holds no call up: what cannot be written is told in the log, and decisions stay what they are.
+It goes to the log, and to a file if the operator names one. A separate thread writes the file, so that a slow or full
+disk delays no call. A failed write is logged, and does not change a decision.
 """
 
 from __future__ import annotations
@@ -33,37 +33,39 @@ from tools.text.secrets import HIDDEN, redact
 
 logger = logging.getLogger("audit")
 
-MAX_VALUE_CHARS = 2_000  # of one argument, or of one rule; a file's content does not belong into an audit log
+MAX_VALUE_CHARS = 2_000  # of one argument, or of one rule; file contents do not belong in an audit log
 MAX_NAME_CHARS = 100  # of the name of an argument
 MAX_ARGUMENTS = 20
 MAX_REASON_CHARS = 4_000
-QUEUED_RECORDS = 10_000  # records waiting for the disk; those beyond are dropped and counted
-RECENT_RECORDS = 200  # that are remembered for who looks on
-FLUSH_SECONDS = 2.0  # how long the end of the process waits for the last records to be written
+QUEUED_RECORDS = 10_000  # records waiting for the disk; further ones are dropped and counted
+RECENT_RECORDS = 200  # records kept for the dashboard
+FLUSH_SECONDS = 2.0  # limit at the end of the process for writing the last records
 
 
 class AuditLog:
-    """Keeps the record of decisions, in the log and in the file `path`."""
+    """Records decisions in the log and in the file `path`."""
 
     def __init__(self, path: str | None = None) -> None:
         self.path = path
         self.recent = deque[Callable[[], dict[str, Any]]](maxlen=RECENT_RECORDS)
-        """What gives the latest records, the newest last, without arguments. Made when somebody looks on."""
+        """A function that returns the latest records, the newest last, without arguments. Recording starts with its
+        first use.
+        """
         self._queue: queue.Queue[dict[str, Any] | None] = queue.Queue(QUEUED_RECORDS)
         self._has_writer = False
         self._is_written = threading.Event()
         self._dropped = 0
 
     def warn_of_roots(self, roots: Iterable[str]) -> None:
-        """Tell in the log that tools can reach the file, if it lies in a workspace folder."""
+        """Warn if the file is in a workspace folder, where tools can change it."""
         if self.path is None:
             return
         path = real_path(self.path)
         for root in roots:
             if path.startswith(os.path.join(real_path(root), "")):
                 logger.warning(
-                    "log.audit lies in the workspace folder %s, where every tool that may write can change or remove"
-                    " it; name a file outside of all workspace folders",
+                    "log.audit is in the workspace folder %s, where every tool that writes can change or remove it; "
+                    "choose a file outside all workspace folders",
                     root,
                 )
                 return
@@ -84,10 +86,10 @@ class AuditLog:
                 self._has_writer = True
         except queue.Full:
             if not self._dropped:
-                logger.warning("the disk of the audit log is too slow; decisions are missing in it")
+                logger.warning("the disk of the audit log is too slow; some decisions are missing in it")
             self._dropped += 1
         except ExhaustedError:
-            logger.warning("no thread can be started for the audit log; it is tried again with the next decision")
+            logger.warning("no thread could be started for the audit log; the next decision tries again")
 
     def close(self) -> None:
         if self._has_writer:
@@ -95,7 +97,7 @@ class AuditLog:
                 self._queue.put(None, timeout=FLUSH_SECONDS)
             if not self._is_written.wait(FLUSH_SECONDS) or self._dropped:
                 missing = self._queue.qsize() + self._dropped
-                logger.warning("the audit log was not written to its end; %d decisions are missing in it", missing)
+                logger.warning("the audit log could not be completed; %d decisions are missing in it", missing)
 
     def _write(self, path: str) -> None:
         try:
@@ -113,10 +115,10 @@ class AuditLog:
 
 
 def _append(path: str, line: bytes) -> None:
-    """Append a line as a whole or not at all, whichever other servers write to the same file.
+    """Append a line as a whole or not at all, even if other servers write to the same file.
 
-    One write at the end of a file is never mixed with another. No lock is asked for: commands that may read the file
-    could hold it.
+    A single write at the end of a file is never mixed with another. No lock is taken: a command that can read the file
+    could hold it forever.
     """
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
     descriptor = os.open(path, flags, 0o600)
@@ -124,7 +126,7 @@ def _append(path: str, line: bytes) -> None:
         written = os.write(descriptor, line)
         if written < len(line):
             end = os.lseek(descriptor, 0, os.SEEK_CUR)
-            if os.fstat(descriptor).st_size == end:  # nobody has written behind it
+            if os.fstat(descriptor).st_size == end:  # no other line follows it
                 os.ftruncate(descriptor, end - written)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     finally:
@@ -133,7 +135,7 @@ def _append(path: str, line: bytes) -> None:
 
 def record_of(entry: AuditEntry) -> dict[str, Any]:
     permission, answer = entry.permission, entry.answer
-    # Each argument cut, without what is a secret by its name or by its form.
+    # Each argument is cut, without secrets recognized by name or form.
     names = argument_names(entry.arguments)
     arguments: dict[str, Any] = {}
     for key, value in islice(entry.arguments.items(), MAX_ARGUMENTS):
@@ -166,7 +168,7 @@ def record_of(entry: AuditEntry) -> dict[str, Any]:
         case None:
             pass
     if entry.lasting is not None:
-        # One that is cut at the end is looked at as a whole.
+        # A text that is cut at its end must be checked as a whole.
         record["rules"] = [redact(rule[: MAX_VALUE_CHARS * 2])[:MAX_VALUE_CHARS] for rule in entry.lasting.rules]
         record["scope"] = entry.lasting.scope.value
     return record

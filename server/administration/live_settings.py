@@ -1,6 +1,6 @@
-"""Settings that change while the server runs: what takes effect at once, and what waits for the next start.
+"""Settings that change while the server runs: which take effect at once, and which at the next start.
 
-Their files are looked at once a second: that works on every file system, and costs little.
+The files are checked once a second: that works on every file system and costs little.
 """
 
 from __future__ import annotations
@@ -32,23 +32,25 @@ logger = logging.getLogger(__name__)
 
 
 LOOK_SECONDS = 1.0
-"""How often the files are looked at. A change counts once it has been there for a second look, so that an
-editor has finished writing."""
+"""The interval between checks of the files. A change takes effect once two checks see the same state, so that an editor
+has finished writing.
+"""
 MAX_LOOKS = 4
-"""After so many looks a change counts although the file changes still: a file that never rests must not keep a
-rule from counting."""
-FileMark = tuple[int, int, int, int] | None  # what tells one state of a file from another; `None` where there is none
+"""After this many checks, a change takes effect even if the file is still changing. Otherwise a file that never rests
+could keep a rule from taking effect.
+"""
+FileMark = tuple[int, int, int, int] | None  # identifies the state of a file; `None` if there is no file
 
 
 async def new_settings(report: SettingsReport, look_seconds: float = LOOK_SECONDS) -> AsyncGenerator[SettingsReport]:
-    """The settings again after each change of a file that may give some. What cannot be used is logged."""
+    """Yield the settings again after each change of a file that may contribute. Invalid settings are logged."""
     inputs = report.inputs
     if inputs is None:
         return
     stores = [path for path in (trust_file(inputs.environ), report.lock and report.lock.path) if path]
 
     def look() -> dict[str, FileMark]:
-        """How the files are now. What is behind a pipe, such as a shell's `<(...)`, was read once and is gone."""
+        # The content of a pipe, such as a shell's `<(...)`, was read once and is gone.
         candidates = [file.path for file in report.candidates if file.path not in inputs.streams]
         marks: dict[str, FileMark] = {}
         for path in [inputs.links.get(path, path) for path in candidates] + stores:
@@ -60,9 +62,9 @@ async def new_settings(report: SettingsReport, look_seconds: float = LOOK_SECOND
                 marks[path] = (info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
         return marks
 
-    read: dict[str, FileMark] = {}  # nothing counts as read: a file may have changed between the start and now
+    read: dict[str, FileMark] = {}  # initially empty: a file may have changed between the start and now
     last: Mapping[str, FileMark] = {}
-    looks: dict[str, int] = {}  # for each file that has changed since it was read, at how many looks it had
+    looks: dict[str, int] = {}  # for each file changed since it was read, the number of checks that saw the change
     while True:
         await anyio.sleep(look_seconds)
         try:
@@ -76,17 +78,20 @@ async def new_settings(report: SettingsReport, look_seconds: float = LOOK_SECOND
             last = now
             if not due:
                 continue
-            # A yes of a person writes the lock file here; that it is as it was is news, too.
+            # A person's approval writes the lock file here. Its content is then as before, but the approval still
+            # counts.
             is_locked_again = report.lock is not None and report.lock.path in due & read.keys()
             read |= {path: now[path] for path in due}
             looks = {path: count for path, count in looks.items() if path not in due}
             fresh = await THREADS.run(partial(read_settings, inputs, report))
         except SettingsError as error:
             for problem in error.problems:
-                logger.warning("settings changed and cannot be used, so the last ones stay: %s", problem)
+                logger.warning("settings changed but are not valid, so the previous ones stay: %s", problem)
             continue
         except Exception:
-            logger.exception("settings changed and cannot be read because of an internal error, so the last ones stay")
+            logger.exception(
+                "settings changed but could not be read because of an internal error, so the previous ones stay"
+            )
             continue
         if fresh == report and not is_locked_again:
             continue
@@ -98,27 +103,29 @@ async def new_settings(report: SettingsReport, look_seconds: float = LOOK_SECOND
 
 
 LIVE = frozenset({"mcp_servers", "mcp", "permissions", "tools"})
-"""The sections that take effect at once, but for `tools.builtIn`. So do `shell.env`, `proxy.prefix`, `web.search`."""
+"""The sections that take effect at once, except for `tools.builtIn`. So do `shell.env`, `proxy.prefix` and
+`web.search`.
+"""
 
 
 class WithdrawnAgent(Rule):
-    """Refuses an agent of a workspace whose settings are no longer what they were at the start."""
+    """Refuses an agent from a workspace if its settings are no longer those at the start."""
 
     __slots__ = ()
 
     def __str__(self) -> str:
-        return "the settings of a workspace that name this agent have changed, or are not trusted any more"
+        return "the workspace settings that define this agent have changed, or are no longer trusted"
 
 
 @dataclass
 class LiveSettings:
-    """Makes changed settings count. What people granted for their session stays."""
+    """Applies changed settings. What people granted for their session stays."""
 
     report: SettingsReport
     registry: ToolRegistry
     policy: PermissionPolicy
     pool: UpstreamPool
-    on_change: Callable[[SettingsReport, SettingsReport], Awaitable[None]]  # is told about the last ones and of these
+    on_change: Callable[[SettingsReport, SettingsReport], Awaitable[None]]  # gets the previous and the new settings
 
     def __post_init__(self) -> None:
         self._at_start = self.report
@@ -126,27 +133,27 @@ class LiveSettings:
         self._tasks: TaskGroup | None = None
 
     def switch(self, alias: str, *, is_on: bool) -> None:
-        """Use a server of the settings or not, until this one ends or it is switched back."""
+        """Switch a server of the settings off or on, until this server ends."""
         self._unwanted = self._unwanted - {alias} if is_on else self._unwanted | {alias}
         if self._tasks is not None:
             self.pool.change(self._used(self.report), self._tasks)
 
     @property
     def switched_off(self) -> list[str]:
-        """Aliases of the servers of the settings that the person does not want for now."""
+        """Aliases of the servers that the person has switched off."""
         return [alias for alias in self.report.upstreams if alias in self._unwanted]
 
     def _used(self, report: SettingsReport) -> dict[str, UpstreamSettings]:
         return {alias: entry for alias, entry in report.upstreams.items() if alias not in self._unwanted}
 
     async def follow(self, tasks: TaskGroup) -> None:
-        """Apply every change of the settings files, until cancelled. One that fails ends nothing else."""
+        """Apply every change of the settings files until cancelled. A failure does not end anything else."""
         self._tasks = tasks
         async for report in new_settings(self.report):
             try:
                 await self.apply(report, tasks)
             except Exception:
-                logger.exception("changed settings could not be applied as a whole, because of an internal error")
+                logger.exception("changed settings could not be applied completely because of an internal error")
 
     async def apply(self, report: SettingsReport, tasks: TaskGroup) -> None:
         before = self.report
@@ -164,28 +171,28 @@ class LiveSettings:
             )
             for name in withdrawn
         ]
-        # One assignment: a call is judged by the old rules or by the new ones, never by some of each.
+        # A single assignment: each call is judged by the old rules or by the new ones, never by a mixture.
         self.policy.rules = replace(rules, deny=tuple(deny))
         if withdrawn:
-            logger.warning("agents that a workspace brought, and that are refused now: %s", ", ".join(withdrawn))
+            logger.warning("workspace agents that are now refused: %s", ", ".join(withdrawn))
         self.pool.left_out, self.pool.written = report.left_out, report.written
         self.pool.change(self._used(report), tasks)
         await self.pool.use_lock(await THREADS.run(partial(read_lock, report.lock)))
         waiting = waiting_for_restart(before.settings, report.settings)
         if waiting:
-            logger.warning("changed settings that count from the next start on: %s", ", ".join(waiting))
+            logger.warning("changed settings that take effect at the next start: %s", ", ".join(waiting))
         await self.on_change(before, report)
-        self.report = report  # what failed half-way is different still when the settings change next
+        self.report = report  # after a failure half-way, the difference remains for the next change
 
 
 def has_other_rules(before: Settings, now: Settings) -> bool:
-    """Whether permission rules may differ. Where they do not, those that people saved meanwhile stay too."""
+    """Whether permission rules may differ. If they do not, rules that people saved meanwhile stay too."""
     return (before.permissions, before.tools) != (now.permissions, now.tools)
 
 
 def waiting_for_restart(before: Settings, now: Settings) -> list[str]:
     shell = before.shell.model_copy(update={"env": now.shell.env})
-    proxy = before.proxy.model_copy(update={"prefix": now.proxy.prefix})  # stands in each entry as well
+    proxy = before.proxy.model_copy(update={"prefix": now.proxy.prefix})  # derived keys, which each entry repeats
     web = before.web.model_copy(update={"search": now.web.search})
     before = before.model_copy(update={"shell": shell, "proxy": proxy, "web": web})
     fields = type(now).model_fields
@@ -198,7 +205,7 @@ def waiting_for_restart(before: Settings, now: Settings) -> list[str]:
 
 
 def withdrawn_agents(at_start: SettingsReport, now: SettingsReport) -> list[str]:
-    """The agents that a running server has from a workspace, and that the settings of now do not give like that."""
+    """The agents from a workspace that the present settings no longer define the same way."""
     files = {file.path for file in at_start.candidates if file.is_in_workspace}
     agents, ours = now.settings.agents, at_start.settings.agents
     brought = [given.path for given in at_start.given if given.source in files]

@@ -1,7 +1,7 @@
-"""The log: standard error, from a thread of its own, so that a reader who does not read holds nothing up.
+"""The log: written to standard error by a separate thread, so that a slow reader delays nothing.
 
-A pipe that nobody empties fills after some kilobytes, and the next write waits. Here it is the log's thread that
-waits; what does not fit into its queue is dropped and counted.
+A pipe that nobody empties fills up after some kilobytes, and the next write blocks. Here only the log's thread blocks;
+records that do not fit into its queue are dropped and counted.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from tools.contract.display import visible, visible_line
 from tools.machine.process_limits import start_thread
 
 QUEUED_RECORDS = 1_000  # records waiting for standard error
-FLUSH_SECONDS = 0.5  # how long the end of the process waits for the last records to be written
-NOISY = ("mcp.client.stdio", "mcp.server.sse")  # they write a traceback for every line a peer gets wrong
+FLUSH_SECONDS = 0.5  # limit at the end of the process for writing the last records
+NOISY = ("mcp.client.stdio", "mcp.server.sse")  # they write a traceback for every malformed line of a peer
 TELLING = ("httpx", "httpcore", "httpx2", "httpcore2", "hpack", "mcp.shared.jsonrpc_dispatcher")
-"""Loggers that write addresses and headers, or errors that hold them: keys stand in both."""
+"""Loggers that write addresses and headers, or errors that contain them: both hold keys."""
 TELLING_ALWAYS = ("mcp.client.streamable_http", "mcp.client.sse", "mcp.client.auth")
-"""Loggers of the SDK that do so in warnings and tracebacks too. What fails is told by the upstream's own connection."""
+"""Loggers of the SDK that do so in warnings and tracebacks too. The upstream's own connection reports failures."""
 
 
 class _QueueHandler(logging.Handler):
@@ -59,7 +59,7 @@ class _QueueHandler(logging.Handler):
 
 
 class _OneLine(logging.Formatter):
-    """Shows each record on one line, whatever names and texts of others stand in it; a traceback keeps its lines."""
+    """Formats each record on one line, whatever names and texts it contains; a traceback keeps its lines."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the library's name
         return visible_line(super().formatMessage(record))
@@ -69,7 +69,7 @@ class _OneLine(logging.Formatter):
 
 
 def start_log(level: str, before: str = "") -> None:
-    """Write records of at least this level to standard error, each after what erases a line there, if need be."""
+    """Write records of at least this level to standard error, each after `before`, which may erase a spinner."""
     handler = _QueueHandler(before)
     handler.setFormatter(_OneLine("coretools-mcp: %(levelname)s %(message)s"))
     logging.basicConfig(level=level.upper(), handlers=[handler])
@@ -83,6 +83,6 @@ def start_log(level: str, before: str = "") -> None:
 
 
 def flush_log() -> None:
-    """Write what is waiting, for a moment at most."""
+    """Write the waiting records, for a limited time."""
     for handler in logging.getLogger().handlers:
         handler.flush()

@@ -1,4 +1,4 @@
-"""What a person sees of a server that runs, and does to it: at the dashboard, and by commands that ask it."""
+"""A running server as the dashboard and the commands see it and switch it."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from tools.machine.threads import THREADS
 from tools.permissions.permission_policy import PermissionRequest
 from tools.permissions.verdict import Permission, Verdict
 
-SWITCHED_OFF = {"state": "switched off", "problem": "it was switched off at the dashboard", "tools": 0}
+SWITCHED_OFF = {"state": "switched off at the dashboard", "problem": "it was switched off at the dashboard", "tools": 0}
 
 
 @dataclass(slots=True, kw_only=True)
 class RunningServer:
-    """A person's look at one running server, and their switches."""
+    """A person's view of one running server, and their switches."""
 
     live: LiveSettings
     clients: ClientTable
@@ -52,10 +52,10 @@ class RunningServer:
     custom_tools: CustomTools
     memory: MemoryResources
     recent_calls: RecentCalls
-    on_switch: Callable[[], None]  # called when a tool was switched on or off
+    on_switch: Callable[[], None]  # called when a tool is switched on or off
 
     def status(self) -> dict[str, Any]:
-        """What there is to know of this server while it runs, in the shape of JSON."""
+        """The state of this server as JSON."""
         report = self.live.report
         custom = self.custom_tools.discovery
         return {
@@ -82,7 +82,7 @@ class RunningServer:
         return tuple(dict.fromkeys((*operators, *chain.from_iterable(each)))) or workspace(ClientRoots()).roots
 
     def about_clients(self) -> list[dict[str, Any]]:
-        """Who is connected, in which folders, and with what at work."""
+        """The connected clients: their folders, and the work in progress."""
         return [
             {
                 "name": client.name,
@@ -99,7 +99,7 @@ class RunningServer:
         ]
 
     async def permission_of(self, tool: BaseTool[Any]) -> Permission:
-        """What would be decided on a call of a tool, as far as its arguments do not matter, and why."""
+        """The decision on a call of a tool, as far as it does not depend on the arguments, and the reason."""
         if isinstance(tool, DiscoveredMCPTool):
             return (await self.judge(FunctionCall(tool.name, {}))).permission
         workspace = self.contexts.workspaces.workspace(ClientRoots())
@@ -115,7 +115,7 @@ class RunningServer:
         return Permission(Verdict.ALLOW, f"{tool.name} changes nothing that needs consent")
 
     def look_on(self, on_change: Callable[[], None]) -> None:
-        """Tell of each change from now on, for a person who looks."""
+        """Yield at each change from now on, for a person who watches."""
         self.questions.on_change = self.recent_calls.on_change = on_change
 
     def switch_tool(self, name: str, *, is_on: bool) -> None:
@@ -123,7 +123,7 @@ class RunningServer:
         self.on_switch()
 
     def stopped_tool(self, name: str) -> StoppedMCPTool | None:
-        """The tool of this name, where it is not as the lock file says."""
+        """The tool of this name, if it differs from the lock file."""
         tool = self.live.registry.find(name)
         return tool if isinstance(tool, StoppedMCPTool) else None
 
@@ -133,11 +133,11 @@ class RunningServer:
         return self.runner.policy.switched_off
 
     def workspace_of_person(self) -> Workspace:
-        """The folders of all clients, as the person sees them: nothing is hidden from them. Blocking."""
+        """The folders of all clients with nothing hidden, since the viewer is a person. Blocks."""
         return Workspace(self.folders, respect_agent_ignore=False)
 
     async def memories(self) -> list[tuple[str, str, str]]:
-        """What is remembered, and the todos: for each client its name, a title and a text."""
+        """The memories and the todos: client name, title and text of each."""
         found: list[tuple[str, str, str]] = []
         for client in self.clients.all():
             workspace = self.contexts.workspaces.workspace(client.folders.roots, client.readable, client.rights)
@@ -146,7 +146,7 @@ class RunningServer:
         return found
 
     async def judge(self, call: FunctionCall) -> Judgement:
-        """What would be decided on a call of a client over stdio that names no roots. Nothing is run."""
+        """The decision on a call by a client over stdio without roots. Nothing is run."""
         state = ClientState(STDIO_KEY, self.clients.approval_mode)
         scratch = self.clients.scratch(STDIO_KEY)[state.approval_mode is ApprovalMode.PLAN]
         workspace = self.contexts.workspaces.workspace(ClientRoots(), scratch=scratch)

@@ -1,12 +1,12 @@
-"""A process beside the server that ends it where it does not end by itself.
+"""A process beside the server that kills it if it does not end by itself.
 
-A server whose event loop is stuck, that finds no memory, or where a library never gives the interpreter back, can do
-nothing about that. So a small process is forked before anything else happens, which kills the server when that is to
-end and does not; what it has started ends by the broker:
+A server whose event loop is stuck, that runs out of memory, or whose interpreter is blocked by a library, cannot end
+itself. So a small process is forked before anything else happens, and kills the server in these cases. The broker then
+ends the server's children:
 
-- Its input has ended: the server may take its time for what it was given, as long as its event loop turns.
-- It was sent SIGTERM or SIGINT (the C level of Python tells, whatever the interpreter does), or has begun to leave: it
-  has some seconds, which is far more than it needs, and before these what it says that its clients have.
+- The input of the server has ended. The server may take its time for open requests, as long as its event loop runs.
+- It received SIGTERM or SIGINT (reported by the C level of Python, whatever the interpreter does), or has begun to shut
+down. It gets some seconds, far more than it needs, after the time that it announces for its clients.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from typing import TYPE_CHECKING, NoReturn
 if TYPE_CHECKING:
     import asyncio
 
-STUCK_SECONDS = 15.0  # after the end of its input, a server that gives no sign of life for so long is stuck
-LEAVE_SECONDS = 20.0  # so long may it take to end, once it was asked to or has begun to
-ASK_SECONDS = 1.0  # how often it is asked for a sign of life
+STUCK_SECONDS = 15.0  # after the end of its input, a server silent for this long is stuck
+LEAVE_SECONDS = 20.0  # limit for the shutdown, once a signal or the server itself began it
+ASK_SECONDS = 1.0  # interval of the checks
 _LEAVING, _ALIVE, _DRAINING = b"\0", b"\xff", b"\xfe"
-"""What the server says; other bytes are numbers of signals, from Python."""
+"""Messages of the server; other bytes are signal numbers from Python."""
 _ENDING = frozenset((0, signal.SIGTERM, signal.SIGINT))
 
 
 class Watchdog:
     """The server's side; without a channel there is no watchdog.
 
-    The channel is a bare descriptor: it ends with the process and nothing else, as an interpreter may hang at its end.
+    The channel is a bare descriptor, so it closes exactly when the process ends: an interpreter may hang at its end.
     """
 
     def __init__(self, channel: int | None = None) -> None:
@@ -43,13 +43,13 @@ class Watchdog:
         self._drained_at = 0.0
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
-        """In the event loop: give signs of life, and let it hear of signals."""
+        """In the event loop: answer the checks, and report signals to the watchdog."""
         if self._channel is not None and sys.platform != "win32":
             signal.set_wakeup_fd(self._channel, warn_on_full_buffer=False)
             loop.add_reader(self._channel, self._answer, loop, self._channel)
 
     def draining(self, seconds: float) -> None:
-        """So long clients have; only then the time to end begins, as long as the event loop turns."""
+        """Give clients this much time; the limit for the shutdown begins after it, as long as the event loop runs."""
         self._drained_at = monotonic() + seconds
 
     def leaving(self) -> None:
@@ -66,12 +66,13 @@ class Watchdog:
             return
         except OSError:
             asked = b""
-        if not asked:  # somebody has killed it
+        if not asked:  # the watchdog was killed; the interpreter would complain about each signal to it
             loop.remove_reader(channel)
+            signal.set_wakeup_fd(-1)
 
 
 def start_watchdog(*, has_wire: bool) -> Watchdog:
-    """Fork it, before there are threads. With a wire, standard input is the client, whose end is that of the server."""
+    """Fork the watchdog, before there are threads. With `has_wire`, the end of standard input also ends the server."""
     if sys.platform == "win32":
         return Watchdog()
     server = os.getpid()
@@ -81,7 +82,7 @@ def start_watchdog(*, has_wire: bool) -> Watchdog:
         return Watchdog()
     try:
         pid = os.fork()
-    except OSError:  # as many processes as there may be: it has to do without
+    except OSError:  # the limit of processes is reached: go on without a watchdog
         ours.close()
         theirs.close()
         return Watchdog()
@@ -94,14 +95,14 @@ def start_watchdog(*, has_wire: bool) -> Watchdog:
 
 def _watch(server: int, channel: socket.socket, *, has_wire: bool) -> NoReturn:
     if sys.platform == "win32":
-        raise NotImplementedError("no process is forked there")
+        raise NotImplementedError("the watchdog needs fork, which Windows does not have")
     try:
         gc.disable()
         os.setsid()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
             signal.signal(number, signal.SIG_IGN)
         os.chdir("/")
-        # Nothing stays open that is the server's or its client's.
+        # Keep nothing open that belongs to the server or its client.
         null = os.open(os.devnull, os.O_RDWR)
         for standard in (0, 1, 2)[has_wire:]:
             os.dup2(null, standard)
@@ -116,13 +117,13 @@ def _watch(server: int, channel: socket.socket, *, has_wire: bool) -> NoReturn:
 
 
 def _has_to_be_killed(channel: socket.socket, *, has_wire: bool) -> bool:
-    """Wait for the end of the server, or until it should have ended."""
+    """Wait until the server ends (false), or should have ended (true)."""
     if sys.platform == "win32":
-        raise NotImplementedError("no process is forked there")
+        raise NotImplementedError("the watchdog needs fork, which Windows does not have")
     waiting = select.poll()
     waiting.register(channel, select.POLLIN)
     if has_wire:
-        waiting.register(0, getattr(select, "POLLRDHUP", 0))  # that its other end is closed, not what can be read
+        waiting.register(0, getattr(select, "POLLRDHUP", 0))  # report that the other end closed, not that there is data
     is_over = leaves = False
     silent = left = 0.0
     asked_at: float | None = None
@@ -132,15 +133,15 @@ def _has_to_be_killed(channel: socket.socket, *, has_wire: bool) -> bool:
                 waiting.unregister(0)
                 is_over = True
                 continue
-            said = channel.recv(4096)
-            if not said:
+            word = channel.recv(4096)
+            if not word:
                 return False
-            silent = 0.0 if _ALIVE in said or _DRAINING in said else silent
-            left = 0.0 if _DRAINING in said else left
-            leaves = leaves or not _ENDING.isdisjoint(said)
+            silent = 0.0 if _ALIVE in word or _DRAINING in word else silent
+            left = 0.0 if _DRAINING in word else left
+            leaves = leaves or not _ENDING.isdisjoint(word)
         now = monotonic()
         if (is_over or leaves) and (asked_at is None or now >= asked_at + ASK_SECONDS):
-            # Time in which this process was stopped does not count: the server was most likely stopped too.
+            # Time in which this process was suspended does not count: the server was probably suspended too.
             passed, asked_at = min(now - (asked_at or now), 2 * ASK_SECONDS), now
             silent += passed if is_over else 0.0
             left += passed if leaves else 0.0

@@ -1,4 +1,4 @@
-"""The clients: who one is, which folders it works in, the request that is being answered, and what it is told.
+"""The clients: identity, workspace folders, the request in progress, and notifications.
 
-Everything that answers requests imports it. It knows the protocol and how a person is asked, and no upstream.
+Everything that answers requests imports it. It depends on the protocol and on how people are asked, but on no upstream.
 """

@@ -1,7 +1,7 @@
-"""What clients are told about changes: that a list is another one, to every session at once, many changes as one.
+"""Notifications to clients that a list has changed: sent to every session at once, with many changes combined.
 
-A client of the 2026-07-28 revision listens at one replica and may list at another one, so it hears of changes at all of
-them. A session is at one replica, and what that lists is all that it sees.
+A client of the 2026-07-28 revision may listen at one replica and list at another, so it is notified of changes at all
+of them. A session belongs to one replica, and only sees that replica's lists.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ logger = logging.getLogger(__name__)
 ListKind = Literal["tools", "prompts", "resources"]
 LIST_KINDS: tuple[ListKind, ...] = ("tools", "prompts", "resources")
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
-STREAMS_OF_ONE = 256  # streams of changes that one client may have open
-STREAMS_OF_UNKNOWN = 1_024  # and all together who cannot be told apart
+STREAMS_OF_ONE = 256  # open streams of one client
+STREAMS_OF_UNKNOWN = 1_024  # and of all indistinguishable clients together
 MOST_STREAMS = 10_000  # of all clients
-TELL_SECONDS = 10.0  # how long a session may take to hear of a change
-CHANNEL = "lists"  # of the store, on which replicas tell each other of changes
-RETRY_SECONDS = 1.0  # after which a change is told to the other replicas once more
-SETTLE_SECONDS = 0.02  # how long changes are gathered: an upstream that comes changes three lists
+TELL_SECONDS = 10.0  # limit for notifying one session
+CHANNEL = "lists"  # of the store, for notifications between replicas
+RETRY_SECONDS = 1.0  # before the other replicas are notified again
+SETTLE_SECONDS = 0.02  # how long changes are gathered: a new upstream changes three lists
 
 
 @dataclass(frozen=True, slots=True)
 class ListChange:
-    """What clients are told about: that a list is another one, or a resource."""
+    """A change that clients are notified of: of a list, or of a resource."""
 
     kind: ListKind | Literal["resource"]
     uri: str = ""  # of the resource
@@ -59,7 +59,7 @@ _STREAM: ContextVar[object | None] = ContextVar("stream", default=None)
 
 
 class ListenBus:
-    """Tells every stream of a change; of some changes only one client may hear."""
+    """Sends changes to every stream, or to the stream of one client."""
 
     def __init__(self) -> None:
         self._listeners: dict[object, Listener] = {}
@@ -67,7 +67,7 @@ class ListenBus:
 
     @contextmanager
     def stream(self, whose: object) -> Generator[None]:
-        """What subscribes meanwhile in this task is the stream of `whose`, by identity."""
+        """Within this context, a subscription in this task is the stream of `whose`, by identity."""
         token = _STREAM.set(whose)
         try:
             yield
@@ -75,7 +75,7 @@ class ListenBus:
             _STREAM.reset(token)
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Have changes told to a listener, which neither raises nor waits, until what is returned is called."""
+        """Send changes to a listener, which must neither raise nor wait. Returns a function that ends this."""
         token, whose = object(), id(_STREAM.get())
         self._listeners[token] = self._streams[whose] = listener
 
@@ -90,19 +90,19 @@ class ListenBus:
             listener(change)
 
     def publish_to(self, whose: object, change: ListChange) -> None:
-        """Tell one stream, if it is still there and wants to hear of that."""
+        """Send a change to one stream, if it is open and wants it."""
         if (listener := self._streams.get(id(whose))) is not None:
             listener(change)
 
 
 class ListenStreams:
-    """Answers `subscriptions/listen`, to each client so often at once that none keeps the others out.
+    """Answers `subscriptions/listen`, with a limit per client so that no client shuts out the others.
 
-    A stream ends with the token that it was asked for with: its client listens again.
+    A stream ends when the token of its request expires; the client then listens again.
 
     Args:
-        bus: Tells of changes.
-        key_of: Whose a request is; empty for a client that cannot be told from others.
+        bus: Delivers the changes.
+        key_of: The client of a request; empty for a client that cannot be distinguished from others.
     """
 
     def __init__(self, bus: ListenBus, key_of: Callable[[RequestContext], str]) -> None:
@@ -114,7 +114,7 @@ class ListenStreams:
         key, principal = self._key_of(ctx), principal_of(ctx.http_request)
         most = STREAMS_OF_ONE if key else STREAMS_OF_UNKNOWN
         if self._open[key] >= most or self._open.total() >= MOST_STREAMS:
-            told = f"{most} streams of changes are open for this client, which is the most. End one, and listen again."
+            told = f"This client already has {most} open streams of changes, the maximum. End one, and listen again."
             raise MCPError(INTERNAL_ERROR, told, {"type": ToolErrorType.TOO_MANY_CALLS.value})
         self._open[key] += 1
         try:
@@ -127,7 +127,7 @@ class ListenStreams:
                 del self._open[key]
 
     async def _tell(self, ctx: RequestContext) -> None:
-        """Tell of what a request asks for, for ever. Of what changes twice while its client reads slowly, once."""
+        """Send the requested changes, without end. Repeated changes are sent once if the client reads slowly."""
         wanted = as_mapping(as_mapping(ctx.params).get("notifications"))
         flags: dict[str, ListKind] = {f"{kind}ListChanged": kind for kind in LIST_KINDS}
         uris: Any = wanted.get("resourceSubscriptions")
@@ -159,18 +159,18 @@ class ListenStreams:
 
 
 class Announcements:
-    """Tells clients of changed lists: those of the 2026-07-28 revision over the bus, the others in their sessions."""
+    """Notifies clients of changed lists: over the bus in the 2026-07-28 revision, in their sessions in the others."""
 
     def __init__(self, bus: ListenBus, connections: Callable[[], Iterable[McpConnection]], replica: Replica) -> None:
         self._bus = bus
         self._replica = replica
         self._connections = connections
         self._changed: set[ListKind] = set()
-        self._untold: set[ListKind] = set()  # of which the other replicas have to hear yet
+        self._untold: set[ListKind] = set()  # changes that other replicas must still hear of
         self._timer: asyncio.TimerHandle | None = None
 
     def note(self, kind: ListKind, tasks: TaskGroup | None) -> None:
-        """A list has changed for everybody; `tasks` tells it, `None` while nobody is served."""
+        """Record that a list has changed for every client; `tasks` notifies them, `None` while nobody is served."""
         if tasks is None:
             return
         self._changed.add(kind)
@@ -195,20 +195,20 @@ class Announcements:
     async def _tell_replicas(self) -> None:
         while self._untold:
             kind = min(self._untold)
-            self._untold.discard(kind)  # it may change once more meanwhile
+            self._untold.discard(kind)  # more changes may come meanwhile
             try:
                 await self._replica.store.publish(CHANNEL, f"{kind} {self._replica.name}")
             except StoreUnavailableError:
                 self._untold.add(kind)
-                await anyio.sleep(RETRY_SECONDS)  # until they hear of it: their own connections may have no gap
+                await anyio.sleep(RETRY_SECONDS)  # until they have it; their own connections may have no gap
 
     async def follow_replicas(self) -> None:
-        """Tell who listens here of changes at other replicas, for ever."""
+        """Forward changes at other replicas to local listeners, without end."""
         async with aclosing(self._replica.store.subscribe(CHANNEL)) as messages:
             async for text in messages:
                 kind, _, replica = (text or "").partition(" ")
                 for name in LIST_KINDS:
-                    # Where some may have been missed, all lists may have changed.
+                    # If messages may be lost, all lists may have changed.
                     if text is None or (name == kind and replica != self._replica.name):
                         self._bus.publish(ListChange(name))
 
@@ -220,7 +220,7 @@ class Announcements:
                 await connection.outbound.notify(change.method, None)
 
         self._bus.publish(change)
-        # Side by side: one that does not read must not keep the others from hearing of it.
+        # Concurrently: one slow reader must not delay the others.
         async with anyio.create_task_group() as tasks:
             for connection in connections:
                 tasks.start_soon(tell_one, connection)

@@ -1,4 +1,4 @@
-"""One request of a client, with what a relay needs of it: its raw parameters, and the way back to who sent it."""
+"""One request of a client, as a relay needs it: its raw parameters, and the way back to its sender."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import re
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeGuard, cast
+from typing import Any, TypeGuard
 
 import anyio
 
 from server.clients.principals import principal_of
-from server.consent.confirmers import QUESTION_KEY
+from server.consent.client_confirmer import QUESTION_KEY
 from server.consent.pending_questions import ASKED
 from server.protocol.json_rpc import Json, as_mapping
 from server.protocol.protocol_errors import MCPError
-from server.protocol.request_parameters import LEVELS
+from server.protocol.request_parameters import LEVELS, elicits, progress_token
 from server.protocol.request_table import MODERN, McpConnection, Outbound, RequestContext
 from server.protocol.revisions import LOG_LEVEL_META_KEY
 from tools.contract.display import visible
@@ -24,17 +24,17 @@ from tools.permissions.client_rights import ALL_RIGHTS, Rights
 
 logger = logging.getLogger(__name__)
 
-WELCOMES = frozenset({"initialize", "server/discover"})  # the requests that a client begins with
+WELCOMES = frozenset({"initialize", "server/discover"})  # the first requests of a client
 _WEB_ADDRESS = re.compile(r"https?://[^\s/\\?#][^\s\\]*", re.IGNORECASE)
 USUAL_LEVEL = "info"  # the level for a client of the handshake era that has chosen none
 _LEVEL_KEY = "coretools-mcp/logLevel"
-MAX_PROGRESS = 1e300  # an integer may have more digits than any client reads as a number
+MAX_PROGRESS = 1e300  # longer integers exceed what any client parses
 TOKEN_KEY = "token:"  # noqa: S105 - what the keys of clients begin with that are told apart by their tokens
-LOGIN_KEY = "coretools-mcp/login"  # of the wish for a login in `inputRequests`, and of the answer to it
+LOGIN_KEY = "coretools-mcp/login"  # key of the login question in `inputRequests`, and of its answer
 
 
 def is_web_address(url: object) -> bool:
-    """Whether a person may be sent there: to the web and to no program of theirs, by an address that is seen whole."""
+    """Whether a person may be sent to an address: it must be http(s), not another program, and without hidden parts."""
     return isinstance(url, str) and _WEB_ADDRESS.fullmatch(url) is not None and visible(url) == url
 
 
@@ -44,18 +44,21 @@ class NotAskedError(Exception):
 
 @dataclass(eq=False, slots=True)
 class Exchange:
-    """One request of a client."""
+    """A client as the upstream code sees it: in one of its requests, outside of them, or in a later round of a call.
 
-    outbound: Outbound  # the way back, for as long as the request is open
+    A `RequestContext` is a request on its way through this server, and ends with the answer.
+    """
+
+    outbound: Outbound  # the way back, while the request is open
     params: Mapping[str, Any]
     version: str
     capabilities: Json
-    client_key: str  # as `ClientState.key`; empty for a client that cannot be told from others
-    connection: McpConnection | None  # of the client, where its revision has such
+    client_key: str  # as `ClientState.key`; empty for a client that cannot be distinguished from others
+    connection: McpConnection | None  # of the client, if its revision has connections
     carried: Json = field(default_factory=dict[str, Any])  # the state of an earlier round of this call, if any
-    is_resumed: bool = False  # whether this request goes on with an earlier one, whose consent holds
-    rights: Rights = ALL_RIGHTS  # what its token gives
-    readable_name: str = ""  # what people call whose token it is, where the issuer says that
+    is_resumed: bool = False  # whether this continues an earlier request, whose consent holds
+    rights: Rights = ALL_RIGHTS  # the rights of its token
+    readable_name: str = ""  # the display name of the token's owner, if the issuer gives one
 
     @property
     def is_modern(self) -> bool:
@@ -63,7 +66,7 @@ class Exchange:
         return self.version in MODERN
 
     def after_login(self) -> Exchange:
-        """This request once a login is done that it has waited for: as a new one, but for how many there were."""
+        """This request after a login that it waited for: as if it were new, except for the number of logins."""
         return replace(self, carried={"logins": self.carried.get("logins", 0) + 1}, is_resumed=False)
 
     @property
@@ -71,19 +74,14 @@ class Exchange:
         return as_mapping(self.params.get("_meta"))
 
     @property
-    def progress_token(self) -> str | int | None:
-        token = self.meta.get("progressToken")
-        return token if isinstance(token, str | int) and not isinstance(token, bool) else None
-
-    @property
     def input_responses(self) -> Json:
-        """Answers to questions of upstreams, without those to questions of our own."""
+        """Answers to questions of upstreams, without those to this server's own questions."""
         given = as_mapping(self.params.get("inputResponses"))
         return {key: given[key] for key in given if key not in (QUESTION_KEY, LOGIN_KEY)}
 
     @property
     def log_level(self) -> str | None:
-        """The least level of log messages that this request wants to see, where it wants any."""
+        """The lowest log level that this request wants, if it wants log messages."""
         if not self.is_modern:
             return self.chosen_level or USUAL_LEVEL
         level = self.meta.get(LOG_LEVEL_META_KEY)
@@ -98,19 +96,14 @@ class Exchange:
             self.connection.state[_LEVEL_KEY] = level
 
     def can_be_asked(self, method: str, params: Mapping[str, Any]) -> bool:
-        """Whether the client has announced that it takes requests of this kind, and this is one that may be made."""
+        """Whether the client has announced support for this kind of request, and this one is allowed."""
         match method:
             case "elicitation/create":
-                announced = self.capabilities.get("elicitation")
-                if not isinstance(announced, dict):
-                    return False
-                modes, mode = cast("Json", announced), params.get("mode", "form")
-                if mode == "form":
-                    return modes.get("form") is not None or modes.get("url") is None
-                return mode == "url" and modes.get("url") is not None and is_web_address(params.get("url"))
+                mode = params.get("mode", "form")
+                return elicits(self.capabilities, mode) and (mode != "url" or is_web_address(params.get("url")))
             case "sampling/createMessage":
                 announced = self.capabilities.get("sampling")
-                # With tools only where that is announced by itself (SEP-1577); others would pass them over.
+                # With tools only if that is announced separately (SEP-1577); other clients would ignore them.
                 wants_tools = bool(params.get("tools") or params.get("toolChoice"))
                 return announced is not None and (as_mapping(announced).get("tools") is not None or not wants_tools)
             case "roots/list":
@@ -119,7 +112,7 @@ class Exchange:
                 return False
 
     def outside_request(self) -> Exchange | None:
-        """The client outside of this request, where its revision allows to reach it there."""
+        """The client outside this request, if its revision allows that."""
         if self.connection is None:
             return None
         return replace(self, outbound=self.connection.outbound, params={}, carried={}, is_resumed=False)
@@ -129,16 +122,16 @@ class Exchange:
             self.connection.at_end(callback)
 
     async def progress(self, params: Json) -> None:
-        """Pass progress on, where it is wanted, and is some."""
+        """Forward progress, if it is wanted and valid."""
         progress, total, message = (params.get(name) for name in ("progress", "total", "message"))
         if not (_is_number(progress) and (total is None or _is_number(total)) and isinstance(message, str | None)):
-            return  # no client could read it
-        if (token := self.progress_token) is not None:
+            return  # no client could parse it
+        if (token := progress_token(self.params)) is not None:
             known = {name: value for name, value in params.items() if value is not None}
             await self.notify("notifications/progress", {**known, "progressToken": token})
 
     async def log(self, params: Json) -> None:
-        """Pass a log message on; in the revision without a handshake, where it is wanted."""
+        """Forward a log message; in the revision without a handshake, only if it is wanted."""
         if self.is_modern:
             wanted, level = self.log_level, params.get("level")
             if wanted is None or level not in LEVELS or LEVELS.index(str(level)) < LEVELS.index(wanted):
@@ -146,18 +139,22 @@ class Exchange:
         await self.notify("notifications/message", params)
 
     async def notify(self, method: str, params: Json) -> None:
-        """Send a notification that belongs to this request; one that cannot be sent any more is dropped."""
+        """Send a notification that belongs to this request; it is dropped if the client can no longer be reached."""
         if self.is_modern and method == "notifications/elicitation/complete":
-            return  # it names what the 2026-07-28 revision has no more
+            return  # the 2026-07-28 revision no longer has its subject
         try:
             await self.outbound.notify(method, params)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             logger.debug("a notification came after the end of its request")
 
     async def ask(self, method: str, params: Json, seconds: float) -> Json:
-        """Ask the client, in a revision where that is possible, and wait; `NotAskedError` where there is no answer."""
+        """Ask the client, if its revision allows it, and wait for the answer.
+
+        Raises:
+            NotAskedError: There is no answer.
+        """
         if params.get("mode") == "url":
-            # Upstreams of the 2026-07-28 revision give none, and this one demands it.
+            # Upstreams of the 2026-07-28 revision send none, but this client's revision requires one.
             params = {"elicitationId": secrets.token_hex(8), **params}
         try:
             with anyio.fail_after(seconds), ASKED:
@@ -171,12 +168,12 @@ def _is_number(value: Any) -> TypeGuard[int | float]:
 
 
 def principal_in(client_key: str) -> str:
-    """The name of the principal that a client is; empty for one that shows no token."""
+    """The name of the client's principal; empty without a token."""
     return client_key.removeprefix(TOKEN_KEY) if client_key.startswith(TOKEN_KEY) else ""
 
 
 def rights_of(ctx: RequestContext) -> Rights:
-    """What the token of a request gives."""
+    """The rights of a request's token."""
     principal = principal_of(ctx.http_request)
     return ALL_RIGHTS if principal is None else principal.rights
 

@@ -1,4 +1,4 @@
-"""Which folders a client's calls may touch, and the folders that it says it works in (its roots, in words of MCP)."""
+"""Which folders a client's calls may use, and the folders that it says it works in (MCP roots)."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from tools.permissions.client_rights import ALL_RIGHTS, Rights
 logger = logging.getLogger(__name__)
 
 ROOTS_WAIT_SECONDS = 5.0  # how long a file call waits for the client's answer to `roots/list`
-NEXT_ROOTS_WAIT_SECONDS = 1.0  # the same where the client did not answer the last time
-PLACE_WAIT_SECONDS = 10.0  # the same for a program behind this server, which stays in the folder that it is started in
-QUIET_SECONDS = 0.1  # how long a client says nothing of its roots until that is seen to; no call waits for it
-LONGEST_FLOOD_SECONDS = 5.0  # how long that is waited for where it says so all the time
-MAX_ROOTS = 1_000  # roots of one client that are looked at; every path is held against each of them
-MAX_KEPT_WORKSPACES = 1_000  # workspaces kept by the roots of their clients; clients of one project share one
+NEXT_ROOTS_WAIT_SECONDS = 1.0  # the same if the client did not answer the last time
+PLACE_WAIT_SECONDS = 10.0  # the same for a program as client, which stays in its working folder
+QUIET_SECONDS = 0.1  # pause without announcements of new roots before they are requested; no call waits for it
+LONGEST_FLOOD_SECONDS = 5.0  # the longest wait if the client keeps announcing new roots
+MAX_ROOTS = 1_000  # roots of one client that are considered; every path is compared with each of them
+MAX_KEPT_WORKSPACES = 1_000  # cached workspaces from clients' roots; clients of one project share one
 
 
 @dataclass(frozen=True, slots=True)
 class ClientRoots:
-    """The real paths of the folders that a client works in; why none of those it named can be used, if so."""
+    """The real paths of a client's folders, and why none of those it named can be used, if so."""
 
     folders: tuple[str, ...] = ()
     problem: str = ""
@@ -47,20 +47,20 @@ class ClientRoots:
 
 @dataclass(slots=True)
 class RootsState:
-    """What is known of a client's roots: nothing while `roots` is `None`."""
+    """What is known of a client's roots; nothing while `roots` is `None`."""
 
     roots: ClientRoots | None = None
-    changes: int = 0  # how often it said that those are other ones
-    turn: anyio.Lock = field(default_factory=anyio.Lock)  # held by the question; a new one with every change
-    is_silent: bool = False  # whether it did not answer the last time
-    news: RequestContext | None = None  # where it said so last, while that is being seen to
+    changes: int = 0  # how often the client announced new roots
+    turn: anyio.Lock = field(default_factory=anyio.Lock)  # held while the question is open; replaced at every change
+    is_silent: bool = False  # whether the client did not answer the last time
+    news: RequestContext | None = None  # the latest place to ask at, while a change is handled
 
 
 class WorkspacePolicy:
-    """Chooses which folders a client's calls may touch: the operator's, else the client's, else the working folder.
+    """Chooses the folders that a client's calls may use: the operator's, else the client's, else the working folder.
 
-    The operator's are those of its token, else those of all. `hidden` tells what the rules for a client hide below some
-    folders; in what is `private` no tool reads or writes.
+    The operator's folders are those of the client's token, or else those for all clients. `hidden` says what a client's
+    rules hide below some folders. No tool reads or writes in the `private` folders.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class WorkspacePolicy:
         self._operator_roots = tuple(real_path(root) for root in settings.roots)
         self._intersect = settings.client_roots == "intersect"  # whether the client's roots narrow the operator's
         self.asks_for_roots = self._intersect or not self._operator_roots
-        # Each is made when a call first needs it.
+        # Each is built when a call first needs it.
         self.built: dict[tuple[ClientRoots | None, tuple[str, ...], Rights, Scratch | str], Workspace] = {}
 
     def workspace(
@@ -87,7 +87,7 @@ class WorkspacePolicy:
         rights: Rights = ALL_RIGHTS,
         scratch: Scratch | str = "",
     ) -> Workspace:
-        """The workspace for a client; its roots are `None` if it has some and has not told them."""
+        """The workspace for a client; its roots are `None` if the client has some but has not listed them yet."""
         key = (client_roots, readable, rights, scratch)
         if key not in self.built:
             if len(self.built) >= MAX_KEPT_WORKSPACES:
@@ -107,29 +107,29 @@ class WorkspacePolicy:
         return self.built[key]
 
     def folders(self, client_roots: ClientRoots | None, rights: Rights) -> tuple[Sequence[str], str]:
-        """The folders of a client's workspace, and why there is none where that is so."""
+        """The folders of a client's workspace, and the reason if there are none."""
         operators = tuple(map(real_path, rights.roots)) or self._operator_roots
         if operators and not self._intersect:
             return operators, ""
         if rights.scopes is not None and not operators:
-            # Anyone who shows a token of an issuer is a person elsewhere, whose folders are of another machine.
+            # The bearer of an issuer's token is a remote person, whose folders are on another machine.
             client_roots = ClientRoots()
         if client_roots is None:
             return (), (
-                "The client has announced roots and does not list them, so it is not known which folders it means. Try "
-                "again; if it stays so, the operator has to name the folders with --workspace."
+                "The client announced roots but does not list them, so it is unknown which folders it means. Try "
+                "again; if this persists, the operator must set the folders with --workspace."
             )
         folders = client_roots.folders
         if client_roots.problem:
             return (), client_roots.problem
         if operators and not folders:
-            return operators, ""  # there is nothing to narrow by
+            return operators, ""  # there is nothing to narrow
         if operators:
-            # The smaller folder of each pair that overlaps.
+            # The smaller folder of each overlapping pair.
             inside = [root for root in folders if any(contains(own, root) for own in operators)]
             return inside + [own for own in operators if any(contains(root, own) for root in folders)], (
-                "The client's roots lie outside the folders that the operator allows (workspace.clientRoots is "
-                "intersect), so no folder is left. The client has to open a folder inside them, or the operator has to "
+                "The client's roots are outside the folders that the operator allows (workspace.clientRoots is "
+                "intersect), so no folder is left. The client must open a folder inside them, or the operator must "
                 "add one with --workspace."
             )
         if folders:
@@ -137,7 +137,10 @@ class WorkspacePolicy:
         try:
             folder = os.path.realpath(os.getcwd())
         except OSError:
-            problem = "No workspace is set, and the folder that the server was started in is gone. Use --workspace DIR."
+            problem = (
+                "No workspace is set, and the folder that the server was started in no longer exists. Use "
+                "--workspace DIR."
+            )
             return (), problem
         home, installation = os.path.realpath(Path.home()), os.path.realpath(os.path.dirname(sys.executable))
         if folder == home:
@@ -149,24 +152,24 @@ class WorkspacePolicy:
         else:
             return (folder,), ""
         return (), (
-            f"No workspace is set, and the server was started in {what} ('{folder}'), which is never taken by itself. "
-            "The operator can start it with --workspace DIR or set workspace.roots in the settings."
+            f"No workspace is set, and the server was started in {what} ('{folder}'), which is never used as a "
+            "default. The operator can start it with --workspace DIR or set workspace.roots in the settings."
         )
 
 
 _NO_ROOT_USABLE = (
-    "The client's roots are not existing folders (file:// URIs of folders are expected), so no folder is left. The "
-    "client has to open one, or the operator has to name one with --workspace."
+    "The client's roots are not existing folders (they must be file:// URIs of folders), so no folder is left. The "
+    "client must open one, or the operator must set one with --workspace."
 )
 
 
 async def follow_roots(
     state: RootsState, ctx: RequestContext, take: Callable[[RequestContext], Awaitable[None]]
 ) -> None:
-    """Its roots are other ones: `take` sees to that, one at a time, and once more when they changed meanwhile."""
+    """Handle changed roots with `take`, one change at a time, and once more if they changed meanwhile."""
     state.roots = None
     state.changes += 1
-    state.turn = anyio.Lock()  # an open question is about the roots from before
+    state.turn = anyio.Lock()  # an open question is about the old roots
     is_seen_to, state.news = state.news is not None, ctx
     if is_seen_to:
         return
@@ -185,7 +188,7 @@ async def follow_roots(
 
 
 async def ask_roots(state: RootsState, exchange: Exchange, seconds: float | None = None) -> ClientRoots | None:
-    """Ask a client for its roots, once, where it announced that it has some; `None` if there is no answer."""
+    """Ask a client for its roots once, if it announced any; `None` if there is no answer."""
     if exchange.is_modern or exchange.capabilities.get("roots") is None:
         state.roots = ClientRoots()
         return state.roots
@@ -198,7 +201,9 @@ async def ask_roots(state: RootsState, exchange: Exchange, seconds: float | None
             return roots
     except (TimeoutError, MCPError, TypeError, ExhaustedError):
         state.is_silent = True
-        logger.warning("the client announced roots and did not list them; asked again at its next file call")
+        logger.warning(
+            "the client announced roots but did not list them; they are requested again at its next file call"
+        )
         return None
 
 
@@ -206,7 +211,7 @@ async def _told_roots(state: RootsState, exchange: Exchange) -> ClientRoots:
     changes = state.changes
     answer: Any = (await exchange.outbound.request("roots/list", None)).get("roots")
     listed = list(map(as_mapping, answer))
-    # In a thread: it names what it likes, a file system too that does not answer.
+    # In a thread: it may name anything, even a file system that does not answer.
     folders = await THREADS.run(partial(_existing_folders, listed[:MAX_ROOTS]))
     if len(folders) < len(listed):
         logger.warning("%d of the client's %d roots were left out", len(listed) - len(folders), len(listed))

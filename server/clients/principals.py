@@ -1,8 +1,8 @@
-"""Who shows a token over HTTP: the principal that everything of a client belongs to, and what the token gives.
+"""Principals: the owners of what clients have, identified by their tokens over HTTP, and the rights of a token.
 
-One of a token of the settings is its name. One of an access token is the person or program that the issuer gave it to,
-by the issuer and the subject, with whichever program the person uses: what belongs to a person is there in each of
-them. What may be done is the token's alone, so a program that was given less does less, whatever another one may do.
+The principal of a token in the settings is the token's name. The principal of an access token is the person or program
+that it was issued to, by issuer and subject, whichever program they use. So what belongs to a person is the same in all
+their programs. The rights belong to the token: a program with fewer rights can do less.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from tools.permissions.client_rights import Rights
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-PRINCIPAL = "coretools-mcp.principal"  # where a request carries whose token came with it
+PRINCIPAL = "coretools-mcp.principal"  # where a request stores the principal of its token
 
 
 class Principal:
-    """Who a request comes from.
+    """The sender of a request.
 
     Args:
-        name: Nobody else's.
-        rights: What the token gives that came with this request.
-        readable_name: What people call it, which the issuer says; others may be called so, too.
-        client_id: The program that uses it, as its issuer knows it; sessions are of one program.
-        ends: When its token counts no more, in seconds since the epoch.
+        name: Unique.
+        rights: The rights of this request's token.
+        readable_name: The display name from the issuer, which need not be unique.
+        client_id: The program, as its issuer knows it; a session belongs to one program.
+        ends: When its token expires, in seconds since the epoch.
     """
 
     def __init__(
@@ -42,30 +42,30 @@ class Principal:
         ends: float = math.inf,
     ) -> None:
         self.unique_name = name
-        self.owner = client_id or name, issuer, subject  # whose sessions are whose
+        self.owner = client_id or name, issuer, subject  # the owner of a session
         self.rights = rights
         self.readable_name = readable_name
         self._ends = ends
 
     @property
     def seconds_left(self) -> float:
-        """How long its token still counts."""
+        """How long its token is still valid."""
         return max(self._ends - time.time(), 0.0)
 
 
 def principal_of(request: Request | None) -> Principal | None:
-    """Whose token came with a request of the network, if there was one."""
+    """The principal of a network request, if it has a token."""
     return None if request is None else request.scope.get(PRINCIPAL)
 
 
 class TokenRefusedError(Exception):
-    """A token lets nobody in.
+    """A token is not accepted.
 
     Args:
-        sentence: Why.
-        status: What HTTP calls it.
-        code: What it is in the words of RFC 6750; empty where it is no fault of the token.
-        scope: Scopes that a token needs, with blanks between.
+        sentence: The reason.
+        status: The HTTP status.
+        code: The error code of RFC 6750; empty if the token is not at fault.
+        scope: Scopes that a token needs, separated by blanks.
     """
 
     def __init__(self, sentence: str, status: int = 401, code: str = "invalid_token", scope: str = "") -> None:

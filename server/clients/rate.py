@@ -1,25 +1,25 @@
-"""How often something may happen."""
+"""A limit on how often something may happen."""
 
 from __future__ import annotations
 
 _MINUTE = 60.0
-_ROUNDING = 1e-6  # seconds that sums of small intervals may be off
+_ROUNDING = 1e-6  # tolerance in seconds for sums of small intervals
 
 
 class Rate:
-    """So many calls in a minute: all of them at once, if need be, and each comes back after its share of the minute."""
+    """A number of calls per minute. All may come at once; each becomes free again after its share of the minute."""
 
     __slots__ = ("_due", "_interval")
 
     def __init__(self, per_minute: int) -> None:
         self._interval = _MINUTE / per_minute
-        self._due = float("-inf")  # when all would have come back
+        self._due = float("-inf")  # when all of them are free again
 
     def take(self, now: float) -> float:
-        """Count a call that is made now, and return 0; or count none, and return in how many seconds there is one.
+        """Count a call and return 0; or count nothing, and return the seconds until the next free one.
 
         Args:
-            now: In seconds of a clock that only goes on.
+            now: In seconds of a monotonic clock.
         """
         due = max(self._due, now) + self._interval
         wait = due - now - _MINUTE

@@ -1,4 +1,4 @@
-"""The form that a question travels in, and what a filled-in one means."""
+"""The form for a question, and the meaning of a filled-in form."""
 
 from __future__ import annotations
 
@@ -17,22 +17,26 @@ from tools.contract.confirmation import (
 )
 from tools.contract.display import in_one_line, visible_line
 
-FormStyle = Literal["form", "simple"]  # a form with fields, or a bare yes or no for clients that render no fields
+FormStyle = Literal["form", "simple"]  # a form with fields, or a plain yes or no for clients that show no fields
 
-TITLED_ENUM_SINCE = "2025-11-25"  # earlier revisions title an enum by `enumNames`, and cannot take several choices
-OTHER = "Other"  # chosen by who answers in words of their own (Qwen Code's label)
-MAX_ANSWER_CHARS = 2_000  # of one text: four are still a short result. Clients are told; a longer one is cut
+TITLED_ENUM_SINCE = "2025-11-25"  # earlier revisions title an enum with `enumNames`, and have no multiple choice
+OTHER = "Other"  # chosen to answer in one's own words (Qwen Code's label)
+MAX_ANSWER_CHARS = (
+    2_000  # of one text: four of them still make a short result. Clients are told the limit; longer texts are cut
+)
 CUT_MARK = f"[... cut after {MAX_ANSWER_CHARS:,} characters]"
 NO_ANSWER = "coretools-mcp/no-answer"
-"""Stands in the content of what came in place of an answer: a bare yes has no content that would be missing."""
-MAX_REASON_CHARS = 2_000  # what the model is told about a person's reason
-MAX_CONTENT_CHARS = 64_000  # of a text in place of a proposed one; offered for up to 16 kB, and a person may add to it
+"""Marks the content that replaces a malformed answer: a plain yes has no content that could be missing."""
+MAX_REASON_CHARS = 2_000  # of a person's reason that the model sees
+MAX_CONTENT_CHARS = (
+    64_000  # of a replacement for a proposed text; offered for texts up to 16 kB, to which a person may add
+)
 
 
 def form_schema(question: Question, style: FormStyle, protocol_version: str) -> dict[str, Any]:
-    """The form's schema: flat, and with a required decision that has no default.
+    """The schema of the form: flat, with a required decision that has no default.
 
-    Optional fields are empty by default, since some clients (FastMCP) fill in null where there is none, and refuse it.
+    Optional fields are empty by default, because some clients (FastMCP) otherwise fill in null, and then reject it.
     """
     if isinstance(question.details, AskUserConfirmation):
         return questionnaire_schema(question.details.questions, protocol_version)
@@ -42,20 +46,20 @@ def form_schema(question: Question, style: FormStyle, protocol_version: str) -> 
     optional = {"type": "string", "default": ""}
     properties: dict[str, Any] = {
         "decision": {"type": "string", "title": "Decision", **_titled_enum(titles, protocol_version)},
-        "reason": {**optional, "title": "Reason", "description": "Told to the model if you deny. Optional."},
+        "reason": {**optional, "title": "Reason", "description": "The model sees this if you deny. Optional."},
     }
     if _offers_other_text(question):
-        # Not the proposed text: a client with a single-line field would hand it back without its line breaks.
+        # Not prefilled with the proposed text: a client with a single-line field would drop its line breaks.
         properties["content"] = {
             **optional,
-            "title": "Other text",
-            "description": "Written in place of the proposed text if you fill it in. Optional.",
+            "title": "Replacement text",
+            "description": "If filled in, this replaces the proposed text. Optional.",
         }
     return {"type": "object", "properties": properties, "required": ["decision"]}
 
 
 def read_answer(question: Question, action: str, content: Mapping[str, Any] | None, style: FormStyle) -> Answer:
-    """What a person's answer means. Accepting is consent only if every field of the form is what it should be."""
+    """Interpret a person's answer. Accepting is consent only if every field of the form is valid."""
     if content is not None and NO_ANSWER in content:
         return Answer(Decision.DENY, ConsentChannel.MALFORMED)
     if action != "accept":
@@ -68,7 +72,7 @@ def read_answer(question: Question, action: str, content: Mapping[str, Any] | No
     fields = content or {}
     given, reason, text = fields.get("decision"), fields.get("reason"), fields.get("content")
     decision = next((choice.decision for choice in question.choices if choice.decision.value == given), None)
-    # A text in place of the proposed one has to be offered, and to be of the size that is offered.
+    # A replacement text must have been offered, and be within its limit.
     is_acceptable = (
         text is None
         or text == ""
@@ -90,7 +94,7 @@ def _titled_enum(titles: Mapping[str, str], protocol_version: str) -> dict[str, 
 
 
 def questionnaire_schema(questions: Sequence[UserQuestion], protocol_version: str) -> dict[str, Any]:
-    """The form for questions of the model: flat, and without a default that would answer anything by itself."""
+    """The form for the model's questions: flat, without a default that would answer anything by itself."""
     properties: dict[str, Any] = {}
     required: list[str] = []
     for number, question in enumerate(questions, start=1):
@@ -105,7 +109,7 @@ def questionnaire_schema(questions: Sequence[UserQuestion], protocol_version: st
         else:
             own_words = {}
         if question.is_multiple and question.options and protocol_version < TITLED_ENUM_SINCE:
-            # A box for each option, for clients that know no other way to choose several.
+            # One box per option, for clients without multiple choice.
             for box, option in enumerate(question.options, start=1):
                 properties[f"{field}_option_{box}"] = {
                     "type": "boolean",
@@ -136,7 +140,7 @@ def questionnaire_schema(questions: Sequence[UserQuestion], protocol_version: st
 def read_questionnaire(
     questions: Sequence[UserQuestion], content: Mapping[str, Any]
 ) -> tuple[tuple[str, ...], ...] | None:
-    """What was answered, in the order of the questions; `None` if nothing was, or a field is not what it should be."""
+    """The answers in the order of the questions; `None` if there is none, or a field is invalid."""
     answers: list[tuple[str, ...]] = []
     for number, question in enumerate(questions, start=1):
         field = f"question_{number}"
@@ -164,14 +168,14 @@ def read_questionnaire(
             return None
         if len(picked) > 1 and not question.is_multiple:
             return None
-        # Each once, and in the order of the question.
+        # Each once, in the order of the question.
         chosen = tuple(label for shown, label in labels.items() if shown in picked)
         answers.append((*(label for label in chosen if label != OTHER), text) if text else chosen)
     return tuple(answers) if any(answers) else None
 
 
 def _offered(question: UserQuestion) -> tuple[Option, ...]:
-    """The options, and where it is not among them the one for words of one's own."""
+    """The options, plus the one for one's own words if it is missing."""
     has_other = any(in_one_line(option.label).casefold() == OTHER.casefold() for option in question.options)
     if has_other or not question.takes_text:
         return question.options

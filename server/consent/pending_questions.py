@@ -1,4 +1,4 @@
-"""Questions that wait for a person at the dashboard: those of clients that cannot be asked themselves."""
+"""Questions that wait for a person at the dashboard, from clients that cannot ask by themselves."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TOO_MANY = Unavailable(
 
 
 class AskedQuestions:
-    """Counts the questions that people are asked in the middle of a request."""
+    """Counts the questions that people are being asked during requests."""
 
     asked = answered = open = 0
 
@@ -39,10 +39,10 @@ ASKED = AskedQuestions()
 
 @dataclass(eq=False, slots=True)
 class PendingQuestion:
-    """One question, which is answered once, or goes with its call."""
+    """One question. It is answered once, or disappears with its call."""
 
     question: Question
-    client: str  # its name, as it says
+    client: str  # the client's name, as it gives it
     scope: anyio.CancelScope  # its deadline ends the wait
     id: str = field(default_factory=lambda: secrets.token_urlsafe(16))
     asked: float = field(default_factory=time.time)  # seconds since the epoch
@@ -55,15 +55,15 @@ class PendingQuestion:
 
 
 class PendingQuestions:
-    """All that wait, the oldest first."""
+    """All waiting questions, the oldest first."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._waiting: dict[str, PendingQuestion] = {}
-        self.on_change: Callable[[], None] = lambda: None  # called when there is one more, or one less
+        self.on_change: Callable[[], None] = lambda: None  # called when a question is added or removed
 
     async def ask(self, question: Question, client: str, progress: Progress) -> Answer | Unavailable:
-        """Wait for the person's answer, and tell the client so; a denial when nobody came in time."""
+        """Wait for the person's answer, and notify the client. Without an answer in time, it is a denial."""
         if len(self._waiting) >= MAX_WAITING:
             return TOO_MANY
         pending = PendingQuestion(question, client, anyio.move_on_after(self._seconds))
@@ -82,16 +82,16 @@ class PendingQuestions:
         return list(self._waiting.values())
 
     def find(self, id: str) -> PendingQuestion | None:  # noqa: A002 - it is one
-        """The question with this id that still waits for its answer."""
+        """The question with this id, if it still waits."""
         pending = self._waiting.get(id)
         return pending if pending is not None and pending.answer is None else None
 
     def give(self, pending: PendingQuestion, answer: Answer) -> None:
-        """Answer a question that `find` has found, once."""
+        """Answer a question from `find`, once."""
         pending.answer = answer
         pending.answered.set()
 
     def wait_longer(self, pending: PendingQuestion) -> None:
-        """Begin the time that the person has again."""
+        """Restart the time that the person has."""
         pending.scope.deadline = anyio.current_time() + self._seconds
         self.on_change()

@@ -1,4 +1,4 @@
-"""Opening a link in the person's browser, so that nobody else sees it."""
+"""Opens a link in the person's browser without showing it to other users."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from contextlib import suppress
 
 
 def open_in_browser(link: str, file: str) -> bool:
-    """Have the browser opened at a link, which it is given by a file that only we may read; whether that was possible.
+    """Open a link in the browser through a private file, and return whether that was possible.
 
-    Others see the arguments of programs. The file is for the caller to remove, once the browser has read it.
+    Other users can see the arguments of programs, so the link is not passed as one. The caller removes the file once
+    the browser has read it.
     """
     content = (
         f'<!doctype html><title>coretools-mcp</title><meta http-equiv="refresh" content="0;url={html.escape(link)}">'

@@ -1,4 +1,4 @@
-"""`call`: one call through a server of its own, with its question answered at the terminal."""
+"""`call`: makes one call through a server of its own, and asks its question at the terminal."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ from tools.machine.threads import THREADS
 from tools.permissions.tool_names import BETWEEN
 from tools.shell.private_folders import PREFIX as OUTPUTS
 
-LAUNCHER = Path(__file__).resolve().parents[2] / "coretools_mcp.py"  # also in an installation
-MAX_LIST_WAIT = 60_000  # milliseconds; the most that proxy.firstListWait may be
-MAX_OPTIONS = 50  # parts of a schema that are looked at for the type of one property
-REST_SECONDS = 0.5  # how long the last lines of a server that has ended are waited for
+LAUNCHER = Path(__file__).resolve().parents[2] / "coretools_mcp.py"  # also in an installed package
+MAX_LIST_WAIT = 60_000  # milliseconds; the maximum of proxy.firstListWait
+MAX_OPTIONS = 50  # schema parts searched for the type of one property
+REST_SECONDS = 0.5  # how long to wait for the last log lines of a server that has ended
 SHELL_NAMES = frozenset({"run_shell_command", "ShellTool", "Shell", "Bash"})
 _CODES = {
     ToolErrorType.EXECUTION_DENIED: CALL_REFUSED,
@@ -54,27 +54,31 @@ _KINDS = {
     "object": "an object, as JSON",
     "null": "null",
 }
-"""What a value has to be, by the types of JSON Schema; in the order in which they are tried."""
+"""The JSON Schema types in words, in the order in which they are tried."""
 
 
 @dataclass(frozen=True, slots=True)
 class GivenArguments:
-    """The arguments of a call as they were written: an object, and texts beside it that win."""
+    """The arguments of a call as the person wrote them: an object, and pairs that override it."""
 
     whole: Mapping[str, Any]
     pairs: Mapping[str, str]
 
     def as_text(self) -> dict[str, Any]:
-        """All of them, for a tool that reads what it needs from text."""
+        """All arguments, for a tool that converts texts itself."""
         return {**self.whole, **self.pairs}
 
     def typed(self, schema: Mapping[str, Any]) -> dict[str, Any]:
-        """All of them, each pair as the tool's schema wants it; a `UsageError` where it cannot be that."""
+        """All arguments, each pair converted to the type in the tool's schema.
+
+        Raises:
+            UsageError: A pair cannot be converted.
+        """
         return {**self.whole, **{key: _value(key, text, schema) for key, text in self.pairs.items()}}
 
 
 def read_arguments(pairs: Sequence[str], as_json: str | None) -> GivenArguments:
-    """Read `key=value` pairs, and an object as JSON: as it is given, `@FILE`, or `-` for standard input."""
+    """Read `key=value` pairs and a JSON object. The object is literal, `@FILE`, or `-` for standard input."""
     whole: dict[str, Any] = {}
     if as_json is not None:
         text = as_json
@@ -87,29 +91,29 @@ def read_arguments(pairs: Sequence[str], as_json: str | None) -> GivenArguments:
         except OSError:
             raise UsageError(f"the file '{as_json[1:]}' of --arguments cannot be read.") from None
         except (ValueError, RecursionError):
-            raise UsageError("--arguments is not valid JSON. Quote it as one word of the shell.") from None
+            raise UsageError("--arguments is not valid JSON. Quote it as one word in the shell.") from None
         if not isinstance(parsed, dict):
-            raise UsageError('--arguments has to be an object, for example \'{"path": "src"}\'.')
+            raise UsageError('--arguments must be an object, for example \'{"path": "src"}\'.')
         whole.update(cast("dict[str, Any]", parsed))
     texts: dict[str, str] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key:
-            instead = "; an object stands behind --arguments" if pair.startswith("{") else ""
+            instead = "; use --arguments for an object" if pair.startswith("{") else ""
             raise UsageError(f"'{pair}' is not of the form key=value{instead}.")
         if key in texts:
-            raise UsageError(f"{key} is given twice. Give it once; an array is written as JSON: {key}='[1, 2]'.")
+            raise UsageError(f"{key} is given twice. Give it once; write an array as JSON: {key}='[1, 2]'.")
         try:
             pair.encode()
         except UnicodeEncodeError:
-            said = f"The argument {key} holds bytes that are not UTF-8 text, and JSON can only carry text."
+            said = f"The argument {key} contains bytes that are not UTF-8. JSON can only carry text."
             raise UsageError(said) from None
         texts[key] = value
     return GivenArguments(whole, texts)
 
 
 def _value(key: str, text: str, schema: Mapping[str, Any]) -> Any:
-    """A text as the type that the schema of a tool wants for this property."""
+    """Convert a text to the type that the tool's schema gives for this property."""
     found: list[Mapping[str, Any]] = []
     options = [as_mapping(as_mapping(schema.get("properties")).get(key))]
     for _ in range(MAX_OPTIONS):  # a schema may refer to itself
@@ -141,7 +145,7 @@ def _value(key: str, text: str, schema: Mapping[str, Any]) -> Any:
             case _:
                 pass
     wanted = " or ".join(what for kind, what in _KINDS.items() if kind in kinds) or "another type"
-    raise UsageError(f"{key} takes {wanted}, and '{visible_line(text[:80])}' is not that.")
+    raise UsageError(f"{key} takes {wanted}; '{visible_line(text[:80])}' is not.")
 
 
 def make_call(
@@ -153,13 +157,13 @@ def make_call(
     is_sure: bool,
     as_json: bool,
 ) -> int:
-    """Make one call through a server of its own over stdio, and show what a person should see.
+    """Make one call through a server of its own over stdio, and print the result.
 
     Returns:
-        0, or the exit status of the command that was run, or why there is none, from 64 up.
+        0, the exit status of the command that was run, or a code from 64 up that says why there is none.
     """
     if tool in SHELL_NAMES and given.as_text().get("is_background") not in (None, False, "false"):
-        raise UsageError("a background job would end with this call. Leave is_background out to wait for the command.")
+        raise UsageError("a background job would end with this call. Leave out is_background to wait for the command.")
     alias = tool.partition(BETWEEN)[0] if BETWEEN in tool else ""
     spinner = Spinner()
     is_told = False  # that nobody could be asked
@@ -178,7 +182,10 @@ def make_call(
             spinner.resume()
 
     async def arguments(server: OwnServer) -> Json:
-        """The arguments as the tool wants them. Our own tools read texts by themselves, so no list is waited for."""
+        """The arguments as the tool wants them.
+
+        Built-in tools convert texts themselves, so no list is needed for them.
+        """
         if not given.pairs or not (report.upstreams or report.settings.tools.discovery_command):
             return given.as_text()
         listed = (await server.request("tools/list")).get("tools", [])
@@ -188,8 +195,8 @@ def make_call(
     async def call() -> int:
         options = ["-P", str(LAUNCHER), "serve", *server_options]
         if alias in report.upstreams:
-            # No other server matters here, and this one is waited for until it is clear where it stands.
-            # A file of a long result would be gone with this call.
+            # Only this server matters, so wait until its connection is up or has failed. Long results are not written
+            # to files, which would disappear with this call.
             narrow = {
                 "mcp": {"allowed": [alias]},
                 "proxy": {"firstListWait": MAX_LIST_WAIT, "catalogue": False},
@@ -197,14 +204,14 @@ def make_call(
             }
             await anyio.Path(folder, "settings.json").write_text(json.dumps(narrow), encoding="utf-8")
             options.append(f"--config={folder}/settings.json")
-            lock = report.lock  # which counts beside the last file
+            lock = report.lock  # a lock file counts beside the last settings file
             if lock is not None and (lock.content is not None or lock.problem):
                 beside = anyio.Path(folder, LOCK_NAME)
                 try:
                     await beside.symlink_to(lock.path)
-                except OSError:  # on Windows not everybody may
+                except OSError:  # on Windows, not every user may create links
                     await beside.write_bytes(lock.content or b"")
-        # The server has to see what any other command of this server sees: variables that settings name, and keys.
+        # Variables that settings name, and keys: this server needs the same environment as any other command.
         command, environment = [sys.executable, *options], dict(os.environ)
         async with (
             spinner.running("starting the server for this call"),
@@ -219,8 +226,8 @@ def make_call(
                 if error.code == CONNECTION_CLOSED:
                     raise
                 spinner.say("")
-                said = error.message.replace(HOW_TO_LIST, "coretools-mcp tools lists them.")
-                spinner.write(f"coretools-mcp: {visible(said)}\n")
+                message = error.message.replace(HOW_TO_LIST, "coretools-mcp tools lists them.")
+                spinner.write(f"coretools-mcp: {visible(message)}\n")
                 return CALL_USAGE if error.code == INVALID_PARAMS else CALL_FAILED
             finally:
                 spinner.say("")
@@ -235,15 +242,15 @@ def make_call(
         with tempfile.TemporaryDirectory() as folder:
             return anyio.run(until_signal, call)
     except* MCPError:
-        sys.stderr.write("coretools-mcp: the server for this call ended too early; what it wrote is above.\n")
+        sys.stderr.write("coretools-mcp: the server for this call ended early; its output is above.\n")
     return CALL_BROKEN
 
 
 @asynccontextmanager
 async def _log_of_server(spinner: Spinner) -> AsyncGenerator[TextIO]:
-    """What the server of the call writes to as its standard error: shown, but not over a question."""
+    """The standard error of the call's server: shown, but never over a question."""
     if sys.platform == "win32":
-        yield sys.stderr  # a pipe cannot be waited for there
+        yield sys.stderr  # a pipe cannot be awaited there
         return
     reading, writing = os.pipe()
     ended = anyio.Event()
@@ -271,10 +278,13 @@ async def _log_of_server(spinner: Spinner) -> AsyncGenerator[TextIO]:
 
 
 def _with_lasting_file(result: Json) -> Json:
-    """The result with a copy of the file of a long output, which else ends with the server of this call. Blocks."""
+    """Copy the file of a long output, which would disappear with the server, and return the result with the new path.
+
+    Blocks.
+    """
     path = as_mapping(as_mapping(result.get("_meta")).get(FACTS_KEY)).get("outputFile")
     folder = tempfile.gettempdir()
-    # Another server could name any file.
+    # An upstream could name any file as its output file.
     if not isinstance(path, str) or not re.fullmatch(
         rf"{re.escape(folder)}/{OUTPUTS}[0-9a-f]+/\w+/output-\w+\.txt", path
     ):
@@ -298,13 +308,13 @@ def _show(result: Json, *, as_json: bool) -> None:
         if as_mapping(block.get("annotations")).get("audience") != ["user"]:
             text = visible(str(block["text"])) if block.get("type") == "text" else f"[{block.get('type')}]"
             if isinstance(job, str):
-                # How to reach what is left running is of no use here. What the command printed stands below "Output:".
+                # The job is about to end, so how to reach it is of no use. The command's own output follows "Output:".
                 about_it = rf"\A((?:(?!Output:).*\n)*?)[\w ]+: {re.escape(job)} \(.*\n"
                 text = re.sub(about_it, r"\1", text)
             sys.stdout.write(f"{text}\n")
     if isinstance(job, str):
         sys.stdout.flush()
-        sys.stderr.write("coretools-mcp: what the command left running ends with this call\n")
+        sys.stderr.write("coretools-mcp: processes that the command left running end with this call\n")
 
 
 def _exit_code(result: Json) -> int:
@@ -322,14 +332,14 @@ async def _ask(params: Json, *, is_sure: bool) -> Json:
     message, schema = str(params.get("message")), as_mapping(params.get("requestedSchema"))
     if params.get("mode") == "url":
         if not sys.stdin.isatty():
-            raise MCPError(INVALID_REQUEST, "Nobody is here to open an address.")
+            raise MCPError(INVALID_REQUEST, "Nobody can open an address here.")
         show(question_text(message), f"Open it in a browser: {params.get('url')}", stream=sys.stderr)
         return {"action": "accept"}
     if is_sure and is_consent(schema):
         return {"action": "accept", "content": {DECISION: Decision.ONCE.value}}
     if not sys.stdin.isatty():
         show(question_text(message), stream=sys.stderr)
-        what = "nothing was done. Give --yes to allow what the call asks for"
+        what = "nothing was done. Use --yes to allow what the call asks for"
         what = what if is_consent(schema) else "it stays unanswered"
         show(f"Nobody can answer here (standard input is not a terminal), so {what}.", stream=sys.stderr)
         return {"action": "decline"}

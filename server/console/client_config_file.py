@@ -1,7 +1,7 @@
-"""The file of an MCP client: what it becomes with our entry and without it, and how that is written and taken back.
+"""The configuration file of an MCP client, before and after an install or uninstall.
 
-Each change is worked out as a whole, so that it can be shown before it is written, and remembered in our own folder: by
-digests, with the file as it was beside them. Nobody else reads that folder.
+Each change is computed as a whole, so that it can be shown before it is written. The private folder of coretools-mcp
+keeps a record of it: digests, and a copy of the original file.
 """
 
 from __future__ import annotations
@@ -40,28 +40,28 @@ from tools.contract.display import visible, visible_line
 
 @dataclass(frozen=True, slots=True)
 class ConfigFile:
-    """An entry in a file of a client."""
+    """An entry in a client's configuration file."""
 
-    key: str  # the client's name among all clients
+    key: str  # the client's key in the table of clients
     client: ClientConfig
     path: str
     name: str  # of the entry
-    is_named: bool = False  # whether the person gave that name
+    is_named: bool = False  # whether the person gave the name
 
     @property
     def place(self) -> tuple[str, ...]:
         return (*self.client.path, self.name)
 
     def servers(self, content: bytes | None) -> Tree:
-        """The servers in the file, as they are written there.
+        """The servers in the file, as written there.
 
         Raises:
-            SettingsError: The file is not valid, or something else stands in their place.
+            SettingsError: The file is not valid, or its list of servers is not an object.
         """
         servers: Any = value_at(read_document(content or b"", self.path, self.client.dialect), self.client.path)
         if servers is not None and not isinstance(servers, dict):
             where = dotted(self.client.path)
-            raise SettingsError([f"{self.path}: {where} is not an object, so it can hold no server."])
+            raise SettingsError([f"{self.path}: {where} is not an object, so it cannot hold servers."])
         return cast("Tree", servers or {})
 
     def with_entry(self, content: bytes, name: str, entry: Tree) -> bytes:
@@ -77,38 +77,41 @@ class ConfigFile:
 
 @dataclass(frozen=True, slots=True)
 class InstallRecord:
-    """What an install has done to a file, so that it can be taken back. It holds nothing of the file."""
+    """What an install did to a file, so that it can be reverted. It holds none of the file's content."""
 
-    file: str  # its real path
+    file: str  # the real path
     name: str
-    before: str | None = None  # SHA-256 of the file before; `None` where there was none
+    before: str | None = None  # SHA-256 of the file before; `None` if there was none
     after: str | None = None
-    backup: str = ""  # the name of the file as it was, in our own folder
-    is_exact: bool = False  # whether nothing but what we wrote has come between before and after
-    made_section: bool = False  # whether there was no list of servers before
-    folders: tuple[str, ...] = ()  # that had to be made, the deepest first
+    backup: str = ""  # the name of the copy of the original file, in the private folder
+    is_exact: bool = False  # whether the installed entry is the only difference between before and after
+    made_section: bool = False  # whether the file had no list of servers before
+    folders: tuple[str, ...] = ()  # folders that had to be made, the deepest first
     moved: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
-    """Servers that went behind us, by their names there: the alias here, and SHA-256 of the entry if we added it."""
+    """Servers moved behind this one, by their names in the client's file.
+
+    The value is the alias in the user's settings, and the SHA-256 of the entry if the install added it.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigChange:
-    """A file before and after; `None` is no file."""
+    """A file before and after a change; `None` means no file."""
 
     path: str
     before: bytes | None
     after: bytes | None
     record: InstallRecord
-    entry: Tree = field(default_factory=dict[str, Any])  # ours, as it is in the file after
+    entry: Tree = field(default_factory=dict[str, Any])  # the entry of coretools-mcp, as in the file after the change
 
 
 def install_change(
     target: ConfigFile, content: bytes | None, entry: Tree, environ: Mapping[str, str], moved: Iterable[str] = ()
 ) -> ConfigChange:
-    """What a file becomes with our entry in it, and without the servers that are moved behind this server.
+    """Compute the file with the entry of coretools-mcp and without the servers that move behind it.
 
     Raises:
-        Failure: It is not valid, or the name is taken by another server, or we are there under another name.
+        CommandFailure: The file is not valid, the name belongs to another server, or coretools-mcp has another entry.
     """
     client, name, shown = target.client, target.name, visible_line(target.path)
     ports, before = own_ports(environ), content or b""
@@ -118,18 +121,18 @@ def install_change(
         doubt = None if is_toml else doubtful_key(before, target.place, target.path, MAX_CLIENT_BYTES)
         if doubt is not None:
             raise CommandFailure(
-                f"{shown}: {visible_line(doubt)}. Leave one of them and try again; nothing was changed."
+                f"{shown}: {visible_line(doubt)}. Remove one of them and try again; nothing was changed."
             )
         present: Any = servers.get(name)
         if present is not None and name not in starting_us(servers):
-            said = f"{client.title} already has another entry named {name}; it stays as it is"
-            raise CommandFailure(f"{said}. Give ours another one with --name. ({shown})")
+            said = f"{client.title} already has another server named {name}, which stays as it is"
+            raise CommandFailure(f"{said}. Choose another name with --name. ({shown})")
         others = [key for key, each in servers.items() if isinstance(each, dict) and is_own(cast("Tree", each), ports)]
         if others and present is None and not target.is_named:
             other = visible_line(others[0])
-            said = f"{client.title} has coretools-mcp already, as {other}"
+            said = f"{client.title} already has coretools-mcp, as {other}"
             raise CommandFailure(
-                f"{said}. Give --name: {other} to change that entry, another one to add one. ({shown})"
+                f"{said}. Use --name {other} to change that entry, or another name to add one. ({shown})"
             )
         if present is not None:
             entry = _merged(cast("Tree", present), entry)
@@ -138,21 +141,21 @@ def install_change(
         for each in moved:
             after = target.without_entry(after, each)
         is_new = value_at(read_document(before, target.path, client.dialect), client.path) is None
-        target.servers(after)  # the client has to be able to read it
+        target.servers(after)  # the client must be able to read it
     except SettingsError as error:
         raise CommandFailure(f"nothing was changed: {visible(str(error))}") from None
     record = InstallRecord(os.path.realpath(target.path), name, _digest(content), _digest(after))
     known = _find(record, environ) if present is not None else None
     is_exact, is_again = False, False
     if known is not None:
-        # What an install has remembered, and was killed before it wrote that, is the same again.
+        # An install that was killed between recording and writing is the same install again.
         is_again = known.after == record.after and known.moved.keys() >= set(moved)
         is_exact = known.is_exact and (is_again or known.after == record.before)
     if known is not None and (is_exact or is_again or not moved):
         record = replace(known, after=record.after, is_exact=is_exact)
     elif known is not None and known.moved:
-        said = f"{shown} was changed since its servers were moved"
-        raise CommandFailure(f"{said}. Give it back first: coretools-mcp uninstall {target.key}")
+        said = f"{shown} was changed after its servers were moved"
+        raise CommandFailure(f"{said}. Undo that first: coretools-mcp uninstall {target.key}")
     else:
         backup = f"{target.key}-{(record.before or '')[:16]}.bak" if content else ""
         is_made = is_new and not is_toml
@@ -162,10 +165,12 @@ def install_change(
 
 
 def uninstall_change(target: ConfigFile, content: bytes | None, environ: Mapping[str, str]) -> ConfigChange:
-    """What a file becomes without our entry: what it was before, if it is as we left it, else without the entry alone.
+    """Compute the file without the entry of coretools-mcp.
+
+    If the file is as the install left it, this is the original file; otherwise only the entry is removed.
 
     Raises:
-        Failure: There is no entry of that name, or it is not ours, or the file is not valid.
+        CommandFailure: There is no entry of that name, it is not of coretools-mcp, or the file is not valid.
     """
     name, shown = target.name, visible_line(target.path)
     try:
@@ -174,18 +179,18 @@ def uninstall_change(target: ConfigFile, content: bytes | None, environ: Mapping
         record = InstallRecord(os.path.realpath(target.path), name)
         record = _find(record, environ) or record
         if name not in servers and not record.moved:
-            hint = f" It is installed as {visible_line(ours[0])}: give --name." if ours else ""
+            hint = f" It is installed as {visible_line(ours[0])}: use --name." if ours else ""
             raise CommandFailure(f"there is no server {name} in {shown}, so nothing was changed.{hint}")
         if name in servers and name not in ours:
             said = f"the server {name} in {shown} does not start coretools-mcp, so it stays"
-            raise CommandFailure(f"{said}. Where ours has another name, give it with --name.")
+            raise CommandFailure(f"{said}. If coretools-mcp has another name there, give it with --name.")
         backup = _backup(record, environ)
         if record.is_exact and record.after == _digest(content) and record.before == _digest(backup):
             return ConfigChange(target.path, content, backup, record)
         if record.moved and _digest(backup) != record.before:
-            said = "the copy of the file as it was is gone or damaged, so its servers cannot be put back"
-            raise CommandFailure(f"{said}. They stand in your settings; take the entry {name} out by hand. ({shown})")
-        # Somebody may have taken it out already, and what went behind it is to come back all the same.
+            said = "the copy of the original file is missing or damaged, so its servers cannot be put back"
+            raise CommandFailure(f"{said}. They are in your settings; remove the entry {name} by hand. ({shown})")
+        # Even if a person removed the entry by hand, the servers that were moved come back.
         after = target.without_entry(content or b"", name) if name in servers else content or b""
         moved = target.servers(backup) if record.moved else {}
         for each in record.moved:
@@ -199,15 +204,15 @@ def uninstall_change(target: ConfigFile, content: bytes | None, environ: Mapping
 
 
 def write_install(change: ConfigChange, moved: Tree, environ: Mapping[str, str]) -> None:
-    """Keep the file as it was, remember what is done, add what is moved to the user's own settings, and write.
+    """Save the original file, record the install, add the moved servers to the user's settings, and write the file.
 
-    In this order a server that is moved is in at least one of both files at any moment, and a command killed here can
-    begin again. Where something cannot be written, all is as it was.
+    In this order, a moved server is always in at least one of the two files, and a killed command can be run again. If
+    something cannot be written, every change is reverted.
 
     Args:
-        change: What is to be written.
-        moved: Servers in our form, by their names in the client's file.
-        environ: Where our own folder is.
+        change: The change to write.
+        moved: Servers in the form of these settings, by their names in the client's file.
+        environ: Locates the private folder.
     """
     record, own = change.record, user_file(environ) or ""
     earlier = _find(record, environ)
@@ -236,19 +241,19 @@ def write_install(change: ConfigChange, moved: Tree, environ: Mapping[str, str])
             if added:
                 _drop(own, {alias: _digest_of(entry) for alias, entry in added.items()})
         for folder in record.folders:
-            with suppress(OSError):  # something else is in it, or it was not made
+            with suppress(OSError):  # the folder holds something else, or was never made
                 os.rmdir(folder)
         raise
 
 
 def write_uninstall(change: ConfigChange, environ: Mapping[str, str]) -> None:
-    """Write the file without our entry, take back what was moved, and forget the install with its backup."""
+    """Write the file without the entry, put moved servers back, and forget the install and its backup."""
     record = change.record
     _write(change)
     if record.moved:
         added = {alias: digest for alias, digest in record.moved.values() if digest}
         for other in _records(environ):
-            # Another client may have moved a server of this name, too, and has it only here.
+            # Another client may have moved a server of the same name, and now has it only here.
             shared = {
                 name: (alias, added.pop(alias))
                 for name, (alias, _) in other.moved.items()
@@ -261,7 +266,7 @@ def write_uninstall(change: ConfigChange, environ: Mapping[str, str]) -> None:
         heir = other
         if other.file == record.file and other.name != record.name:
             if record.is_exact and other.before == record.after:
-                # It came on top of this one, and beneath it is now what was beneath this one.
+                # That entry was added after this one, so it inherits what this install replaced.
                 beneath = {"backup": record.backup, "made_section": record.made_section, "folders": record.folders}
                 heir = replace(heir, before=record.before, **beneath)
             if other.after == _digest(change.before):
@@ -272,12 +277,15 @@ def write_uninstall(change: ConfigChange, environ: Mapping[str, str]) -> None:
 
 
 def starting_us(servers: Tree) -> list[str]:
-    """The names of the servers that a client starts with our command; others may be ours to reach, not to change."""
+    """The names of the servers that run the coretools-mcp command.
+
+    Others may reach this server, but are not changed.
+    """
     return [name for name, each in servers.items() if isinstance(each, dict) and is_own(cast("Tree", each), ())]
 
 
 def _merged(present: Tree, entry: Tree) -> Tree:
-    """Our entry over the one that is there; what the person added to that stays."""
+    """The new entry merged over the present one; keys that the person added stay."""
     merged = {**present, **entry}
     for key in ("env", "environment", "env_vars"):
         old, new = present.get(key), entry.get(key)
@@ -295,7 +303,7 @@ def own_servers(own: str) -> Tree:
 
 
 def _drop(own: str, digests: Mapping[str, str]) -> None:
-    """Take servers out of the user's own settings, if they are still what was put there."""
+    """Remove servers from the user's settings, unless they have been changed since they were added."""
 
     def changed(content: bytes) -> bytes:
         for name, entry in table_at(parse(content, own), SECTION).items():
@@ -307,7 +315,7 @@ def _drop(own: str, digests: Mapping[str, str]) -> None:
 
 
 def _write(change: ConfigChange) -> None:
-    """Put the new content in place, or remove the file that was made, with its folders."""
+    """Write the new content, or remove the file and the folders that the install made."""
     if change.after is not None:
         replace_content(change.path, change.before, change.after)
         return
@@ -320,12 +328,12 @@ def _write(change: ConfigChange) -> None:
     except OSError:
         raise CommandFailure(f"{visible_line(change.path)} cannot be removed. Remove it by hand.") from None
     for folder in change.record.folders:
-        with suppress(OSError):  # something else is in it by now
+        with suppress(OSError):  # something else is in it now
             os.rmdir(folder)
 
 
 def _missing_folders(file: str) -> tuple[str, ...]:
-    """The folders above a file that are not there yet, the deepest first."""
+    """The missing folders above a file, the deepest first."""
     found: list[str] = []
     folder = os.path.dirname(file)
     while not os.path.isdir(folder) and folder != os.path.dirname(folder):
@@ -342,25 +350,23 @@ def _digest_of(entry: Any) -> str:
     return hashlib.sha256(json.dumps(entry, sort_keys=True).encode()).hexdigest()
 
 
-# What is remembered: `installs/installs.json` in our own folder, and beside it the files as they were.
+# The records are in `installs/installs.json` in the private folder, with the copies of the original files.
 
 
 def _folder(environ: Mapping[str, str]) -> str:
     folder = own_folder(environ)
     if folder is None:
-        raise CommandFailure(
-            "there is no home folder, so it cannot be remembered what is changed; --print shows the entry."
-        )
+        raise CommandFailure("there is no home folder, so changes cannot be recorded; --print shows the entry.")
     return os.path.join(folder, "installs")
 
 
 def backup_file(record: InstallRecord, environ: Mapping[str, str]) -> str:
-    """Where the file is as it was before."""
+    """The path of the copy of the original file."""
     return os.path.join(_folder(environ), record.backup)
 
 
 def _backup(record: InstallRecord, environ: Mapping[str, str]) -> bytes | None:
-    if not record.backup:  # there was nothing to copy
+    if not record.backup:  # there was no file to copy
         return None if record.before is None else b""
     try:
         return read_regular(backup_file(record, environ), MAX_CLIENT_BYTES)
@@ -369,7 +375,7 @@ def _backup(record: InstallRecord, environ: Mapping[str, str]) -> bytes | None:
 
 
 def _records(environ: Mapping[str, str]) -> list[InstallRecord]:
-    """What is remembered. What cannot be read counts as nothing: an entry is then taken out by itself."""
+    """The recorded installs. An unreadable record counts as none: uninstall then removes only the entry."""
     try:
         return read_stored(list[InstallRecord], read_regular(os.path.join(_folder(environ), "installs.json")))
     except FileNotFoundError:
@@ -381,7 +387,7 @@ def _records(environ: Mapping[str, str]) -> list[InstallRecord]:
 
 @cache
 def _note_damage() -> None:
-    note("what is remembered of installs cannot be read, so it counts for nothing")
+    note("the records of installs cannot be read and are ignored")
 
 
 def _find(wanted: InstallRecord, environ: Mapping[str, str]) -> InstallRecord | None:
@@ -399,11 +405,11 @@ def _remember(record: InstallRecord, environ: Mapping[str, str], *, forget: bool
 
 
 def _forget(record: InstallRecord, environ: Mapping[str, str], instead: InstallRecord | None = None) -> None:
-    """Remember another install in place of one, or none, and remove the copy of the file that then nobody needs."""
+    """Replace or remove the record of an install, and delete a backup that no record needs any more."""
     others = [each for each in _records(environ) if (each.file, each.name) != (record.file, record.name)]
     try:
         _remember(instead or record, environ, forget=instead is None)
-    finally:  # also where the disk is full
+    finally:  # also if the disk is full
         if record.backup and record.backup not in {each.backup for each in [*others, *([instead] if instead else [])]}:
             with suppress(OSError):
                 os.unlink(backup_file(record, environ))

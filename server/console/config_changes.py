@@ -1,6 +1,6 @@
-"""`config add`, `remove`, `enable`, `disable` and `init`: one change of a settings file, seen before it is written.
+"""`config add`, `remove`, `enable`, `disable` and `init`: each makes one change in a settings file, and shows it first.
 
-What is written is spliced in, so every other byte stays, and a file that is not clear stays as it is.
+The change is spliced in, so every other byte stays. A file that cannot be parsed for certain stays as it is.
 """
 
 from __future__ import annotations
@@ -36,42 +36,42 @@ from server.settings.variable_expansion import HINT
 from tools.contract.display import visible_line
 from tools.text.secrets import is_secret_name
 
-CHECK_SECONDS = 35.0  # how long a new server is waited for; its own connectTimeout usually ends first
-_REFERENCE = re.compile(r":\$\{\w+\}@|\$\{\w+\}")  # to a variable, also as the password of an address
-MIN_SECRET_CHARS = 8  # a shorter value of a variable may stand in a text by chance
+CHECK_SECONDS = 35.0  # how long to wait for a new server; its own connectTimeout usually ends first
+_REFERENCE = re.compile(r":\$\{\w+\}@|\$\{\w+\}")  # a reference to a variable, also as the password of an address
+MIN_SECRET_CHARS = 8  # a shorter value could appear in a text by chance
 SCHEMA = Path(models.__file__).with_name("settings.schema.json")
-REFERENCE = f"./{SCHEMA.name}"  # to the copy beside the settings file
+REFERENCE = f"./{SCHEMA.name}"  # points to the copy beside the settings file
 NEW_FILE = """\
 {
-  // The settings of coretools-mcp; what is not given has its default. All keys: settings.schema.json, beside this file.
-  // Take the slashes away before what you want to change. coretools-mcp config check tells whether it can be used.
+  // The settings of coretools-mcp; keys that are not set have their defaults. All keys: settings.schema.json.
+  // To change a setting, remove the slashes before it. coretools-mcp config check says whether the file is valid.
 
   // How much may happen without a question: plan (nothing changes), default, auto-edit (files and the web).
   // "approvalMode": "auto-edit",
 
-  // Calls that run without a question, that always need an answer, and that never run.
+  // Calls that run without a question, calls that always ask, and calls that never run.
   // "permissions": { "allow": ["Bash(npm run test *)"], "ask": ["Bash(git push *)"], "deny": ["Read(.env)"] },
 
-  // The folders that tools may touch, instead of those that the client has open.
+  // The folders that tools may use, instead of those open in the client.
   // "workspace": { "roots": ["~/projects"] },
 
-  // Which built-in tools there are: full, or core (files, search and commands).
+  // Which built-in tools to offer: full, or core (files, search and commands).
   // "tools": { "profile": "core" },
 
-  // Servers behind this one: coretools-mcp config add NAME -- COMMAND, or NAME URL.
+  // Upstream servers: coretools-mcp config add NAME -- COMMAND, or NAME URL.
   "$schema": "./settings.schema.json"
 }
 """
-"""Each key in a comment ends with a comma and stands before one that does not, so that it may count or not."""
+"""Each commented key ends with a comma and stands before the last key, so any of them can be uncommented."""
 
 
 @dataclass(frozen=True, slots=True)
 class EditOptions:
-    """What a person asked for, whatever the change."""
+    """The options of every change."""
 
-    file: str | None = None  # another settings file than the user's own
+    file: str | None = None  # another settings file instead of the user's own
     is_sure: bool = False
-    is_dry: bool = False  # only the difference is shown
+    is_dry: bool = False  # show the difference only
 
 
 def entry_for(
@@ -81,47 +81,47 @@ def entry_for(
     headers: Sequence[str],
     folder: str | None,
 ) -> Tree:
-    """The entry of a server as it is described on a command line.
+    """Build the entry of a server from a command line.
 
     Args:
-        words: Its command with the arguments, or its address.
-        transport: `stdio`, `http` or `sse`; `None` takes what fits.
-        variables: Each as `KEY=VALUE`, or as `KEY` for what the variable of that name will be when the server starts.
-        headers: Each as `Name: value`.
-        folder: Where the command works.
+        words: The command with its arguments, or the address.
+        transport: `stdio`, `http` or `sse`; `None` follows from `words`.
+        variables: Each `KEY=VALUE`, or `KEY` for the value of that variable when the server starts.
+        headers: Each `Name: value`.
+        folder: The command's working folder.
 
     Raises:
-        UsageError: That is not one server. What was given is not repeated: it may hold a secret.
+        UsageError: These options do not describe one server. The message does not repeat them: they may hold a secret.
     """
     if not words:
-        raise UsageError("neither a command nor an address is given: config add NAME -- COMMAND, or NAME URL.")
+        raise UsageError("give a command or an address: config add NAME -- COMMAND, or NAME URL.")
     is_address = re.match(r"https?://", words[0], re.IGNORECASE) is not None
     if not is_address and transport is None and re.match(r"[a-z]{2,9}://", words[0], re.IGNORECASE):
-        raise UsageError("the address of a server begins with http:// or https://.")
+        raise UsageError("the address of a server must begin with http:// or https://.")
     is_remote = is_address if transport is None else transport != "stdio"
     if is_remote != is_address:
-        expected = "an address that begins with http:// or https://" if is_remote else "a command, and no address"
+        expected = "an address that begins with http:// or https://" if is_remote else "a command, not an address"
         raise UsageError(f"--transport {transport} takes {expected}.")
     for option, given in (("--env", variables), ("--cwd", folder)) if is_remote else (("--header", headers),):
         if given:
-            which = "reached by its address" if is_remote else "started by a command"
+            which = "reached at an address" if is_remote else "started by a command"
             raise UsageError(f"{option} has no effect on a server that is {which}.")
     if is_remote:
         if len(words) > 1:
-            raise UsageError("an address takes no arguments; a command stands behind --.")
+            raise UsageError("an address takes no arguments; put a command after --.")
         entry: Tree = {"type": transport} if transport is not None else {}
         entry["url"] = words[0]
         for header in headers:
             name, colon, value = header.partition(":")
             if not (colon and name.strip()):
-                raise UsageError("--header has no colon between a name and a value: 'Name: value'.")
+                raise UsageError("--header needs a colon between name and value: 'Name: value'.")
             entry.setdefault("headers", {})[name.strip()] = value.strip()
         return entry
     entry = {"command": words[0], **({"args": list(words[1:])} if words[1:] else {})}
     for variable in variables:
         name, equals, value = variable.partition("=")
         if not name:
-            raise UsageError("--env needs a name: KEY=VALUE, or KEY alone for what that variable holds.")
+            raise UsageError("--env needs a name: KEY=VALUE, or KEY alone to take the value from the environment.")
         entry.setdefault("env", {})[name] = value if equals else f"${{{name}}}"
     if folder is not None and "$" not in folder:
         if not os.path.isdir(folder):
@@ -139,32 +139,33 @@ def add(
     replaces: bool = False,
     connects: bool = True,
 ) -> int:
-    """Add a server, connect to it once, and tell how many tools it has. Exit code 1 where it is added but not there."""
+    """Add a server, connect to it once, and print how many tools it has.
+
+    Exit code 1 if it was added but cannot be reached.
+    """
     if not name or alias_of(name) != name:
-        like = f" {alias_of(name)} would do." if name else ""
-        said = f"a name has at most {MAX_ALIAS} letters, digits, -, and single _ inside"
+        like = f" {alias_of(name)} would work." if name else ""
+        said = f"use at most {MAX_ALIAS} letters, digits, - and single _ between them"
         raise UsageError(f"'{name}' cannot be the name of a server: {said}.{like}")
     words = [str(word) for word in cast("list[Any]", entry.get("args", []))]
     is_chain = any(word.startswith(("--config", "--settings")) for word in words)  # with settings of its own
     if is_own(entry, own_ports(environ)) and not is_chain:
         raise CommandFailure(
-            "this starts or reaches coretools-mcp itself, which cannot stand behind itself; nothing was added."
+            "this would start or reach coretools-mcp itself, which cannot be its own upstream; nothing was added."
         )
     path = _path(options, environ)
     shown = visible_line(path)
     secrets = _refer(entry, environ)
     if secrets and not options.is_sure:
-        said = f"{', '.join(secrets)} looks like a secret, which {shown} would hold as it is"
+        said = f"{', '.join(secrets)} looks like a secret that {shown} would store in plain text"
         by_option = " or by --env NAME" if "command" in entry else ""
-        hint = f"Set a variable and name it, as '${{NAME}}'{by_option}, or give --yes to write it nevertheless"
+        hint = f"Set a variable and refer to it as '${{NAME}}'{by_option}, or use --yes to write it anyway"
         raise CommandFailure(f"{said}; nothing was added. {hint}.")
     before = read_file(path)
     try:
         present = names_by_alias(parse(before or b"", path))
         if name in present and not replaces:
-            raise CommandFailure(
-                f"there is a server {name} in {shown} already, so nothing was added. --force replaces it."
-            )
+            raise CommandFailure(f"{shown} already has a server {name}, so nothing was added. --force replaces it.")
         place = (SECTION, present.get(name, name))
         _check_keys(before, place, path)
         after = with_member(before or b"", place, entry, path)
@@ -172,7 +173,7 @@ def add(
     except SettingsError as error:
         raise CommandFailure(f"nothing was added: {visible_line(str(error))}") from None
     if after == before:
-        sys.stdout.write(f"{shown} has this entry already, so nothing was changed.\n")
+        sys.stdout.write(f"{shown} already has this entry, so nothing was changed.\n")
     else:
         sys.stdout.write(f"{'Replaces' if name in present else 'Adds'} {name}: {describe_entry(entry)}\n")
         if not _write(
@@ -181,24 +182,20 @@ def add(
             return 0
         sys.stdout.write(f"Added to {shown}: {name}\n")
         if secrets:
-            said = f"{', '.join(secrets)} looks like a secret and stands in {shown} as it is"
-            note(f"{said}; a variable would be better ('${{NAME}}')")
+            said = f"{', '.join(secrets)} looks like a secret and is stored in {shown} in plain text"
+            note(f"{said}; refer to a variable instead ('${{NAME}}')")
     if (why := _why_left_out(report, name)) is not None:
-        note(f"{name} was added, but is not used: {why}")
+        note(f"{name} was added but is not used: {why}")
         return EXIT_FAILED
     if not connects:
         return 0
-    only: Tree = {"mcp": {"allowed": [name]}, "tools": {"discoveryCommand": []}}
-    offers_approval = sys.stdin.isatty() and not options.is_sure
-    config = [path] if path != user_file(environ) else []
-    report = read_settings(SettingsInputs(config, only, environ, cli=None, working_folder=None))
-    return _connect(name, report, options.file, offers_approval=offers_approval)
+    return _connect(name, path, options, environ)
 
 
 def change_server(
     what: Literal["remove", "enable", "disable"], name: str, options: EditOptions, environ: Mapping[str, str]
 ) -> int:
-    """Take a server out of a settings file, or switch it on or off there."""
+    """Remove a server from a settings file, or enable or disable it there."""
     path = _path(options, environ)
     shown, before = visible_line(path), read_file(path)
     report = None
@@ -214,7 +211,7 @@ def change_server(
             _check_keys(before, place, path)
             after = without_member(before, place, path)
         else:
-            for spelled in ("enabled", "disabled"):  # the latter is how other clients say it
+            for spelled in ("enabled", "disabled"):  # other clients spell it like this
                 _check_keys(before, (*place, spelled), path)
             after = without_member(before, (*place, "disabled"), path)
             if what == "disable":
@@ -226,7 +223,7 @@ def change_server(
         raise CommandFailure(f"nothing was changed: {visible_line(str(error))}") from None
     done = {"remove": "Removed from", "enable": "Enabled in", "disable": "Disabled in"}[what]
     if after == before:
-        sys.stdout.write(f"{visible_line(key)} is {what}d in {shown} already, so nothing was changed.\n")
+        sys.stdout.write(f"{visible_line(key)} is already {what}d in {shown}, so nothing was changed.\n")
     elif not _write(path, before, after, options):
         return 0
     else:
@@ -237,7 +234,7 @@ def change_server(
 
 
 def init(options: EditOptions, environ: Mapping[str, str]) -> int:
-    """Write a settings file to start from, with the schema beside it; one that is there gets the schema alone."""
+    """Write a first settings file with the schema beside it. An existing file only gets the reference to the schema."""
     path = _path(options, environ)
     copy = os.path.join(os.path.dirname(path), SCHEMA.name)
     shown, before, schema = visible_line(path), read_file(path), SCHEMA.read_bytes()
@@ -246,8 +243,8 @@ def init(options: EditOptions, environ: Mapping[str, str]) -> int:
         tree = parse(before or b"", path)
         ours = parse(schema, copy)
         if copied is not None and parse(copied, copy).get("title") != ours["title"]:
-            said = "is not a schema of coretools-mcp, so it stays as it is, and nothing was written"
-            raise CommandFailure(f"{visible_line(copy)} {said}. Give another folder with --config.")
+            said = "is not a coretools-mcp schema, so it stays as it is, and nothing was written"
+            raise CommandFailure(f"{visible_line(copy)} {said}. Choose another folder with --config.")
         after = before
         if not (before and before.strip()):
             after = NEW_FILE.encode()
@@ -257,28 +254,26 @@ def init(options: EditOptions, environ: Mapping[str, str]) -> int:
         raise CommandFailure(f"nothing was written: {visible_line(str(error))}") from None
     if not options.is_dry and copied != schema:
         replace_content(copy, copied, schema)
-        sys.stdout.write(f"{'Written' if copied is None else 'Brought up to date'}: {visible_line(copy)}\n")
+        sys.stdout.write(f"{'Written' if copied is None else 'Updated'}: {visible_line(copy)}\n")
     if after is None or after == before:
-        sys.stdout.write(f"{shown} is there already and names a schema, so it stays as it is.\n")
+        sys.stdout.write(f"{shown} already exists and names a schema, so it stays as it is.\n")
     elif before is None and not options.is_dry:
         replace_content(path, before, after)
         sys.stdout.write(f"Written: {shown}\n")
     elif _write(path, before, after, options):
-        sys.stdout.write(f"Editors find the schema from now on: {shown}\n")
+        sys.stdout.write(f"Editors now find the schema: {shown}\n")
     return 0
 
 
 def _path(options: EditOptions, environ: Mapping[str, str]) -> str:
     path = os.path.abspath(options.file) if options.file is not None else user_file(environ)
     if path is None:
-        raise CommandFailure(
-            "there is no home folder, so there is no settings file of yours. Name one with --config FILE."
-        )
+        raise CommandFailure("there is no home folder, so you have no settings file. Name one with --config FILE.")
     return path
 
 
 def _refer(entry: Tree, environ: Mapping[str, str]) -> list[str]:
-    """Put references, in place, where a secret is the value of a variable, and return where there are other ones."""
+    """Replace secrets from the environment with references, in place, and return where other secrets remain."""
     held = {value: name for name, value in environ.items() if len(value) >= MIN_SECRET_CHARS and is_secret_name(name)}
 
     def referring(text: str) -> str:
@@ -299,7 +294,7 @@ def _refer(entry: Tree, environ: Mapping[str, str]) -> list[str]:
         if shown_value(place[-1:], now) != now and shown_value(place[-1:], without) != without:
             secrets.append(visible_line(dotted(place)))
         if changed != texts:
-            said = "names the variable that holds this value, which the file does not get"
+            said = "refers to the variable that holds this value; the value itself is not written to the file"
             note(f"{dotted(place)} {said}")
     return secrets
 
@@ -308,11 +303,11 @@ def _check_keys(content: bytes | None, place: tuple[str, ...], path: str) -> Non
     doubt = doubtful_key(content or b"", place, path, MAX_FILE_BYTES)
     if doubt is not None:
         said = f"{visible_line(path)}: {visible_line(doubt)}"
-        raise CommandFailure(f"{said}. Leave one of them and try again; nothing was changed.")
+        raise CommandFailure(f"{said}. Remove one of them and try again; nothing was changed.")
 
 
 def _write(path: str, before: bytes | None, after: bytes, options: EditOptions, *, holds_secrets: bool = False) -> bool:
-    """Show a change, and make it once a person has agreed; whether it is made."""
+    """Show a change and make it if the person agrees. Returns whether it was made."""
     documents = [parse(side, path) for side in (before, after) if side]
     show(diff_text(shown_difference(path, before, after, documents)))
     sys.stdout.flush()
@@ -333,21 +328,26 @@ def _why_left_out(report: SettingsReport, alias: str) -> str | None:
     return f"{entry.left_out} {HINT}" if entry.lacks_variable else entry.left_out
 
 
-def _connect(name: str, report: SettingsReport, file: str | None, *, offers_approval: bool) -> int:
-    """Start or reach the only server of these settings, and tell how many tools it has, or why it is not there.
+def _connect(name: str, path: str, options: EditOptions, environ: Mapping[str, str]) -> int:
+    """Connect to one server of these settings, and print how many tools it has, or why it failed.
 
-    Where a lock file says what is approved, the person may approve it at once.
+    If there is a lock file, the person may approve the tools right away.
     """
-    # Only here: taking a server out needs neither the SDK nor the tools.
+    # Imported only here: removing a server needs neither the SDK nor the tools.
     from server.app import App  # noqa: PLC0415
     from server.console.lock_command import compare_servers  # noqa: PLC0415
     from server.console.upstream_waits import quiet_log, show_failure, wait_for  # noqa: PLC0415
     from server.run_server import until_signal  # noqa: PLC0415
     from server.upstreams.catalog.lock_file import COMMAND  # noqa: PLC0415
 
+    only: Tree = {"mcp": {"allowed": [name]}, "tools": {"discoveryCommand": []}}
+    config = [path] if path != user_file(environ) else []
+    report = read_settings(SettingsInputs(config, only, environ, cli=None, working_folder=None))
     start_log(report.settings.log.level, ERASE if can_move() else "")
     quiet_log(report.settings.log.level)
     sys.stdout.flush()
+
+    option = f" --config {shlex.quote(options.file)}" if options.file is not None else ""
 
     async def connect() -> int:
         app, spinner = App(report, "stdio"), Spinner()
@@ -358,25 +358,23 @@ def _connect(name: str, report: SettingsReport, file: str | None, *, offers_appr
                     await wait_for(app.pool.upstreams, spinner)
             (upstream,) = app.pool.upstreams
             if upstream.live_session is None:
-                show_failure(f"{name} was added, but does not work", upstream)
-                option = f" --config {shlex.quote(file)}" if file is not None else ""
+                show_failure(f"{name} was added but does not work", upstream)
                 take_out = f"coretools-mcp config remove {name}{visible_line(option)}"
-                show(f"It stays in the settings until: {take_out}", stream=sys.stderr)
+                show(f"It stays in the settings. To remove it: {take_out}", stream=sys.stderr)
                 return EXIT_FAILED
             count = sum(origin.alias == name for origin in app.pool.catalog.names.published.values())
             sys.stdout.write(f"Connected to {name}: {count} {'tool' if count == 1 else 'tools'}\n")
             sys.stdout.flush()
             lock = app.pool.catalog.lock
             if lock is not None and report.lock is not None and not lock.problem:
-                option = f" --config {shlex.quote(file)}" if file is not None else ""
                 why = ""
                 try:
-                    if offers_approval:
+                    if sys.stdin.isatty() and not options.is_sure:
                         await compare_servers(app, report.lock, lock, [upstream])
                         return 0
                 except CommandFailure as error:
                     why = f"{error} "
-                note(f"{why}Until its tools are approved they are stopped: {COMMAND} --approve {name}{option}")
+                note(f"{why}Its tools are blocked until they are approved: {COMMAND} --approve {name}{option}")
         return 0
 
     return anyio.run(until_signal, connect)

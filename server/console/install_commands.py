@@ -1,6 +1,6 @@
-"""`install` and `uninstall`: our entry in the file of an MCP client, and out of it again.
+"""`install` and `uninstall`: add the entry of coretools-mcp to the file of an MCP client, and remove it.
 
-The client's own program is never asked to do it: some write the values of variables into the file, some drop comments,
+The client's own program is never asked to do it. Some write the values of variables into the file, some drop comments,
 and some replace what they cannot read. Here one entry is spliced in, and every other byte stays.
 """
 
@@ -50,41 +50,39 @@ from server.settings.upstream_entries import alias_of
 from server.settings.variable_expansion import variables_in
 from server.transports.credentials import VARIABLE as TOKEN_VARIABLE
 from server.upstreams.connections.connection import UpstreamState
-from server.upstreams.proxy import STATUS_URI
+from server.upstreams.upstream_router import STATUS_URI
 from server.upstreams.wire.upstream_transports import INHERITED
 from tools.contract.display import visible_line
 from tools.text.file_names import sendable_name, shown_whole_path
 from tools.web.search_settings import SEARCH_VARIABLES
 
-NAME = "core"  # what our entry is called where the person names nothing else; no underscore, for Gemini CLI
-START_SECONDS = 30.0  # how long the entry may take to start and to list its tools
+NAME = "core"  # the default name of the entry; without an underscore, for Gemini CLI
+START_SECONDS = 30.0  # how long the entry may take to start and list its tools
 Scope = Literal["user", "project"]
 
 
 @dataclass(frozen=True, slots=True)
 class InstallOptions:
-    """What a person asked for."""
+    """The person's options."""
 
     client: str
-    name: str | None = None  # of the entry; `None` where the person gave none
+    name: str | None = None  # of the entry; `None` if the person gave none
     scope: Scope = "user"
     workspaces: tuple[str, ...] = ()
-    profile: Literal["none", "core", "full"] | None = None  # which built-in tools it offers
+    profile: Literal["none", "core", "full"] | None = None  # which built-in tools to offer
     approval_mode: str | None = None
     imports: bool = False
     is_sure: bool = False
-    is_dry: bool = False  # only the difference is shown
-    prints: bool = False  # only the entry is shown
+    is_dry: bool = False  # show the difference only
+    prints: bool = False  # show the entry only
 
 
 def install(options: InstallOptions, environ: Mapping[str, str]) -> int:
-    """Put our entry into a client's file, start it as that client would, and say what is left to do."""
+    """Add the entry to a client's file, start it as that client would, and print what is left to do."""
     target = _target(options, environ)
     client, name, path = target.client, target.name, visible_line(target.path)
     if not re.fullmatch(client.names, name) or name.casefold() in client.reserved:
-        raise UsageError(
-            f"'{name}' cannot be the name of a server in {client.title}. Give --name: {client.names_said}."
-        )
+        raise UsageError(f"'{name}' is not a valid server name in {client.title}. Use --name: {client.names_said}.")
     moved = _servers_to_move(target, environ) if options.imports and not options.prints else {}
     variables = needed_variables(environ, moved)
     options = _with_choices(target, options)
@@ -102,7 +100,7 @@ def install(options: InstallOptions, environ: Mapping[str, str]) -> int:
 
     change = change_of(read_file(target.path))
     if change.after == change.before:
-        sys.stdout.write(f"{client.title} has this entry already, so nothing was changed: {path}\n")
+        sys.stdout.write(f"{client.title} already has this entry, so nothing was changed: {path}\n")
     else:
         for each, server in moved.items():
             words = shown_value(("args",), [server.get("command") or "", *(server.get("args") or [])])
@@ -111,20 +109,20 @@ def install(options: InstallOptions, environ: Mapping[str, str]) -> int:
         agreed = _confirmed_change(target, change, change_of, options)
         if agreed is None:
             return 0
-        if options.scope == "project":  # others read that, so it has no private folder
+        if options.scope == "project":  # others read that file, so its folder is not private
             with suppress(OSError):
                 os.makedirs(os.path.dirname(target.path), exist_ok=True)
         write_install(agreed, moved, environ)
         sys.stdout.write(f"Added to {path}: {name}\n")
         if agreed.record.backup:
-            sys.stdout.write(f"The file as it was: {visible_line(backup_file(agreed.record, environ))}\n")
+            sys.stdout.write(f"The original file: {visible_line(backup_file(agreed.record, environ))}\n")
     lost = [each for each in variables if not client.reaches_a_server(each)]
     if lost and not client.reference and not client.names_variables:
-        said = f"{client.title} passes {', '.join(lost)} to no server, and its file cannot refer to a variable"
-        note(f"{said}. What you need can stand in the settings: {user_file(environ)}")
+        said = f"{client.title} does not pass {', '.join(lost)} to servers, and its file cannot refer to a variable"
+        note(f"{said}. Put what you need into the settings: {user_file(environ)}")
     if options.scope == "project":
-        said = "This file is the project's, and the command in it is that of this machine"
-        sys.stdout.write(f"{said}; look at it before you share it.\n")
+        said = "This file belongs to the project, and the command in it to this machine"
+        sys.stdout.write(f"{said}; review it before you share it.\n")
     code = _try(client, change.entry, environ)
     approval = client.approval.replace("NAME", name) if options.scope == "project" else ""
     sys.stdout.writelines(f"{line}\n" for line in (client.afterwards, approval, client.unattended) if line)
@@ -132,26 +130,26 @@ def install(options: InstallOptions, environ: Mapping[str, str]) -> int:
 
 
 def _with_choices(target: ConfigFile, options: InstallOptions) -> InstallOptions:
-    """The options, with what the entry says already; where there is none, a person is asked once for what."""
+    """Fill in options from the present entry. If there is none, ask a person once which tools they want."""
     client, present = target.client, None
-    with suppress(SettingsError, CommandFailure):  # what is wrong with the file is told when it is to be changed
+    with suppress(SettingsError, CommandFailure):  # problems of the file are reported when it is changed
         present = target.servers(read_file(target.path)).get(target.name)
     words: list[str] = []
     for value in cast("Tree", present).values() if isinstance(present, dict) else ():
         given = map(str, cast("list[Any]", value)) if isinstance(value, list) else ()
         words += (part for word in given for part in (word.split("=", 1) if word.startswith("--") else [word]))
-    said: dict[str, Any] = dict(pairwise(words))
-    profile = options.profile or ("none" if "--no-builtin-tools" in words else said.get("--profile"))
+    chosen: dict[str, Any] = dict(pairwise(words))
+    profile = options.profile or ("none" if "--no-builtin-tools" in words else chosen.get("--profile"))
     is_quiet = options.is_sure or options.is_dry or options.prints or not sys.stdin.isatty()
     if profile is None and present is None and client.has_tools and not is_quiet:
-        note(f"{client.title} has tools for files and commands of its own; both together are seldom of use")
-        is_only_proxy = anyio.run(says_yes, "Offer it only the servers behind this one (--profile none)?")
+        note(f"{client.title} has its own tools for files and commands; having both is seldom useful")
+        is_only_proxy = anyio.run(says_yes, "Offer it only the upstream servers (--profile none)?")
         profile = "none" if is_only_proxy else None
-    return replace(options, profile=profile, approval_mode=options.approval_mode or said.get("--approval-mode"))
+    return replace(options, profile=profile, approval_mode=options.approval_mode or chosen.get("--approval-mode"))
 
 
 def uninstall(options: InstallOptions, environ: Mapping[str, str]) -> int:
-    """Take our entry out of a client's file, which is then what it was before."""
+    """Remove the entry from a client's file, and restore the file as it was before."""
     target = _target(options, environ)
 
     def change_of(content: bytes | None) -> ConfigChange:
@@ -161,7 +159,7 @@ def uninstall(options: InstallOptions, environ: Mapping[str, str]) -> int:
     if agreed is None:
         return 0
     write_uninstall(agreed, environ)
-    what = "Removed, as it was made for this entry:" if agreed.after is None else f"Taken out {target.name}:"
+    what = "Removed, since it was made for this entry:" if agreed.after is None else f"Removed {target.name} from"
     sys.stdout.write(f"{what} {visible_line(target.path)}\n")
     if agreed.record.moved:
         sys.stdout.write(f"Back in {target.client.title}: {visible_line(', '.join(agreed.record.moved))}\n")
@@ -171,9 +169,9 @@ def uninstall(options: InstallOptions, environ: Mapping[str, str]) -> int:
 def _confirmed_change(
     target: ConfigFile, change: ConfigChange, change_of: Callable[[bytes | None], ConfigChange], options: InstallOptions
 ) -> ConfigChange | None:
-    """The change to be written, once it was shown and a person has agreed; `None` where it is only to be shown.
+    """Show the change and ask. Returns the change to write, or `None` for a dry run.
 
-    Some clients write their files all the time. Where that left the servers alone, the change is made again.
+    Some clients write their files all the time. If the servers in it are the same, the change is computed again.
     """
     documents = [
         read_document(side, target.path, target.client.dialect) for side in (change.before, change.after) if side
@@ -192,13 +190,13 @@ def _confirmed_change(
     except SettingsError:
         is_alike = False
     if not is_alike:
-        said = f"{visible_line(target.path)} was changed in the meantime, so nothing was written"
-        raise CommandFailure(f"{said}. Run this again, to see what it would become now.")
+        said = f"{visible_line(target.path)} was changed meanwhile, so nothing was written"
+        raise CommandFailure(f"{said}. Run this again to see the new change.")
     return change_of(now)
 
 
 def list_clients(environ: Mapping[str, str]) -> int:
-    """Tell which clients are on this machine, and whether we are in them."""
+    """List the clients on this machine, and which of them have coretools-mcp."""
     clients, ports, home = client_configs(environ), own_ports(environ), home_folder(environ)
     width = max(map(len, clients))
     for key, client in clients.items():
@@ -215,7 +213,7 @@ def list_clients(environ: Mapping[str, str]) -> int:
                 name for name, each in servers.items() if isinstance(each, dict) and is_own(cast("Tree", each), ports)
             ]
             found += [f"installed as {visible_line(name)} in {shown}" for name in ours]
-        # A folder of its own tells that it is here; one that others use too does not.
+        # Only a folder that belongs to this client alone shows that it is installed.
         folders = [os.path.dirname(file) for file in client.files]
         is_here = any(map(os.path.exists, client.files)) or any(
             os.path.isdir(folder) and folder != home for folder in folders
@@ -228,7 +226,7 @@ def list_clients(environ: Mapping[str, str]) -> int:
 
 
 def _target(options: InstallOptions, environ: Mapping[str, str]) -> ConfigFile:
-    """The entry and the file that are meant."""
+    """The entry and the file for these options."""
     clients = client_configs(environ)
     client = clients.get(options.client)
     if client is None:
@@ -237,21 +235,23 @@ def _target(options: InstallOptions, environ: Mapping[str, str]) -> ConfigFile:
     name = options.name if options.name is not None else NAME
     for folder in (*options.workspaces, *[os.getcwd()] * (options.scope == "project")):
         if sendable_name(folder) != folder:
-            raise UsageError(f"the files of clients cannot hold the name of this folder: {shown_whole_path(folder)}")
+            raise UsageError(
+                f"the name of this folder cannot be written to a client's file: {shown_whole_path(folder)}"
+            )
     if options.scope == "project":
         if not client.project_file:
             raise UsageError(f"{client.title} has no project file. Leave out --scope project.")
         if options.imports:
-            raise UsageError("--import moves servers of a person's own file only. Leave out --scope project.")
+            raise UsageError("--import only moves servers of your own file. Leave out --scope project.")
         path = os.path.join(os.getcwd(), *client.project_file.split("/"))
         return ConfigFile(options.client, client, path, name, is_named=options.name is not None)
     existing = [file for file in client.files if os.path.lexists(file)]
     if not client.files:
-        raise CommandFailure(f"there is no home folder, so there is no configuration of {client.title}.")
+        raise CommandFailure(f"there is no home folder, so there is no {client.title} configuration.")
     if client.is_single and len(existing or client.files) > 1:
         both = visible_line(" and ".join(existing or client.files))
         raise CommandFailure(
-            f"{client.title} seems to be there more than once: {both}. Remove the one that you do not use."
+            f"{client.title} seems to be installed more than once: {both}. Remove the one that you do not use."
         )
     with_folder = [file for file in client.files if os.path.isdir(os.path.dirname(file))]
     path = (existing or with_folder or list(client.files))[0]
@@ -260,7 +260,7 @@ def _target(options: InstallOptions, environ: Mapping[str, str]) -> ConfigFile:
 
 
 def _as_in(path: str, client: ClientConfig) -> ClientConfig:
-    """The client with the place that servers have in this file, where newer versions have another one."""
+    """The client, adjusted to where this file has its servers: newer versions use another place."""
     with suppress(SettingsError, CommandFailure):
         document = read_document(read_file(path) or b"", path, client.dialect)
         if client.newer_path and isinstance(value_at(document, client.newer_path), dict):
@@ -269,7 +269,7 @@ def _as_in(path: str, client: ClientConfig) -> ClientConfig:
 
 
 def _servers_to_move(target: ConfigFile, environ: Mapping[str, str]) -> Tree:
-    """The client's other servers in our form, by their names there; those that cannot be moved are told, and stay."""
+    """The client's other servers, converted, by their names there. Those that cannot move are reported and stay."""
     diagnostics, own, ports = Diagnostics(), user_file(environ), own_ports(environ)
     if own is None:
         raise CommandFailure("there is no home folder, so there is no settings file to move them to.")
@@ -286,7 +286,7 @@ def _servers_to_move(target: ConfigFile, environ: Mapping[str, str]) -> Tree:
             if alias in usable and present.get(alias, entry) == entry:
                 moved[name] = entry
             elif alias in usable:
-                said = f"{dotted((name,))} stays there, since your settings have another server {alias}."
+                said = f"{dotted((name,))} stays there, since your settings already have another server {alias}."
                 diagnostics.warn(target.path, said)
     except SettingsError as error:
         raise CommandFailure(f"nothing was moved: {visible_line(str(error))}") from None
@@ -296,21 +296,21 @@ def _servers_to_move(target: ConfigFile, environ: Mapping[str, str]) -> Tree:
     return moved
 
 
-# What the entry says.
+# The content of the entry.
 
 
 def lasting_command(
     environ: Mapping[str, str], prefix: str = sys.prefix, interpreter: str = sys.executable
 ) -> list[str]:
-    """The command line that starts this program tomorrow too, with an absolute path.
+    """A command line with an absolute path that still starts this program after upgrades.
 
     Args:
-        environ: The variables of who installs.
-        prefix: The environment in which this program is.
+        environ: The environment variables of the person.
+        prefix: The Python environment that this program is in.
         interpreter: The Python of that environment.
 
     Raises:
-        Failure: This copy lies in a cache, which may be emptied at any time.
+        CommandFailure: This copy is in a cache, which may be emptied at any time.
     """
     is_windows = sys.platform == "win32"
     script = os.path.join(os.path.dirname(interpreter), f"{PROGRAM}.exe" if is_windows else PROGRAM)
@@ -321,19 +321,19 @@ def lasting_command(
         uv = environ.get("UV", "")
         if os.path.isabs(uv) and os.path.isfile(uv):
             return [uv, "tool", "run", PROGRAM]
-        said = "this copy of coretools-mcp lies in a cache, which may be emptied at any time"
+        said = "this copy of coretools-mcp is in a cache, which may be emptied at any time"
         raise CommandFailure(f"{said}. Install it first: uv tool install {PROGRAM}, or pipx install {PROGRAM}.")
     folders = [environ.get(name, "") for name in ("UV_TOOL_BIN_DIR", "PIPX_BIN_DIR", "XDG_BIN_HOME")]
     for folder in (*folders, os.path.join(home_folder(environ), ".local", "bin")):
         link = os.path.join(folder, os.path.basename(script))
-        # The link outlives upgrades, what it leads to does not always.
+        # The link survives upgrades; its target may not.
         if os.path.isabs(link) and os.path.isfile(script) and os.path.realpath(link) == os.path.realpath(script):
             return [link]
     return [script] if os.path.isfile(script) else [interpreter, "-P", str(LAUNCHER)]
 
 
 def needed_variables(environ: Mapping[str, str], moved: Tree) -> list[str]:
-    """The variables that are set now and that this program reads, or that the servers behind it are configured with."""
+    """Variables that are set now, and that this program or the upstream configuration uses."""
     own = user_file(environ)
     try:
         content = read_settings_file(own, is_optional=True) if own is not None else None
@@ -353,12 +353,12 @@ def needed_variables(environ: Mapping[str, str], moved: Tree) -> list[str]:
 
 
 def entry_for(client: ClientConfig, options: InstallOptions, command: Sequence[str], variables: Iterable[str]) -> Tree:
-    """Our entry as the client writes it: what starts us, for which folders, and the names of what it would drop."""
+    """The entry in the client's form: command, folders, and the variables that the client would drop."""
     folders = list(options.workspaces)
     if not folders and client.folder == "none":
         if options.scope == "user":
-            said = f"{client.title} does not tell a server which folder is open"
-            raise UsageError(f"{said}. Say which one the tools may touch: --workspace DIR (repeatable).")
+            said = f"{client.title} does not say which folder is open"
+            raise UsageError(f"{said}. Name the folders that the tools may use: --workspace DIR (repeatable).")
         folders = [os.getcwd()]
     for folder in folders:
         if not os.path.isdir(folder):
@@ -379,7 +379,7 @@ def entry_for(client: ClientConfig, options: InstallOptions, command: Sequence[s
 
 
 def _try(client: ClientConfig, entry: Mapping[str, Any], environ: Mapping[str, str]) -> int:
-    """Start an entry as its client would, list its tools through the protocol, and tell how many there are."""
+    """Start an entry as its client would, list its tools, and print how many there are."""
     references: Any = entry.get(client.env_key) or {}
     listed: Any = entry.get("env_vars") or []
     environment = {name: value for name, value in environ.items() if client.reaches_a_server(name)}
@@ -392,12 +392,12 @@ def _try(client: ClientConfig, entry: Mapping[str, Any], environ: Mapping[str, s
     folder = home_folder(environ) if client.folder == "none" else os.getcwd()
 
     async def count() -> tuple[int, list[str]]:
-        """The tools that come, and the servers behind this one that were not connected when they had come."""
+        """Count the tools, and name the upstreams that were still connecting at that time."""
         with anyio.fail_after(START_SECONDS), open(os.devnull, "w", encoding="utf-8") as unread:  # noqa: ASYNC230 - no disk
             async with started([command, *args], folder, environment, unread) as server:
                 tools = len((await server.request("tools/list"))["tools"])
                 connecting: list[str] = []
-                with suppress(MCPError):  # it is not there where settings switch our own resources off
+                with suppress(MCPError):  # the resource is missing if the settings turn off the built-in tools
                     (status,) = (await server.request("resources/read", {"uri": STATUS_URI}))["contents"]
                     known: list[dict[str, Any]] = json.loads(status["text"])["upstreams"]
                     under_way = (UpstreamState.WAITING, UpstreamState.CONNECTING)
@@ -411,16 +411,15 @@ def _try(client: ClientConfig, entry: Mapping[str, Any], environ: Mapping[str, s
         is_late = isinstance(error, TimeoutError)
         why = f"it listed no tools within {START_SECONDS:g} s" if is_late else "it did not start, or ended too early"
         line = command_text([command, *args])
-        said = f"the entry does not work as {client.title} would start it: {why}. See what it says by hand: {line}"
+        said = (
+            f"the entry does not work as {client.title} would start it: {why}. To see its output, run it by hand: "
+            f"{line}"
+        )
         note(said)
         return EXIT_FAILED
     sys.stdout.write(f"Started as {client.title} would start it, it has {number} tools.\n")
     if connecting:
-        said = (
-            f"Without those of {visible_line(', '.join(connecting))}, which still connected: they come later. Where a"
-        )
-        said += (
-            " client looks only once (a headless run), let the list wait longer: proxy.firstListWait in the settings."
-        )
+        said = f"The tools of {visible_line(', '.join(connecting))} come later: the connection is not up yet. If a"
+        said += " client lists tools only once (a headless run), raise proxy.firstListWait in the settings."
         sys.stdout.write(f"{said}\n")
     return 0

@@ -1,4 +1,4 @@
-"""The MCP clients: where each has its list of servers, how it writes them, and their servers in our form."""
+"""The MCP clients: where each keeps its list of servers, how it writes them, and how to convert them."""
 
 from __future__ import annotations
 
@@ -21,61 +21,62 @@ from server.settings.upstream_entries import EXPANDED_IN_SERVERS, LIKELY_SECONDS
 
 MAX_CLIENT_BYTES = 64_000_000  # bytes of a client's file; that of Claude Code also holds its history
 Dialect = Literal["json", "comments", "jsonc", "toml"]  # "comments": JSON with them, but without trailing commas
-# Which of `$NAME` and `${NAME}` a client expands, `$` stays else; or `{env:NAME}`
+# The references to variables that a client expands: none, `${NAME}`, also `$NAME`, or `{env:NAME}`.
 Variables = Literal["none", "braces", "all", "named"]
 _PLACEHOLDER = re.compile(r"\$\{(?P<kind>[A-Za-z]+)(?::(?P<name>[^{}]+))?\}")
 _NAMED = re.compile(r"\{env:(\w+)\}")
 _BARE_DOLLAR = re.compile(r"\$(?!\{)")
 
 BASE = frozenset("HOME LOGNAME PATH SHELL USER LANG LC_ALL TERM TMPDIR TZ".split())  # noqa: SIM905 - as one says them
-"""What reaches a server in clients that pass a few variables alone: those of Codex (its utils.rs), the longest list."""
+"""The variables that clients pass to a server by default, if they pass only a few.
+
+The longest list is that of Codex (utils.rs).
+"""
 _BASE_ON_WINDOWS = frozenset({"APPDATA", "LOCALAPPDATA", "PATHEXT", "SYSTEMROOT", "TEMP", "TMP", "USERPROFILE"})
 _SECRET_WORDS = "TOKEN SECRET PASSWORD PASSWD KEY AUTH CREDENTIAL CREDS PRIVATE CERT".split()  # noqa: SIM905 - as above
-"""Gemini CLI drops variables with these in their names (its NEVER_ALLOWED_NAME_PATTERNS)."""
-TRUSTING = 'For runs without a terminal put "trust": true into the entry, which lets its tools run unasked.'
+"""Gemini CLI drops variables with these words in their names (NEVER_ALLOWED_NAME_PATTERNS)."""
+TRUSTING = 'For runs without a terminal, add "trust": true to the entry: its tools then run without a question.'
 _IN_SECONDS = {"startup_timeout_sec": "connectTimeout", "tool_timeout_sec": "timeout"}  # keys of Codex
 _COUNTS_SECONDS = re.compile(r"(?:^|[/\\])(?:(?:cline_)?mcp_settings|\.(?:roo|kilocode)[/\\]mcp)\.json$")
-"""Files of Cline, Roo Code and Kilo Code."""
+"""The files of Cline, Roo Code and Kilo Code."""
 _NAME = r"[A-Za-z0-9_-]+"
 _NAME_SAID = "letters, digits, - and _"
 
 
 @dataclass(frozen=True, slots=True)
 class ClientConfig:
-    """An MCP client: where it has its list of servers, how it writes them, and what it hands to a server.
+    """An MCP client: where it keeps its list of servers, how it writes them, and what it passes to a server.
 
-    What a project's folder brings along is not among the files of a person: its maker wrote it.
+    A project's file is not among the person's own files: somebody else may have written it.
     """
 
     title: str
-    files: tuple[str, ...]  # where the person's own configuration may be, the likeliest first, as absolute paths
+    files: tuple[str, ...]  # candidates for the person's own configuration, the likeliest first, as absolute paths
     variables: Variables
-    path: MemberPath = ("mcpServers",)  # where in the file the servers are
-    newer_path: MemberPath = ()  # where they are instead once something stands there
+    path: MemberPath = ("mcpServers",)  # the place of the servers in the file
+    newer_path: MemberPath = ()  # another place, used if the file has something there
     dialect: Dialect = "json"
-    others: tuple[
-        tuple[str, MemberPath], ...
-    ] = ()  # further files, and places in them, from which servers are imported
-    project_file: str = ""  # the file of a project, from its folder; empty where there is none
+    others: tuple[tuple[str, MemberPath], ...] = ()  # more files, and places in them, to import servers from
+    project_file: str = ""  # a project's file, relative to its folder; empty if there is none
     programs: tuple[str, ...] = ()  # the names of its command
-    extra: Mapping[str, Any] = field(default_factory=dict[str, Any])  # what every entry has there besides the command
+    extra: Mapping[str, Any] = field(default_factory=dict[str, Any])  # what every entry has besides the command
     passes: Literal["all", "no secrets", "base"] = "all"  # which variables reach a server without being named
-    reference: str = ""  # how its `env` refers to a variable NAME; empty where it cannot
-    names_variables: bool = False  # whether an entry lists the names of variables, in `env_vars`
-    env_key: str = "env"  # what variables stand under in an entry
-    is_one_list: bool = False  # whether `command` has the arguments, too
-    has_tools: bool = True  # whether it has tools for files and commands of its own
-    folder: Literal["roots", "cwd", "none"] = "none"  # what tells a server the workspace
-    names: str = _NAME  # what the name of a server may look like there
+    reference: str = ""  # how `env` refers to a variable NAME; empty if it cannot
+    names_variables: bool = False  # whether an entry lists names of variables in `env_vars`
+    env_key: str = "env"  # the key of the variables in an entry
+    is_one_list: bool = False  # whether `command` includes the arguments
+    has_tools: bool = True  # whether it has its own tools for files and commands
+    folder: Literal["roots", "cwd", "none"] = "none"  # how a server learns the workspace
+    names: str = _NAME  # what server names may look like there
     names_said: str = _NAME_SAID
-    reserved: frozenset[str] = frozenset()  # names that it keeps for itself
-    afterwards: str = ""  # what the person still has to do there
-    approval: str = ""  # what they have to do besides for a project's file, with NAME in place of the entry's name
-    unattended: str = ""  # what the entry needs besides where nobody sits before the client
-    keys: Mapping[str, str] = field(default_factory=dict[str, str])  # its keys of an entry, and ours for each
-    is_single: bool = False  # whether of several files that exist one cannot be chosen for the person
-    counts_milliseconds: bool = False  # whether its `timeout` of an entry is known to be one of milliseconds
-    knows_trust: bool = False  # whether `trust` of a server means there what it means here
+    reserved: frozenset[str] = frozenset()  # names that the client reserves
+    afterwards: str = ""  # what the person still has to do
+    approval: str = ""  # what a project's file needs besides that; NAME stands for the entry's name
+    unattended: str = ""  # what the entry needs besides that for runs without a person
+    keys: Mapping[str, str] = field(default_factory=dict[str, str])  # its keys by those of these settings
+    is_single: bool = False  # whether the person must choose if several of the files exist
+    counts_milliseconds: bool = False  # whether the `timeout` of an entry is known to be in milliseconds
+    knows_trust: bool = False  # whether `trust` of a server means the same as here
 
     def reaches_a_server(self, variable: str) -> bool:
         """Whether a server gets this variable without its entry naming it."""
@@ -87,7 +88,7 @@ class ClientConfig:
 
 
 def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> Mapping[str, ClientConfig]:
-    """The clients, by the names by which commands know them, with their files on this machine."""
+    """The clients by their names in commands, with their files on this machine."""
     home = home_folder(environ)
     roaming, local = environ.get("APPDATA", ""), environ.get("LOCALAPPDATA", "")
     xdg = environ.get("XDG_CONFIG_HOME", "")
@@ -100,17 +101,17 @@ def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> 
         programs = config_folder
 
     def below(variable: str, *otherwise: str) -> str:
-        """The folder that a variable names, if by an absolute path, else one below the home folder."""
+        """The folder that a variable names with an absolute path, or else a folder below the home folder."""
         named = environ.get(variable, "")
         return named if os.path.isabs(named) else os.path.join(home, *otherwise)
 
     def config(title: str, files: Iterable[str], variables: Variables, **more: Any) -> ClientConfig:
-        # A relative path would lead into the working folder, which may be somebody else's.
+        # A relative path would lead into the working folder, which may belong to somebody else.
         return ClientConfig(title, tuple(file for file in files if os.path.isabs(file)), variables, **more)
 
     desktop = [os.path.join(programs, "Claude", "claude_desktop_config.json")]
     if platform == "win32":
-        # The program is packaged since 2026, and sees a folder of its own in place of %APPDATA%.
+        # Since 2026 the program is packaged, and sees a private folder instead of %APPDATA%.
         desktop = _packaged(local, "claude_desktop_config.json") or desktop
     code = [os.path.join(programs, name, "User") for name in ("Code", "Code - Insiders", "VSCodium")]
     zed = [os.path.join(roaming if platform == "win32" else config_folder, "Zed" if platform == "win32" else "zed")]
@@ -144,7 +145,7 @@ def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> 
             passes="base",
             has_tools=False,
             is_single=platform == "win32",
-            afterwards="Restart Claude Desktop: it reads this file at its start only.",
+            afterwards="Restart Claude Desktop: it reads this file only at its start.",
         ),
         "claude-code": config(
             "Claude Code",
@@ -157,7 +158,7 @@ def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> 
             folder="roots",
             reserved=frozenset({"workspace"}),
             counts_milliseconds=True,
-            afterwards="A session that runs takes it with /mcp, or restarted; about a project's file it asks first.",
+            afterwards="In a running session, type /mcp or restart; for a project's file it asks first.",
         ),
         "cursor": config(
             "Cursor",
@@ -169,7 +170,7 @@ def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> 
             passes="base",
             reference="${env:NAME}",
             folder="roots",
-            afterwards="Cursor reads the file by itself; look in its settings, under MCP, whether the server is on.",
+            afterwards="Cursor reads the file by itself; check under MCP in its settings that the server is on.",
         ),
         "vscode": config(
             "VS Code",
@@ -190,13 +191,13 @@ def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> 
             passes="no secrets",
             names=r"[A-Za-z0-9-]+",
             names_said="letters, digits and - (its rules are cut at the first _)",
-            afterwards="Restart Gemini CLI in a folder that it trusts (/permissions); in others it starts none.",
+            afterwards="Restart Gemini CLI in a folder that it trusts (/permissions); elsewhere it starts no servers.",
             unattended=TRUSTING,
         ),
         "qwen": cli(
             "qwen",
             afterwards="Restart Qwen Code.",
-            approval="It starts the server of a project's file after: qwen mcp approve NAME",
+            approval="It starts a server from a project's file after: qwen mcp approve NAME",
             unattended=TRUSTING,
         ),
         "codex": config(
@@ -207,15 +208,15 @@ def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> 
             dialect="toml",
             project_file=".codex/config.toml",
             programs=("codex",),
-            # Ten seconds are its own, and the first start may have to fetch or compile something.
+            # Ten seconds is its default, and the first start may have to download or compile something.
             extra={"startup_timeout_sec": 30},
             passes="base",
             names_variables=True,
             folder="cwd",
             names=r"[A-Za-z0-9_:@/.-]+",
             names_said="letters, digits and - _ : @ / .",
-            afterwards="Restart Codex; it reads a project's file only where you have trusted the project.",
-            unattended="For codex exec put required = true into the entry, or the first turn may lack these tools.",
+            afterwards="Restart Codex; it reads a project's file only if you have trusted the project.",
+            unattended="For codex exec, add required = true to the entry, or the first turn may lack these tools.",
             keys={
                 "http_headers": "headers",
                 "enabled_tools": "includeTools",
@@ -232,7 +233,7 @@ def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> 
             project_file=".zed/settings.json",
             programs=("zed", "zeditor"),
             extra={"source": "custom"},
-            afterwards="Zed starts it by itself; look in its agent panel whether the server is on.",
+            afterwards="Zed starts it by itself; check in its agent panel that the server is on.",
         ),
         "windsurf": config(
             "Windsurf",
@@ -243,7 +244,7 @@ def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> 
             programs=("windsurf",),
             passes="base",
             reference="${env:NAME}",
-            afterwards="Press refresh in the list of MCP servers of Windsurf.",
+            afterwards="Press refresh in Windsurf's list of MCP servers.",
             keys={"serverUrl": "url", "disabledTools": "excludeTools"},
         ),
         "opencode": config(
@@ -266,7 +267,7 @@ def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> 
         ),
         "continue": config(
             "Continue",
-            # It reads each JSON file there, in the form of Claude Desktop's.
+            # It reads each JSON file there, in the format of Claude Desktop.
             [os.path.join(below("CONTINUE_GLOBAL_DIR", ".continue"), "mcpServers", "coretools-mcp.json")],
             "braces",
             dialect="jsonc",
@@ -274,13 +275,13 @@ def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> 
             programs=("cn",),
             passes="base",
             folder="cwd",
-            afterwards="Continue reads the file by itself; its tools are offered in agent mode.",
+            afterwards="Continue reads the file by itself; it offers the tools in agent mode.",
         ),
     }
 
 
 def _packaged(local: str, name: str) -> list[str]:
-    """Where a packaged Claude Desktop looks; of several packages those that have the file, if one has it."""
+    """The files of a packaged Claude Desktop: those that exist, or else all candidates."""
     packages = os.path.join(local, "Packages")
     try:
         found = sorted(entry for entry in os.listdir(packages) if entry.startswith("Claude_")) if local else []
@@ -291,25 +292,25 @@ def _packaged(local: str, name: str) -> list[str]:
 
 
 def read_document(content: bytes, path: str, dialect: Dialect) -> Tree:
-    """What a client's file holds, read as that client reads it, for nobody to change; an empty file holds nothing.
+    """Parse a client's file as that client does, for reading only. An empty file has no entries.
 
     Raises:
-        SettingsError: It is not valid.
+        SettingsError: The file is not valid.
     """
     if dialect == "toml":
         return toml_tree(content, path)
     document = JsonDocument.of(content, path, MAX_CLIENT_BYTES)
     if dialect != "jsonc" and document.strict != document.plain:
-        parse(content, path, max_bytes=MAX_CLIENT_BYTES)  # which says where the comma is
+        parse(content, path, max_bytes=MAX_CLIENT_BYTES)  # its message says where the comma is
     if dialect == "json" and document.plain != document.text:
-        raise SettingsError([f"{path}: this file has comments, with which its program does not read it."])
+        raise SettingsError([f"{path}: this file has comments, which its program cannot read."])
     return document.tree
 
 
 def read_servers(path: str, client: ClientConfig | None, diagnostics: Diagnostics) -> Tree:
-    """The servers in a client's file, in our form; what cannot be taken over is told.
+    """Read the servers in a client's file and convert them; report what cannot be converted.
 
-    `None` is an unknown client, whose servers may be where any client has them, with the keys of all of them.
+    For an unknown client (`None`), this looks in the places, and knows the keys, of all clients.
     """
     try:
         content = read_regular(path, MAX_CLIENT_BYTES)
@@ -320,7 +321,7 @@ def read_servers(path: str, client: ClientConfig | None, diagnostics: Diagnostic
     if client is None or not places:
         places = [*(place for each in clients for place in (each.newer_path, each.path) if place), *places]
     theirs = {key: ours for each in clients for key, ours in each.keys.items()}
-    # An import takes what can be read, whether or not the client itself would.
+    # An import takes whatever can be read, even if the client itself would not.
     data = read_document(content, path, "toml" if path.endswith(".toml") else "jsonc")
     for place in places:
         servers = value_at(data, place)
@@ -331,7 +332,7 @@ def read_servers(path: str, client: ClientConfig | None, diagnostics: Diagnostic
                 for name, entry in given
                 if isinstance(entry, dict)
             }
-    raise SettingsError([f"{path}: this file has no servers, under mcpServers or servers."])
+    raise SettingsError([f"{path}: this file has no servers under mcpServers or servers."])
 
 
 def _is_time(value: Any) -> bool:
@@ -339,7 +340,7 @@ def _is_time(value: Any) -> bool:
 
 
 def _milliseconds(seconds: Any) -> Any:
-    """As many milliseconds; what is no time stays as it is, and is refused later."""
+    """Convert seconds to milliseconds. Any other value stays, and is rejected later."""
     return int(seconds * 1000) if _is_time(seconds) else seconds
 
 
@@ -351,25 +352,25 @@ def _our_entry(
     client: ClientConfig | None,
     diagnostics: Diagnostics,
 ) -> Tree:
-    """The entry of a server in our form; `theirs` are keys that are spelled otherwise there, with ours for each."""
+    """Convert the entry of a server; `theirs` maps the client's own keys to the keys of these settings."""
     known = {*keys_of(UpstreamSettings), "disabled"}
     entry: Tree = {}
     given = {theirs.get(key, key): value for key, value in given.items()}
     program: Any = given.get("command")
-    if isinstance(program, list) and program:  # as one list of words
+    if isinstance(program, list) and program:  # the whole command in one list
         given |= {"command": program[0], "args": program[1:]}
     if given.get("type") in ("local", "remote"):
         del given["type"]
-    if isinstance(program, dict):  # as older versions of Zed have it
+    if isinstance(program, dict):  # the format of older versions of Zed
         given |= {{"path": "command"}.get(key, key): value for key, value in cast("Tree", program).items()}
-    # Codex names variables in place of their values.
+    # Codex lists names of variables instead of values.
     headers = {name: f"${{{value}}}" for name, value in table_at(given, "env_http_headers").items()}
     token = given.get("bearer_token_env_var")
     headers |= {"Authorization": f"Bearer ${{{token}}}"} if isinstance(token, str) else {}
     given |= {ours: _milliseconds(given[key]) for key, ours in _IN_SECONDS.items() if key in given}
     if "timeout" in given and not _is_time(given["timeout"]):
         del given["timeout"]
-        diagnostics.warn(path, f"{dotted((name, 'timeout'))} is not a time and is left out.")
+        diagnostics.warn(path, f"{dotted((name, 'timeout'))} is not a time and was left out.")
     if _COUNTS_SECONDS.search(path):
         if "timeout" in given:
             given["timeout"] = _milliseconds(given["timeout"])
@@ -377,7 +378,7 @@ def _our_entry(
         limit = given.get("timeout", LIKELY_SECONDS)
         if limit < LIKELY_SECONDS:
             given["timeout"] = _milliseconds(limit)
-            said = f"{limit}, which is taken for seconds, so {given['timeout']} ms here"
+            said = f"{limit}, which was read as seconds: {given['timeout']} ms here"
             diagnostics.warn(path, f"{dotted((name, 'timeout'))} is {said}.")
     for key in ("source", "env_http_headers", "bearer_token_env_var", *_IN_SECONDS):
         given.pop(key, None)
@@ -386,21 +387,23 @@ def _our_entry(
             login = cast("Tree", value)
             entry[key] = {ours: login[ours] for ours in keys_of(OAuthSettings) if ours in login}
             for other in sorted(login.keys() - entry[key].keys()):
-                diagnostics.warn(path, f"{dotted((name, key, other))} has no counterpart here and is left out.")
+                diagnostics.warn(path, f"{dotted((name, key, other))} has no counterpart here and was left out.")
         elif key == "trust" and (client is None or not client.knows_trust):
-            said = f"{dotted((name, key))} is left out: it would let its tools run without a question, and"
-            whose = "a file that is named cannot say that" if client is None else f"{client.title} has no such key"
+            said = f"{dotted((name, key))} was left out: it would run its tools without a question, and"
+            whose = (
+                "only a known client's own file can allow that" if client is None else f"{client.title} has no such key"
+            )
             if value:
                 diagnostics.warn(path, f"{said} {whose}.")
         elif key in known:
             entry[key] = value
         else:
-            diagnostics.warn(path, f"{dotted((name, key))} has no counterpart here and is left out.")
+            diagnostics.warn(path, f"{dotted((name, key))} has no counterpart here and was left out.")
     variables = client.variables if client is not None else "all"
-    told: set[str] = set()
+    noted: set[str] = set()
 
     def converted_texts(value: Any) -> Any:
-        """The value with the variables of its client as ours; a dollar sign that names none is doubled."""
+        """Convert the client's references to variables; a literal dollar sign is doubled."""
         if isinstance(value, dict):
             return {key: converted_texts(item) for key, item in cast("Tree", value).items()}
         if isinstance(value, list):
@@ -419,18 +422,18 @@ def _our_entry(
         if kind == "env" and variable is not None:
             return f"${{{variable}}}"
         if kind == "input" and variable is not None:
-            # `api-key` is `API_KEY`.
+            # `api-key` becomes `API_KEY`.
             ours = re.sub(r"[^A-Z0-9]|^(?=[0-9])", "_", variable.upper())
-            told.add(f"{name} asks for the input {variable}; set the environment variable {ours} to it.")
+            noted.add(f"{name} asks for the input {variable}; set the environment variable {ours} to it.")
             return f"${{{ours}}}"
         if kind in ("workspaceFolder", "workspaceFolderBasename", "pathSeparator", "file"):
-            told.add(f"{name} uses ${{{kind}}}, which is not known here; write the path there.")
+            noted.add(f"{name} uses ${{{kind}}}, which is unknown here; write the path instead.")
         return match[0]
 
     adapt_servers({"mcpServers": {name: entry}})
     entry |= {key: converted_texts(entry[key]) for key in EXPANDED_IN_SERVERS if key in entry}
     if headers:
         entry["headers"] = {**table_at(entry, "headers"), **headers}
-    for sentence in sorted(told):
+    for sentence in sorted(noted):
         diagnostics.warn(path, sentence)
     return entry

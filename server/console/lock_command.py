@@ -1,4 +1,4 @@
-"""`lock`: servers and their tools are approved as they are now, in `mcp.lock.json`; what differs from that is shown."""
+"""`lock`: approves upstreams and their tools as they are now in `mcp.lock.json`, and shows differences from it."""
 
 from __future__ import annotations
 
@@ -47,20 +47,21 @@ Wish = Literal["write", "diff", "check"]
 
 
 def lock(report: SettingsReport, wish: Wish, names: Sequence[str], *, as_json: bool, is_sure: bool) -> int:
-    """Connect to all servers, and show or write what differs from the lock file.
+    """Connect to all servers, and show or write the differences from the lock file.
 
     Args:
         report: The settings.
-        wish: Whether the file is written, what differs only shown, or checked.
-        names: Tools and servers that are approved alone; where there are some, nothing else is written.
-        as_json: Print what differs as JSON.
-        is_sure: Write without a question.
+        wish: Whether to write the file, only show the differences, or check them.
+        names: Tools and servers to approve; if there are any, nothing else is written.
+        as_json: Print the differences as JSON.
+        is_sure: Write without asking.
 
     Returns:
-        0; 1 where a server is missing, or, of a check, a tool is stopped; of a check 2 where file or server is missing.
+        0, or 1 if a server is missing. A check returns 1 if a tool is blocked, and 2 if the file or a server is
+        missing.
     """
     if report.lock is None:
-        raise CommandFailure(f"there is no home folder, so there is no place for {LOCK_NAME}. Give --config FILE.")
+        raise CommandFailure(f"there is no home folder, and so no place for {LOCK_NAME}. Use --config FILE.")
     source, before = report.lock, read_lock(report.lock)
     if wish != "write" or names:
         problem = f"{visible_line(source.path)} " + (
@@ -73,7 +74,7 @@ def lock(report: SettingsReport, wish: Wish, names: Sequence[str], *, as_json: b
         raise CommandFailure(
             f"{visible_line(source.path)}: {source.problem}, so it stays as it is. Remove it and try again."
         )
-    quiet_log("error")  # what would be told there is told here
+    quiet_log("error")  # reports warnings itself
 
     async def compare() -> int:
         app, spinner = App(report, "stdio"), Spinner()
@@ -103,7 +104,7 @@ async def compare_servers(
     as_json: bool = False,
     is_sure: bool = False,
 ) -> int:
-    """Show what of these servers, or of all, differs from the lock, and write it as it is now once a person agrees."""
+    """Show how these servers, or all, differ from the lock file. After agreement, write it as they are now."""
     servers: dict[str, Json] = {}
     missing: list[Upstream] = []
     approved: Mapping[str, Json] = before.servers if before is not None else {}
@@ -114,7 +115,7 @@ async def compare_servers(
         else:
             servers[upstream.alias] = await THREADS.run(lambda each=upstream: entry_of(app, each))
     unknown = {*app.pool.left_out, *(upstream.alias for upstream in missing)}
-    # Nothing is known of these now, or nothing was asked, so nothing is changed.
+    # The state of these servers is unknown, or they were not asked for, so their entries stay.
     servers |= {
         alias: entry
         for alias, entry in approved.items()
@@ -131,7 +132,7 @@ async def compare_servers(
     listed = {upstream.alias: upstream.offer.of(TOOLS) for upstream in upstreams}
     for (alias, name), labels in (await THREADS.run(lambda: labels_of(listed))).items():
         for label in labels:
-            note(f"look at {visible_line(f'{alias}: tool {name}, which {label}')}")
+            note(f"check {visible_line(f'{alias}: tool {name}, which {label}')}")
     for upstream in missing:
         show_failure(f"upstream {upstream.alias}", upstream)
     if wish == "check":
@@ -151,7 +152,7 @@ async def compare_servers(
 
 
 def entry_of(app: App, upstream: Upstream) -> Json:
-    """A server as it is now. Blocking."""
+    """The current entry of a server. Blocks."""
     era = upstream.era
     written = app.pool.written.get(upstream.alias, upstream.entry)
     info, instructions = (era.server_info, era.instructions) if era is not None else ({}, "")
@@ -162,11 +163,11 @@ def entry_of(app: App, upstream: Upstream) -> Json:
 
 def show_differences(found: Sequence[Difference], path: str, *, as_json: bool, is_first: bool, is_whole: bool) -> None:
     if as_json:
-        told = {"file": path, "differences": [asdict(each) for each in found]}
-        sys.stdout.write(f"{json.dumps(told, indent=2)}\n")
+        report = {"file": path, "differences": [asdict(each) for each in found]}
+        sys.stdout.write(f"{json.dumps(report, indent=2)}\n")
         sys.stdout.flush()
         return
-    alike: dict[Difference, list[str]] = {}  # one line stands for all tools of which the same is said
+    alike: dict[Difference, list[str]] = {}  # tools with the same difference share one line
     for each in found:
         alike.setdefault(replace(each, tool=each.tool and "..."), []).append(each.tool)
     for each, tools in alike.items():
@@ -174,14 +175,14 @@ def show_differences(found: Sequence[Difference], path: str, *, as_json: bool, i
         if len(tools) > 1:
             field = f", {each.field}" if each.field else ""
             said = f"{each.server}: {len(tools)} tools ({', '.join(tools)}){field}: {each.change}"
-        show(f"{visible_line(said)}{' (stops the tool)' if each.stops and not is_first else ''}")
+        show(f"{visible_line(said)}{' (blocks the tool)' if each.stops and not is_first else ''}")
     if not found and not is_first:
-        show(f"{'All' if is_whole else 'All that could be looked at'} is as in {visible_line(path)}.")
+        show(f"{'Everything' if is_whole else 'Everything that could be checked'} is as in {visible_line(path)}.")
     sys.stdout.flush()
 
 
 async def approve_tools(app: App, path: str, names: Iterable[str], *, is_sure: bool) -> int:
-    """Show single tools as they are now, under the names that clients see, and approve them."""
+    """Show single tools as they are now, under their published names, and approve them."""
     tools = {name: app.registry.find(name) for name in names}
     by_alias: dict[str, dict[str, Json]] = {}
     for name, tool in tools.items():

@@ -1,6 +1,6 @@
-"""`coretools-mcp login` and `logout`: a person logs in to a server behind this one, and out again.
+"""`coretools-mcp login` and `logout`: log a person in to an upstream, and out again.
 
-Where replicas share logins, they are those of the replicas, so a terminal needs the same keys.
+If replicas share their logins, a terminal needs the same keys to reach them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from server.run_server import network_replica, until_signal
 from server.settings import SettingsReport
 from server.settings.models import OAuthSettings
 from server.settings.rule_names import nearest
-from server.settings.upstream_entries import UpstreamEntry
 from server.store.replica import Replica, lone_replica
 from server.upstreams.connections.connection import Upstream, UpstreamState
 from server.upstreams.login.login_storage import LoginStore, LoginsUnavailableError
@@ -36,73 +35,11 @@ from server.upstreams.wire.json_rpc_channel import LoginError
 from tools.contract.display import visible_line
 from tools.machine.threads import THREADS
 
-MOST_LOGINS = 2  # of one run: another where the authorization server turns out to have forgotten us
+MOST_LOGINS = 2  # another one is needed if the authorization server has forgotten this client
 
 
 def log_in(report: SettingsReport, alias: str, principal: str, *, opens_browser: bool) -> int:
-    """Log in to a server, and tell how many tools it has then."""
-    found = _entry(report, alias)
-    entry, alias = found.settings, found.alias
-    if entry.endpoint is None:
-        raise UsageError(
-            f"{alias} is a program on this machine, which is given its credentials by its environment: set them in "
-            f"mcpServers.{alias}.env. There is nothing to log in to."
-        )
-    is_shared = entry.oauth is not None and entry.oauth.shared
-    http, shown = report.settings.http, visible_line(principal)
-    is_known = principal in http.tokens or (http.oauth.is_given and http.oauth.issuer in principal)
-    if principal and (is_shared or not is_known):
-        why = f"its login is shared by all (mcpServers.{alias}.oauth.shared)"
-        why = why if is_shared else f"http.tokens names no '{shown}', nor is it somebody of http.oauth.issuer"
-        raise UsageError(f"--as has no use here, since {why}. Leave it out, or name one of http.tokens.")
-    quiet_log(report.settings.log.level)
-    only = replace(report, entries=tuple(each for each in report.entries if each.alias == alias))
-    replica = _replica(report)
-
-    async def run() -> int:
-        app, spinner = App(only, "stdio", replica=replica), Spinner()
-        async with app.running():
-            async with spinner.running():
-                app.start_upstreams()
-                await wait_for(app.pool.upstreams, spinner)
-            (upstream,) = app.pool.upstreams
-            login = upstream.login_of(principal)
-            if login is None:
-                raise CommandFailure(
-                    f"{alias} is shown the Authorization header of mcpServers.{alias}.headers, or its logins are "
-                    "switched off (oauth.enabled), so there is no login to make."
-                )
-            if not login.needs_person:
-                return _tell(upstream, f"{alias} is logged in to with the client credentials of its entry")
-            is_refused = not principal and upstream.status.state is UpstreamState.NEEDS_AUTHENTICATION
-            if not is_refused and await login.is_complete():
-                if principal:  # the server was not asked with this login, but with that of the person of this machine
-                    sys.stdout.write(f"Already logged in to {alias} as {principal}\n")
-                    return 0
-                again = f"To log in as somebody else: coretools-mcp logout {alias}"
-                return _tell(upstream, f"Already logged in to {alias}", again)
-            if principal and upstream.login is not None:
-                login.challenge = upstream.login.challenge
-            for count in range(MOST_LOGINS):
-                attempt = await _begin(app, login)
-                if attempt is not None:
-                    await _finish(login, attempt, opens_browser=opens_browser)
-                    if attempt.is_forgotten and count + 1 < MOST_LOGINS:
-                        note("the authorization server did not know this program any more; once more, please")
-                        continue
-                    if attempt.problem:
-                        raise CommandFailure(f"the login to {alias} has failed: {visible_line(attempt.problem)}.")
-                break
-            if principal:
-                sys.stdout.write(f"Logged in to {alias} as {principal}\n")
-                return 0
-            await upstream.come_back()
-            return _tell(upstream, f"Logged in to {alias}")
-
-    return anyio.run(until_signal, run)
-
-
-def _entry(report: SettingsReport, alias: str) -> UpstreamEntry:
+    """Log in to a server, and print how many tools it then has."""
     found = next((each for each in report.entries if alias in (each.alias, each.name)), None)
     if found is None:
         like = nearest(alias, [each.alias for each in report.entries])
@@ -112,7 +49,64 @@ def _entry(report: SettingsReport, alias: str) -> UpstreamEntry:
         )
     if found.left_out is not None:
         raise CommandFailure(f"{alias} is not used: {found.left_out}")
-    return found
+    entry, alias = found.settings, found.alias
+    if entry.endpoint is None:
+        raise UsageError(
+            f"{alias} is a program on this machine and takes its credentials from its environment: set them in "
+            f"mcpServers.{alias}.env. There is nothing to log in to."
+        )
+    is_shared = entry.oauth is not None and entry.oauth.shared
+    http, shown = report.settings.http, visible_line(principal)
+    is_known = principal in http.tokens or (http.oauth.is_given and http.oauth.issuer in principal)
+    if principal and (is_shared or not is_known):
+        why = f"all clients share its login (mcpServers.{alias}.oauth.shared)"
+        why = why if is_shared else f"'{shown}' is neither a token in http.tokens nor a person of http.oauth.issuer"
+        raise UsageError(f"--as does not apply: {why}. Leave it out, or name a token in http.tokens.")
+    quiet_log(report.settings.log.level)
+    only = replace(report, entries=tuple(each for each in report.entries if each.alias == alias))
+    replica = _replica(report)
+    return anyio.run(until_signal, lambda: _log_in(only, replica, alias, principal, opens_browser=opens_browser))
+
+
+async def _log_in(report: SettingsReport, replica: Replica, alias: str, principal: str, *, opens_browser: bool) -> int:
+    app, spinner = App(report, "stdio", replica=replica), Spinner()
+    async with app.running():
+        async with spinner.running():
+            app.start_upstreams()
+            await wait_for(app.pool.upstreams, spinner)
+        (upstream,) = app.pool.upstreams
+        login = upstream.login_of(principal)
+        if login is None:
+            raise CommandFailure(
+                f"{alias} gets the Authorization header of mcpServers.{alias}.headers, or oauth.enabled is "
+                "false, so there is nothing to log in to."
+            )
+        if not login.needs_person:
+            return _tell(upstream, f"{alias} is logged in with the client credentials of its entry")
+        is_refused = not principal and upstream.status.state is UpstreamState.NEEDS_AUTHENTICATION
+        if not is_refused and await login.is_complete():
+            if principal:  # the server was tried with the login of this machine's person, not with this one
+                sys.stdout.write(f"Already logged in to {alias} as {principal}\n")
+                return 0
+            again = f"To log in as another user: coretools-mcp logout {alias}"
+            return _tell(upstream, f"Already logged in to {alias}", again)
+        if principal and upstream.login is not None:
+            login.challenge = upstream.login.challenge
+        for count in range(MOST_LOGINS):
+            attempt = await _begin(app, login)
+            if attempt is not None:
+                await _finish(login, attempt, opens_browser=opens_browser)
+                if attempt.is_forgotten and count + 1 < MOST_LOGINS:
+                    note("the authorization server no longer knows this program; please log in once more")
+                    continue
+                if attempt.problem:
+                    raise CommandFailure(f"the login to {alias} failed: {visible_line(attempt.problem)}.")
+            break
+        if principal:
+            sys.stdout.write(f"Logged in to {alias} as {principal}\n")
+            return 0
+        await upstream.come_back()
+        return _tell(upstream, f"Logged in to {alias}")
 
 
 async def _begin(app: App, login: Login) -> LoginAttempt | None:
@@ -131,18 +125,18 @@ async def _begin(app: App, login: Login) -> LoginAttempt | None:
             attempt = await login.begin(app.pool.tasks, wait)
         except LoginError as error:
             raise CommandFailure(
-                f"there is no login to {login.alias}: {visible_line(error.why)}. If it wants a token instead, put that "
-                f"into mcpServers.{login.alias}.headers."
+                f"there is no login to {login.alias}: {visible_line(error.why)}. If the server needs a token "
+                f"instead, put it into mcpServers.{login.alias}.headers."
             ) from None
     if login.is_unsaved:
         raise CommandFailure(
-            f"a login to {login.alias} could not be kept: the state folder cannot be written, or its disk is full."
+            f"the login to {login.alias} could not be saved: the state folder is not writable, or its disk is full."
         )
     return attempt
 
 
 async def _finish(login: Login, attempt: LoginAttempt, *, opens_browser: bool) -> None:
-    """Bring the person to the authorization server, and wait until they have come back."""
+    """Send the person to the authorization server, and wait until they are back."""
     callback = attempt.request.redirect_uri
     show(f"To log in to {login.alias}, open this address in a browser:", stream=sys.stderr)
     address = attempt.current_address()
@@ -157,12 +151,12 @@ async def _finish(login: Login, attempt: LoginAttempt, *, opens_browser: bool) -
                 open_it = partial(open_in_browser, address, os.path.join(folder.name, "login.html"))
                 is_opened = await THREADS.run(open_it)
                 if not is_opened:
-                    note("no browser could be started here; open the address in one yourself")
+                    note("no browser could be started here; open the address yourself")
             if not is_opened:
                 port = urlsplit(callback).port
                 show(
-                    f"Where the browser is on another machine, paste here the address that it ends at, which begins "
-                    f"with {callback} (or forward the port before: ssh -L {port}:127.0.0.1:{port}).",
+                    "If the browser is on another machine, paste the address it ends at, which begins with "
+                    f"{callback} (or forward the port first: ssh -L {port}:127.0.0.1:{port}).",
                     stream=sys.stderr,
                 )
                 pasting.start_soon(_take_pasted, attempt)
@@ -174,21 +168,21 @@ async def _finish(login: Login, attempt: LoginAttempt, *, opens_browser: bool) -
 
 
 async def _take_pasted(attempt: LoginAttempt) -> None:
-    """Read addresses from standard input until one is that of the redirect."""
+    """Read addresses from standard input until one is the redirect of this login."""
     while line := await THREADS.run(sys.stdin.readline):
         if not line.strip():
             continue
         try:
             attempt.paste(line)
         except ValueError:
-            note(f"that is not the address of this login, which begins with {attempt.request.redirect_uri}")
+            note(f"that is not the redirect of this login, which begins with {attempt.request.redirect_uri}")
         else:
             return
 
 
 def _tell(upstream: Upstream, what: str, more: str = "") -> int:
     if upstream.live_session is None:
-        show_failure(f"{what}, but it is not there", upstream)
+        show_failure(f"{what}, but the server is not available", upstream)
         return EXIT_FAILED
     count = len(upstream.offer.lists.get("tools", ()))
     sys.stdout.write(f"{what}: {count} {'tool' if count == 1 else 'tools'}\n")
@@ -198,7 +192,7 @@ def _tell(upstream: Upstream, what: str, more: str = "") -> int:
 
 
 def log_out(report: SettingsReport, alias: str, principal: str) -> int:
-    """Forget a login here, and have its tokens ended at the authorization server where that is possible."""
+    """Forget a login, and revoke its tokens at the authorization server if possible."""
     named = next((each for each in report.entries if alias in (each.alias, each.name)), None)
     entry, alias = (None, alias) if named is None else (named.settings, named.alias)
     whose = f" as {principal}" if principal else ""
@@ -223,10 +217,10 @@ def log_out(report: SettingsReport, alias: str, principal: str) -> int:
             except TokenStoreError as error:
                 raise CommandFailure(str(error)) from None
             except LoginStoreUnavailableError as error:
-                raise CommandFailure(f"the login to {alias} was not ended: {error.why}.") from None
+                raise CommandFailure(f"you are still logged in to {alias}: {error.why}.") from None
             except LoginError as error:
                 is_removed = True
-                note(f"the tokens could not be ended at their authorization server: {visible_line(error.why)}")
+                note(f"the tokens could not be revoked at their authorization server: {visible_line(error.why)}")
         told = f"Logged out of {alias}{whose}." if is_removed else f"There is no login to {alias}{whose}."
         sys.stdout.write(f"{told}\n")
         return 0
@@ -235,14 +229,14 @@ def log_out(report: SettingsReport, alias: str, principal: str) -> int:
 
 
 def _replica(report: SettingsReport) -> Replica:
-    """That of a server on the network, where replicas share logins: a login at a terminal is theirs, too."""
+    """The replica of a network server, if replicas share logins: a login at a terminal then counts for them too."""
     settings = report.settings
     is_shared = bool(settings.http.state_keys) and settings.store.url != "memory:"
     return network_replica(settings) if is_shared else lone_replica()
 
 
 def _with_logins(report: SettingsReport, work: Callable[[LoginStore | None], Awaitable[int]]) -> int:
-    """Run a command that works with the logins that are kept; there is no place for them without a state folder."""
+    """Run a command on the stored logins. Without a state folder there is no place for them."""
     replica = _replica(report)
 
     async def run() -> int:
@@ -257,7 +251,7 @@ def _with_logins(report: SettingsReport, work: Callable[[LoginStore | None], Awa
 
 
 def list_logins(report: SettingsReport, *, as_json: bool) -> int:
-    """Every login that is kept here; those that cannot be read are told about."""
+    """List the stored logins, and report those that cannot be read."""
 
     async def show_all(store: LoginStore | None) -> int:
         return _show([] if store is None else await store.all(), as_json=as_json)
@@ -298,7 +292,7 @@ def _show(found: Sequence[StoredLogin | TokenStoreError], *, as_json: bool) -> i
 
 
 def _address_of(login: StoredLogin) -> str:
-    """The address of its server, without what may be a secret in it."""
+    """The address of the server, without parts that may be secret."""
     parts = urlsplit(login.resource)
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
@@ -308,5 +302,5 @@ def _state_of(login: StoredLogin) -> str:
         return "not logged in"
     if login.expires_at is None or login.expires_at > time.time():
         return "valid"
-    # Where the secrets are in the keyring, nothing is known of a refresh token.
+    # With a keyring, the file does not show whether there is a refresh token.
     return "expired" if "access_token" in login.token and "refresh_token" not in login.token else "renewed when used"

@@ -1,4 +1,4 @@
-"""A server as the child of a command for people: what it is asked, and what it asks, on its standard streams."""
+"""A server as the child process of a command: sends it requests, and answers its questions, over standard streams."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, TextIO, cast
 
 import anyio
-from anyio.abc import ByteReceiveStream, ByteSendStream, Process
+from anyio.abc import ByteReceiveStream, ByteSendStream
 
 from server import VERSION
 from server.protocol.json_rpc import ErrorResponse, Json, Notification, Request, Response, as_mapping, read_message
@@ -18,15 +18,15 @@ from server.protocol.protocol_errors import CONNECTION_CLOSED, INTERNAL_ERROR, M
 from server.protocol.revisions import LATEST_HANDSHAKE_VERSION
 from server.transports.json_lines import LineSplitter
 
-END_SECONDS = 2.0  # how long it may take to end by itself, and again after SIGTERM (the official SDKs)
-MESSAGE_BYTES = 256 << 20  # a longer message is none of this server's
+END_SECONDS = 2.0  # how long it may take to end by itself, and again after SIGTERM (as in the official SDKs)
+MESSAGE_BYTES = 256 << 20  # this server never sends a longer message
 
 Ask = Callable[[Json], Awaitable[Json]]
-"""Answers a form, or an address to open; raises `MCPError` where nobody can."""
+"""Answers a form, or opens an address; raises `MCPError` if nobody can."""
 
 
 class OwnServer:
-    """One server, which one task asks."""
+    """A server that one task sends requests to."""
 
     def __init__(self, stdin: ByteSendStream, stdout: ByteReceiveStream, ask: Ask | None) -> None:
         self._stdin, self._stdout = stdin, stdout
@@ -38,15 +38,15 @@ class OwnServer:
     async def request(
         self, method: str, params: Json | None = None, on_progress: Callable[[str], None] | None = None
     ) -> Json:
-        """The result of a request.
+        """Send a request and return its result.
 
         Args:
-            method: What is asked for.
+            method: The method.
             params: The parameters.
-            on_progress: Called with each message of progress.
+            on_progress: Called with each progress message.
 
         Raises:
-            MCPError: It answered with an error, or has ended.
+            MCPError: The server answered with an error, or has ended.
         """
         self._count += 1
         if on_progress is not None:
@@ -113,17 +113,17 @@ async def started(
     log: TextIO,
     ask: Ask | None = None,
 ) -> AsyncGenerator[OwnServer]:
-    """A server that has been greeted, and ends with this.
+    """Start a server and initialize it; it ends with this context.
 
     Args:
-        command: What starts it.
-        folder: It works in.
-        environment: Its variables.
-        log: Takes what it writes to standard error.
-        ask: Answers what it asks; without, nobody can be asked.
+        command: The command line.
+        folder: The working folder.
+        environment: The environment variables.
+        log: Receives its standard error.
+        ask: Answers its questions; without it, nobody can be asked.
 
     Raises:
-        MCPError: It has ended.
+        MCPError: The server has ended.
     """
     process = await anyio.open_process(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, cwd=folder, env=environment
@@ -138,20 +138,16 @@ async def started(
         yield server
     finally:
         with anyio.CancelScope(shield=True):
-            await _end(process)
-
-
-async def _end(process: Process) -> None:
-    """Let it end by itself, as clients do, then make it."""
-    if process.stdin is not None:
-        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-            await process.stdin.aclose()
-    for end in (process.terminate, process.kill):
-        with anyio.move_on_after(END_SECONDS):
+            # Let it end by itself, as clients do; end it by force if it does not.
+            if process.stdin is not None:
+                with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+                    await process.stdin.aclose()
+            for end in (process.terminate, process.kill):
+                with anyio.move_on_after(END_SECONDS):
+                    await process.wait()
+                    break
+                with suppress(ProcessLookupError):
+                    end()
             await process.wait()
-            break
-        with suppress(ProcessLookupError):
-            end()
-    await process.wait()
-    if process.stdout is not None:
-        await process.stdout.aclose()
+            if process.stdout is not None:
+                await process.stdout.aclose()

@@ -1,4 +1,4 @@
-"""The user's own settings, as commands change them: which servers are there, and whether ours starts with others."""
+"""The user's own settings as commands change them: which servers they have, and whether a new server can be used."""
 
 from __future__ import annotations
 
@@ -18,20 +18,22 @@ SECTION = "mcpServers"
 
 
 def usable_servers(given: Tree, path: str, environ: Mapping[str, str], diagnostics: Diagnostics) -> Tree:
-    """By alias, those of another client's servers with which ours would start; never ourselves.
+    """The servers of another client that can be used here, by alias. coretools-mcp itself is never among them.
 
     Raises:
-        SettingsError: There are none, or ours would not start as it is.
+        SettingsError: There are none, or the user's settings are already invalid.
     """
     servers: Tree = {}
     ports = own_ports(environ)
     for name, entry in given.items():
         alias = alias_of(name)
         if is_own(cast("Tree", entry), ports):
-            diagnostics.warn(path, f"{dotted((name,))} starts or reaches this very server, and is left out.")
+            diagnostics.warn(path, f"{dotted((name,))} starts or reaches this server itself, and was left out.")
             continue
         if not alias or alias in servers:
-            raise SettingsError([f"The name of the server {json.dumps(name)} is empty, or becomes one that is taken."])
+            raise SettingsError(
+                [f"The name of the server {json.dumps(name)} is empty, or becomes one that is already taken."]
+            )
         servers[alias] = entry
     if not servers:
         raise SettingsError(["There are no servers to import."])
@@ -43,7 +45,7 @@ def usable_servers(given: Tree, path: str, environ: Mapping[str, str], diagnosti
     usable: Tree = {}
     for alias, entry in servers.items():
         problems = problems_of(_as_settings({alias: entry}), path, environ)
-        diagnostics.warnings += [f"{problem} The server {alias} is left out." for problem in problems]
+        diagnostics.warnings += [f"{problem} The server {alias} was left out." for problem in problems]
         usable |= {} if problems else {alias: entry}
     if not usable:
         raise SettingsError(["None of these servers can be used here, so nothing was added."])
@@ -51,7 +53,7 @@ def usable_servers(given: Tree, path: str, environ: Mapping[str, str], diagnosti
 
 
 def own_ports(environ: Mapping[str, str]) -> list[int]:
-    """The ports on which this program may listen: the usual one, and that of the user's own settings."""
+    """The ports on which this program may listen: the default one, and the one in the user's settings."""
     own = user_file(environ)
     try:
         content = read_settings_file(own, is_optional=True) if own is not None else None
@@ -66,7 +68,7 @@ def _as_settings(servers: Tree) -> bytes:
 
 
 def problems_of(content: bytes, source: str, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """What keeps the server from starting with these settings on top of the user's own."""
+    """The problems that keep the server from starting with these settings on top of the user's own."""
     try:
         settings_with(content, source, environ)
     except SettingsError as error:
@@ -77,7 +79,7 @@ def problems_of(content: bytes, source: str, environ: Mapping[str, str]) -> tupl
 def settings_with(
     content: bytes, source: str, environ: Mapping[str, str], overrides: Mapping[str, Any] | None = None
 ) -> SettingsReport:
-    """The settings as they would be if this were in a file: the user's own, or one on top of that.
+    """The settings as they would be with this content in a file: the user's own file, or one on top of it.
 
     Raises:
         SettingsError: The server would not start.
@@ -88,5 +90,5 @@ def settings_with(
 
 
 def names_by_alias(settings: Tree) -> dict[str, str]:
-    """The names of the servers in a settings file, as they are written there."""
+    """The names of the servers in a settings file, as written there, by alias."""
     return {alias_of(name): name for name in table_at(settings, SECTION)}

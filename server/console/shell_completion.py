@@ -1,4 +1,4 @@
-"""`completion`: a script for a shell, made from the parser of command lines, so that it always says what there is."""
+"""`completion`: prints a shell script made from the command-line parser, so that it always matches it."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ complete -o default -F _coretools_mcp coretools-mcp
 _OWN_SERVERS = (
     """$(coretools-mcp config show 2> /dev/null | sed -n 's/^mcpServers[.]\\([^. ]*\\)[.].*/\\1/p' | sort -u)"""
 )
-"""What a shell runs for the names of the servers in the settings as they are then."""
+"""A shell command that lists the servers in the current settings."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Option:
     names: tuple[str, ...]
     about: str
-    values: tuple[str, ...]  # those that it takes, where they are known
-    takes: str  # what it takes, as the help calls it; empty for a flag
+    values: tuple[str, ...]  # the possible values, if they are known
+    takes: str  # its placeholder in the help; empty for a flag
 
 
 def script(shell: str, commands: Mapping[str, argparse.ArgumentParser]) -> str:
-    """What completes the command lines of these commands, by their words, in bash, zsh or fish."""
+    """The completion script for these commands in bash, zsh or fish."""
     top = {words.partition(" ")[0] for words in commands}
     groups = {word: [words.split()[1] for words in commands if words.startswith(f"{word} ")] for word in top}
     if shell == "fish":
@@ -102,7 +102,7 @@ def _options(parser: argparse.ArgumentParser) -> list[_Option]:
 
 
 def _positionals(parser: argparse.ArgumentParser) -> list[str]:
-    """The words that may stand where options may not."""
+    """The words that may stand in place of an option."""
     found: list[str] = []
     for action in parser._actions:  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - as above
         if not action.option_strings:

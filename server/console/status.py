@@ -1,4 +1,4 @@
-"""`status`, `logs` and `dashboard`: what the running servers of this person do, asked over their control sockets."""
+"""`status`, `logs` and `dashboard`: query the person's running servers over their control sockets."""
 
 from __future__ import annotations
 
@@ -29,9 +29,12 @@ if sys.platform == "win32":
 from server.console import EXIT_FAILED
 from server.dashboard.control_socket import ask_server, ask_servers, link_file
 
-NONE_RUNS = "No server of yours is running. MCP clients start it; coretools-mcp install lists those that do."
-STUCK = "One server does not answer; its client can start it again."
-NONSENSE = "What answers at one control socket makes no sense; perhaps its server has another version."
+NONE_RUNS = (
+    "No server of yours is running. MCP clients start servers; coretools-mcp install lists the clients that "
+    "have this one."
+)
+STUCK = "A server does not answer; its client can restart it."
+NONSENSE = "A control socket gives an answer that makes no sense; perhaps its server has another version."
 
 
 class _ClientStatus(TypedDict):
@@ -54,7 +57,7 @@ class _UpstreamStatus(TypedDict):
 
 
 class ServerStatus(TypedDict):
-    """What a running server answers to `status`."""
+    """The answer of a running server to `status`."""
 
     pid: int
     version: str
@@ -72,7 +75,7 @@ class ServerStatus(TypedDict):
 
 
 class _Said(TypedDict, total=False):
-    """A line of the answer to another question."""
+    """A line of the answer to any other question."""
 
     lines: list[str]
     link: str
@@ -83,7 +86,7 @@ T = TypeVar("T")
 
 
 def _checked(kind: type[T], said: object) -> T:
-    """An answer that has the types that it has to have; what else is in it stays."""
+    """Check the types of the answer's required fields; other fields stay."""
     try:
         TypeAdapter(kind).validate_python(said, strict=True)
     except ValidationError:
@@ -92,7 +95,7 @@ def _checked(kind: type[T], said: object) -> T:
 
 
 def _running(environ: Mapping[str, str]) -> tuple[list[tuple[str, ServerStatus]], list[str]]:
-    """The socket and status of each server, and what is to be said of those that gave none."""
+    """The socket and status of each server, and the problems of those that gave none."""
     found: list[tuple[str, ServerStatus]] = []
     problems: list[str] = []
     for path, answer in ask_servers({"ask": "status"}, environ):
@@ -106,9 +109,9 @@ def _running(environ: Mapping[str, str]) -> tuple[list[tuple[str, ServerStatus]]
 
 @dataclass(frozen=True, slots=True)
 class Which:
-    """Which of the running servers a person means, as far as they have said."""
+    """Which of the running servers the person means."""
 
-    folder: str | None = None  # it works in this one
+    folder: str | None = None  # the server works in this folder
     pid: int | None = None
 
     def fits(self, about: ServerStatus) -> bool:
@@ -118,7 +121,7 @@ class Which:
     @property
     def said(self) -> str:
         where = f" works in {visible_line(real_path(self.folder))}" if self.folder is not None else " runs"
-        return f"no server{where}{f' as process {self.pid}' if self.pid is not None else ''}"
+        return f"no server{where}{f' with process {self.pid}' if self.pid is not None else ''}"
 
 
 def works_in(about: ServerStatus, folder: str) -> bool:
@@ -126,25 +129,25 @@ def works_in(about: ServerStatus, folder: str) -> bool:
 
 
 def show_status(environ: Mapping[str, str], which: Which, *, as_json: bool) -> int:
-    """Tell of each server that runs its clients and the servers behind it. Exit code 1 if there is none."""
+    """Print the clients and upstreams of each running server. Exit code 1 if none runs."""
     found, problems = _running(environ)
     running = [about for _, about in found]
-    told = [each for each in running if which.fits(each)]
+    fitting = [each for each in running if which.fits(each)]
     if as_json:
-        sys.stdout.write(f"{json.dumps(told, indent=2)}\n")
-    for at, each in enumerate(told):
+        sys.stdout.write(f"{json.dumps(fitting, indent=2)}\n")
+    for at, each in enumerate(fitting):
         if not as_json:
             show(*[""][:at])
             _show_server(each)
     for problem in dict.fromkeys(problems):
         note(problem)
-    if not told and not as_json and (running or not problems):
+    if not fitting and not as_json and (running or not problems):
         show(f"{which.said}.{_listed(running)}" if running else NONE_RUNS, stream=sys.stderr)
-    return 0 if told else EXIT_FAILED
+    return 0 if fitting else EXIT_FAILED
 
 
 def _listed(running: Iterable[ServerStatus]) -> str:
-    """The servers that run, each with the options that name it."""
+    """The running servers, each with the options that select it."""
     lines: list[str] = []
     for about in running:
         folders = "".join(f" --workspace {shlex.quote(visible_line(folder))}" for folder in about["workspaces"][:1])
@@ -196,25 +199,25 @@ def _lasting(seconds: float) -> str:
 
 
 def show_logs(environ: Mapping[str, str], alias: str | None, which: Which, *, follows: bool) -> int:
-    """Print the latest lines of a server's log, or what it has of one server behind it; on and on where followed."""
+    """Print the latest lines of a server's log, or those about one upstream; keep printing new ones with `follows`."""
     path, about = _chosen(environ, which)
     servers = [each["alias"] for each in about["servers"]]
     if alias is not None and alias not in servers:
-        there = f"It has {', '.join(servers)}." if servers else "There is none behind it."
-        raise UsageError(f"the running server has no server '{alias}' behind it. {there}")
+        there = f"It has {', '.join(servers)}." if servers else "It has none."
+        raise UsageError(f"the running server has no upstream '{alias}'. {there}")
     question = {"ask": "logs", "server": alias, "follow": follows}
     is_empty = True
     for answered in ask_server(path, question):
-        said = _checked(_Said, answered)
-        if "error" in said:
-            raise CommandFailure(visible_line(said["error"]))
-        lines = [visible_line(redact(line)) for line in said.get("lines", ())]
+        record = _checked(_Said, answered)
+        if "error" in record:
+            raise CommandFailure(visible_line(record["error"]))
+        lines = [visible_line(redact(line)) for line in record.get("lines", ())]
         if lines:
             show(*lines)
             sys.stdout.flush()
         elif is_empty:
             level = about["logLevel"]
-            note(f"nothing was logged so far (log.level is {level})")
+            note(f"nothing has been logged so far (log.level is {level})")
         is_empty = False
     if follows:
         note("the server has ended")
@@ -222,37 +225,37 @@ def show_logs(environ: Mapping[str, str], alias: str | None, which: Which, *, fo
 
 
 def open_dashboard(environ: Mapping[str, str], which: Which, *, opens_browser: bool) -> int:
-    """Have the page of a running server opened, and print the link that signs one browser in."""
+    """Print the link that signs in one browser, and open the dashboard of a running server with it."""
     socket, about = _chosen(environ, which)
-    said = _checked(_Said, next(ask_server(socket, {"ask": "dashboard"}), Json()))
-    if "link" not in said:
-        raise CommandFailure(visible_line(said.get("error", STUCK)))
-    sys.stdout.write(f"{said['link']}\n")
+    answer = _checked(_Said, next(ask_server(socket, {"ask": "dashboard"}), Json()))
+    if "link" not in answer:
+        raise CommandFailure(visible_line(answer.get("error", STUCK)))
+    sys.stdout.write(f"{answer['link']}\n")
     sys.stdout.flush()
     where = ", ".join(map(visible_line, about["workspaces"])) or "no folder"
-    whose = f"The page of process {about['pid']}, which works in {where}."
-    how = "The link signs one browser in, once, within a minute. The page is there until the server ends."
+    whose = f"The dashboard of process {about['pid']}, which works in {where}."
+    how = "The link signs in one browser, once, within a minute. The dashboard is available until the server ends."
     show(f"{whose} {how}", stream=sys.stderr)
     if opens_browser:
         from server.console.browser import open_in_browser  # noqa: PLC0415 - only here
 
-        if not open_in_browser(said["link"], link_file(socket)):
-            note("no browser could be started here; open the link in one yourself")
+        if not open_in_browser(answer["link"], link_file(socket)):
+            note("no browser could be started here; open the link yourself")
     return 0
 
 
 def _chosen(environ: Mapping[str, str], which: Which) -> tuple[str, ServerStatus]:
-    """The socket and status of the server that is meant; else of the only one, or the only one that works here.
+    """The socket and status of the selected server: the only one, or the only one in the working folder.
 
     Raises:
-        Failure: None runs, or one that is stuck may be the one that is meant.
-        UsageError: It is not clear which one is meant.
+        CommandFailure: No server runs, or one that does not answer may be the selected one.
+        UsageError: The selection is ambiguous.
     """
     found, problems = _running(environ)
     fitting = [each for each in found if which.fits(each[1])]
     here = [each for each in fitting if works_in(each[1], real_path(os.getcwd()))]
     if problems and not (fitting if which != Which() else here):
-        raise CommandFailure(f"{problems[0]} It may be the one that is meant; --pid names another one.")
+        raise CommandFailure(f"{problems[0]} It may be the one that you mean; --pid selects another one.")
     if len(fitting) > 1:
         fitting = here or fitting
     if len(fitting) == 1:

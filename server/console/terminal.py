@@ -1,6 +1,6 @@
-"""The terminal of a command: what it can show, what is shown on it, and what a person presses.
+"""The terminal of a command: what it can show, what is shown on it, and which keys a person presses.
 
-Texts are shown as they are and never read as markup. A text of somebody else is made visible where it comes in.
+Text is shown as it is and never read as markup. Text from others is made visible where it comes in.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from tools.machine.threads import THREADS
 
 ColourChoice = Literal["auto", "always", "never"]
 
-PATIENCE_SECONDS = 0.5  # what takes no longer than this is not announced
-FRAME_SECONDS = 0.1  # between two pictures of the line that says what is waited for
+PATIENCE_SECONDS = 0.5  # shorter waits are not announced
+FRAME_SECONDS = 0.1  # between two frames of the spinner
 FRAMES, ASCII_FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", "|/-\\"
-ERASE = "\r\x1b[2K"  # what stands on the line of the cursor (ECMA-48)
-LEAST = 20  # of the last column of a table; what is wider than the terminal is wrapped by that
-ENDLESS = 10_000  # columns of what is no terminal: programs read lines, which end where the text does
+ERASE = "\r\x1b[2K"  # erases the line of the cursor (ECMA-48)
+LEAST = 20  # minimum width of a table's last column; the terminal wraps wider text
+ENDLESS = 10_000  # columns if the output is no terminal: programs read lines, which end with the text
 
 _SEQUENCE = re.compile(r"\x1b[\[o]?[0-9;]*.?")  # what a key such as an arrow sends, in lower case
 _FENCE = re.compile(r"(`{3,})(diff|bash|json|text|markdown)")
@@ -39,13 +39,13 @@ _choice: ColourChoice = "auto"
 
 
 def choose_colour(choice: ColourChoice) -> None:
-    """Take what the option `--color` says, for all that is shown from now on."""
+    """Set the colour mode of all later output, from the option `--color`."""
     global _choice  # noqa: PLW0603 - a process has one terminal
     _choice = choice
 
 
 def has_colour(stream: TextIO, choice: ColourChoice, environ: Mapping[str, str]) -> bool:
-    """Whether a stream is shown in colour: by the option, else by what the environment wants, else at a terminal."""
+    """Whether to use colour on a stream: by the option, else by the environment, else at a terminal."""
     if choice != "auto":
         return choice == "always"
     if forced := environ.get("FORCE_COLOR"):
@@ -59,7 +59,7 @@ class _Console(Console):
 
 
 def console(stream: TextIO) -> Console:
-    """What shows styled texts on a stream, as wide as it is."""
+    """A console that prints styled text on a stream, at the stream's width."""
     is_coloured = has_colour(stream, _choice, os.environ)
     return _Console(
         file=stream,
@@ -75,7 +75,7 @@ def console(stream: TextIO) -> Console:
 
 
 def show(*lines: str | Text, stream: TextIO | None = None) -> None:
-    """Write lines, on standard output where no other stream is named. Nothing is wrapped, and a tab stays one."""
+    """Print lines, by default to standard output. Lines are not wrapped, and tabs stay tabs."""
     out = console(stream or sys.stdout)
     for line in lines:
         text = Text(line) if isinstance(line, str) else line
@@ -83,12 +83,12 @@ def show(*lines: str | Text, stream: TextIO | None = None) -> None:
 
 
 def note(text: str) -> None:
-    """Tell on standard error what is no result, as one line, whatever names stand in it."""
+    """Print a note to standard error, as one line, whatever names it contains."""
     sys.stderr.write(f"coretools-mcp: {visible_line(text)}\n")
 
 
 def show_table(heads: Sequence[str], rows: Sequence[Sequence[str | Text]]) -> None:
-    """Write rows in columns on standard output; the last one alone is wrapped where the terminal is too narrow."""
+    """Print rows in columns to standard output; only the last column wraps if the terminal is too narrow."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for head in heads[:-1]:
         table.add_column(head, no_wrap=True)
@@ -104,12 +104,12 @@ def show_table(heads: Sequence[str], rows: Sequence[Sequence[str | Text]]) -> No
 
 
 def marked(mark: str, colour: str, text: str | Text) -> Text:
-    """A line that begins with a mark in a colour; no colour is that of the rest."""
+    """A line with a coloured mark before it; without a colour, the mark looks like the rest."""
     return Text.assemble((mark, colour), text)
 
 
 def linked(path: str, shown: str) -> Text:
-    """A path that can be followed, where there is colour."""
+    """A path as a clickable link, if colour is on."""
     return Text(shown, Style(link="file://" + re.sub(r"[^\w/.~-]", lambda sign: _escaped(sign[0]), path)))
 
 
@@ -118,7 +118,7 @@ def _escaped(sign: str) -> str:
 
 
 def diff_text(diff: str) -> Text:
-    """A unified diff with its lines in colour."""
+    """A unified diff with coloured lines."""
     styles = {"+": "green", "-": "red", "@": "cyan"}
     text = Text()
     for line in diff.splitlines(keepends=True):
@@ -127,7 +127,7 @@ def diff_text(diff: str) -> Text:
 
 
 def question_text(message: str) -> Text:
-    """A question of the server: what it shows between marks of Markdown stands indented, without them, in colour."""
+    """A question of the server in colour; Markdown code blocks are indented, without their marks."""
     text, lines = Text(), message.splitlines()
     at = 0
     while at < len(lines):
@@ -147,14 +147,14 @@ def question_text(message: str) -> Text:
 
 
 def can_move() -> bool:
-    """Whether a line on standard error can be written over."""
+    """Whether a line on standard error can be overwritten."""
     return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
 
 class Spinner:
-    """A line on standard error that says what is waited for, after half a second, where a person can see it move.
+    """A line on standard error that says what the command waits for, shown after half a second at a terminal.
 
-    Used by everything else that writes to standard error meanwhile, so that nothing stands on a line with it.
+    Everything else writes to standard error through it, so that output never shares a line with it.
     """
 
     def __init__(self) -> None:
@@ -179,13 +179,13 @@ class Spinner:
                 self.erase()
 
     def say(self, text: str) -> None:
-        """Name what is waited for now; an empty text is nothing."""
+        """Set what the command waits for; an empty text clears it."""
         if not self._text:
             self._since = anyio.current_time()
         self._text = text
 
     def write(self, text: str) -> None:
-        """Write what is not part of the line, which is drawn again below it; while a question is open, after that."""
+        """Write other output above the line; while a question is open, write it after that."""
         if self.is_paused:
             self._waiting.append(text)
             return
@@ -228,11 +228,11 @@ class Spinner:
 
 
 async def read_line() -> str:
-    """A line from standard input; `EOFError` at its end. Ctrl-C ends the command, and leaves no thread behind."""
+    """Read a line from standard input; `EOFError` at its end. Ctrl-C ends the command and leaves no thread behind."""
     if sys.platform == "win32":
         line = await THREADS.run(sys.stdin.readline)
     else:
-        await anyio.wait_readable(0)  # at a terminal a line comes whole
+        await anyio.wait_readable(0)  # at a terminal a line arrives whole
         line = os.read(0, io.DEFAULT_BUFFER_SIZE).decode("utf-8", "replace")
     if not line:
         raise EOFError
@@ -240,9 +240,11 @@ async def read_line() -> str:
 
 
 async def read_key(prompt: str, keys: Container[str], default: str = "") -> str:
-    """One of these keys, in lower case, as soon as it is pressed; Enter is the default. `EOFError` for Ctrl-D.
+    """Read one of these keys, in lower case, as soon as it is pressed.
 
-    What was typed before the prompt counts for nothing: nobody answers a question that they have not seen.
+    Enter selects the default, Ctrl-D raises `EOFError`.
+
+    Keys typed before the prompt are discarded: nobody answers a question that they have not seen.
     """
     if sys.platform == "win32":
         sys.stderr.write(prompt)

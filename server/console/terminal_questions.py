@@ -1,4 +1,4 @@
-"""What a person is asked at a terminal: a yes before something lasting is done, and a form of the server by fields."""
+"""Questions to a person at a terminal: a yes before a lasting change, and the forms of the server."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from tools.contract.display import visible_line
 
 
 def ask(question: str, otherwise: str) -> None:
-    """Ask whether to go on; without a yes the command fails, with what then has not happened (`otherwise`)."""
+    """Ask whether to go on. Without a yes, the command fails with `otherwise`, which says what did not happen."""
     anyio.run(agree, question, otherwise)
 
 
 async def agree(question: str, otherwise: str) -> None:
-    """The same, where other work goes on meanwhile."""
+    """The same as `ask`, while other tasks run."""
     if not sys.stdin.isatty():
-        raise CommandFailure(f"{otherwise}: nobody can answer here (standard input is not a terminal). Give --yes.")
+        raise CommandFailure(f"{otherwise}: nobody can answer here (standard input is not a terminal). Use --yes.")
     if not await says_yes(question):
         raise CommandFailure(f"{otherwise}.")
 
 
 async def says_yes(question: str) -> bool:
-    """Whether a person at the terminal says yes, by one key; Enter is no."""
+    """Ask for a yes by a single key; Enter means no."""
     try:
         key = await read_key(f"{question} [y/N] ", "yn", default="n")
     except EOFError:
@@ -38,20 +38,20 @@ async def says_yes(question: str) -> bool:
     return key == "y"
 
 
-DECISION = "decision"  # the field by which a person consents or refuses; the form's other fields are beside it
+DECISION = "decision"  # the form field for consent; the other fields are optional additions
 KEYS = {Decision.ONCE.value: "y", Decision.SAVE.value: "a", Decision.DENY.value: "n"}
-"""The answers that count for one call, with the key for each: an answer for the session would end with the call."""
+"""The keys of the answers that fit a single call. An answer for the session would end with the call."""
 
 
 def is_consent(schema: Mapping[str, Any]) -> bool:
-    """Whether a form asks for consent, and not for what only a person knows."""
+    """Whether a form asks for consent rather than for information."""
     return DECISION in schema.get("properties", {}) and Decision.ONCE.value in dict(
         _choices(schema["properties"][DECISION])
     )
 
 
 async def fill_in(message: str, schema: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Ask for each field of a flat form; its content, or `None` where the person has left it."""
+    """Ask for each field of a flat form. Returns its content, or `None` if the person declined."""
     show("", question_text(message), stream=sys.stderr)
     fields: Mapping[str, Mapping[str, Any]] = schema.get("properties", {})
     required = set(cast("Sequence[str]", schema.get("required", ())))
@@ -64,7 +64,7 @@ async def fill_in(message: str, schema: Mapping[str, Any]) -> dict[str, Any] | N
             value, title = offered[await read_key(f"[{shown}] ", offered, default=no)]
             show(visible_line(title), stream=sys.stderr)
             return {DECISION: value}
-        show("Ctrl-D leaves it unanswered.", stream=sys.stderr)
+        show("Press Ctrl-D to leave it unanswered.", stream=sys.stderr)
         given: dict[str, Any] = {}
         for name, field in fields.items():
             if not _is_settled(field, fields, given):
@@ -76,13 +76,13 @@ async def fill_in(message: str, schema: Mapping[str, Any]) -> dict[str, Any] | N
 
 
 def _is_settled(field: Mapping[str, Any], fields: Mapping[str, Mapping[str, Any]], given: Mapping[str, Any]) -> bool:
-    """Whether a field is for words of one's own, and another answer was chosen."""
+    """Whether a field for free text is unnecessary, because another answer was chosen."""
     chosen = (value for name, value in given.items() if field.get("title") == f"{fields[name].get('title')}: {OTHER}")
     return any(value not in (None, OTHER) and not (isinstance(value, list) and OTHER in value) for value in chosen)
 
 
 def _choices(field: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The values that may be chosen, each with what a person reads; none where a text is asked for."""
+    """The possible values, each with its title; empty for a text field."""
     items: Mapping[str, Any] = field.get("items", field)
     titled: Sequence[Mapping[str, str]] = items.get("oneOf") or items.get("anyOf") or ()
     values: Sequence[str] = items.get("enum", ())
@@ -102,7 +102,7 @@ async def _value(field: Mapping[str, Any], *, is_required: bool) -> Any:
     for number, (_, shown) in enumerate(choices, start=1):
         sys.stderr.write(f"  {number}  {visible_line(shown)}\n")
     several = field.get("type") == "array"
-    which = f"{title} [1-{len(choices)}{', several with commas' if several else ''}]: "
+    which = f"{title} [1-{len(choices)}{', several separated by commas' if several else ''}]: "
 
     def is_accepted(line: str) -> bool:
         return _picked(line, choices, several=several) is not None or not (line or is_required)
@@ -112,7 +112,7 @@ async def _value(field: Mapping[str, Any], *, is_required: bool) -> Any:
 
 
 def _picked(line: str, choices: Sequence[tuple[str, str]], *, several: bool) -> list[str] | None:
-    """What was chosen, by number or by value; `None` if it is not among what is offered."""
+    """The chosen values, by number or by name; `None` if one is not among the choices."""
     by_word = {str(number): value for number, (value, _) in enumerate(choices, start=1)}
     by_word |= {value.casefold(): value for value, _ in choices}
     words = [word.strip().casefold() for word in (line.split(",") if several else [line])]
@@ -120,7 +120,7 @@ def _picked(line: str, choices: Sequence[tuple[str, str]], *, several: bool) -> 
 
 
 async def _line(prompt: str, is_accepted: Callable[[str], bool]) -> str:
-    """An acceptable line of the person's; the question is put again until there is one, or `EOFError`."""
+    """Ask until the person enters an acceptable line; `EOFError` at the end of input."""
     while True:
         sys.stderr.write(prompt)
         sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""`tools`: each tool under its published name, whether it is asked for, and whose it is where the name does not say."""
+"""`tools`: lists each tool by its published name, with its server and whether its calls are asked about."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from tools.contract.display import visible_line
 from tools.contract.limits import ApprovalMode
 from tools.permissions.verdict import Verdict
 
-SENTENCE_CHARS = 160  # characters of what a tool says of itself in the table; those of other servers may be long
+SENTENCE_CHARS = 160  # characters of a tool's description in the table; upstream descriptions may be long
 ASKED = {Verdict.ASK: "yes", Verdict.ALLOW: "no", Verdict.DENY: "refused"}
-LEGEND = "Rules and arguments can change what is asked: coretools-mcp permissions explain CALL tells of one call."
+LEGEND = "Rules and arguments can change what is asked. For one call: coretools-mcp permissions explain CALL."
 
 
 def show_tools(report: SettingsReport, *, as_json: bool) -> int:
-    """Print the tools that a client would see. Exit code 1 if an upstream, or the custom tools, cannot be reached."""
+    """Print the tools that a client would see. Exit code 1 if an upstream or the custom tools cannot be reached."""
     quiet_log(report.settings.log.level)
 
     async def list_tools() -> int:
@@ -68,7 +68,7 @@ def show_tools(report: SettingsReport, *, as_json: bool) -> int:
 
 
 def standings(app: App, tools: Sequence[BaseTool[Any]]) -> dict[str, str]:
-    """How tools stand to the lock file, by their names; nothing where there is none."""
+    """The lock status of tools by name; empty without a lock file."""
     catalog = app.pool.catalog
     return {
         tool.name: standing
@@ -78,9 +78,9 @@ def standings(app: App, tools: Sequence[BaseTool[Any]]) -> dict[str, str]:
 
 
 def listing_as_json(tools: Sequence[BaseTool[Any]], names: NameMap, standings: Mapping[str, str]) -> str:
-    """The tools as a client is given them, the names that were changed, and what is not listed because of its name.
+    """The tools as a client sees them, the changed names, and the tools that are not listed because of their names.
 
-    Where there is a lock file, also how each stands to it.
+    With a lock file, each tool also has its lock status.
     """
 
     def about(entry: Any, **more: str | None) -> dict[str, str | None]:
@@ -89,8 +89,8 @@ def listing_as_json(tools: Sequence[BaseTool[Any]], names: NameMap, standings: M
 
     changed = [about(entry, change=entry.change.value) for entry in names.changed]
     hidden = [about(entry, holder=entry.holder, reachedAs=entry.way_out or None) for entry in names.hidden]
-    told = {"tools": [tool_to_wire(tool) for tool in tools], "changed": changed, "hidden": hidden}
-    return json.dumps({**told, **({"approval": dict(standings)} if standings else {})}, indent=2)
+    listing = {"tools": [tool_to_wire(tool) for tool in tools], "changed": changed, "hidden": hidden}
+    return json.dumps({**listing, **({"approval": dict(standings)} if standings else {})}, indent=2)
 
 
 def show_listing(

@@ -1,4 +1,4 @@
-"""`trust`: tells what settings files and skills of a folder would do, and remembers that a person has seen it."""
+"""`trust`: shows what the settings and skills of a folder would do, and records that a person has reviewed them."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from tools.lsp.language_servers import IN_WORKSPACE, programs_in
 from tools.skills.skill_folders import MAIN_FILE, PLACES, skills_below
 from tools.text.file_names import sendable_name
 
-MAX_NOTES = 20  # notes on one file that are shown; the others are counted
-SCREEN_LINES = 20  # after more lines than these, what runs is shown once more, at most this many lines of it
-MAX_REPEATED_CHARS = 400  # characters of a line that is shown once more
+MAX_NOTES = 20  # shown notes on one file; the others are counted
+SCREEN_LINES = 20  # after more lines than this, the lines that run something are repeated, up to this number
+MAX_REPEATED_CHARS = 400  # characters of a repeated line
 
 RULES: Mapping[tuple[str, ...], str] = {
     ("permissions", "allow"): "allow without a question",
@@ -49,9 +49,9 @@ RULES: Mapping[tuple[str, ...], str] = {
 ENTRIES: Mapping[str, str] = {"mcpServers": "server", "agents": "agent"}
 
 COMMANDS: Mapping[tuple[str, ...], str] = {
-    ("tools", "discoveryCommand"): "run, to find tools",
-    ("tools", "callCommand"): "run, for each call of such a tool",
-    ("mcp", "serverCommand"): "start the server mcp",
+    ("tools", "discoveryCommand"): "run, to discover tools",
+    ("tools", "callCommand"): "run, for each call of a discovered tool",
+    ("mcp", "serverCommand"): "start as the server mcp",
 }
 
 
@@ -73,7 +73,7 @@ def remove(folder: str, environ: Mapping[str, str]) -> int:
         was_trusted = trust_folder(store, real, None)
     except (ToolError, OSError) as error:
         raise not_written(store, error) from None
-    sys.stdout.write(f"{visible_line(real)} {'is not trusted any more' if was_trusted else 'was not trusted'}.\n")
+    sys.stdout.write(f"{visible_line(real)} {'is no longer trusted' if was_trusted else 'was not trusted'}.\n")
     return 0
 
 
@@ -93,7 +93,7 @@ def add(folder: str, environ: Mapping[str, str], *, is_sure: bool) -> int:
             *(f"language servers in {place}" for place in IN_WORKSPACE),
         )
         looked = ", ".join((*(file.name for file in found), *others))
-        raise CommandFailure(f"there are no settings in {shown}, so there is nothing to trust. Looked for {looked}.")
+        raise CommandFailure(f"there are no settings in {shown}, so there is nothing to trust. Searched for {looked}.")
     lines: list[str] = []
     runs: list[str] = []
     usable: list[WorkspaceFile] = []
@@ -109,15 +109,15 @@ def add(folder: str, environ: Mapping[str, str], *, is_sure: bool) -> int:
         raise CommandFailure(" ".join(problems))
     for name, _, skill in skills:
         lines += [visible_line(os.path.join(real, *name.split("/")))]
-        lines += [f"  would offer models the skill {visible_line(skill.name)}: {visible_line(skill.about)}"]
+        lines += [f"  would offer the skill {visible_line(skill.name)} to models: {visible_line(skill.about)}"]
     lines += [f"  note: {visible_line(why)}" for why in unused[:MAX_NOTES]]
     starts = [f"start the language server {visible_line(program)}, for questions about code" for program in programs]
     lines += [f"would {line}" for line in starts]
     runs += starts
-    lines += [f"not trusted, and not read until it can be: {problem}" for problem in problems]
+    lines += [f"not trusted, and not read until it is fixed: {problem}" for problem in problems]
     sys.stdout.writelines(f"{line}\n" for line in lines)
     if len(lines) > SCREEN_LINES and runs:
-        sys.stdout.write("Once more, of all this, what runs and what is allowed:\n")
+        sys.stdout.write("To repeat what runs and what is allowed:\n")
         for line in runs[:SCREEN_LINES]:
             cut = f"{line[:MAX_REPEATED_CHARS]} [...]" if len(line) > MAX_REPEATED_CHARS else line
             sys.stdout.write(f"  would {cut}\n")
@@ -125,19 +125,9 @@ def add(folder: str, environ: Mapping[str, str], *, is_sure: bool) -> int:
             sys.stdout.write(f"  and {len(runs) - SCREEN_LINES:,} more, shown above\n")
     if not is_sure:
         ask(f"Trust {shown}?", "nothing was trusted")
-    try:
-        # The server has to start with these settings in each of its modes in which it does without them.
-        before = [_why_no_start(cli, real, environ) for cli in (None, *AGENT_CLIS)]
-        seen = {file.name: digest(file.content or b"") for file in usable}
-        trust_folder(
-            store, real, {**seen, **programs, **{sendable_name(name): digest(data) for name, data, _ in skills}}
-        )
-        for cli, known in zip((None, *AGENT_CLIS), before, strict=True):
-            if (why := _why_no_start(cli, real, environ)) and (cli is None or why != known):
-                trust_folder(store, real, None)
-                raise CommandFailure(f"nothing was trusted, because the server would not start: {visible_line(why)}")
-    except (ToolError, OSError) as error:
-        raise not_written(store, error) from None
+    seen = {file.name: digest(file.content or b"") for file in usable}
+    seen |= {**programs, **{sendable_name(name): digest(data) for name, data, _ in skills}}
+    _trust_if_it_starts(store, real, seen, environ)
     sys.stdout.write(f"{shown} is trusted, with its settings, skills and programs as they are now.\n")
     return 0
 
@@ -153,12 +143,25 @@ def _why_no_start(cli: CliName | None, folder: str, environ: Mapping[str, str]) 
 def _store(environ: Mapping[str, str]) -> str:
     store = trust_file(environ)
     if store is None:
-        raise CommandFailure("there is no home folder, so there is no place to remember it in.")
+        raise CommandFailure("there is no home folder, so there is no place to record this.")
     return store
 
 
+def _trust_if_it_starts(store: str, real: str, seen: Mapping[str, str], environ: Mapping[str, str]) -> None:
+    """Trust a folder, unless that keeps the server from starting in a mode in which it starts now."""
+    try:
+        before = [_why_no_start(cli, real, environ) for cli in (None, *AGENT_CLIS)]
+        trust_folder(store, real, seen)
+        for cli, known in zip((None, *AGENT_CLIS), before, strict=True):
+            if (why := _why_no_start(cli, real, environ)) and (cli is None or why != known):
+                trust_folder(store, real, None)
+                raise CommandFailure(f"nothing was trusted, because the server would not start: {visible_line(why)}")
+    except (ToolError, OSError) as error:
+        raise not_written(store, error) from None
+
+
 def _describe(file: WorkspaceFile, environ: Mapping[str, str], lines: list[str], runs: list[str]) -> None:
-    """Add what a file would do to the lines, and what of it starts, reaches or allows something to the runs."""
+    """Describe a file in `lines`, and repeat in `runs` what it would start, connect to or allow."""
     if file.problem:
         raise SettingsError([f"{file.path}: {file.problem}."])
     diagnostics = Diagnostics()
@@ -167,7 +170,7 @@ def _describe(file: WorkspaceFile, environ: Mapping[str, str], lines: list[str],
     sanitize(layer, (), diagnostics)
     if diagnostics.problems:
         raise SettingsError(diagnostics.problems)
-    # All of it is shown complete, since it is the workspace's own text.
+    # Nothing is hidden or cut: it is the workspace's own text.
     here: list[str] = []
     others: list[str] = []
     for table, what in ENTRIES.items():
@@ -193,5 +196,5 @@ def _describe(file: WorkspaceFile, environ: Mapping[str, str], lines: list[str],
     lines += [f"  would {line}" for line in (*here, *map(without_gaps, others)) or ["change nothing"]]
     lines += [f"  note: {visible_line(warning)}" for warning in diagnostics.warnings[:MAX_NOTES]]
     if len(diagnostics.warnings) > MAX_NOTES:
-        lines.append(f"  note: {len(diagnostics.warnings) - MAX_NOTES:,} more notes like these are not shown.")
+        lines.append(f"  note: {len(diagnostics.warnings) - MAX_NOTES:,} more notes are not shown.")
     runs += here

@@ -1,4 +1,4 @@
-"""`changes` and `undo`: what tools changed in the workspace, of every client, and taking it back at a terminal."""
+"""`changes` and `undo`: list the changes that tools made in the workspace, and undo them at a terminal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tools.files.change.journal import Journal
 from tools.files.change.revert import NONE_KEPT, NOT_COVERED, carry_out, change_as_json, described, plan_for_person
 from tools.files.workspace import Workspace
 
-MAX_LISTED = 1_000  # changes that are listed
+MAX_LISTED = 1_000  # maximum number of listed changes
 
 
 def show_changes(report: SettingsReport, *, as_json: bool) -> int:
@@ -27,16 +27,16 @@ def show_changes(report: SettingsReport, *, as_json: bool) -> int:
     with _journal(report) as journal:
         changes = journal.changes(None, workspace.roots, limit=MAX_LISTED)
     if as_json:
-        told = [change_as_json(change, "id") for change in changes]
-        sys.stdout.write(f"{json.dumps(told, indent=2)}\n")
+        listing = [change_as_json(change, "id") for change in changes]
+        sys.stdout.write(f"{json.dumps(listing, indent=2)}\n")
         return 0
-    lines = described(changes, workspace) or [f"No changes are kept of {', '.join(workspace.roots)}."]
+    lines = described(changes, workspace) or [f"There are no changes to undo in {', '.join(workspace.roots)}."]
     show(*map(visible_line, lines), "", NOT_COVERED)
     return 0
 
 
 def undo(report: SettingsReport, number: int | None, *, is_sure: bool) -> int:
-    """Take a change back, after a question with the difference. What is hidden from agents is not from a person."""
+    """Undo a change after showing the difference and asking. Files hidden from agents are shown to the person."""
     with _journal(report) as journal:
         plan = plan_for_person(journal, _workspace(report), number)
         question = plan.question("")
@@ -51,18 +51,18 @@ def undo(report: SettingsReport, number: int | None, *, is_sure: bool) -> int:
 def forget(report: SettingsReport, *, is_sure: bool) -> int:
     with _journal(report) as journal:
         if not is_sure:
-            ask("Delete all that is kept to undo changes, of every workspace?", "nothing was deleted")
+            ask("Delete everything that is kept to undo changes, of every workspace?", "nothing was deleted")
         journal.forget()
-    sys.stdout.write("No change is kept any more.\n")
+    sys.stdout.write("All kept changes were deleted.\n")
     return 0
 
 
 @contextmanager
 def _journal(report: SettingsReport) -> Generator[Journal]:
-    """The journal of the settings, closed at the end; what a tool would be told, the person is."""
+    """The journal from the settings, closed at the end. Messages for tools go to the person."""
     opened = LazyJournal(report).open
     if opened is None:
-        raise CommandFailure(f"no changes are kept: {NONE_KEPT}.")
+        raise CommandFailure(f"there are no changes to undo: {NONE_KEPT}.")
     with closing(opened()) as journal:
         try:
             yield journal
@@ -71,5 +71,5 @@ def _journal(report: SettingsReport) -> Generator[Journal]:
 
 
 def _workspace(report: SettingsReport) -> Workspace:
-    """The folders of the settings, else the working folder, as a person sees them."""
+    """The folders in the settings, or else the working folder, seen with a person's rights."""
     return Workspace(report.settings.workspace.roots or (os.getcwd(),), respect_agent_ignore=False)

@@ -1,4 +1,4 @@
-"""What a person at a terminal reads about upstreams: which one is waited for, and why one is not there."""
+"""Messages about upstreams at a terminal: which ones are still connecting, and why one failed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def quiet_log(level: str) -> None:
-    """Leave out of the log what the command itself tells, unless the person wants to see everything."""
+    """Keep messages that the command prints itself out of the log, unless the log level shows everything."""
     if level not in ("debug", "info"):
         for name in ("connections", "catalog"):
             logging.getLogger(f"server.upstreams.{name}").setLevel(logging.ERROR)
@@ -26,7 +26,7 @@ def quiet_log(level: str) -> None:
 
 
 async def wait_for(upstreams: Sequence[Upstream], spinner: Spinner) -> None:
-    """Wait until it is clear where each stands, and say meanwhile which are waited for."""
+    """Wait until each upstream is connected or has failed, and show the ones still connecting."""
     waited = list(upstreams)
 
     async def wait(upstream: Upstream) -> None:
@@ -41,7 +41,7 @@ async def wait_for(upstreams: Sequence[Upstream], spinner: Spinner) -> None:
 
 
 def why_it_failed(upstream: Upstream) -> str:
-    """Why a server is not there: what went wrong, the command that was not found, how the program ended."""
+    """Why an upstream failed: the error, the command that was not found, or how the program ended."""
     status, end = upstream.status, upstream.status.program_end
     told = status.problem or "it did not answer"
     if upstream.entry.transport == "stdio":
@@ -54,17 +54,17 @@ def why_it_failed(upstream: Upstream) -> str:
 
 
 def not_approved(counts: Mapping[str, int]) -> str:
-    """How many tools of a server are not as the lock file says, and how they stand to it; empty where all are."""
+    """How many tools of a server differ from the lock file, and how; empty if none does."""
     return ", ".join(f"{number} {standing}" for standing, number in counts.items() if standing != "approved")
 
 
 def last_words(upstream: Upstream) -> tuple[str, ...]:
-    """What its program wrote last on standard error, without what looks like a secret."""
+    """The last lines of its program's standard error, without likely secrets."""
     end = upstream.status.program_end
     return tuple(visible_line(redact(line)) for line in end.last_lines) if end is not None else ()
 
 
 def show_failure(what: str, upstream: Upstream) -> None:
-    """Tell on standard error why a server is not there, with what its program wrote last."""
+    """Print to standard error why an upstream failed, with the last output of its program."""
     note(f"{what}: {upstream.status.state}: {why_it_failed(upstream)}")
-    show(*(f"  it said: {line}" for line in last_words(upstream)), stream=sys.stderr)
+    show(*(f"  its output: {line}" for line in last_words(upstream)), stream=sys.stderr)

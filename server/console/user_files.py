@@ -1,4 +1,4 @@
-"""A person's file as a command changes it: read where it can be changed for certain, and replaced as a whole."""
+"""Reads and replaces a person's files for commands: only files that can be changed safely, and always as a whole."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from tools.files.workspace import explain
 
 
 def read_file(path: str) -> bytes | None:
-    """The content of a file that is to be changed; `None` where there is none.
+    """The content of a file to change; `None` if there is none.
 
     Raises:
-        Failure: It cannot be read, or is somebody else's, or is not a regular file.
+        CommandFailure: It cannot be read, belongs to another user, or is not a regular file.
     """
     shown = visible_line(path)
     try:
@@ -32,23 +32,23 @@ def read_file(path: str) -> bytes | None:
         return None
     except (OSError, ValueError):
         said = f"{shown} cannot be read, or is not a regular file, so it stays as it is"
-        raise CommandFailure(f"{said}. Put that right and try again.") from None
+        raise CommandFailure(f"{said}. Fix that and try again.") from None
     if os.name == "posix" and info.st_uid != os.geteuid():
         raise CommandFailure(f"{shown} belongs to another user, so it stays as it is. Run this as that user.")
     if info.st_nlink > 1:
         raise CommandFailure(
-            f"{shown} has a second name (a hard link), which would stay as it is. Make it a link (ln -s)."
+            f"{shown} has a second name (a hard link), which would stay as it is. Use a symbolic link instead (ln -s)."
         )
     if not os.access(path, os.W_OK):
-        raise CommandFailure(f"{shown} may not be written by you, so it stays as it is. Change its mode (chmod u+w).")
+        raise CommandFailure(f"{shown} is not writable for you, so it stays as it is. Change its mode (chmod u+w).")
     return content
 
 
 def replace_content(path: str, before: bytes | None, after: bytes) -> None:
-    """Put new content in place; a link stays one, and a file that was changed meanwhile stays as it is.
+    """Replace a file's content; a link stays a link, and a file that has changed meanwhile stays as it is.
 
     Raises:
-        Failure: It was changed, or cannot be written.
+        CommandFailure: The file has changed, or cannot be written.
     """
 
     def changed(content: bytes) -> bytes:
@@ -59,16 +59,16 @@ def replace_content(path: str, before: bytes | None, after: bytes) -> None:
 
 
 def check_unchanged(content: bytes, before: bytes | None) -> None:
-    """Raises `SettingsError` where a file is not what it was, of which `None` is no file."""
+    """Raise `SettingsError` if a file has changed; `None` means that there was no file."""
     if content != (before or b""):
-        raise SettingsError(["it was changed in the meantime; run this again"])
+        raise SettingsError(["it was changed meanwhile; run this again"])
 
 
 def keep_private(path: str) -> None:
-    """Let nobody else read a settings file that is there, before anything secret comes into it; a new one is so anyway.
+    """Make an existing settings file private before a secret is added; a new file is private from the start.
 
     Raises:
-        Failure: Its mode cannot be changed.
+        CommandFailure: The mode cannot be changed.
     """
     if os.name != "posix" or not os.path.exists(path):
         return
@@ -77,23 +77,23 @@ def keep_private(path: str) -> None:
         try:
             os.chmod(path, mode & ~0o077)
         except OSError:
-            raise CommandFailure(f"{visible_line(path)} cannot be closed to others, so nothing was added.") from None
-        said = f"there may be secrets in what is added, so only you can read {visible_line(path)} from now on"
+            raise CommandFailure(f"{visible_line(path)} cannot be made private, so nothing was added.") from None
+        said = f"the new content may hold secrets, so {visible_line(path)} is now readable only by you"
         note(said)
 
 
 _WHY_NOT_WRITTEN: Mapping[ToolErrorType, str] = {
-    ToolErrorType.FILE_CHANGED_SINCE_READ: "another program is writing it. Close that",
-    ToolErrorType.PERMISSION_DENIED: "you may not write in its folder. Change the mode of that (chmod u+w)",
-    ToolErrorType.NO_SPACE_LEFT: "the disk is full. Make room",
+    ToolErrorType.FILE_CHANGED_SINCE_READ: "another program is writing it. Close that program",
+    ToolErrorType.PERMISSION_DENIED: "you may not write in its folder. Change the folder's mode (chmod u+w)",
+    ToolErrorType.NO_SPACE_LEFT: "the disk is full. Free some space",
 }
 
 
 def rewrite_file(path: str, change: Callable[[bytes], bytes]) -> None:
-    """Write what a file becomes, worked out from what is in it then; a link stays one.
+    """Rewrite a file from its current content; a link stays a link.
 
     Raises:
-        Failure: It cannot be written, or `change` refuses what is in it.
+        CommandFailure: It cannot be written, or `change` rejects its content.
     """
     try:
         rewrite(path, change, AbortSignal())
@@ -104,8 +104,8 @@ def rewrite_file(path: str, change: Callable[[bytes], bytes]) -> None:
 
 
 def not_written(path: str, error: ToolError | OSError) -> CommandFailure:
-    """Why a file was not written, and what to do."""
+    """Build the failure that says why a file was not written, and what to do."""
     shown = visible_line(path)
     code = (error if isinstance(error, ToolError) else explain(error, shown)).code
-    why = _WHY_NOT_WRITTEN.get(code, "what is there cannot be written. Put that right, or remove it")
+    why = _WHY_NOT_WRITTEN.get(code, "the file there cannot be overwritten. Fix or remove it")
     return CommandFailure(f"{shown} cannot be written, so nothing was changed: {why}, and try again.")

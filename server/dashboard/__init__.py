@@ -1,4 +1,4 @@
-"""The page that a person opens with `coretools-mcp dashboard`: it shows one running server, and takes answers.
+"""The dashboard, which `coretools-mcp dashboard` opens: it shows one running server, and takes answers.
 
-Only `run_server` and the console import it, once somebody looks.
+Only `run_server` and the console import it, once a person opens it.
 """

@@ -1,7 +1,7 @@
-"""The control socket of a running server: by it the commands of the same person ask what it does.
+"""The control socket of a running server, over which the same person's commands query it.
 
-It lies in a folder that nobody else may enter, of which commands in the sandbox see nothing. A question is one line of
-JSON; the answer is lines of JSON until the end. It is there from the first request of a client on.
+It is in a folder that no other user may enter, and that sandboxed commands cannot see. A question is one line of JSON;
+the answer is lines of JSON until the end. The socket exists from the first request of a client on.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 import anyio
-from anyio.abc import SocketStream
+from anyio.abc import SocketStream, TaskGroup
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from server import VERSION
@@ -42,24 +42,24 @@ if sys.platform == "win32":
 
 logger = logging.getLogger(__name__)
 
-MOST_FOLLOWERS = 16  # of the log, at once; they leave room for other questions
-MOST_QUESTIONERS = MOST_FOLLOWERS + 16  # at once; others are turned away
+MOST_FOLLOWERS = 16  # followers of the log at once, leaving room for other questions
+MOST_QUESTIONERS = MOST_FOLLOWERS + 16  # connections at once; others are rejected
 QUESTION_BYTES = 1 << 16
-QUESTION_SECONDS = 5.0  # how long a question may take to come
-ANSWER_SECONDS = 3.0  # how long a server may take to begin its answer, until it is told to be stuck
-OPENING_SECONDS = 60.0  # the same for opening the dashboard, for which much is read first
-PATH_BYTES = 100  # the longest path that a socket may have is 103 bytes on macOS, 107 on Linux
+QUESTION_SECONDS = 5.0  # limit for receiving a question
+ANSWER_SECONDS = 3.0  # limit for the start of an answer; after that a server counts as stuck
+OPENING_SECONDS = 60.0  # the same for opening the dashboard, which has much to import first
+PATH_BYTES = 100  # the longest path of a socket is 103 bytes on macOS, 107 on Linux
 LISTEN_AGAIN_SECONDS = 1.0
-LOOK_SECONDS = 0.2  # between two looks at the log for somebody who follows it
-NOT_OPENED = "the running server could not open the dashboard; coretools-mcp logs tells why"
-SUFFIX = ".sock"  # of a socket that is served, or was
+LOOK_SECONDS = 0.2  # between two checks of the log for a follower
+NOT_OPENED = "the running server could not open the dashboard; coretools-mcp logs shows why"
+SUFFIX = ".sock"  # of a socket that is or was served
 
 _NAME = re.compile(rf"[0-9a-f]{{16}}{re.escape(SUFFIX)}")
 Answer = Callable[[Json], AsyncGenerator[Json]]
 
 
 def _is_private(folder: str) -> bool:
-    """Whether it is a folder of this server that nobody else may enter."""
+    """Whether it is a folder of this server that no other user may enter."""
     try:
         about = os.lstat(folder)
     except OSError:
@@ -68,7 +68,7 @@ def _is_private(folder: str) -> bool:
 
 
 def _make_room(environ: Mapping[str, str]) -> str | None:
-    """A path for a new socket, if there is a folder for it; what servers that were killed have left there goes."""
+    """A path for a new socket, if there is a folder for it. Removes the sockets of killed servers."""
     for folder in runtime_folders(environ):
         path = os.path.join(folder, f"{secrets.token_hex(8)}{SUFFIX}")
         if len(os.fsencode(path)) > PATH_BYTES:
@@ -83,10 +83,10 @@ def _make_room(environ: Mapping[str, str]) -> str | None:
 
 
 def _connections(folder: str) -> Iterator[tuple[str, socket.socket]]:
-    """The socket of each server in a folder of this server, with a connection. Those that nobody serves are removed."""
+    """The socket of each server in a folder, with a connection. Sockets without a server are removed."""
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
-            # One that has vanished meanwhile hides no other.
+            # One that has disappeared meanwhile must not hide the others.
             with socket.socket(socket.AF_UNIX) as connection, suppress(OSError):
                 is_socket = stat.S_ISSOCK(entry.stat(follow_symlinks=False).st_mode)
                 if not is_socket or not _NAME.fullmatch(entry.name):
@@ -101,25 +101,60 @@ def _connections(folder: str) -> Iterator[tuple[str, socket.socket]]:
                     yield entry.path, connection
 
 
-async def serve_control(running_server: RunningServer, transport: str) -> None:
-    """Answer questions until cancelled. Without a socket the server goes on."""
-    path = await THREADS.run(lambda: _make_room(os.environ))
-    if path is None:
-        logger.info("no control socket: there is no folder for it that is closed to others")
-        return
-    began = time.monotonic()
+class ControlSocket:
+    """Answers the questions of commands about a running server.
 
-    async def status(_: Json) -> AsyncGenerator[Json]:
-        about = {"pid": os.getpid(), "version": VERSION, "transport": transport}
-        yield {**about, "seconds": round(time.monotonic() - began, 1), **running_server.status()}
+    Args:
+        running_server: What is asked about.
+        transport: How clients reach it.
+        tasks: Where the dashboard is served.
+    """
 
-    async def logs(question: Json) -> AsyncGenerator[Json]:
+    def __init__(self, running_server: RunningServer, transport: str, tasks: TaskGroup) -> None:
+        self._running_server, self._transport, self._tasks = running_server, transport, tasks
+        self._began = time.monotonic()
+        self._questioners = self._followers = 0
+        self._pages: list[Dashboard] = []  # the one that is open
+        self._opening = anyio.Lock()
+        self._answers: dict[str, Answer] = {"status": self._status, "logs": self._logs, "dashboard": self._dashboard}
+
+    async def answer(self, stream: SocketStream) -> None:
+        """Answer one question, and close the connection."""
+        self._questioners += 1
+        try:
+            async with stream:
+                if self._questioners > MOST_QUESTIONERS:
+                    return
+                with anyio.fail_after(QUESTION_SECONDS):
+                    line = await BufferedByteReceiveStream(stream).receive_until(b"\n", QUESTION_BYTES)
+                try:
+                    question = json.loads(line)
+                    lines = self._answers[question["ask"]](question)
+                except (ValueError, LookupError, TypeError, RecursionError):
+                    logger.info("the control socket received an unknown question")
+                    return
+                async with aclosing(lines):
+                    async for message in lines:
+                        await stream.send(json.dumps(message).encode() + b"\n")
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream, anyio.IncompleteRead):
+            pass  # the other side has gone
+        except (anyio.DelimiterNotFound, TimeoutError):
+            logger.info("the control socket received an incomplete question")
+        except Exception:
+            logger.exception("the control socket could not answer because of an internal error")
+        finally:
+            self._questioners -= 1
+
+    async def _status(self, _: Json) -> AsyncGenerator[Json]:
+        about = {"pid": os.getpid(), "version": VERSION, "transport": self._transport}
+        yield {**about, "seconds": round(time.monotonic() - self._began, 1), **self._running_server.status()}
+
+    async def _logs(self, question: Json) -> AsyncGenerator[Json]:
         alias, follows = question.get("server"), question.get("follow") is True
-        nonlocal followers
-        if follows and followers >= MOST_FOLLOWERS:
-            yield {"error": f"{MOST_FOLLOWERS} follow its log already, which is the most"}
+        if follows and self._followers >= MOST_FOLLOWERS:
+            yield {"error": f"the maximum of {MOST_FOLLOWERS} commands already follow the log"}
             return
-        followers, last = followers + follows, 0
+        self._followers, last = self._followers + follows, 0
         try:
             while True:
                 last, lines = HISTORY.since(last, alias if isinstance(alias, str) else None)
@@ -128,82 +163,56 @@ async def serve_control(running_server: RunningServer, transport: str) -> None:
                     return
                 await anyio.sleep(LOOK_SECONDS)
         finally:
-            followers -= follows
+            self._followers -= follows
 
-    pages: list[Dashboard] = []  # the one that is open
-
-    async def serve_page(page: Dashboard, opened: anyio.Event) -> None:
+    async def _serve_page(self, page: Dashboard, opened: anyio.Event) -> None:
         try:
             await page.serve(opened)
         except Exception:
             logger.exception("the dashboard has ended because of an internal error")
         finally:
-            pages.clear()
+            self._pages.clear()
             opened.set()
 
-    opening = anyio.Lock()
-
-    async def dashboard(_: Json) -> AsyncGenerator[Json]:
+    async def _dashboard(self, _: Json) -> AsyncGenerator[Json]:
         try:
-            # Few open it, and reading it takes a second that nobody should wait.
+            # Few people open it, and importing it takes a second that nobody should wait for.
             module = await THREADS.run(lambda: import_module("server.dashboard.site"))
         except ModuleNotFoundError as error:
             if error.name != "jinja2":
                 raise
-            lacking = "the server that is running lacks what the dashboard needs. Install coretools-mcp with the extra"
+            lacking = "the running server lacks what the dashboard needs. Install coretools-mcp with the extra"
             how = f"{lacking} dashboard: {install_command('dashboard')}, and restart it in its client."
             yield {"error": how}
             return
-        async with opening:
-            if not pages:
-                pages.append(module.Dashboard(running_server))
+        async with self._opening:
+            if not self._pages:
+                self._pages.append(module.Dashboard(self._running_server))
                 opened = anyio.Event()
-                tasks.start_soon(serve_page, pages[0], opened)
+                self._tasks.start_soon(self._serve_page, self._pages[0], opened)
                 await opened.wait()
-            told = {"link": pages[0].link()} if pages else {"error": NOT_OPENED}
-        yield told
+            answer = {"link": self._pages[0].link()} if self._pages else {"error": NOT_OPENED}
+        yield answer
 
-    answers: dict[str, Answer] = {"status": status, "logs": logs, "dashboard": dashboard}
-    questioners = followers = 0
 
-    async def answer(stream: SocketStream) -> None:
-        nonlocal questioners
-        questioners += 1
-        try:
-            async with stream:
-                if questioners > MOST_QUESTIONERS:
-                    return
-                with anyio.fail_after(QUESTION_SECONDS):
-                    line = await BufferedByteReceiveStream(stream).receive_until(b"\n", QUESTION_BYTES)
-                try:
-                    question = json.loads(line)
-                    lines = answers[question["ask"]](question)
-                except (ValueError, LookupError, TypeError, RecursionError):
-                    logger.info("the control socket was asked what is not understood")
-                    return
-                async with aclosing(lines):
-                    async for said in lines:
-                        await stream.send(json.dumps(said).encode() + b"\n")
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream, anyio.IncompleteRead):
-            pass  # anyone who asked has gone
-        except (anyio.DelimiterNotFound, TimeoutError):
-            logger.info("the control socket was asked nothing whole")
-        except Exception:
-            logger.exception("the control socket could not answer because of an internal error")
-        finally:
-            questioners -= 1
-
-    unheard = path.removesuffix(SUFFIX)  # the name that others look for appears when it is served
+async def serve_control(running_server: RunningServer, transport: str) -> None:
+    """Answer questions until cancelled. If there can be no socket, the server runs without it."""
+    path = await THREADS.run(lambda: _make_room(os.environ))
+    if path is None:
+        logger.info("no control socket: there is no folder for it that other users cannot enter")
+        return
+    unheard = path.removesuffix(SUFFIX)  # the name that others look for appears once it is served
     try:
         async with (
             await anyio.create_unix_listener(unheard, mode=0o600) as listener,
             anyio.create_task_group() as tasks,
         ):
+            control = ControlSocket(running_server, transport, tasks)
             os.rename(unheard, path)
             while True:
-                # Where descriptors are used up nobody is let in for a while.
+                # If there are no free descriptors, nobody is accepted for a while.
                 with suppress(OSError, anyio.BrokenResourceError):
-                    await listener.serve(answer, tasks)
+                    await listener.serve(control.answer, tasks)
                 await anyio.sleep(LISTEN_AGAIN_SECONDS)
     except OSError as error:
         logger.info("no control socket (%s)", error.errno)
@@ -214,14 +223,14 @@ async def serve_control(running_server: RunningServer, transport: str) -> None:
 
 
 def link_file(path: str) -> str:
-    """Where a browser is given the link to the server at this socket, which removes the file when it ends."""
+    """The file that passes the link to a browser for the server at this socket. The server removes it when it ends."""
     return f"{path.removesuffix(SUFFIX)}.html"
 
 
 def ask_servers(question: Json, environ: Mapping[str, str]) -> Iterator[tuple[str, list[object]]]:
-    """The socket of each server of this person that runs, with the first line of its answer. Blocks.
+    """The socket of each running server of this person, with the first line of its answer. Blocks.
 
-    There is none from one that is stuck.
+    A server that is stuck gives no answer.
     """
     for folder in filter(_is_private, runtime_folders(environ)):
         for path, connection in _connections(folder):
@@ -237,14 +246,14 @@ def ask_server(path: str, question: Json) -> Iterator[object]:
 
 
 def _lines(connection: socket.socket, question: Json) -> Iterator[object]:
-    """What is answered, line by line, `None` for what is no JSON; nothing where it does not begin in time."""
+    """The lines of an answer, `None` for a line that is not JSON. Empty if the answer does not begin in time."""
     with suppress(OSError), connection.makefile("rwb") as stream:
         stream.write(json.dumps(question).encode() + b"\n")
         stream.flush()
         for line in stream:
-            connection.settimeout(None)  # a server that has begun may pause for as long as its machine sleeps
+            connection.settimeout(None)  # after its start, an answer may pause while the machine sleeps
             try:
-                said = json.loads(line)
+                message = json.loads(line)
             except (ValueError, RecursionError):
-                said = None
-            yield said
+                message = None
+            yield message

@@ -1,4 +1,4 @@
-// Keeps the page up to date. Everything on it works without this script.
+// Updates the page. Everything on it also works without this script.
 "use strict";
 
 const home = new URL("..", document.currentScript.src).pathname;
@@ -9,7 +9,7 @@ function newsOf(root) {
   return new Map([...root.querySelectorAll("[data-news]")].map((each) => [each.id, each.dataset.news]));
 }
 
-// A new question is said, and shown on the desktop where the person wants that and looks elsewhere.
+// Announces a new question, on the desktop too if the person allows that and the page is hidden.
 function tellNews() {
   const found = newsOf(document);
   for (const [id, words] of found) {
@@ -23,7 +23,7 @@ function tellNews() {
   known = new Set(found.keys());
 }
 
-// Why what is shown may be out of date, for as long as it is so.
+// The reason if the page may be out of date.
 let problem = "";
 let isRefused = false;
 
@@ -33,21 +33,21 @@ function tellProblem() {
   if (lost.textContent !== words) lost.textContent = words;
 }
 
-// What the server shows now, or nothing where it does not say.
+// The page as the server renders it now; undefined if it does not answer.
 async function shownNow() {
   try {
     const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
     if (answer.status === 403) return location.reload();
     const text = await answer.text();
-    problem = answer.status < 500 ? "" : "The server failed to update this page. coretools-mcp logs shows why.";
+    problem = answer.status < 500 ? "" : "The server failed to update this page; coretools-mcp logs shows why.";
     return problem ? undefined : new DOMParser().parseFromString(policy ? policy.createHTML(text) : text, "text/html");
   } catch {
-    problem = "The server does not answer, and has probably ended. What you see here is out of date.";
+    problem = "The server does not answer, and has probably ended. This page is out of date.";
     isStale = true;
   }
 }
 
-// One at a time, and not more often than a person looks; where the server does not answer, until it does.
+// One refresh at a time, at most once a second. If the server does not answer, this repeats until it does.
 let isBusy = false;
 let isStale = false;
 
@@ -79,14 +79,14 @@ async function refresh() {
   showTimes();
 }
 
-// Without what the clock alone changes.
+// The content without the countdowns.
 function textOf(element) {
   const copy = element.cloneNode(true);
   for (const each of copy.querySelectorAll("[data-seconds]")) each.remove();
   return copy.innerHTML;
 }
 
-// Counted from when the server said it, however seldom the timers of a page that nobody sees go off.
+// Counts down from the server's last value, since timers in a hidden page run rarely.
 function showTimes() {
   for (const each of document.querySelectorAll("[data-seconds]")) {
     each.deadline ??= performance.now() + each.dataset.seconds * 1000;
@@ -95,7 +95,7 @@ function showTimes() {
   }
 }
 
-// Put new content in place of the old one where they differ, and leave boxes scrolled and focused as they are.
+// Replaces content that differs, and keeps scroll positions and the focus.
 function update(old, now) {
   if (!old || !now || textOf(old) === textOf(now)) return;
   const boxes = () => [old, ...old.querySelectorAll(".scroll")];
@@ -109,7 +109,7 @@ function update(old, now) {
   });
 }
 
-// Of several articles those stay that the person is at, or has written into.
+// Updates a list of articles, but keeps those that have the focus or unsent input.
 function merge(live, now) {
   const fresh = new Map([...now.children].map((child, at) => [child.id || at, child]));
   for (const child of [...live.children]) {
@@ -118,7 +118,7 @@ function merge(live, now) {
     const isWritten = [...child.querySelectorAll("input")].some((each) => each.value && each.type !== "hidden");
     if (same && child.id) {
       if (!isWritten && (!isAt || document.activeElement.matches(".scroll"))) update(child, same);
-      const time = same.querySelector("[data-seconds]"); // gone where it was updated
+      const time = same.querySelector("[data-seconds]"); // already moved if `child` was updated
       if (time) child.querySelector("[data-seconds]").replaceWith(time);
       fresh.set(child.id, child);
     } else if ((isAt || isWritten) && child.matches("article")) {
@@ -133,7 +133,7 @@ function merge(live, now) {
       fresh.set(child.id, child);
     } else child.remove();
   }
-  // Moved only where its place is another one: moving an element takes the focus from it.
+  // Moved only if its position differs: moving an element takes the focus from it.
   let before = null;
   for (const child of fresh.values()) {
     const place = before ? before.nextElementSibling : live.firstElementChild;
@@ -142,7 +142,7 @@ function merge(live, now) {
   }
 }
 
-// A browser has six connections to a host: pages that nobody sees leave them to others, but for the questions.
+// A browser allows six connections per host, so hidden pages close theirs, except the questions.
 let events;
 
 function listen() {
@@ -153,11 +153,11 @@ function listen() {
   events = new EventSource(`${home}events?page=${encodeURIComponent(page)}`);
   events.onmessage = follow;
   events.onopen = () => { isRefused = false; tellProblem(); };
-  // A browser goes on by itself after a connection that was lost, and not after one that was refused.
+  // A browser reconnects by itself after a lost connection, but not after a refused one.
   events.onerror = () => { isRefused = events.readyState === EventSource.CLOSED; follow(); };
 }
 
-// A key only moves the focus to an answer, so that one pressed by accident gives none.
+// A key only moves the focus to an answer, so that pressing it by accident answers nothing.
 function choose(event) {
   if (event.ctrlKey || event.altKey || event.metaKey || event.repeat || event.target.matches("input")) return;
   const article = document.activeElement.closest("article") ?? document.querySelector("article");

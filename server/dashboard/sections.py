@@ -1,4 +1,4 @@
-"""What the pages of the dashboard show, as plain values for their templates. Texts are made visible there."""
+"""The content of the dashboard's pages, as plain values for the templates. All text is made visible here."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from server.upstreams.catalog.unapproved_tools import StoppedMCPTool
 from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
 from server.upstreams.session.list_reader import in_turns
 from tools.contract.confirmation import Choice, Decision, Question
-from tools.contract.display import CUT_HERE, question_parts, true_hosts, visible
+from tools.contract.display import CUT_HERE, question_parts, true_hosts, visible, visible_line
 from tools.contract.tool_errors import ToolError
 from tools.files.change.revert import NONE_KEPT
 from tools.text.file_names import shown_path
@@ -26,12 +26,12 @@ from tools.text.secrets import redact
 if TYPE_CHECKING:
     from server.administration.running_server import RunningServer
 
-MAX_TEXT_CHARS = 400_000  # of what one question shows; what is longer can only be denied there
-MAX_TOOLS = 200  # tools on the page; others are found by the search
-MAX_NAMED = 3  # folders that are named in the head of a page
-MAX_CHANGES = 200  # changes of files that are listed
-MAX_SEARCH_CHARS = 100  # of the words that tools are looked for by
-MAX_ABOUT_CHARS = 120  # of what a tool says of itself
+MAX_TEXT_CHARS = 400_000  # of one question; a longer one can only be denied there
+MAX_TOOLS = 200  # tools on the page; the search finds others
+MAX_NAMED = 3  # folders named in the head of a page
+MAX_CHANGES = 200  # listed changes of files
+MAX_SEARCH_CHARS = 100  # of the search words
+MAX_ABOUT_CHARS = 120  # of a tool's description
 
 
 def _clock(seconds: float) -> str:
@@ -39,14 +39,14 @@ def _clock(seconds: float) -> str:
 
 
 def about(running_server: RunningServer) -> str:
-    """Whose page it is: the process, with the folders that it works in."""
+    """The server of this page: its process, and the folders that it works in."""
     folders = running_server.folders
     more = " ..." * (len(folders) > MAX_NAMED)
     return f"process {os.getpid()} in {', '.join(folders[:MAX_NAMED]) or 'no folder'}{more}"
 
 
 def offered_choices(question: Question) -> list[Choice]:
-    """The answers that a person can give here: none but a refusal where the action is too long to be shown whole.
+    """The answers on offer. If the action is too long to show in full, only a denial.
 
     A cut diff says so, as in any other question.
     """
@@ -55,13 +55,13 @@ def offered_choices(question: Question) -> list[Choice]:
 
 
 def questions(running_server: RunningServer) -> dict[str, Any]:
-    """The questions that wait, each with the whole action, why it is asked, and the answers that it offers."""
+    """The waiting questions, each with the whole action, the reason, and the answers on offer."""
     shown: list[dict[str, Any]] = []
     for pending in running_server.questions.all():
         question, parts = pending.question, question_parts(pending.question.details)
         more = [*parts.before, *parts.after, *([CUT_HERE] if parts.is_cut else [])]
-        more += true_hosts(f"{parts.block}\n{question.description}")
-        text = parts.block  # what is longer than the page shows is not even prepared for a person
+        more += true_hosts(f"{parts.block}\n{question.description}\n{parts.purpose}")
+        text = parts.block  # an action longer than the page shows is not prepared for display
         shown.append(
             {
                 "id": pending.id,
@@ -70,6 +70,7 @@ def questions(running_server: RunningServer) -> dict[str, Any]:
                 "seconds_left": max(0, round(pending.seconds_left)),
                 "action": question.description,
                 "title": question.details.title.removeprefix("Confirm "),
+                "purpose": visible_line(parts.purpose),
                 "language": parts.language,
                 "lines": visible(text[:MAX_TEXT_CHARS]).rstrip("\n").split("\n"),
                 "is_whole": len(text) <= MAX_TEXT_CHARS,
@@ -86,7 +87,7 @@ def questions(running_server: RunningServer) -> dict[str, Any]:
 
 
 def calls(latest: Sequence[RecordedCall]) -> dict[str, Any]:
-    """The calls, the newest first. Takes a while where many are new."""
+    """The calls, the newest first. Slow if many are new."""
     return {
         "calls": [
             {
@@ -129,23 +130,23 @@ def log_of(alias: str) -> dict[str, Any]:
 
 
 async def tools(running_server: RunningServer, wanted: str) -> dict[str, Any]:
-    """The tools, those that hold the words that are looked for; what would be decided on each, and why."""
+    """The tools that match the search, grouped by the decision on their calls and its reason."""
     words, catalog = wanted[:MAX_SEARCH_CHARS].casefold().split(), running_server.live.pool.catalog
-    rows: list[dict[str, Any]] = []
-    more = 0
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    shown = more = 0
     async for tool in in_turns(running_server.live.registry.get_all_tools()):
         if not tool.is_listed or not all(word in f"{tool.name} {tool.description}".casefold() for word in words):
             continue
-        if len(rows) == MAX_TOOLS:
+        if shown == MAX_TOOLS:
             more += 1
             continue
+        shown += 1
         permission = await running_server.permission_of(tool)
-        rows.append(
+        verdict = {"allow": "Allowed", "ask": "Ask first", "deny": "Refused"}[permission.verdict]
+        groups.setdefault((verdict, permission.reason.removeprefix(f"{tool.name} ")), []).append(
             {
                 "name": tool.name,
                 "about": textwrap.shorten(tool.description[: 4 * MAX_ABOUT_CHARS], MAX_ABOUT_CHARS, placeholder=" ..."),
-                "verdict": {"allow": "allowed", "ask": "ask first", "deny": "refused"}[permission.verdict],
-                "reason": permission.reason,
                 "is_on": tool.name not in running_server.switched_off,
                 "standing": catalog.standing(tool.alias, tool.upstream_name)
                 if isinstance(tool, DiscoveredMCPTool)
@@ -155,7 +156,8 @@ async def tools(running_server: RunningServer, wanted: str) -> dict[str, Any]:
             }
         )
     lock = catalog.lock
-    return {"tools": rows, "wanted": wanted, "more": more, "closed": lock.why_closed if lock is not None else ""}
+    by_reason = [{"verdict": verdict, "reason": reason, "tools": group} for (verdict, reason), group in groups.items()]
+    return {"groups": by_reason, "wanted": wanted, "more": more, "closed": lock.why_closed if lock is not None else ""}
 
 
 def jobs(running_server: RunningServer) -> dict[str, Any]:
@@ -191,7 +193,7 @@ async def memory(running_server: RunningServer) -> dict[str, Any]:
 
 
 def changes(running_server: RunningServer) -> dict[str, Any]:
-    """The changes of files that are kept, of every client. Blocking."""
+    """The kept file changes of every client. Blocks."""
     if running_server.journal.open is None:
         return {"changes": [], "problem": f"No file changes are kept: {NONE_KEPT}."}
     workspace = running_server.workspace_of_person()
@@ -217,7 +219,7 @@ def changes(running_server: RunningServer) -> dict[str, Any]:
 
 
 def audit(latest: Sequence[Callable[[], dict[str, Any]]], file: str | None) -> dict[str, Any]:
-    """The decisions, the newest first. Takes a while where many are new."""
+    """The decisions, the newest first. Slow if many are new."""
     records = [record() for record in reversed(latest)]
     at = [_clock(datetime.fromisoformat(record["time"]).timestamp()) for record in records]
     return {"records": [{**record, "at": when} for record, when in zip(records, at, strict=True)], "file": file}

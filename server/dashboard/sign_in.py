@@ -1,4 +1,4 @@
-"""Who may use the page: the person with the link, once, in one browser. A form counts for what it showed alone."""
+"""Sign-in: only the person with the link may use the page, once, in one browser. A form is bound to what it showed."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-CODE_SECONDS = 60.0  # how long a link may be used
-MAX_CODES = 20  # links that wait to be used
-MAX_BROWSERS = 20  # that are signed in at once; the one that signed in first goes first
+CODE_SECONDS = 60.0  # how long a link is valid
+MAX_CODES = 20  # unused links
+MAX_BROWSERS = 20  # signed-in browsers at once; the oldest is signed out first
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class BrowserSession:
     secret: bytes = field(default_factory=lambda: secrets.token_bytes(32))
 
     def form_token(self, path: str, shown: str) -> str:
-        """What a form has to bring along that is sent to this path, and showed just this."""
+        """The token that a form must carry, bound to its path and to what it showed."""
         return hmac.new(self.secret, f"{path}\n{shown}".encode(), hashlib.sha256).hexdigest()
 
     def accepts(self, token: str, path: str, shown: str) -> bool:
@@ -31,7 +31,7 @@ class BrowserSession:
 
 
 class SignIn:
-    """Gives out one-time codes, and remembers the browsers that came with one. All of it ends with the process."""
+    """Issues one-time codes, and remembers the browsers that used one. All of it ends with the process."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -47,7 +47,7 @@ class SignIn:
         return code
 
     def use(self, code: str) -> BrowserSession | None:
-        """A session for who has a code that was given out and is still good; the code is used up."""
+        """Use up a valid code and return a new session."""
         expires = self._codes.pop(_digest(code), 0.0)
         if expires < self._clock():
             return None
@@ -63,5 +63,5 @@ class SignIn:
 
 
 def _digest(text: str) -> str:
-    # Looked up by what tells nothing of them, however long the look-up takes.
+    # Looked up by a digest, so that the time of the lookup reveals nothing about cookies.
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,7 +1,7 @@
-"""The page as a web application: on loopback alone, for browsers that have used a link, with plain forms.
+"""The dashboard as a web application: on loopback only, for signed-in browsers, with plain forms.
 
-A GET changes nothing. A POST has to come from a page of this server, in a browser that is signed in, with the token
-of the very form that was shown there. Every text on a page is escaped, and what hides in it is made visible.
+A GET changes nothing. A POST must come from a page of this server, in a signed-in browser, with the token of that very
+form. All text on a page is escaped, and invisible characters are made visible.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ if TYPE_CHECKING:
 HOST = "127.0.0.1"
 FOLDER = Path(__file__).parent
 MAX_FORM_BYTES = 1 << 16
-MAX_REASON_CHARS = 2_000  # of what the person writes beside a denial
-MAX_CONNECTIONS = 100  # at once; of more, those end that have asked for nothing for longest
-MAX_STREAMS = 20  # pages that are kept up to date at once
-STREAM_LOOK_SECONDS = 0.5  # between two looks at whether something has changed
-END_SECONDS = 2.0  # how long pages that are open hold the end of the server up, at most
-STREAM_PULSE_SECONDS = 15.0  # after this long something is said, so that nobody takes the connection for lost
+MAX_REASON_CHARS = 2_000  # of the reason for a denial
+MAX_CONNECTIONS = 100  # at once; beyond that, the connections idle for longest are closed
+MAX_STREAMS = 20  # pages with live updates at once
+STREAM_LOOK_SECONDS = 0.5  # between two checks for changes
+END_SECONDS = 2.0  # how long open pages may delay the end of the server
+STREAM_PULSE_SECONDS = 15.0  # interval of keep-alive messages, so that nobody takes the connection for lost
 HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
         "form-action 'self'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; "
         "trusted-types page"
     ),
-    "Referrer-Policy": "same-origin",  # with none, browsers send their forms with the origin `null`
+    "Referrer-Policy": "same-origin",  # with `no-referrer`, browsers send forms with the origin `null`
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-store",
     "Cross-Origin-Opener-Policy": "same-origin",
@@ -80,13 +80,17 @@ ASSETS = {"page.css": "text/css; charset=utf-8", "page.js": "text/javascript; ch
 GONE = "This question is no longer waiting: it was answered, its call ended, or its time ran out. Nothing was changed."
 INTERNAL_ERROR = "The server could not do this because of an internal error. coretools-mcp logs shows what happened."
 NOT_SIGNED_IN = (
-    "This browser is not signed in. Run coretools-mcp dashboard in a terminal: it prints a link that signs one browser "
-    "in, once, within a minute."
+    "This browser is not signed in. Run coretools-mcp dashboard in a terminal: it prints a link that signs in one "
+    "browser, once, within a minute."
 )
 
 
+def _made_visible(value: object) -> object:
+    return visible(value) if type(value) is str else value  # text that is already escaped is a subclass of `str`
+
+
 class Dashboard:
-    """The page of one server. Made when it is first asked for, and there until the server ends."""
+    """The dashboard of one server. Created when it is first opened, and available until the server ends."""
 
     def __init__(self, running_server: RunningServer) -> None:
         self._running_server = running_server
@@ -96,7 +100,7 @@ class Dashboard:
         self._sign_in = SignIn()
         self._port = 0
         self._home = f"/{secrets.token_urlsafe(16)}/"
-        self._is_confined: bool | None = None  # not tried out yet
+        self._is_confined: bool | None = None  # not tried yet
         environment = jinja2.Environment(
             loader=jinja2.FileSystemLoader(FOLDER / "templates"),
             autoescape=True,
@@ -105,7 +109,7 @@ class Dashboard:
             lstrip_blocks=True,
             finalize=_made_visible,
         )
-        environment.filters["quoted"] = _quoted
+        environment.filters["quoted"] = partial(quote, safe="")
         self._templates = environment
         running_server.look_on(self._changed)
 
@@ -154,7 +158,7 @@ class Dashboard:
                     await asyncio.wait([serving], timeout=END_SECONDS)
 
     def link(self) -> str:
-        """An address that signs one browser in, once."""
+        """An address that signs in one browser, once."""
         return f"http://{HOST}:{self._port}{self._home}open?code={self._sign_in.new_code()}"
 
     @property
@@ -168,7 +172,7 @@ class Dashboard:
     def _changed(self) -> None:
         self._changes += 1
 
-    # Who is there.
+    # Sign-in.
 
     def _session(self, request: Request) -> BrowserSession:
         session = self._sign_in.session(request.cookies.get(self._cookie, ""))
@@ -182,14 +186,17 @@ class Dashboard:
     async def _let_in(self, request: Request) -> Response:
         session = self._sign_in.use(str((await _form(request)).get("code", "")))
         if session is None:
-            used = "This link was already used, or is older than a minute. Run coretools-mcp dashboard for a new one."
+            used = (
+                "This link has already been used, or is older than a minute. Run coretools-mcp dashboard for a new one."
+            )
             raise HTTPException(HTTPStatus.FORBIDDEN, used)
         response = self._on_to("")
-        # All ports of a host are sent its cookies: without the path a server of a command's would be sent this one.
+        # Browsers send cookies to all ports of a host. Without the path, a server started by a command would receive
+        # this one.
         response.set_cookie(self._cookie, session.cookie, httponly=True, samesite="strict", path=self._home)
         return response
 
-    # What is shown.
+    # Pages.
 
     async def _page(self, request: Request) -> Response:
         session = self._session(request)
@@ -240,7 +247,7 @@ class Dashboard:
             "confined": self._is_confined,
             "token": session.form_token if session is not None else None,
         }
-        # In a thread: a large page takes a while, in which calls are answered.
+        # In a thread: a large page takes a while, and calls must be answered meanwhile.
         text = await THREADS.run(lambda: self._templates.get_template(template).render(shown))
         return HTMLResponse(text, status)
 
@@ -252,15 +259,15 @@ class Dashboard:
 
     async def _failed(self, request: Request, error: Exception) -> Response:
         session = self._sign_in.session(request.cookies.get(self._cookie, ""))
-        status, said = HTTPStatus.INTERNAL_SERVER_ERROR, INTERNAL_ERROR  # the log is told about it by uvicorn
+        status, sentence = HTTPStatus.INTERNAL_SERVER_ERROR, INTERNAL_ERROR  # uvicorn logs it
         if isinstance(error, HTTPException):
             status = HTTPStatus(error.status_code)
             is_page = status not in (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED)
-            said = error.detail if is_page else "There is no such page."
-        return await self._rendered("failed.html", session, status, said=said)
+            sentence = error.detail if is_page else "There is no such page."
+        return await self._rendered("failed.html", session, status, said=sentence)
 
     async def _events(self, request: Request) -> Response:
-        """Say when something has changed; the page then asks for what it shows."""
+        """Report when something has changed; the page then reloads its content."""
         self._session(request)
         page = request.query_params.get("page", "")
         if self._streams >= MAX_STREAMS:
@@ -288,7 +295,7 @@ class Dashboard:
         return StreamingResponse(said(), media_type="text/event-stream")
 
     def _state(self, page: str) -> object:
-        """What tells whether a page shows something else now, and how many questions wait."""
+        """A fingerprint of what the page shows, and the number of waiting questions."""
         running_server = self._running_server
         waiting = [(pending.id, pending.scope.deadline) for pending in running_server.questions.all()]
         match page:
@@ -308,14 +315,14 @@ class Dashboard:
             case _:
                 return waiting
 
-    # What a person does.
+    # Actions of the person.
 
     def _on_to(self, page: str) -> Response:
-        """To the page that a form leads to."""
+        """Redirect to the page that a form leads to."""
         return RedirectResponse(self._home + page, HTTPStatus.SEE_OTHER)
 
     async def _sent(self, request: Request, shown: str) -> FormData:
-        """The form that a signed-in person has sent to this path, made for what it showed."""
+        """Check that a signed-in person sent this form to this path, and that it is current."""
         session = self._session(request)
         form = await _form(request)
         if not session.accepts(str(form.get("token", "")), request.url.path, shown):
@@ -324,11 +331,11 @@ class Dashboard:
         return form
 
     async def _sent_for_question(self, request: Request) -> tuple[PendingQuestion, FormData]:
-        """A form about a question that still waits, and the question."""
+        """The form for a question that still waits, and the question."""
         self._session(request)
         pending = self._waiting(request)
         form = await self._sent(request, pending.question.fingerprint)
-        return self._waiting(request), form  # it may have been answered while the form came in
+        return self._waiting(request), form  # it may have been answered while the form was in transit
 
     def _waiting(self, request: Request) -> PendingQuestion:
         pending = self._running_server.questions.find(request.path_params["id"])
@@ -366,7 +373,7 @@ class Dashboard:
     async def _change_tool(self, request: Request) -> Response:
         name, action = request.path_params["name"], request.path_params["action"]
         stopped = self._running_server.stopped_tool(name) if action == "approve" else None
-        # What is approved is what the page has shown.
+        # The approval is for the version that the page showed.
         form = await self._sent(request, name if stopped is None else stopped.version)
         if stopped is not None:
             with _refusals_on_a_page():
@@ -424,19 +431,10 @@ def _refusals_on_a_page() -> Generator[None]:
         raise HTTPException(HTTPStatus.CONFLICT, error.message) from None
 
 
-def _made_visible(value: object) -> object:
-    # Not of what is escaped already, which is a kind of text too.
-    return visible(value) if type(value) is str else value
-
-
-def _quoted(text: str) -> str:
-    return quote(text, safe="")
-
-
 class _Guarded:
-    """Lets requests through that are made to this address, and those that change something only from its own pages.
+    """Rejects requests to other hosts, and changes that do not come from this site's own pages.
 
-    What is served lies in a folder that only a link names, so that browsers bring the cookie there alone.
+    Everything is served below a path that only a link contains, so that browsers send the cookie only there.
     """
 
     def __init__(self, site: ASGIApp, origins: frozenset[str], home: str) -> None:
@@ -469,7 +467,7 @@ class _Guarded:
 
 
 async def _form(request: Request) -> FormData:
-    """What a form has sent, which is never long."""
+    """The fields of a form, which is always short."""
     length = request.headers.get("content-length", "")
     if not length.isdecimal() or int(length) > MAX_FORM_BYTES:
         raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The form is too large.")

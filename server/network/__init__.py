@@ -1,4 +1,4 @@
-"""Requests to other servers: by which proxy, why one failed, and how secrets stay out of what is said about it.
+"""Requests to other servers: proxies, the causes of failures, and secrets kept out of messages.
 
-The transports and the upstreams import it; it knows the protocol alone.
+The transports and the upstreams import it; it depends on the protocol alone.
 """

@@ -1,4 +1,4 @@
-"""One request to an authorization server: bounded, without redirects, and answered with JSON or not at all."""
+"""A single request to an authorization server: bounded, without redirects, and answered with JSON or not at all."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from server.protocol.json_rpc import Json, as_mapping
 
 logger = logging.getLogger(__name__)
 
-REQUEST_SECONDS = 10.0  # how long one answer of an authorization server may take
-ANSWER_BYTES = 1 << 20  # a longer answer is not taken
+REQUEST_SECONDS = 10.0  # limit for one answer of an authorization server
+ANSWER_BYTES = 1 << 20  # a longer answer is rejected
 
 
 class LongAnswerError(Exception):
-    """The answer is longer than any that is taken."""
+    """The answer is longer than the limit."""
 
 
 class NoJsonAnswerError(Exception):
-    """There is no answer, or one that says that the server is down; the text ends a sentence that begins with it."""
+    """There is no answer, or an HTTP error. The message is a clause about the authorization server."""
 
 
 async def fetch_json(request: httpx2.Request, *, by_proxy: bool = True) -> tuple[int, Json]:
-    """The status of an answer, and the object in it, which is empty where it holds something else."""
+    """The status of an answer, and its JSON object; empty if the body is something else."""
     try:
         with anyio.fail_after(REQUEST_SECONDS):
             transport = await open_transport(str(request.url), by_proxy=by_proxy)
@@ -41,22 +41,22 @@ async def fetch_json(request: httpx2.Request, *, by_proxy: bool = True) -> tuple
                         raise LongAnswerError
                 await response.aclose()
     except (TimeoutError, httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:
-        logger.info("an authorization server could not be asked (%s)", type(error).__name__)
+        logger.info("a request to an authorization server failed (%s)", type(error).__name__)
         why = cause_of(error, is_proxied=by_proxy and proxy_of(str(request.url)) is not None)
         raise NoJsonAnswerError(f"could not be reached: {why}") from None
     if response.status_code >= 500 or response.status_code == 429:
         raise NoJsonAnswerError(f"answered with HTTP status {response.status_code}")
     try:
-        # Unlike that of the standard library it refuses halves of characters, which nothing can be sent with.
+        # Unlike the standard library's parser, this one rejects lone surrogates, which cannot be encoded.
         return response.status_code, as_mapping(from_json(content.removeprefix(codecs.BOM_UTF8)))
     except ValueError:
         return response.status_code, {}
 
 
 def is_safe(address: str, *, may_be_local: bool) -> bool:
-    """Whether something secret may go to an address: it has TLS, or is on this machine where that is meant.
+    """Whether a secret may be sent to an address: it must use TLS, or be on this machine if that is allowed.
 
-    One that could pass for that of another host is not, nor one with a fragment (RFC 6749, 3.1).
+    An address that could be read as another host's is not safe, nor is one with a fragment (RFC 6749, 3.1).
     """
     try:
         httpx2.URL(address)

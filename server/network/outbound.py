@@ -1,4 +1,4 @@
-"""The way out to other servers: by which proxy an address is reached, and why it was not reached, in words."""
+"""Connections to other servers: which proxy to use, and why a connection failed, in words."""
 
 from __future__ import annotations
 
@@ -20,36 +20,36 @@ from server.network.quotation import quoted
 from tools.machine.threads import THREADS, lend_threads
 
 _FROM_NOBODY = (
-    "comes from an issuer that is not known here: name the file with that issuer's in SSL_CERT_FILE to trust it"
+    "comes from an unknown issuer: to trust it, put the file with the issuer's certificate into SSL_CERT_FILE"
 )
-SECRETS = "coretools-mcp.secrets"  # where an answer carries the secrets of its connection
+SECRETS = "coretools-mcp.secrets"  # attribute of a response that holds the secrets of its connection
 _CERTIFICATE = {
     **dict.fromkeys((2, 19, 20, 21), _FROM_NOBODY),
     9: "is not valid yet",
     10: "has expired",
-    18: "is self-signed: name the file with it in SSL_CERT_FILE to trust it",
+    18: "is self-signed: to trust it, put the file with it into SSL_CERT_FILE",
     62: "is for another host name",
     64: "is for another address",
 }
-"""What is wrong with a certificate, by the number of OpenSSL (`X509_V_ERR_...`)."""
+"""What is wrong with a certificate, by OpenSSL's number (`X509_V_ERR_...`)."""
 
 _SYSTEM = {
-    errno.ECONNREFUSED: "nobody listens at its address: the connection was refused",
-    errno.EHOSTUNREACH: "there is no way to its host",
-    errno.ENETUNREACH: "there is no way to its network",
+    errno.ECONNREFUSED: "nothing listens at its address: the connection was refused",
+    errno.EHOSTUNREACH: "there is no route to its host",
+    errno.ENETUNREACH: "there is no route to its network",
     errno.ETIMEDOUT: "its host did not answer in time",
 }
-_ANOTHER_SCHEME = "its address says http, and what answers there speaks https"
-NOT_HTTP = "what it sent is not HTTP"
-_BROKE_OFF = "it ended the connection without an answer; so does a server of https whose address says http"
+_ANOTHER_SCHEME = "its address says http, but the server there speaks https"
+NOT_HTTP = "its answer is not HTTP"
+_BROKE_OFF = "it closed the connection without an answer; an https server at an http address does that too"
 
 
 class UnusableProxyError(httpx2.TransportError):
-    """The proxy that the environment names cannot be used; the message says why."""
+    """The proxy from the environment cannot be used; the message says why."""
 
 
 def is_local(address: str) -> bool:
-    """Whether an address is on this machine, however that is written."""
+    """Whether an address is on this machine, in any spelling."""
     host = _host_of(address)
     ip = _ip_of(host)
     if ip is not None:
@@ -64,7 +64,7 @@ def _host_of(address: str) -> str:
 
 
 def _ip_of(host: str) -> IPv4Address | IPv6Address | None:
-    """The address that a host is, in whatever spelling the system takes, such as `127.1` or `0x7f000001`."""
+    """The IP address of a host, in any spelling that the system accepts, such as `127.1` or `0x7f000001`."""
     with suppress(ValueError):
         ip = ip_address(host)
         return getattr(ip, "ipv4_mapped", None) or ip
@@ -74,7 +74,7 @@ def _ip_of(host: str) -> IPv4Address | IPv6Address | None:
 
 
 def proxy_of(address: str) -> str | None:
-    """The proxy that the environment names for an address, as curl reads it; `None` for none."""
+    """The proxy from the environment for an address, as curl chooses it; `None` for none."""
     proxies, parts = getproxies_environment(), urlsplit(address)
     proxy = proxies.get(parts.scheme) or proxies.get("all")
     port = parts.port or (443 if parts.scheme == "https" else 80)
@@ -84,7 +84,7 @@ def proxy_of(address: str) -> str | None:
 
 
 def _is_exempt(host: str, port: int, exempt: str) -> bool:
-    """Whether NO_PROXY names a host: by `*`, an address, a network, or a name that it is or is below."""
+    """Whether NO_PROXY covers a host: by `*`, an address, a network, or the name of the host or a parent domain."""
     ip = _ip_of(host)
     for each in re.split(r"[\s,]+", exempt.lower()):
         with suppress(ValueError):
@@ -100,34 +100,37 @@ def _is_exempt(host: str, port: int, exempt: str) -> bool:
 
 
 async def open_transport(address: str, *, by_proxy: bool) -> httpx2.AsyncHTTPTransport:
-    """What carries requests to the host of an address.
+    """The transport for requests to the host of an address.
 
     Raises:
-        UnusableProxyError: It would go by a proxy that cannot be used.
+        UnusableProxyError: The request needs a proxy that cannot be used.
     """
     lend_threads()
     context = await THREADS.run(_tls_context)
     proxy = proxy_of(address) if by_proxy else None
     try:
-        # Anyone who has much to ask at once limits that: here a request would wait for others, which may take for ever.
+        # No limit of connections here: callers limit their requests, and one here could wait for others forever.
         return httpx2.AsyncHTTPTransport(verify=context, proxy=proxy, trust_env=False, limits=httpx2.Limits())
     except (ImportError, ValueError, httpx2.InvalidURL):
         raise UnusableProxyError(
-            "the proxy that the environment names for it cannot be used: it has to begin with http:// or https://; "
-            "proxy.environmentProxies: false goes without"
+            "the proxy for it in the environment cannot be used: its address must begin with http:// or https://; to "
+            "ignore it, set proxy.environmentProxies to false"
         ) from None
 
 
 @cache
 def _tls_context() -> ssl.SSLContext:
-    """The certificates that are trusted. Reading them takes a twentieth of a second, so once, and in a thread."""
+    """The trusted certificates. Loading them takes a twentieth of a second, so it happens once, in a thread."""
     return httpx2.create_ssl_context()
 
 
 def cause_of(error: BaseException, *, is_proxied: bool = False) -> str:
-    """Why an exchange with a server failed, as a clause. Texts of exceptions may hold addresses and secrets."""
+    """Why an exchange with a server failed, as a clause.
+
+    Exception messages are not used: they may hold addresses and secrets.
+    """
     is_meant = is_proxied and not isinstance(error, UnusableProxyError)
-    return f"{'by the proxy that the environment names, ' if is_meant else ''}{_cause(error)}"
+    return f"{'through the proxy from the environment, ' if is_meant else ''}{_cause(error)}"
 
 
 def _cause(error: BaseException) -> str:
@@ -141,11 +144,11 @@ def _cause(error: BaseException) -> str:
             case ssl.SSLCertVerificationError():
                 return f"its certificate {_CERTIFICATE.get(cause.verify_code, 'could not be verified')}"
             case ssl.SSLError() if cause.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL"):
-                return "its address says https, and what answers there does not speak it; it may speak http"
+                return "its address says https, but the server there does not speak TLS; it may speak http"
             case ssl.SSLError():
-                return "no agreement on encryption (TLS) was reached with it"
+                return "the TLS handshake with it failed"
             case socket.gaierror():
-                return "the name of its host was not found (DNS)"
+                return "its host name was not found (DNS)"
             case OSError() if cause.errno in _SYSTEM:
                 return _SYSTEM[cause.errno]
             case httpx2.TimeoutException() | TimeoutError():
@@ -160,7 +163,7 @@ def _cause(error: BaseException) -> str:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """An exception, and those that it comes from, each after those that it comes from."""
+    """An exception and its causes, the root cause first."""
     several = (
         cast("BaseExceptionGroup[BaseException]", error).exceptions if isinstance(error, BaseExceptionGroup) else ()
     )
@@ -171,9 +174,11 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def told_of_status(response: httpx2.Response, said: bytes = b"", beginning: str = "it answered with") -> str:
-    """What an answer with a status that means an error says, as a clause; `said` is its body."""
+    """Describe an answer with an error status as a clause; `said` is its body."""
     secrets = response.extensions.get(SECRETS)
     told = f"{beginning} HTTP status {response.status_code}"
     if later := response.headers.get("retry-after"):
         told += f", Retry-After: {quoted(later, secrets)}"
-    return f'{told}, and said: "{shown}"' if (shown := quoted(said.decode("utf-8", "replace"), secrets)) else told
+    return (
+        f'{told}, with the message "{shown}"' if (shown := quoted(said.decode("utf-8", "replace"), secrets)) else told
+    )

@@ -1,4 +1,4 @@
-"""What other servers say of their failures, as it is shown to people and models."""
+"""Error messages of other servers, prepared for people and models."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from tools.contract.display import in_one_line
 from tools.text.secrets import redact
 
 if TYPE_CHECKING:
-    from server.network.sent_secrets import SentSecrets  # most are quoted without a library for HTTP
+    from server.network.sent_secrets import SentSecrets  # most messages are quoted without the HTTP library
 
-QUOTED_CHARS = 200  # of what a server says
-_LOOKED_AT = 20 * QUOTED_CHARS  # characters that are looked at, since marks are longer than what they stand for
+QUOTED_CHARS = 200  # maximum length of a quotation
+_LOOKED_AT = 20 * QUOTED_CHARS  # characters examined; markup is longer than the text in it
 
 
 def quoted(text: str, secrets: SentSecrets | None = None) -> str:
-    """The beginning of what a server says, on one line, and without what looks like a secret or is one."""
+    """The beginning of a server's message on one line, without known or likely secrets."""
     if secrets is not None:
         text = secrets.hide(text)
     shown = in_one_line(redact(text[:_LOOKED_AT]))

@@ -1,4 +1,4 @@
-"""What is secret in what goes to a server: it is hidden where the server says it back, in every usual form."""
+"""The secrets in requests to a server, hidden wherever the server repeats them, in every common encoding."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ import httpx2
 
 from tools.text.secrets import HIDDEN, is_secret_name
 
-_LEAST_SECRET = 6  # characters of a value that is hidden
-_LIKE_A_TOKEN = 16  # characters of a part of an address that is
-_MOST = 64  # headers and addresses whose secrets are known: a login has one token after another
-# How the names of headers begin whose values everybody knows, or are those of a call
+_LEAST_SECRET = 6  # minimum length of a hidden value
+_LIKE_A_TOKEN = 16  # minimum length of a hidden part of an address
+_MOST = 64  # headers and addresses remembered: a login has one token after another
+# Prefixes of headers whose values are public, or belong to a call
 _OPEN = re.compile(r"accept|content-|user-agent|host$|connection$|mcp-|last-event-id|trace", re.IGNORECASE)
 
 
@@ -30,7 +30,7 @@ class SentSecrets:
         self._forms: dict[tuple[str, str], frozenset[str]] = {}  # of a header, or of an address, which has no name
 
     def learn(self, headers: Iterable[tuple[str, str]], *addresses: str) -> None:
-        """Know what goes to a server now. Every header may hold a secret; some addresses have a token in them."""
+        """Remember what is now sent to the server. Every header may hold a secret; some addresses contain a token."""
         for name, value in chain(headers, (("", address) for address in addresses)):
             if is_secret_name(name) or not _OPEN.match(name):
                 forms = self._forms.pop((name, value), None)
@@ -42,19 +42,19 @@ class SentSecrets:
             del self._forms[next(iter(self._forms))]
 
     def found_in(self, text: str) -> set[str]:
-        """What a text says of them."""
+        """The secrets in a text."""
         folded = text.lower()
         return {form for form in chain(*self._forms.values()) if form in folded}
 
     def hide(self, text: str) -> str:
-        """A text without them."""
+        """Remove the secrets from a text."""
         if not (found := self.found_in(text)):
             return text
         pattern = "|".join(map(re.escape, sorted(found, key=len, reverse=True)))
         return re.sub(pattern, HIDDEN, text, flags=re.IGNORECASE)
 
     def hide_within(self, value: Any) -> Any:
-        """Something of JSON without them in its texts."""
+        """Remove the secrets from the texts of a JSON value."""
         if isinstance(value, dict):
             return {self.hide(name): self.hide_within(each) for name, each in cast("dict[str, Any]", value).items()}
         if isinstance(value, list):
@@ -63,7 +63,7 @@ class SentSecrets:
 
 
 def _words_of(name: str, value: str) -> Iterator[str]:
-    """What is secret in a header: its value, the token in it, and what `Basic` packs."""
+    """The secrets in a header: its value, the token in it, and the decoded credentials of `Basic`."""
     words = re.split(r"[\s;,]+", value) if is_secret_name(name) else [value.rpartition(" ")[2]]
     yield value
     for word in words:
@@ -74,7 +74,7 @@ def _words_of(name: str, value: str) -> Iterator[str]:
 
 
 def _parts_of(address: str) -> Iterator[str]:
-    """What is secret in an address: its user and password, its query, and the parts of its path that look so."""
+    """The secrets in an address: user and password, query, and path segments that look secret."""
     with suppress(httpx2.InvalidURL):
         url = httpx2.URL(address)
         yield from (url.userinfo.decode(), f"{url.username}:{url.password}", url.username, url.password)
@@ -83,7 +83,7 @@ def _parts_of(address: str) -> Iterator[str]:
 
 
 def _forms_of(word: str) -> Iterable[str]:
-    """A secret as servers write it: plain, for addresses, for JSON, for HTML, and packed."""
+    """The encodings of a secret that servers use: plain, URL, JSON, HTML and base64."""
     if len(word) < _LEAST_SECRET:
         return ()
     raw, written = word.encode("utf-8", "replace"), json.dumps(word)[1:-1]

@@ -1,6 +1,7 @@
-"""`file://` URIs of workspace files: which path one means, and how a path stands in one.
+"""Converts between `file://` URIs and paths of workspace files.
 
-They are what `pathlib.Path.as_uri` gives, as links in results are. A name that is not UTF-8 comes back as it was.
+The URIs are those of `pathlib.Path.as_uri`, as in the links of results. A name that is not UTF-8 survives the round
+trip.
 """
 
 from __future__ import annotations
@@ -11,52 +12,60 @@ from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from tools.text.file_names import is_seen_in_name
 
-FILE_TEMPLATE = "file:///{+path}"  # RFC 6570: a reserved expansion, so that the slashes of the path stay
-MAX_URI_CHARS = 3 * 4096 + 32  # the longest path of Linux (PATH_MAX) with every byte percent-encoded, and the scheme
+FILE_TEMPLATE = "file:///{+path}"  # RFC 6570: reserved expansion, so that the slashes of the path stay
+MAX_URI_CHARS = 3 * 4096 + 32  # the longest path on Linux (PATH_MAX) with every byte percent-encoded, plus the scheme
 ON_WINDOWS = os.name == "nt"
 _FILE_URI = re.compile(r"(?is)file://(?P<host>[^/?#]*)(?P<path>/[^?#]*)(?P<more>[?#].*)?")
 _DRIVE = re.compile(r"[A-Za-z]:\\")
 _AMBIGUOUS = re.compile(r"[?#]|%[0-9A-Fa-f]{2}")
-"""What must not stand in a value as it is: a client that expands the template leaves it, and it means another thing."""
+"""Characters to encode in a value: a client leaves them when it expands the template, and they would change its
+meaning.
+"""
 
 
 class UriRefusedError(Exception):
-    """A URI that means no file of this machine; the text is a sentence for the one who sent it."""
+    """A URI that names no file of this machine; the message is for its sender."""
 
 
 def path_of_uri(uri: str, *, may_go_up: bool = False, windows: bool = ON_WINDOWS) -> str:
-    """The absolute path that a URI means, percent-decoded once, or `UriRefusedError`. The disk is not looked at."""
+    """The absolute path of a URI, percent-decoded once. Does not access the disk.
+
+    Raises:
+        UriRefusedError: The URI names no file of this machine.
+    """
     if len(uri) > MAX_URI_CHARS:
-        raise UriRefusedError(f"The URI has {len(uri):,} characters; no file has one of more than {MAX_URI_CHARS:,}.")
+        raise UriRefusedError(
+            f"The URI has {len(uri):,} characters, more than the maximum of {MAX_URI_CHARS:,} for a file."
+        )
     parts = _FILE_URI.fullmatch(uri)
     if parts is None:
         raise UriRefusedError(
-            f"No resource has this URI: files are {FILE_TEMPLATE} with an absolute path, and resources/list shows what "
-            "else there is, by its URI here."
+            f"No resource has this URI. Files are {FILE_TEMPLATE} with an absolute path; resources/list shows all "
+            "other resources and their URIs."
         )
     if parts["host"].lower() not in ("", "localhost"):
-        raise UriRefusedError("The URI names another machine; only an empty host or localhost can be served.")
+        raise UriRefusedError("The URI names another machine; the host must be empty or localhost.")
     if parts["more"] is not None:
-        raise UriRefusedError("A URI of a file has no query and no fragment; write ? as %3F and # as %23.")
+        raise UriRefusedError("The URI of a file has no query and no fragment; write ? as %3F and # as %23.")
     try:
         data = unquote_to_bytes(parts["path"])
-        # On Windows names are not bytes, so what is not UTF-8 means nothing there.
+        # On Windows names are not bytes, so a name that is not UTF-8 cannot exist.
         path = data.decode() if windows else os.fsdecode(data)
     except UnicodeError:
         raise UriRefusedError("The URI is not valid text; percent-encode the bytes of the path.") from None
     if "\0" in path:
-        raise UriRefusedError("The URI holds a NUL (%00); no path has one.")
+        raise UriRefusedError("The URI contains a NUL (%00), which no path can have.")
     if not may_go_up and ".." in re.split(r"[/\\]" if windows else "/", path):
-        raise UriRefusedError("The URI holds '..'; name the file by its path without going up.")
+        raise UriRefusedError("The URI contains '..'; write the path of the file without it.")
     if windows:
         path = path.lstrip("/").replace("/", "\\")
         if not _DRIVE.match(path):
-            raise UriRefusedError("On Windows a URI of a file begins with a drive: file:///C:/...")
+            raise UriRefusedError("On Windows the URI of a file begins with a drive: file:///C:/...")
     return path
 
 
 def typed_path(value: str, *, windows: bool = ON_WINDOWS) -> str:
-    """The absolute path that a value of the template's `path` means so far, percent-decoded."""
+    """The absolute path in a partial value of the template's `path`, percent-decoded."""
     path = os.fsdecode(unquote_to_bytes(value.encode("utf-8", "replace")))
     return path if windows else "/" + path.lstrip("/")
 
@@ -64,8 +73,8 @@ def typed_path(value: str, *, windows: bool = ON_WINDOWS) -> str:
 def template_value(path: str, *, windows: bool = ON_WINDOWS) -> str:
     """The value of the template's `path` for an absolute path.
 
-    It is readable where it can be: clients encode what has to be encoded when they expand the template, some of them
-    also a `%`. Only what would not come through that is encoded here.
+    It is readable where possible: clients encode characters when they expand the template, some of them also a `%`.
+    Only what would not survive that is encoded here.
     """
     plain = path.replace("\\", "/") if windows else path[1:]
     if _AMBIGUOUS.search(plain) or not is_seen_in_name(plain):

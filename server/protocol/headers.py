@@ -1,4 +1,4 @@
-"""Values that HTTP headers repeat (2026-07-28): as they are, or in base64 where a header cannot hold them."""
+"""Values repeated in HTTP headers (2026-07-28): plain, or in base64 if a header cannot hold them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def encode_header(value: str) -> str:
 
 
 def decode_header(header: str | None) -> str | None:
-    """The value; `None` where there is none, or it is encoded in another way than `encode_header` does it."""
+    """The decoded value; `None` if there is none, or its encoding differs from that of `encode_header`."""
     encoded = _ENCODED.fullmatch(header or "")
     if header is None or encoded is None:
         return header

@@ -1,9 +1,9 @@
-"""What the protocol's own schemas say of an item of a list, and what of it goes so that every client can read it.
+"""Validates list items against the protocol's schemas, and removes what some clients could not read.
 
-Many clients refuse a whole list, the tools of all other servers with it, for one wrong field of one item. An item may
-go out in any revision. Each field that one of them knows, 2025-11-25 knows too, and asks as much of it, so an item is
-held against that; only an `outputSchema` may be another thing in 2026-07-28. The schemas are data beside this, and
-become validators of pydantic: those of JSON Schema itself take a hundred times as long.
+Many clients reject a whole list, including the tools of all other servers, for one invalid field of one item. An item
+may be sent in any revision. 2025-11-25 has every field of the others with the same requirements, so items are validated
+against it; only `outputSchema` may differ in 2026-07-28. The schemas are data beside this module. They are compiled to
+pydantic validators, a hundred times faster than JSON Schema ones.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from pydantic_core import SchemaValidator, Url, ValidationError, core_schema, to
 from server.protocol.json_rpc import Json, as_mapping
 from tools.discovery.custom_tool_declarations import BY_NAME, IN_LIST, SINGLE, schema_at
 
-STRICTEST = "2025-11-25"  # the revision whose schemas ask all that those of others ask
-MOST_VALUES = 20_000  # of one item: to look at more would hold up everything else for too long
+STRICTEST = "2025-11-25"  # the revision whose schemas have all requirements of the others
+MOST_VALUES = 20_000  # of one item: larger ones would hold up everything else
 MOST_PARTS = 4_000  # values in an output schema, for the same reason
-MOST_WRONG = 100  # places of one item that go before all of it goes
-MOST_ROUNDS = 5  # of looking at one item, of which all that is wrong goes at once: something may be hidden by it
-MOST_NAMED = 5  # places of one item that people are told about
-MOST_PATTERN_CHARS = 5_000  # of one schema that are looked at
-MOST_GROUPS = 20  # of an expression that are within each other, since compilers recurse
-MOST_REFERRED = 30  # references that lead to each other for one value, since clients recurse
-MOST_APPLIED = 10_000  # schemas that are looked at for such references
+MOST_WRONG = 100  # invalid places of one item; beyond that, the whole item is dropped
+MOST_ROUNDS = 5  # validation rounds of one item: each removes all errors found, which may hide others
+MOST_NAMED = 5  # places of one item named to people
+MOST_PATTERN_CHARS = 5_000  # examined in one schema
+MOST_GROUPS = 20  # nesting of groups in an expression, since compilers recurse
+MOST_REFERRED = 30  # chained references for one value, since clients recurse
+MOST_APPLIED = 10_000  # schemas visited to find such chains
 
-_WAY = "|"  # in places of errors, for each choice that there was
+_WAY = "|"  # in error locations, marks a branch of a union
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
 
@@ -50,23 +50,23 @@ _TOKEN = re.compile(
     rf"|\[\^?+(?!\])-?+(?P<set>(?:{_END}-{_END}-?|{_SIGN}|\\[b-]|[^\\\]-])*)-?\]"
     rf"|{_SIGN}|[^\\\[\](){{}}*+?|^$]"
 )
-"""A part of an expression that Python and ECMAScript read in the same way, both with and without its `u` flag."""
+"""A token of an expression that Python and ECMAScript parse the same way, with or without the `u` flag."""
 
-_IDENTITY = re.compile(rb'"\$(?:id|anchor|dynamicAnchor)":"')  # of a schema, for clients wherever it stands
+_IDENTITY = re.compile(rb'"\$(?:id|anchor|dynamicAnchor)":"')  # in a schema; clients look for it at any depth
 _POINTER = re.compile(
     rf"#(?:/(?:{'|'.join(map(re.escape, sorted(BY_NAME)))})/[A-Za-z0-9_$.+-]+"
     rf"|/(?:{'|'.join(sorted(IN_LIST))})/(?:0|[1-9][0-9]{{0,3}})|/(?:{'|'.join(sorted(SINGLE))}))*"
 )
-"""A reference by places of schemas, which are all checked, with names that are written in one way only."""
+"""A reference along places of schemas, which are all validated, with names that have only one spelling."""
 
 
 class UnfitError(ValueError):
-    """Something that has to be there is not as it has to be; the message says where."""
+    """A required part is invalid; the message says where."""
 
 
 @dataclass(slots=True)
 class _Schema:
-    """A schema that is checked as a value: what else than itself decides whether it can be compiled."""
+    """The root of a schema that is validated as data, and what else decides whether it can be compiled."""
 
     root: Json
     references: set[str] = field(default_factory=set[str])
@@ -80,28 +80,28 @@ def _data() -> Json:
 
 @cache
 def _validators() -> dict[str, SchemaValidator]:
-    """One for each item; `output` for its schema in revisions with a handshake, `Schema` and `TupleSchema` for any."""
+    """One validator per kind of item, for its `output` schema in handshake revisions, and for any schema."""
     items, keywords = _data()["revisions"][STRICTEST], _data()["keywords"]
     found = {name: _validator(schema, items) for name, schema in items.items()}
     found["output"] = _validator(items["Tool"]["properties"]["outputSchema"], items)
     found["Schema"] = _validator(keywords["Schema"], keywords)
-    # Drafts have tuples in `items`, and the dialect that counts where none is named has not.
+    # Drafts have tuples in `items`; the default dialect does not.
     found["TupleSchema"] = _validator(keywords["Schema"], {**keywords, "Items": keywords["TupleItems"]})
     return found
 
 
 def fitted(name: str, item: Json, encoded: bytes = b"") -> tuple[Json, tuple[str, ...]]:
-    """An item of a list without what does not fit, and where that was.
+    """Remove the invalid parts of a list item, and say where they were.
 
     Args:
-        name: What the specification calls such an item, such as `Tool`.
-        item: The very same comes back if all of it fits.
-        encoded: The item as JSON, where its values are to be counted.
+        name: The specification's name for such an item, such as `Tool`.
+        item: Returned itself if all of it is valid.
+        encoded: The item as JSON, if its values are to be counted.
 
     Raises:
-        UnfitError: What does not fit has to be there.
+        UnfitError: A required part is invalid.
     """
-    # Each value but the first follows one of these. Those in texts count too, which does no harm.
+    # Each value but the first follows one of these. Counting those inside texts too does no harm.
     if encoded.count(b",") + encoded.count(b"[") + encoded.count(b"{") > MOST_VALUES:
         raise UnfitError(f"it has more than {MOST_VALUES:,} values")
     dropped: dict[str, None] = {}
@@ -116,13 +116,13 @@ def fitted(name: str, item: Json, encoded: bytes = b"") -> tuple[Json, tuple[str
             more = [f"{len(dropped) - MOST_NAMED} more places"] if len(dropped) > MOST_NAMED else []
             return item, (*[*dropped][:MOST_NAMED], *more)
         copies: dict[tuple[int | str, ...], Any] = {(): item.copy()}
-        for place in sorted(wrong, reverse=True):  # from the end of a list, so that places stay where they are
+        for place in sorted(wrong, reverse=True):  # from the end of a list, so that indexes stay valid
             for end in range(1, len(place)):
                 if place[:end] not in copies:
                     within, step = copies[place[: end - 1]], place[end - 1]
                     copies[place[:end]] = within[step] = within[step].copy()
             within, step = copies[place[:-1]], place[-1]
-            if wrong[place][0]:  # a name of an argument stays, though nothing is known of what it takes
+            if wrong[place][0]:  # the name of an argument stays, with an empty schema
                 if isinstance(within[step], bool):
                     del wrong[place]
                 within[step] = {"not": {}} if within[step] is False else {}
@@ -141,7 +141,7 @@ def for_handshake(tool: Json) -> Json:
 
 
 def _wrong_places(name: str, item: Json) -> dict[tuple[int | str, ...], tuple[bool, str]]:
-    """What has to go of an item and may, by its place: whether it has a name of no meaning, and what is wrong."""
+    """The places of an item to remove: whether each name is free (not from the specification), and the error."""
     found: dict[tuple[int | str, ...], tuple[bool, str]] = {}
     try:
         _validators()[name].validate_python(item)
@@ -155,12 +155,14 @@ def _wrong_places(name: str, item: Json) -> dict[tuple[int | str, ...], tuple[bo
                 raise UnfitError(what) from None
             found.setdefault(place, (is_named, what))
     return {
-        place: told for place, told in found.items() if not any(place[:end] in found for end in range(1, len(place)))
+        place: problem
+        for place, problem in found.items()
+        if not any(place[:end] in found for end in range(1, len(place)))
     }
 
 
 def _optional(place: tuple[int | str, ...], definitions: Json, name: str) -> tuple[tuple[int | str, ...], bool]:
-    """The innermost thing around a place that need not be there, and whether its name is one of no meaning."""
+    """The innermost optional value around a place, and whether its name is free (not from the specification)."""
     schema, end, is_named = definitions[name], 0, False
     for at, step in enumerate(place, 1):
         fields: Json = schema.get("properties", {})
@@ -183,7 +185,7 @@ def _referred(schema: Json) -> str:
 def _why_not_compiled(schema: Any) -> str:
     """Why some clients could not compile a schema; empty if all can."""
     if not isinstance(schema, dict):
-        return "it is no object"
+        return "it is not an object"
     root = cast("Json", schema)
     encoded = to_json(root)
     if encoded.count(b",") + encoded.count(b"{") > MOST_PARTS:
@@ -196,12 +198,12 @@ def _why_not_compiled(schema: Any) -> str:
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         return ".".join(str(step) for step in first["loc"] if step != _WAY) or "as a whole"
-    return "" if _ends(context) else "references in it lead to each other without an end, or on and on"
+    return "" if _ends(context) else "its references form a cycle or a long chain"
 
 
 def _ends(schema: _Schema) -> bool:
-    """Whether what references of a schema lead to can be held against a value in some steps."""
-    applied: dict[str, list[str]] = {}  # by each reference, those that hold for the same value
+    """Whether the references of a schema end, for one value, within a limited number of steps."""
+    applied: dict[str, list[str]] = {}  # for each reference, those that apply to the same value
     steps = 0
     for reference in schema.references:
         found, waiting = applied.setdefault(reference, []), [schema_at(schema.root, reference[1:])]
@@ -227,7 +229,7 @@ def _validator(schema: Json, definitions: Json) -> SchemaValidator:
 
 
 def _core(schema: Any) -> Any:
-    """A schema of the data as pydantic takes it; of the keywords of JSON Schema, those that stand there."""
+    """Convert a schema of the data for pydantic; only the JSON Schema keywords that occur there are supported."""
     if isinstance(schema, bool):
         return core_schema.any_schema() if schema else core_schema.is_instance_schema(_Schema)
     if "$ref" in schema:
@@ -273,7 +275,7 @@ def _core(schema: Any) -> Any:
 
 
 def _if(schema: Any, check: Callable[[Any, _Schema], bool]) -> Any:
-    """A schema whose values have to pass a check, too."""
+    """A schema whose values must also pass a check."""
 
     def checked(value: Any, info: Any) -> Any:
         if not check(value, info.context):
@@ -298,7 +300,10 @@ def _bytes_of(text: str) -> bytes:
 
 
 def _is_expression(text: str, schema: _Schema) -> bool:
-    """Whether it is a regular expression in Python and in ECMAScript: told in one pass; compilers may take long."""
+    """Whether a text is a regular expression in both Python and ECMAScript.
+
+    Decided in one pass, since compiling may be slow.
+    """
     schema.pattern_chars += len(text)
     at, groups, can_repeat = 0, list[str](), False
     while at < len(text):

@@ -1,6 +1,6 @@
-"""Messages of JSON-RPC, of clients and upstreams: what kinds there are, and how they are read and written.
+"""JSON-RPC messages of clients and upstreams: their kinds, and how they are parsed and written.
 
-The SDK's models look at every part of a message, which takes longer than all that is done with most.
+The SDK's models validate every part of a message, which takes longer than processing most messages.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ logger = logging.getLogger(__name__)
 
 Json = dict[str, Any]
 RequestId = str | int
-AnyId = RequestId | float  # a fraction is not an id that one should use, but a request with one is answered too
-MOST_TOGETHER = 128  # messages of an array of a client that are taken
-MOST_DEEP = 150  # values within each other in a field of an item of an upstream; parsers take 200 in a message
-MOST_MENDED = 8 << 20  # characters of a message of an upstream that is mended, which takes longer than to read it
+AnyId = RequestId | float  # a fraction is a discouraged id, but such a request is answered too
+MOST_TOGETHER = 128  # maximum length of a client's batch
+MOST_DEEP = 150  # nesting in a field of an upstream's item; parsers accept 200 in a message
+MOST_MENDED = 8 << 20  # characters of an upstream's message that is repaired, which is slower than parsing it
 _ARRAY = re.compile(rb"(?:\xef\xbb\xbf)?\s*\[")
 _NAMES = frozenset({"jsonrpc", "id", "method", "params", "result", "error"})
-_PARTS = 4  # of a request with parameters: what it is, its id, its method and these. Every other message has less.
+_PARTS = 4  # the keys of a request with parameters; every other message has fewer
 
 ID_IS_TAKEN = (
-    "This id is that of another request, which is not answered yet; a number and the same as a text are one id. "
-    "Send this again with an id of its own."
+    "Another request with this id is still open; a number and the same number as a text are one id. Send this again "
+    "with its own id."
 )
 
 
 def as_mapping(value: Any) -> Json:
-    """What a peer sent where the protocol has an object; anything else counts as an empty one."""
-    # No cast, which is a call: this is done several times for each request.
+    """The value as an object; anything else counts as an empty one."""
+    # No `cast`, which is a function call: this runs several times per request.
     return value if isinstance(value, dict) else {}  # pyright: ignore[reportUnknownVariableType] - keys of JSON are texts
 
 
 def comparable_id(identity: RequestId) -> RequestId:
-    """An id as ids are compared: a number and the same as a text are one, since some peers send it back so."""
+    """An id in comparable form: a number and the same number as a text are equal, since some peers convert it."""
     if isinstance(identity, str):
         with suppress(ValueError):
             return int(identity)
@@ -72,7 +72,7 @@ class Response(NamedTuple):
 
 
 class ErrorResponse(NamedTuple):
-    """An answer that is an error: `code`, `message` and perhaps `data`."""
+    """An error response: `code`, `message` and possibly `data`."""
 
     id: RequestId | None
     error: Json
@@ -82,29 +82,32 @@ Message = Request | Notification | Response | ErrorResponse
 
 
 def read_message(line: bytes | str, *, is_of_client: bool = False) -> Message:
-    """A message as it stands in a line, or `ValueError`. Some upstreams send notifications whose id is `null`."""
+    """Parse a message from a line; `ValueError` if it is invalid.
+
+    Some upstreams send notifications whose id is `null`.
+    """
     line = line.removeprefix(codecs.BOM_UTF8) if isinstance(line, bytes) else line.removeprefix("\ufeff")
     try:
         fields: Any = from_json(line, allow_inf_nan=False)
         is_strict = True
     except ValueError:
         line = line if is_of_client or len(line) > MOST_MENDED else _mended(line)
-        fields = from_json(line)  # with `NaN`, which many write
+        fields = from_json(line)  # with `NaN`, which many peers write
         is_strict = not is_of_client
     if not isinstance(fields, dict):
         raise ValueError(NOT_A_MESSAGE)  # noqa: TRY004 - of the text, not of an argument
     known = cast("Json", fields)
     if is_strict and (usual := _usual(known)) is not None:
         return usual
-    # The SDK's models need long for what is large, so they get no more than may be a message.
+    # The SDK's models are slow for large data, so they only see what may be a message.
     known = {name: value for name, value in known.items() if name in _NAMES}
     if "method" not in known and isinstance(identity := known.get("id"), float) and identity.is_integer():
-        known["id"] = int(identity)  # some write every number as a fraction: it answers the request of that number
+        known["id"] = int(identity)  # some peers write every number as a fraction
     has_odd_id = "id" in known and type(known["id"]) not in (int, str)
     if "method" in known and has_odd_id and (is_of_client or not isinstance(known["id"], int | None)):
-        raise ValueError("an id is a text or a whole number")  # to the SDK's models it is a notification
+        raise ValueError("an id must be a text or a whole number")  # the SDK's models take it for a notification
     if any(isinstance(value, list) for value in known.values()):
-        raise ValueError(NOT_A_MESSAGE)  # where no message has any
+        raise ValueError(NOT_A_MESSAGE)  # a position that no message has
     if (usual := _usual(known)) is not None:
         return usual
     line = to_json(known, inf_nan_mode="constants")
@@ -114,9 +117,9 @@ def read_message(line: bytes | str, *, is_of_client: bool = False) -> Message:
 
 
 def _mended(line: bytes | str) -> str:
-    """JSON of an upstream as other parsers take it, too, so that one item does not cost a list.
+    """Repair an upstream's JSON so that other parsers accept it, and one item does not cost a whole list.
 
-    Half of a character becomes U+FFFD, and a field of an item in a list null if it is nested too deeply.
+    A lone surrogate becomes U+FFFD, and a field of a list item becomes null if it is nested too deeply.
     """
     try:
         parsed: Any = json.loads(line)
@@ -138,28 +141,30 @@ def _is_deep(value: Any) -> bool:
 
 
 class BatchError(ValueError):
-    """An array of messages is refused; the text says why."""
+    """A batch is refused; the message says why."""
 
 
 def read_of_client(line: bytes, *, takes_batches: bool) -> Message | list[Message]:
-    """A message of a client, or those of an array where it may send one (2025-03-26); else `ValueError`."""
+    """Parse a message of a client, or a batch if it may send one (2025-03-26); otherwise `ValueError`."""
     if not takes_batches or _ARRAY.match(line) is None:
         return read_message(line, is_of_client=True)
     parts: list[Any] = from_json(line.removeprefix(codecs.BOM_UTF8), allow_inf_nan=False)
     if len(parts) > MOST_TOGETHER:
-        raise BatchError(f"This array has more than {MOST_TOGETHER} messages, and none was taken. Send fewer at once.")
+        raise BatchError(
+            f"This batch has more than {MOST_TOGETHER} messages, and none was processed. Send fewer at once."
+        )
     messages: list[Message] = []
     with suppress(ValueError):
         messages = [read_message(to_json(part), is_of_client=True) for part in parts]
     if any(isinstance(each, Request) and each.method == "initialize" for each in messages):
-        raise BatchError("initialize must not be in an array, and nothing of this one was taken. Send it alone.")
+        raise BatchError("initialize must not be in a batch, so nothing of this one was processed. Send it alone.")
     if not messages:
         raise BatchError(NOT_A_MESSAGE)
     return messages
 
 
 def _usual(fields: Json) -> Message | None:
-    """A message of one of the usual forms, made without the SDK's models; `None` if it has another form."""
+    """A message of a common form, built without the SDK's models; `None` for any other form."""
     if fields.get("jsonrpc") != "2.0":
         return None
     identity, method, params, parts = fields.get("id"), fields.get("method"), fields.get("params"), len(fields)
@@ -176,7 +181,7 @@ def _usual(fields: Json) -> Message | None:
 
 
 def _readable(error: Json) -> Json:
-    """An error with a number as its code and a text as its message, which some peers write otherwise."""
+    """An error with a numeric code and a text message, which some peers write differently."""
     code, message = error.get("code"), error.get("message")
     if type(code) is not int:
         is_number = re.fullmatch(r"(-?[0-9]{1,9})(\.0)?", str(code))
@@ -204,7 +209,7 @@ def fields_of(message: Message) -> Json:
             fields: Json = {"jsonrpc": "2.0", "id": identity, "method": method}
             return fields if params is None else {**fields, "params": params}
         case Notification(method, params):
-            # Without any there is no such key: servers do not take `null` for it, and would pass the message over.
+            # An empty key must be omitted: servers reject `null`, and would ignore the message.
             return {"jsonrpc": "2.0", "method": method} | ({} if params is None else {"params": params})
         case Response(identity, result):
             return {"jsonrpc": "2.0", "id": identity, "result": result}
@@ -224,14 +229,14 @@ def error_of(identity: RequestId | None, message: str, code: int = INVALID_REQUE
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """JSON that is not a JSON-RPC message, but has an id, or is an array of what has."""
+    """JSON that is not a JSON-RPC message, but has an id, or is an array of such."""
 
-    identity: AnyId | None  # the id; `None` if it is not one, or not known
-    is_answer: bool  # it was meant as the answer to a question of this server, so it must not be answered
+    identity: AnyId | None  # the id; `None` if invalid or unknown
+    is_answer: bool  # meant as the answer to a question of this server, so it must not be answered
 
 
 def read_unreadable(line: bytes) -> Unreadable | None:
-    """What can be said of JSON that is not a JSON-RPC message; `None` if it has no id. `ValueError` is no JSON."""
+    """Describe JSON that is not a JSON-RPC message; `None` if it has no id. `ValueError` if it is not JSON."""
     try:
         parsed: Any = json.loads(line)
     except RecursionError:
@@ -249,7 +254,7 @@ def read_unreadable(line: bytes) -> Unreadable | None:
 
 
 class ReadyList(list[Any]):
-    """A list that is sent again and again as it is, and is encoded once."""
+    """A list that is sent repeatedly, and encoded once."""
 
     @cached_property
     def json(self) -> bytes:
@@ -257,7 +262,7 @@ class ReadyList(list[Any]):
 
 
 def encoded(message: Mapping[str, Any]) -> bytes:
-    """A message as JSON. An answer that cannot be encoded becomes an error: it must not end the connection."""
+    """Encode a message as JSON. An answer that cannot be encoded becomes an error, so that the connection survives."""
     try:
         result: Any = message.get("result")
         fields: Json = result if isinstance(result, dict) else {}  # pyright: ignore[reportUnknownVariableType] - as above

@@ -1,4 +1,4 @@
-"""Errors of JSON-RPC and of the protocol, as they are raised here and told to clients."""
+"""JSON-RPC and protocol errors, as raised here and sent to clients."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ URL_ELICITATION_REQUIRED = -32042
 
 
 class MCPError(Exception):
-    """An error that is answered to a request, or was the answer to one of this server's.
+    """An error to answer a request with, or the error that answered a request of this server.
 
     Args:
-        code: What it is, for programs.
-        message: What it is, for anyone who reads the answer.
-        data: More about it, as JSON; not sent where it is `None`.
+        code: For programs.
+        message: For people and models.
+        data: Details, as JSON; omitted if `None`.
     """
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
@@ -40,12 +40,12 @@ class MCPError(Exception):
 
 
 def internal_error() -> MCPError:
-    """What a client is told about an exception of this server, whose text stays here."""
+    """The error for an exception in this server. The text of the exception is not sent."""
     return MCPError(
         INTERNAL_ERROR, "The request failed because of an internal error; the server's log has the details."
     )
 
 
 def invalid_params() -> MCPError:
-    """What a client is told whose parameters do not fit the schema of its request."""
+    """The error for parameters that do not match the schema of their request."""
     return MCPError(INVALID_PARAMS, "Invalid request parameters", "")

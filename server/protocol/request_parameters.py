@@ -1,7 +1,7 @@
-"""Whether the parameters of a request fit the schema of the protocol.
+"""Checks whether the parameters of a request match the schema of the protocol.
 
-Nearly all are of a few plain forms, which are told here. What is of another form is held against the models of
-`mcp_types`, which take longer to import than everything that a first list of tools needs.
+Nearly all have one of a few simple forms, which are recognized here. Others are validated with the models of
+`mcp_types`, whose import takes longer than everything that a first list of tools needs.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _OPTIONAL: Mapping[str, Mapping[str, type]] = {
     "resources/read": {},
 }
 _KNOWN_CAPABILITIES = frozenset({"elicitation", "sampling", "roots", "experimental", "extensions"})
-_FLAGS = frozenset({"listChanged"})  # what of a capability is true or false; all else there are objects
+_FLAGS = frozenset({"listChanged"})  # the boolean capabilities; all others are objects
 
 
 def check_params(method: str, version: str, params: Json | None) -> None:
-    """Raise `MCPError` where the parameters of a request of this revision do not fit its schema."""
+    """Raise `MCPError` if the parameters of a request of this revision do not match its schema."""
     if _are_plain(method, params or {}):
         return
     from mcp_types.methods import validate_client_request  # noqa: PLC0415 - what is plain needs none of it
@@ -53,7 +53,7 @@ def check_params(method: str, version: str, params: Json | None) -> None:
 
 
 def capabilities_of(announced: Any) -> Json | None:
-    """What a client announces that it can do, as far as the protocol knows it; `None` where it is malformed."""
+    """The capabilities that a client announces, as far as the protocol knows them; `None` if malformed."""
     if not _are_plain_capabilities(announced):
         from mcp_types import ClientCapabilities  # noqa: PLC0415 - as above
 
@@ -62,8 +62,24 @@ def capabilities_of(announced: Any) -> Json | None:
         except ValueError:
             return None
         announced = model.model_dump(by_alias=True, mode="json", exclude_none=True)
-    # Tasks of the 2025-11-25 revision do not pass: what is asked about them reaches neither side.
+    # Tasks of the 2025-11-25 revision are not relayed, so that requests about them reach neither side.
     return {name: value for name, value in announced.items() if name in _KNOWN_CAPABILITIES}
+
+
+def elicits(capabilities: Json | None, mode: str) -> bool:
+    """Whether a client can show questions of a mode, `form` or `url`. One that names no mode can show forms."""
+    announced = (capabilities or {}).get("elicitation")
+    if not isinstance(announced, dict):
+        return False
+    modes = cast("Json", announced)
+    has_url = modes.get("url") is not None
+    return has_url if mode == "url" else mode == "form" and (modes.get("form") is not None or not has_url)
+
+
+def progress_token(params: Any) -> str | int | None:
+    """The token by which a client recognizes the progress of a request, if it wants any."""
+    token = as_mapping(as_mapping(params).get("_meta")).get("progressToken")
+    return token if type(token) in (str, int) else None
 
 
 def _are_plain(method: str, params: Json) -> bool:
@@ -82,7 +98,7 @@ def _are_plain(method: str, params: Json) -> bool:
     required = _REQUIRED.get(method, {})
     for name, value in params.items():
         kind = required.get(name) or optional.get(name)
-        # The exact type: a subclass would be a boolean in place of a number.
+        # The exact type: by subclassing, a boolean would count as a number.
         if type(value) is not kind and not (name == "_meta" and _is_plain_meta(value)):
             return False
     return params.keys() >= required.keys()
@@ -102,7 +118,7 @@ def _is_plain_meta(meta: Any) -> bool:
 
 
 def _is_plain_name(about: Any) -> bool:
-    """Whether a program says its name and version, and perhaps a title, and no more."""
+    """Whether client info is a name, a version and possibly a title, and nothing else."""
     if type(about) is not dict:
         return False
     fields = cast("Json", about)

@@ -1,4 +1,4 @@
-"""Requests and notifications of clients, and the one table of who answers them. It knows no transport."""
+"""Requests and notifications of clients, and the one table of their handlers. Independent of the transport."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from server.protocol.protocol_errors import (
     internal_error,
     invalid_params,
 )
-from server.protocol.request_parameters import capabilities_of, check_params
+from server.protocol.request_parameters import capabilities_of, check_params, progress_token
 from server.protocol.result_shapes import OUR_TITLE, our_name, result_for_client
 from server.protocol.revisions import (
     CLIENT_CAPABILITIES_META_KEY,
@@ -36,28 +36,31 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MAX_NAME_CHARS = 100  # of the name that a client gives itself, and its version
+MAX_NAME_CHARS = 100  # of the client's name and version
 HANDSHAKE, MODERN = frozenset(HANDSHAKE_PROTOCOL_VERSIONS), frozenset(MODERN_PROTOCOL_VERSIONS)
-BEFORE_HANDSHAKE = frozenset({"initialize", "ping"})  # what is answered to a client that has not introduced itself
+BEFORE_HANDSHAKE = frozenset({"initialize", "ping"})  # answer to a client that has not initialized
 
 
 class Outbound(Protocol):
-    """The way to a client: in a request of it, for as long as that is open, or outside of its requests."""
+    """The way to a client: within one of its requests while that is open, or outside of its requests."""
 
     async def request(self, method: str, params: Json | None) -> Json:
-        """Ask the client, and wait; `MCPError` where it answers with an error, or cannot be asked in this way."""
+        """Send a request to the client and wait.
+
+        `MCPError` if it answers with an error, or cannot be asked this way.
+        """
         ...
 
     async def notify(self, method: str, params: Json | None) -> None:
-        """Tell the client something, which is dropped where it is gone."""
+        """Send a notification to the client; it is dropped if the client has gone."""
         ...
 
 
 class RequestOutbound(Outbound, Protocol):
-    """The way to a client in a request of it."""
+    """The way to a client within one of its requests."""
 
     def person_is_asked(self) -> AbstractContextManager[None]:
-        """For as long as a person is asked in another way than through the client."""
+        """Active while a person is asked by other means than the client."""
         ...
 
 
@@ -66,10 +69,10 @@ class _NoWay:
 
     async def request(self, method: str, params: Json | None) -> Json:
         del params
-        raise MCPError(INVALID_REQUEST, f"The client cannot be asked '{method}' here.")
+        raise MCPError(INVALID_REQUEST, f"The client cannot receive a request '{method}' here.")
 
     async def notify(self, method: str, params: Json | None) -> None:
-        """Nobody hears it."""
+        """Drop the notification."""
 
 
 NO_WAY = _NoWay()
@@ -77,18 +80,18 @@ NO_WAY = _NoWay()
 
 @dataclass(eq=False, slots=True)
 class McpConnection:
-    """What is known of a client for as long as its connection lasts; in 2026-07-28, as long as the request."""
+    """What is known of a client during its connection; in 2026-07-28, during the request."""
 
     outbound: Outbound  # outside of requests
     protocol_version: str = LATEST_HANDSHAKE_VERSION
-    is_open: bool = False  # whether the client has introduced itself
-    client_info: Json = field(default_factory=dict[str, Any])  # its name and version, as it says
-    capabilities: Json | None = None  # what it announced that it can do
-    state: Json = field(default_factory=dict[str, Any])  # what is kept for it until its end
+    is_open: bool = False  # whether the client has initialized
+    client_info: Json = field(default_factory=dict[str, Any])  # its name and version, as it gives them
+    capabilities: Json | None = None  # its announced capabilities
+    state: Json = field(default_factory=dict[str, Any])  # data kept for it until the end
     _at_end: list[Callable[[], object]] = field(default_factory=list[Callable[[], object]])
 
     def at_end(self, callback: Callable[[], object]) -> None:
-        """Have something called when the connection ends, the latest first."""
+        """Register a callback for the end of the connection; the latest one runs first."""
         self._at_end.append(callback)
 
     def close(self) -> None:
@@ -96,13 +99,13 @@ class McpConnection:
             try:
                 self._at_end.pop()()
             except Exception:
-                logger.exception("what is done at the end of a connection failed")
+                logger.exception("a callback at the end of a connection failed")
 
     @property
     def client_name(self) -> str:
-        """How the client calls itself, with its version; empty where it does not."""
+        """The client's name and version; empty if it gives none."""
         name, version = self.client_info.get("name"), self.client_info.get("version")
-        # In 2026-07-28 it is asked for before the parameters were checked.
+        # In 2026-07-28 this is read before the parameters are validated.
         if not isinstance(name, str) or not isinstance(version, str):
             return ""
         return visible_line(f"{name} {version}"[:MAX_NAME_CHARS])
@@ -116,8 +119,8 @@ class RequestContext:
     params: Json | None
     request_id: RequestId | None  # `None` for a notification
     connection: McpConnection
-    outbound: RequestOutbound  # as long as the request is open
-    http_request: HttpRequest | None = None  # that it came with
+    outbound: RequestOutbound  # while the request is open
+    http_request: HttpRequest | None = None  # the HTTP request that it came with
 
     @property
     def protocol_version(self) -> str:
@@ -129,20 +132,15 @@ class RequestContext:
 
     @property
     def is_open(self) -> bool:
-        """Whether this is a request of a client that has introduced itself; others are refused."""
+        """Whether this is a request of an initialized client; others are refused."""
         return self.request_id is not None and self.connection.is_open
 
-    @property
-    def progress_token(self) -> str | int | None:
-        token = as_mapping(as_mapping(self.params).get("_meta")).get("progressToken")
-        return token if type(token) in (str, int) else None
-
     async def report_progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
-        """Tell the client how far the request is, where it wants to know."""
-        if (token := self.progress_token) is None:
+        """Report progress to the client, if it asked for that."""
+        if (token := progress_token(self.params)) is None:
             return
-        told = {"progress": progress, "total": total, "message": message}
-        params = {"progressToken": token, **{name: value for name, value in told.items() if value is not None}}
+        fields = {"progress": progress, "total": total, "message": message}
+        params = {"progressToken": token, **{name: value for name, value in fields.items() if value is not None}}
         await self.outbound.notify("notifications/progress", params)
 
 
@@ -153,14 +151,14 @@ Middleware = Callable[[RequestContext, CallNext], Awaitable[Any]]
 
 
 class RequestTable:
-    """Who answers which request, in which revisions. A middleware sees each request before, the first one first.
+    """The handlers of requests by method, and their revisions. Middlewares see each request first, in their order.
 
     Args:
-        capabilities: What this server can do, as clients are told it; by default what the table has handlers for.
+        capabilities: The announced capabilities; by default those with handlers in the table.
     """
 
     def __init__(self, capabilities: Callable[[], Json] | None = None) -> None:
-        self.instructions: str | None = None  # what clients are told that begin from now on
+        self.instructions: str | None = None  # for clients that start from now on
         self.middleware: list[Middleware] = []
         self._capabilities = capabilities or self.own_capabilities
         self._notifications: dict[str, NotificationHandler] = {}
@@ -176,7 +174,7 @@ class RequestTable:
         self._notifications[method] = handler
 
     def own_capabilities(self) -> Json:
-        """What a server announces whose lists, but for that of tools, stay as they are."""
+        """The capabilities of a server whose lists, except that of tools, never change."""
         offered: Json = {
             "tools/list": ("tools", {"listChanged": True}),
             "prompts/list": ("prompts", {"listChanged": False}),
@@ -186,7 +184,7 @@ class RequestTable:
         return dict(offered[method] for method in offered if method in self._requests)
 
     async def answer(self, ctx: RequestContext) -> Json:
-        """The result of a request; `MCPError` for what is answered with an error."""
+        """The result of a request; `MCPError` to answer with an error."""
         call: CallNext = self._handle
         for middleware in reversed(self.middleware):
             call = partial(_pass, middleware, call)
@@ -200,7 +198,7 @@ class RequestTable:
         return result_for_client(ctx.method, dict(result), ctx.protocol_version)
 
     async def take_notification(self, ctx: RequestContext) -> None:
-        """Do what a notification wants; one that is malformed, unknown or too early is dropped."""
+        """Handle a notification; one that is malformed, unknown or too early is dropped."""
         is_malformed = not isinstance(as_mapping(ctx.params).get("_meta", {}), dict)
         if is_malformed or ctx.is_modern:
             logger.debug("a notification was dropped")
@@ -239,14 +237,14 @@ class RequestTable:
 
 
 async def answer_to(request: Request, work: Awaitable[Json]) -> Json:
-    """The answer to a request: what came of the work on it, or the error that this ended with."""
+    """The answer to a request: the result of `work`, or the error that it raised."""
     answer: Json = {"jsonrpc": "2.0", "id": request.id}
     try:
         answer["result"] = await work
     except MCPError as error:
         answer["error"] = error.to_json()
     except Exception as error:
-        # Texts of our exceptions stay here.
+        # Texts of exceptions are not sent.
         logger.exception("a handler of %r raised %s", request.method, type(error).__name__)
         answer["error"] = internal_error().to_json()
     return answer
@@ -262,7 +260,7 @@ def _negotiated(params: Json) -> str:
 
 
 def has_envelope(params: Mapping[str, Any] | None) -> bool:
-    """Whether a request says of itself that it is of the revision without a handshake."""
+    """Whether a request declares the revision without a handshake."""
     meta = None if params is None else params.get("_meta")
     return isinstance(meta, Mapping) and PROTOCOL_VERSION_META_KEY in meta
 
@@ -273,16 +271,16 @@ def unsupported(version: str) -> MCPError:
 
 
 def opened_by(params: Json | None, outbound: Outbound) -> McpConnection:
-    """The connection of a request of 2026-07-28, which says itself who it is from; else `MCPError`."""
+    """The connection of a 2026-07-28 request, which says itself who sent it; otherwise `MCPError`."""
     fields, keys = (
         as_mapping(as_mapping(params).get("_meta")),
         (PROTOCOL_VERSION_META_KEY, CLIENT_CAPABILITIES_META_KEY),
     )
     if missing := [key for key in keys if key not in fields]:
-        raise MCPError(INVALID_PARAMS, f"params._meta has to be an object with {' and '.join(missing)}.")
+        raise MCPError(INVALID_PARAMS, f"params._meta must be an object with {' and '.join(missing)}.")
     version = fields[PROTOCOL_VERSION_META_KEY]
     if not isinstance(version, str):
-        raise MCPError(INVALID_PARAMS, f"{PROTOCOL_VERSION_META_KEY} has to be a string.")
+        raise MCPError(INVALID_PARAMS, f"{PROTOCOL_VERSION_META_KEY} must be a string.")
     if version not in MODERN:
         raise unsupported(version)
     info = as_mapping(fields.get(CLIENT_INFO_META_KEY))

@@ -1,4 +1,4 @@
-"""Results in the shape of the revision that a client speaks, and who we say that we are."""
+"""Results in the format of the client's revision, and this server's own name and version."""
 
 from __future__ import annotations
 
@@ -10,24 +10,29 @@ from server.protocol.revisions import MODERN_PROTOCOL_VERSIONS, SERVER_INFO_META
 
 OUR_TITLE = "Core tools"
 NEVER_CACHED: Json = {"ttlMs": 0, "cacheScope": "private"}
-"""Lists may change at any time, and depend on what the operator configured."""
-LINKS_SINCE = "2025-06-18"  # the revision since which a result may have links to resources
+"""Lists may change at any time, and depend on the operator's settings."""
+LINKS_SINCE = "2025-06-18"  # the first revision whose results may have resource links
 _CACHEABLE = frozenset({"server/discover", "resources/read", "resources/directory/read", "skills/get"})
 _OF_2026 = frozenset({"resultType", "ttlMs", "cacheScope"})
-"""What results of the handshake era do not have."""
+"""Keys that results of the handshake era do not have."""
 
 
 @cache
 def our_name() -> Json:
-    """How we introduce ourselves."""
+    """This server's name and version."""
     return {"name": "coretools-mcp", "version": VERSION}
 
 
+def input_required(requests: Json, state: str) -> Json:
+    """A result with questions (2026-07-28): the client repeats its request with the answers and this state."""
+    return {"resultType": "input_required", "inputRequests": requests, "requestState": state}
+
+
 def result_for_client(method: str, result: Json, version: str) -> Json:
-    """A result, ours or an upstream's, in the shape of the client's revision; nothing of it is lost."""
+    """A result of this server or an upstream in the format of the client's revision, without loss."""
     is_modern = version in MODERN_PROTOCOL_VERSIONS
     given = as_mapping(result.get("_meta"))
-    if result.get("_meta", given) is None:  # which some write where there is nothing, and no client takes
+    if result.get("_meta", given) is None:  # some servers write null for nothing, which no client accepts
         result = {name: value for name, value in result.items() if name != "_meta"}
     if not is_modern:
         if SERVER_INFO_META_KEY not in given and _OF_2026.isdisjoint(result):

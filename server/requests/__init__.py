@@ -1,4 +1,4 @@
-"""What clients ask for: tools, prompts, resources, completion, and what such a request acts in.
+"""The requests of clients (tools, prompts, resources, completion), and the context that they run in.
 
-`app`, administration, the dashboard, the console and telemetry import it; it stands on consent, clients, upstreams.
+`app`, administration, the dashboard, the console and telemetry import it; it builds on consent, clients and upstreams.
 """

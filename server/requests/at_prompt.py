@@ -1,4 +1,4 @@
-"""The prompt `at`: files in the conversation of any client, as after an `@` in Qwen Code and Gemini CLI."""
+"""The prompt `at`: adds files to the conversation of any client, like `@` in Qwen Code and Gemini CLI."""
 
 from __future__ import annotations
 
@@ -16,43 +16,46 @@ from tools.machine.threads import run_blocking
 
 AT = "at"
 PATHS = "paths"
-READER = "read_many_files"  # the tool that reads what the prompt names
+READER = "read_many_files"  # the tool that reads the files
 MAX_ERROR_CHARS = 2_000  # characters of an error; clients show it in a line or a box
-MAX_LINE_CHARS = 16_384  # characters of the argument, as of a line that is completed; four times the longest path
+MAX_LINE_CHARS = 16_384  # characters of the argument, and of a line to complete; four times the longest path
 
 AT_PROMPT: dict[str, Any] = {
     "name": AT,
     "title": "Files (@)",
-    "description": "Put the content of files into the conversation, as @ does in Qwen Code and Gemini CLI.",
+    "description": "Add the content of files to the conversation, like @ in Qwen Code and Gemini CLI.",
     "arguments": [
         {
             "name": PATHS,
             "title": "Paths",
-            "description": "Files, folders or globs, separated by blanks or commas: README.md src/**/*.py. "
-            'A path with blanks in quotes: "my notes.txt". An @ before a path is allowed.',
+            "description": "Files, folders or globs, separated by blanks or commas: README.md src/**/*.py. Put a "
+            'path with blanks into quotes: "my notes.txt". An @ before a path is allowed.',
             "required": True,
         }
     ],
 }
 
-Runner = Callable[[FunctionCall], Awaitable[ToolResult | Question]]  # through the flow, for the client at hand
+Runner = Callable[[FunctionCall], Awaitable[ToolResult | Question]]  # through the call flow, for the present client
 
 
 async def read_at(arguments: dict[str, str] | None, context: ToolContext, run: Runner) -> ToolResult | Question:
-    """Read what the argument names. All but a file that was read and a question is an error, to be seen by a person."""
+    """Read the files that the argument names.
+
+    Anything but a read file or a question becomes an error, which the person sees.
+    """
     from server.protocol.file_uris import UriRefusedError, path_of_uri  # noqa: PLC0415 - starting up does not need them
     from tools.files.find.path_completion import typed_paths  # noqa: PLC0415
 
     line = (arguments or {}).get(PATHS, "")
     if len(line) > MAX_LINE_CHARS:
         raise _refusal(
-            f"'{PATHS}' has {len(line):,} characters; {MAX_LINE_CHARS:,} are accepted. Name folders or globs."
+            f"'{PATHS}' has {len(line):,} characters; the maximum is {MAX_LINE_CHARS:,}. Name folders or globs."
         )
     items = typed_paths(line)
     if not items:
         raise _refusal(f"'{PATHS}' is required: files, folders or globs, separated by blanks or commas.")
     if items[-1].is_open:
-        raise _refusal(f"The quote before '{items[-1].path[:80]}' is not closed; close it.")
+        raise _refusal(f"The quote before '{items[-1].path[:80]}' is not closed.")
     paths: list[str] = []
     of_uris: list[str] = []
     for item in items:
@@ -65,7 +68,7 @@ async def read_at(arguments: dict[str, str] | None, context: ToolContext, run: R
             of_uris.append(path)
         paths.append(path)
     if of_uris:
-        # Read as a name that a person typed, one that leads nowhere could still mean other files.
+        # A person typed this name. If it does not exist, resolving it further could read other files.
         workspace = context.workspace
         try:
             await run_blocking(context.signal, lambda: [workspace.locate_exactly(path) for path in of_uris])
@@ -73,17 +76,17 @@ async def read_at(arguments: dict[str, str] | None, context: ToolContext, run: R
             raise _refusal(error.message, error.code.value) from None
     outcome = await run(FunctionCall(READER, {"paths": paths}))
     if len(paths) > 1 and isinstance(outcome, ToolResult) and not outcome.facts.get("files"):
-        # Some clients take the quotes off before they send the argument: then the blanks belong to one path.
+        # Some clients remove the quotes before they send the argument: then the blanks belong to one path.
         whole = await run(FunctionCall(READER, {"paths": [line.strip().removeprefix("@")]}))
         outcome = whole if isinstance(whole, ToolResult) and whole.facts.get("files") else outcome
     if isinstance(outcome, Question):
         return outcome
-    # Where no file was read, what the model would have been told is told to the client.
+    # If no file was read, the client gets the text that the model would have received.
     if outcome.error is not None:
         raise _refusal(outcome.error.message, outcome.error.code.value)
     if not outcome.facts.get("files"):
-        said = "\n".join(part.text for part in package(READER, outcome).parts if isinstance(part, TextPart))
-        raise _refusal(said, "nothing_read")
+        text = "\n".join(part.text for part in package(READER, outcome).parts if isinstance(part, TextPart))
+        raise _refusal(text, "nothing_read")
     return outcome
 
 

@@ -1,8 +1,8 @@
-"""Who is calling, and what their requests act in.
+"""The client of a request, and the context that its calls run in.
 
-Over stdio the process has one client. Over HTTP a client is the principal of the token it shows, in however many
-sessions, else its session, and is forgotten with that. An anonymous client of the 2026-07-28 revision cannot be told
-from another, so it gets a fresh state for every request and nothing of it is kept.
+Over stdio the process has one client. Over HTTP a client is the principal of its token, across any number of sessions.
+Without a token it is the session, and is forgotten with it. Anonymous clients of the 2026-07-28 revision cannot be
+distinguished, so each request gets a fresh state that is not kept.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from tools.shell.job_table import JobTable
 
 logger = logging.getLogger(__name__)
 
-MAX_CLIENTS = 10_000  # client states kept, more than there are sessions and tokens at once; the most silent goes first
+MAX_CLIENTS = 10_000  # client states to keep, more than the sessions and tokens at once; the longest silent goes first
 MOST_CALLS = 256  # of one client over the network at once; each holds its result until that is read
-MOST_PROGRAMS = 16  # with one token whose reads are told apart, where they have no sessions
-LOOK_SECONDS = 0.5  # silent clients are forgotten so long after their time, so that many go together
+MOST_PROGRAMS = 16  # sessionless programs of one token whose reads are tracked separately
+LOOK_SECONDS = 0.5  # silent clients are forgotten this long after their time, many at once
 STDIO_KEY = "stdio"
-SESSION_KEYS = ("http:", "sse:")  # what the keys of clients begin with that show no token
+SESSION_KEYS = ("http:", "sse:")  # prefixes of client keys without a token
 
 
 class TooManyCallsError(ToolError):
@@ -56,22 +56,22 @@ class Client:
     """One client between its requests."""
 
     state: ClientState
-    name: str = ""  # and version, as it says; empty where it does not
+    name: str = ""  # and version, as it gives it; empty if it gives none
     version: str = ""  # of the protocol, in its first request
-    readable: tuple[str, ...] = ()  # folders whose files it may read beside its workspace
-    scratch: tuple[Scratch | str, Scratch | str] = ("", "")  # its `/tmp`, and that of plan mode; or why it has none
-    folders: RootsState = field(default_factory=RootsState)  # that it works in
+    readable: tuple[str, ...] = ()  # folders outside its workspace whose files it may read
+    scratch: tuple[Scratch | str, Scratch | str] = ("", "")  # its `/tmp` and that of plan mode, or why it has none
+    folders: RootsState = field(default_factory=RootsState)  # the folders it works in
     connections: dict[McpConnection, None] = field(default_factory=dict[McpConnection, None])
-    """By which it is notified outside of its requests, in revisions that have connections."""
+    """The ways to notify it outside of its requests, in revisions with connections."""
     last_seen: float = field(default_factory=time.monotonic)  # of its latest request
     calls: int = 0
-    rights: Rights = ALL_RIGHTS  # what the token of its latest request gives, for who looks on
-    # What programs have read that have no sessions, by their names
+    rights: Rights = ALL_RIGHTS  # the rights of its latest request, for the dashboard
+    # What sessionless programs have read, by program name.
     reads: OrderedDict[str, ReadLedger] = field(default_factory=OrderedDict[str, ReadLedger])
 
     def __enter__(self) -> None:
-        """A call of it is at work until `__exit__`; a client of the network with too many of them is refused."""
-        # Not by a generator, which takes three times as long: each call has one.
+        """Begin a call, which lasts until `__exit__`. A network client with too many calls is refused."""
+        # Not a generator, which takes three times as long: every call uses this.
         if self.calls >= MOST_CALLS and self.state.key != STDIO_KEY:
             raise TooManyCallsError
         self.calls += 1
@@ -83,15 +83,15 @@ class Client:
 
 @dataclass(slots=True)
 class ClientTable:
-    """Finds the client of a request, and forgets clients that are silent too long."""
+    """Finds the client of a request, and forgets clients that are silent for too long."""
 
     approval_mode: ApprovalMode
     idle_seconds: float
-    readable: Callable[[str], tuple[str, ...]]  # folders whose files a client may read besides, by its key
-    scratch: Callable[[str], tuple[Scratch | str, Scratch | str]]  # its `/tmp`, and that of plan mode, by its key
+    readable: Callable[[str], tuple[str, ...]]  # additional folders whose files a client may read, by its key
+    scratch: Callable[[str], tuple[Scratch | str, Scratch | str]]  # its `/tmp` and that of plan mode, by its key
     on_new: Callable[[RequestContext], None]  # called with the first request of a client
     on_forget: Callable[[ClientState], None]
-    replica: str = ""  # the name of this process, where others serve the same clients
+    replica: str = ""  # the name of this process, if others serve the same clients
     _clients: OrderedDict[str, Client] = field(default_factory=OrderedDict[str, Client], init=False)
     _next_look: asyncio.TimerHandle | None = field(default=None, init=False)
 
@@ -114,14 +114,17 @@ class ClientTable:
             )
             self._clients[key] = client
             if key.startswith(SESSION_KEYS):
-                # From its first request on: it may never say that it is initialized.
+                # From its first request on: it may never send the notification that it is initialized.
                 ctx.connection.at_end(partial(self._forget, client))
         client.last_seen, client.rights = time.monotonic(), rights_of(ctx)
         self._clients.move_to_end(key)
         return client
 
     def follow(self, ctx: RequestContext) -> bool:
-        """Remember a way to notify the client of a request until its connection ends; whether there was none yet."""
+        """Remember the connection of a request, until it ends, as a way to notify the client.
+
+        Returns whether it is the first one.
+        """
         connections = self.of(ctx).connections
         if ctx.connection in connections:
             return False
@@ -148,7 +151,7 @@ class ClientTable:
         return [client.state.jobs for client in self._clients.values() if client.state.jobs is not None]
 
     def _look_later(self, seconds: float) -> None:
-        """Forget who is silent even if nobody new comes: what they left running is not needed by anybody."""
+        """Forget silent clients even if nobody new comes: nobody needs what they left running."""
         if self._next_look is None:
             self._next_look = asyncio.get_running_loop().call_later(seconds, self._look)
 
@@ -166,7 +169,7 @@ class ClientTable:
             if key == STDIO_KEY or (oldest.last_seen >= now - self.idle_seconds and len(self._clients) < MAX_CLIENTS):
                 return
             if oldest.calls:
-                # It waits for us.
+                # It waits for this server.
                 oldest.last_seen = now
                 self._clients.move_to_end(key)
                 continue
@@ -174,7 +177,7 @@ class ClientTable:
 
 
 def client_key(ctx: RequestContext) -> str | None:
-    """Whose state a request may use; `None` for a client that cannot be told from others."""
+    """The key of the client state for a request; `None` for a client that cannot be distinguished from others."""
     request = ctx.http_request
     if request is None:
         return STDIO_KEY
@@ -182,7 +185,7 @@ def client_key(ctx: RequestContext) -> str | None:
         return f"{TOKEN_KEY}{principal.unique_name}"
     if ctx.is_modern:
         return None
-    # Not of `request.url`, which is built again for each request.
+    # Not from `request.url`, which is built again for each request.
     if request.scope["path"].startswith("/messages"):
         return f"{SESSION_KEYS[1]}{UUID(hex=request.query_params.get('session_id') or '').hex}"
     session = request.headers.get("mcp-session-id")
@@ -191,7 +194,7 @@ def client_key(ctx: RequestContext) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Contexts:
-    """Finds what requests act in."""
+    """Builds the contexts of requests."""
 
     workspaces: WorkspacePolicy
     limits: Limits
@@ -199,7 +202,7 @@ class Contexts:
     media: MediaHandling
 
     async def of(self, client: Client, ctx: RequestContext) -> ToolContext:
-        """What a request of a client for files acts in; where its roots count, and are not known, it is asked first."""
+        """The context of a request for files. If the client's roots count but are unknown, it is asked first."""
         folders, rights = client.folders, rights_of(ctx)
         changes = folders.changes
         roots = await self._roots_of(client, exchange_of(ctx, client.state.key))
@@ -209,7 +212,7 @@ class Contexts:
         if client.state.reads is not None and not ctx.is_modern:
             reads = ctx.connection.state.setdefault("reads", ReadLedger())
         elif client.state.key.startswith(TOKEN_KEY):
-            # Without sessions, programs with one token are told apart by how they call themselves.
+            # Without sessions, programs with one token are distinguished by their names.
             reads = client.reads.setdefault(ctx.connection.client_name, ReadLedger(is_shared=True))
             if len(client.reads) > MOST_PROGRAMS:
                 client.reads.popitem(last=False)
@@ -234,14 +237,14 @@ class Contexts:
         return roots
 
     async def folders(self, client: Client | None, exchange: Exchange | None) -> tuple[str, ...]:
-        """The folders of a client's workspace, for the programs behind us, which start in the first of them."""
+        """The folders of a client's workspace for upstream programs, which start in the first one."""
         if client is None or exchange is None:
             return tuple(self.workspaces.folders(ClientRoots(), ALL_RIGHTS)[0])
         roots = await self._roots_of(client, exchange, PLACE_WAIT_SECONDS)
         return tuple(self.workspaces.folders(roots or ClientRoots(), exchange.rights)[0])
 
     def of_relayed(self, client: Client, exchange: Exchange) -> CallContext:
-        """What a call of an upstream's tool acts in; it touches no files of this server, so no roots are waited for."""
+        """The context of a call to an upstream tool. It uses no files of this server, so it does not wait for roots."""
         return CallContext(
             workspace=self.workspaces.workspace(client.folders.roots, client.readable, exchange.rights),
             limits=self.limits,

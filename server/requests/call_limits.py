@@ -1,7 +1,7 @@
-"""How much one client may ask for: calls in a minute, and at once. A middleware, where the operator sets a limit.
+"""Limits on the calls of one client: per minute, and at once. A middleware, if the operator sets a limit.
 
-A client is the token that it shows, else its session. All that can be told apart by neither share one limit. Replicas
-count calls in a minute together, in the store that they share, and each for itself while that is away.
+A client is its token, or else its session. Clients with neither share one limit. Replicas count calls per minute
+together, in the store that they share, and each for itself while the store is unavailable.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tools.contract.tool_results import ToolResult
 LIMITED = frozenset(
     {"tools/call", "prompts/get", "resources/read", "resources/directory/read", "skills/get", "completion/complete"}
 )
-RETRY_SECONDS = 10.0  # until a store that was away is asked again: each call would wait for it
+RETRY_SECONDS = 10.0  # until an unavailable store is tried again: each call would wait for it
 
 
 class _Usage:
@@ -55,7 +55,7 @@ class CallLimits:
         self._clients.move_to_end(key)
         if self._at_once is not None and usage.at_work >= self._at_once:
             others = "This client has" if key else "Clients without a token have"
-            told = f"{others} {usage.at_work} calls at work, which is the most at once (limits.callsAtOnce)"
+            told = f"{others} {usage.at_work} calls in progress, the maximum at once (limits.callsAtOnce)"
             return self._refused(ctx, f"{told}. This one was not done: wait for their answers, and call again.")
         usage.at_work += 1
         try:
@@ -68,8 +68,8 @@ class CallLimits:
             usage.at_work -= 1
 
     async def _wait_for_all(self, key: str) -> float:
-        """In how many seconds a client may call again that has taken from all replicas what there is; else 0."""
-        if self._store is None or self._per_minute is None or key.startswith(SESSION_KEYS):  # a session is at one
+        """The seconds until a client that has used up its limit across all replicas may call again; otherwise 0."""
+        if self._store is None or self._per_minute is None or key.startswith(SESSION_KEYS):  # a session belongs to one
             return 0.0
         if time.monotonic() < self._away_until:
             return 0.0
@@ -90,7 +90,7 @@ class CallLimits:
         return result_to_wire("", failed, "block", ctx.protocol_version)
 
     def _forget(self) -> None:
-        """Make room for one more: the most silent ones go, but for those with calls at work."""
+        """Make room for one more client: the longest silent ones go, except those with calls in progress."""
         surplus = max(len(self._clients) - MAX_CLIENTS + 1, 0)
         for key, usage in tuple(islice(self._clients.items(), surplus)):
             if not usage.at_work:

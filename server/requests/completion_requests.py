@@ -1,7 +1,7 @@
-"""Completion of paths: the last one of the prompt's line, and the template's `path`.
+"""Completion of paths: the last one in the prompt's line, and the template's `path`.
 
-One folder is listed for each key: the one whose entries are being typed. Text without a folder is also looked for in
-the names of files below, for a moment.
+Each key press lists one folder, the one whose entries are being typed. Text without a folder is also searched for in
+names of files below, for a limited time.
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ from tools.contract.confirmation import Question
 from tools.contract.tool_results import FunctionCall
 from tools.files.find.path_completion import last_typed, quoted_path
 
-LISTER = "list_directory"  # the tool whose rules hold for completing a path
-MIN_BELOW = 2  # characters from which on names in folders below are looked at; one character fits too many
-MAX_TYPED_CHARS = MAX_LINE_CHARS  # a longer line is not completed; it is longer than any path
+LISTER = "list_directory"  # the tool whose rules apply to completing a path
+MIN_BELOW = 2  # minimum length to search names in folders below; a single character matches too many
+MAX_TYPED_CHARS = MAX_LINE_CHARS  # a longer line is not completed; it exceeds any path
 _FOLDER_END = re.compile(r"[/\\]" if ON_WINDOWS else "/")
 
 
 @dataclass(slots=True)
 class Completion:
-    """One completion: what was found so far, each value once."""
+    """One completion: the values so far, without duplicates."""
 
     run: Runner
-    value: Callable[[str], str | None]  # turns a path into a value, `None` where it cannot be one
+    value: Callable[[str], str | None]  # converts a path to a value, `None` if it cannot be one
     values: list[str] = field(default_factory=list[str])  # at most `MAX_VALUES`
-    total: int = 0  # how many there are, as far as was looked
+    total: int = 0  # the number found so far
     partial: bool = False  # whether there may be more
 
     @property
     def has_more(self) -> bool:
-        """Whether not all values are here."""
+        """Whether some values are missing here."""
         return self.partial or self.total > len(self.values)
 
     async def absolute(self, typed: str, roots: Sequence[str]) -> None:
-        """Find the roots that begin with an absolute path, and what the path may become inside them."""
+        """Find the roots that begin with an absolute path, and its completions inside them."""
         above = [root for root in map(_as_folder, roots) if root.startswith(typed) and root != typed]
         self._add(above, len(above))
         folder, start = _split(typed)
         await self._look(folder, folder, start)
 
     async def relative(self, typed: str, roots: Sequence[str], *, absolute_values: bool) -> None:
-        """Find what a relative path may become in each root."""
+        """Find the completions of a relative path in each root."""
         folder, start = _split(typed)
         for root in roots:
             shown = os.path.join(root, folder) if absolute_values else folder
@@ -61,7 +61,7 @@ class Completion:
     async def _look(self, folder: str, shown: str, start: str, *, below: bool = False) -> None:
         outcome = await self.run(FunctionCall(LISTER, {"path": folder, "start": start, "below": below}))
         if isinstance(outcome, Question) or outcome.error is not None:
-            # Outside the workspace, not a folder, or not to be listed without consent: nothing is proposed.
+            # Outside the workspace, not a folder, or only listable with consent: no proposals.
             return
         facts = outcome.facts
         self._add([shown + name for name in facts["names"]], facts["total"])
@@ -85,8 +85,8 @@ async def complete_line(line: str, roots: Sequence[str], run: Runner) -> Complet
         try:
             path.encode()
         except UnicodeEncodeError:
-            return None  # a name that is not text cannot stand there
-        # The line's own @ is the one that is taken off again.
+            return None  # a name that is not text cannot appear there
+        # The prompt removes one @ from the start of a path, so the line keeps its own.
         return head + (quoted_path(path).removeprefix("@") if item.has_at else quoted_path(path))
 
     found = Completion(run, value)
@@ -104,7 +104,7 @@ async def complete_template(value: str, roots: Sequence[str], run: Runner) -> Co
         return found
     typed = typed_path(value)
     if ".." in _FOLDER_END.split(typed):
-        # A URI that goes up is not read, so none is proposed.
+        # A URI with `..` cannot be read, so none is proposed.
         return found
     await found.absolute(typed, roots)
     if not value.startswith("/"):

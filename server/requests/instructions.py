@@ -1,4 +1,4 @@
-"""What the server says of itself to clients and their models, once: what its tools are for and what holds for all."""
+"""The server's instructions for clients and their models: what its tools are for, and what applies to all of them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from server.settings import SettingsReport
-from server.settings.models import WorkspaceSettings
 from server.settings.tool_models import ShellSettings
 from tools.contract.limits import ApprovalMode
 from tools.permissions.client_rights import ALL_RIGHTS, READ, RUN, WRITE, Rights
 from tools.text.file_names import shown_path
 
-MAX_SHOWN_ROOTS = 5  # folders of the operator that are named; others are counted
+MAX_SHOWN_ROOTS = 5  # folders of the operator to name; others are counted
 
 _FOR_FILES: Mapping[str, Sequence[str]] = {
     "find": ("list_directory", "glob", "grep_search"),
@@ -24,32 +23,42 @@ _COMMANDS = "run_shell_command"
 _RESULTS = "Large results are cut, and say how to get the rest."
 _ASKED: Mapping[ApprovalMode, str] = {
     ApprovalMode.PLAN: "only reading and searching are possible",
-    ApprovalMode.DEFAULT: "what changes something or leaves this machine may be shown to the user for consent first",
-    ApprovalMode.AUTO_EDIT: "commands may be shown to the user for consent first, edits and the web are not",
-    ApprovalMode.YOLO: "the user is asked for next to nothing",
+    ApprovalMode.DEFAULT: "anything that changes something or leaves this machine may need the user's consent",
+    ApprovalMode.AUTO_EDIT: "commands may need the user's consent; edits and the web do not",
+    ApprovalMode.YOLO: "the user is asked almost nothing",
 }
-_REFUSED = "A refused call had no effect and should not be repeated unchanged."
+_REFUSED = "A refused call had no effect; do not repeat it unchanged."
 _CONFINED = (
-    "change nothing outside the workspace but /tmp (this session's own, also for file tools), see no secrets, and have "
-    "no network unless the user gives it: what reads runs unasked, and needs asks for more."
+    "change nothing outside the workspace except /tmp (private to this session, shared with file tools), see no "
+    "secrets, and have no network unless the user allows it: commands that only read run without a question, others "
+    "may need one."
 )
 
 
 def instructions(report: SettingsReport, offered: Collection[str], rights: Rights = ALL_RIGHTS) -> str | None:
-    """Our own text, and for each server behind us what the operator says it is for; `None` if there is neither.
+    """The server's own text, and the operator's description of each upstream; `None` if there is neither.
 
     Args:
         report: The settings.
-        offered: The names of the tools that clients see; no other one is spoken of.
-        rights: What the client may do that is told this.
+        offered: The names of the tools that clients see; no other tool is mentioned.
+        rights: The rights of the client.
     """
     settings, texts = report.settings, list[str]()
-    # Who has servers behind this one alone has no workspace.
+    # Without built-in tools there is no workspace.
     if settings.tools.built_in and (rights.scopes is None or rights.scopes & {READ, WRITE, RUN}):
         mode = settings.approval_mode
+        folders = rights.roots or settings.workspace.roots
+        roots = [shown_path(root) for root in folders[:MAX_SHOWN_ROOTS]]
+        if not roots:
+            which = "the folders that the client opens (its roots), or else the one that the server was started in"
+        else:
+            more = len(folders) - len(roots)
+            which = ", ".join(roots) + (f" and {more} more" if more else "")
+            if settings.workspace.client_roots == "intersect":
+                which += ", as far as the client opens them"
         sentences = [
             *_purposes(offered),
-            _workspace(settings.workspace, rights.roots or settings.workspace.roots),
+            f"The workspace: {which}. Paths are absolute or relative to its first folder.",
             _RESULTS,
             f"Approval mode {mode}: {_ASKED[mode]}. {_REFUSED}",
             _confinement(settings.shell) if _COMMANDS in offered else "",
@@ -72,7 +81,7 @@ def _purposes(offered: Collection[str]) -> Iterator[str]:
     if parts:
         yield f"Tools for the files of the workspace: {', '.join(parts)}."
     if _COMMANDS in offered:
-        yield f"{_COMMANDS} runs commands, in the background too."
+        yield f"{_COMMANDS} runs commands, also in the background."
     web = [name for name in ("web_search", "web_fetch") if name in offered]
     if web:
         yield f"{_listed(web)} {'reach' if len(web) > 1 else 'reaches'} the web."
@@ -86,23 +95,14 @@ def _listed(names: Sequence[str]) -> str:
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
-def _workspace(settings: WorkspaceSettings, folders: Sequence[str]) -> str:
-    roots = [shown_path(root) for root in folders[:MAX_SHOWN_ROOTS]]
-    if not roots:
-        which = "the folders that the client opens (its roots), else the one that the server was started in"
-    else:
-        more = len(folders) - len(roots)
-        which = ", ".join(roots) + (f" and {more} more" if more else "")
-        if settings.client_roots == "intersect":
-            which += ", as far as the client opens them"
-    return f"The workspace: {which}. Paths are absolute or relative to its first folder."
-
-
 def _confinement(shell: ShellSettings) -> str:
-    """Whether commands run confined. The sandbox is tried out with the first one, so where it may be it is a may."""
+    """Whether commands run confined.
+
+    The sandbox is tested with the first command, so until then the text says "may".
+    """
     if shell.sandbox == "required":
         return f"Commands run confined: they {_CONFINED}"
-    # Where bubblewrap is looked for; that no workspace holds it is seen to before it is run.
+    # Where bubblewrap is searched for; a check before it runs excludes programs inside a workspace.
     path = f"/usr/bin{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     is_likely = shell.sandbox == "auto" and shutil.which("bwrap", path=path) is not None
     return f"Commands may run confined: then they {_CONFINED}" if is_likely else ""

@@ -1,6 +1,6 @@
-"""Progress for clients that asked for it, so that none gives up on a request that is silent for long.
+"""Progress for clients that asked for it, so that none gives up on a long, silent request.
 
-Clients give up requests that say nothing for a minute or less, also while a person thinks about a question.
+Clients give up on a request after a minute or less of silence, even while a person thinks about a question.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from typing import Any, ClassVar
 import anyio
 
 from server.protocol.json_rpc import Json, as_mapping
+from server.protocol.request_parameters import progress_token
 from server.protocol.request_table import CallNext, RequestContext, RequestOutbound
 from server.requests.tool_search import CALL
 from tools.contract.display import visible_line
 
-STEP = 1e-6  # between two values where no tool has told one: too little to be seen beside those of a tool
+STEP = 1e-6  # increment between two values if no tool reports progress: too small to notice beside a tool's values
 MAX_SHOWN_NAME = 100
 _ASKED = {
     "elicitation/create": "Waiting for the user to answer a question",
@@ -28,18 +29,18 @@ _ASKED = {
 
 
 class PatientWay:
-    """The way to a client in a request with a progress token, on which the values of progress always increase."""
+    """The way to a client in a request with a progress token; the values of progress always increase."""
 
-    pulse_seconds: ClassVar[float] = 10.0  # after so long without progress some is told
+    pulse_seconds: ClassVar[float] = 10.0  # after this long without progress, some is reported
 
     def __init__(self, ctx: RequestContext, token: str | int) -> None:
         self._way: RequestOutbound = ctx.outbound
         self._token = token
         params = as_mapping(ctx.params)
         name = as_mapping(params.get("arguments") if params.get("name") == CALL else params).get("name")
-        self._at_work = f"{visible_line(name[:MAX_SHOWN_NAME]) if isinstance(name, str) else ctx.method} is at work"
-        self._waits_for: list[str] = []  # what is waited for besides, the latest last
-        self._latest: Json = {}  # how far it was said to be
+        self._at_work = f"{visible_line(name[:MAX_SHOWN_NAME]) if isinstance(name, str) else ctx.method} is in progress"
+        self._waits_for: list[str] = []  # what else the request waits for, the latest last
+        self._latest: Json = {}  # the last reported value
         self._loop = asyncio.get_running_loop()
         self._spoke = self._loop.time()
         self._timer = self._loop.call_later(self.pulse_seconds, self._look)
@@ -63,7 +64,7 @@ class PatientWay:
             yield
 
     def close(self) -> None:
-        """The request is over."""
+        """End the reports: the request is over."""
         self._timer.cancel()
         if self._pulse is not None:
             self._pulse.cancel()
@@ -86,16 +87,16 @@ class PatientWay:
             self._pulse = self._loop.create_task(self._speak())
 
     async def _speak(self) -> None:
-        said = self._waits_for[-1] if self._waits_for else self._at_work
+        message = self._waits_for[-1] if self._waits_for else self._at_work
         known = {"progress": 0, **self._latest}
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-            await self.notify("notifications/progress", {**known, "progressToken": self._token, "message": said})
+            await self.notify("notifications/progress", {**known, "progressToken": self._token, "message": message})
             self._look()
 
 
 async def keep_patient(ctx: RequestContext, call_next: CallNext) -> Any:
-    """A middleware: a client that wants progress hears some as long as its request is at work."""
-    if (token := ctx.progress_token) is None or ctx.method == "subscriptions/listen":
+    """A middleware that reports progress regularly while a request runs, if its client asked for progress."""
+    if (token := progress_token(ctx.params)) is None or ctx.method == "subscriptions/listen":
         return await call_next(ctx)
     way = PatientWay(ctx, token)
     try:

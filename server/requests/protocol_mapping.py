@@ -1,6 +1,6 @@
-"""The one place where our types become the protocol's: tools, results, annotations.
+"""Converts this server's types to those of the protocol: tools, results, annotations. The only place that does.
 
-Results are built as wire mappings; `protocol.results` shapes them for each revision.
+Results are built as wire mappings; `protocol.result_shapes` adapts them to each revision.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tools.contract.tool_results import FileDataPart, InlineDataPart, Part, Text
 
 DISPLAY_KEY = "coretools-mcp/display"
 ERROR_KEY = "coretools-mcp/error"
-AUDIO_SINCE = "2025-03-26"  # older clients get the nearest thing that they know
+AUDIO_SINCE = "2025-03-26"  # older clients get the nearest kind that they know
 DisplayPlace = Literal["block", "meta"]
 
 
@@ -29,9 +29,9 @@ def tool_to_wire(tool: BaseTool[Any]) -> dict[str, Any]:
     if isinstance(tool, DiscoveredMCPTool):
         return tool.published()
     behaviour = tool.behaviour
-    # Clients take a missing hint for different things, so those that they decide by are always there.
+    # Clients assume different defaults for missing hints, so those that decisions depend on are always present.
     hints = {"readOnlyHint": behaviour.read_only, "openWorldHint": behaviour.open_world}
-    if not behaviour.read_only:  # the others mean nothing then
+    if not behaviour.read_only:  # the others have no meaning then
         hints["destructiveHint"] = behaviour.destructive
         if behaviour.idempotent:
             hints["idempotentHint"] = True
@@ -49,7 +49,7 @@ def result_to_wire(name: str, result: ToolResult, display: DisplayPlace, protoco
     if result.verbatim is not None:
         verbatim = result.verbatim
         if result.note:
-            # A line of this server after its content.
+            # A note from this server after the content.
             note = {"type": "text", "text": encodable(result.note)}
             verbatim = {**verbatim, "content": [*verbatim.get("content", ()), note]}
         return dict(verbatim)
@@ -76,10 +76,10 @@ def result_to_wire(name: str, result: ToolResult, display: DisplayPlace, protoco
 
 
 def prompt_to_wire(description: str, name: str, result: ToolResult, protocol_version: str) -> dict[str, Any]:
-    """What a tool read as `prompts/get` returns it.
+    """The result of a tool as `prompts/get` returns it.
 
-    A message holds one block, and Qwen Code and Gemini CLI take only the first message, and that as text. So all text
-    stands there, with a line in it where a picture or a sound belongs; these follow in messages of their own.
+    A message holds one block, and Qwen Code and Gemini CLI read only the first message, as text. So that message holds
+    all text, with a line for each picture or sound; these follow in messages of their own.
     """
     texts: list[str] = []
     blocks: list[dict[str, Any]] = []
@@ -101,7 +101,7 @@ def prompt_to_wire(description: str, name: str, result: ToolResult, protocol_ver
 
 
 def contents_to_wire(uri: str, result: ToolResult) -> dict[str, Any]:
-    """What was read of one file as `resources/read` returns it: one part, text or bytes."""
+    """The result of reading one file as `resources/read` returns it: one part, text or bytes."""
     facts = dict(result.facts)
     text_type = facts.pop("mime_type", "text/plain")
     contents: dict[str, Any] = {"uri": uri, "_meta": {FACTS_KEY: _encodable_tree(facts)}}
@@ -152,7 +152,10 @@ def encodable(text: str) -> str:
 
 
 def _encodable_tree(value: Any) -> Any:
-    """What is sent as JSON, with all texts encodable. Nearly all are, which the serializer sees much sooner than we."""
+    """A JSON value with all texts encodable.
+
+    Nearly all are, and the serializer detects that much faster than this code.
+    """
     try:
         to_json(value)
     except PydanticSerializationError:

@@ -1,4 +1,4 @@
-"""The latest calls of clients, for a person who looks on. What is costly is done once somebody does."""
+"""The latest calls of clients, for the dashboard. Expensive parts are computed once somebody looks."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from server.requests.protocol_mapping import ERROR_KEY
 from tools.call.audit_entries import without_secrets
 from tools.contract.tool_errors import ToolErrorType
 
-MAX_CALLS = 200  # the latest ones are remembered
+MAX_CALLS = 200  # latest calls to keep
 MAX_SUMMARY_CHARS = 200  # of the arguments of one call
-MAX_LOOKED_AT = 4 * MAX_SUMMARY_CHARS  # of these, for secrets
+MAX_LOOKED_AT = 4 * MAX_SUMMARY_CHARS  # of these, checked for secrets
 
 
 @dataclass(slots=True, eq=False)
 class RecordedCall:
     """One call of a client."""
 
-    client: str  # its name, as it says
+    client: str  # the client's name, as it gives it
     tool: str = ""
-    arguments: Callable[[], str] = str  # gives them as JSON, cut, without secrets; the first time it takes a while
+    arguments: Callable[[], str] = str  # returns them as JSON, cut, without secrets; slow the first time
     began: float = field(default_factory=time.time)  # seconds since the epoch
-    seconds: float | None = None  # how long it took; `None` while it runs
+    seconds: float | None = None  # its duration; `None` while it runs
     outcome: str = "running"
     size: int = 0  # characters of its result
 
@@ -40,7 +40,7 @@ _SHOW: ContextVar[Callable[[Mapping[str, Any]], None] | None] = ContextVar("how 
 
 
 def show_as(params: Mapping[str, Any]) -> None:
-    """Show the call that is at work as one with these parameters, where somebody looks on."""
+    """Show the call in progress with these parameters, if anybody looks."""
     if (show := _SHOW.get()) is not None:
         show(params)
 
@@ -62,13 +62,13 @@ class RecentCalls:
         began, outcome = time.perf_counter(), "ended without a result"
         try:
             result = await call_next(ctx)
-            told = as_mapping(result)
-            code = as_mapping(as_mapping(told.get("_meta")).get(ERROR_KEY)).get("type")
+            fields = as_mapping(result)
+            code = as_mapping(as_mapping(fields.get("_meta")).get(ERROR_KEY)).get("type")
             failed = "denied" if code == ToolErrorType.EXECUTION_DENIED else "failed"
-            outcome = failed if told.get("isError") else "done"
-            if told.get("resultType") == "input_required":
+            outcome = failed if fields.get("isError") else "done"
+            if fields.get("resultType") == "input_required":
                 outcome = "asks"
-            call.size = sum(map(len, _texts(told.get("content"))))
+            call.size = sum(map(len, _texts(fields.get("content"))))
             return result
         finally:
             call.seconds, call.outcome = time.perf_counter() - began, outcome
@@ -76,7 +76,7 @@ class RecentCalls:
 
     def _show(self, call: RecordedCall, params: Mapping[str, Any]) -> None:
         call.tool = str(params.get("name"))[:MAX_SUMMARY_CHARS]
-        # More than is looked at, so that what is cut here is not shown.
+        # Checks more than is shown, so that no cut secret is shown.
         call.arguments = cache(partial(_summary, _beginning(params.get("arguments"), [2 * MAX_LOOKED_AT])))
         self.on_change()
 
@@ -87,7 +87,7 @@ def _summary(arguments: Any) -> str:
 
 
 def _beginning(value: Any, room: list[int]) -> Any:
-    """A value of JSON up to so many characters: what nobody may ever look at is not kept whole."""
+    """A JSON value cut to a number of characters: it may never be looked at, so it is not kept whole."""
     room[0] -= 1
     if isinstance(value, str):
         kept = value[: max(room[0], 0)]

@@ -1,4 +1,4 @@
-"""The skills that a client is told about and may load, those of the servers behind this one among them."""
+"""The skills that a client may load, including those of upstreams."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from server.protocol.json_rpc import Json, as_mapping
 from server.protocol.protocol_errors import METHOD_NOT_FOUND, MCPError
 from server.protocol.request_table import RequestContext
 from server.requests.call_contexts import Client, Contexts
-from server.upstreams.proxy import Proxy
+from server.upstreams.upstream_router import UpstreamRouter
 from tools.builtin.skill import SkillTool
 from tools.call.tool_registry import ToolRegistry
 from tools.contract.limits import AbortSignal
@@ -31,22 +31,22 @@ class SkillRequests:
     registry: ToolRegistry
     policy: PermissionPolicy
     contexts: Contexts
-    proxy: Proxy
-    told: set[str] = field(default_factory=set[str])  # why skills are not used, as the log has it
+    router: UpstreamRouter
+    told: set[str] = field(default_factory=set[str])  # why skills are not used, as already logged
 
     async def known(self, client: Client, ctx: RequestContext) -> Skills:
-        """The skills for a client, without asking it or a server for what is known already."""
+        """The skills for a client, as far as known, without asking the client or an upstream."""
         tool = self.registry.find(SKILL)
         folders, rights = client.folders, rights_of(ctx)
         if not isinstance(tool, SkillTool) or self.policy.why_not_offered(tool.traits, rights) is not None:
             return Skills()
         exchange = exchange_of(ctx, client.state.key)
         if folders.roots is None and (exchange.is_modern or exchange.capabilities.get("roots") is None):
-            await ask_roots(folders, exchange)  # it has none, so nobody is waited for
+            await ask_roots(folders, exchange)  # it has no skills, so nothing to wait for
         workspace = self.contexts.workspaces.workspace(folders.roots, rights=rights)
         try:
             skills = await tool.known(workspace, rights, await self.relayed(ctx, False), AbortSignal())
-        except ToolError:  # what the machine does not give now costs nobody the list of tools
+        except ToolError:  # a temporary lack of resources must not cost the list of tools
             return Skills()
         for why in skills.unused:
             if why not in self.told:
@@ -55,20 +55,20 @@ class SkillRequests:
         return skills
 
     async def relayed(self, ctx: RequestContext, is_fresh: bool) -> list[RelayedSkill]:
-        """The skills of the servers behind this one: those that are known, or with `is_fresh` as they are now."""
-        if not self.proxy.pool.upstreams:
+        """The skills of the upstreams: those already known, or with `is_fresh` the present ones."""
+        if not self.router.pool.upstreams:
             return []
-        return [self._relayed(ctx, skill) for skill in await self.proxy.skills(ctx, is_fresh=is_fresh)]
+        return [self._relayed(ctx, skill) for skill in await self.router.skills(ctx, is_fresh=is_fresh)]
 
     def _relayed(self, ctx: RequestContext, skill: Json) -> RelayedSkill:
-        uri, said = str(skill.get("uri")), as_mapping(skill.get("frontmatter"))
+        uri, frontmatter = str(skill.get("uri")), as_mapping(skill.get("frontmatter"))
         files: Any = skill.get("resources")
         uris = [as_mapping(file).get("uri") for file in (cast("list[Any]", files) if isinstance(files, list) else [])]
 
         async def read() -> str:
             asked = replace(ctx, method="resources/read", params={"uri": uri})
             try:
-                contents: Any = as_mapping(await self.proxy(asked, _nobody)).get("contents")
+                contents: Any = as_mapping(await self.router(asked, _nobody)).get("contents")
             except MCPError as error:
                 raise ToolError(ToolErrorType.UPSTREAM_UNAVAILABLE, f"The skill was not read: {error}") from None
             parts = cast("list[Any]", contents) if isinstance(contents, list) else []
@@ -76,13 +76,14 @@ class SkillRequests:
             if not texts:
                 raise ToolError(
                     ToolErrorType.UPSTREAM_UNAVAILABLE,
-                    f"The server of the skill gave no text for {uri}. Read that resource by itself, or go on without.",
+                    f"The server of the skill returned no text for {uri}. Read that resource directly, or continue "
+                    "without it.",
                 )
             return "\n".join(texts)
 
         return RelayedSkill(
-            shortened_line(str(said.get("name") or uri.split("/")[-2:][0]), MAX_NAME_CHARS),
-            shortened_line(" ".join(str(said.get("description") or "").split()), MAX_ABOUT_CHARS),
+            shortened_line(str(frontmatter.get("name") or uri.split("/")[-2:][0]), MAX_NAME_CHARS),
+            shortened_line(" ".join(str(frontmatter.get("description") or "").split()), MAX_ABOUT_CHARS),
             uri,
             [each for each in uris if isinstance(each, str) and each != uri],
             read,

@@ -8,10 +8,10 @@ from functools import partial
 from typing import Any
 
 from server.clients.client_request import WELCOMES, Exchange, exchange_of, rights_of
-from server.consent.confirmers import (
+from server.consent.client_confirmer import (
     AlreadyConsented,
     ClientConfirmer,
-    Confirmers,
+    ConsentPolicy,
     has_answer,
     with_marked_answer,
 )
@@ -19,27 +19,27 @@ from server.protocol.json_rpc import ReadyList, as_mapping
 from server.protocol.protocol_errors import INVALID_PARAMS, MCPError
 from server.protocol.request_table import CallNext, McpConnection, RequestContext
 from server.protocol.result_shapes import NEVER_CACHED
-from server.requests.call_contexts import ClientTable, Contexts
+from server.requests.call_contexts import Client, ClientTable, Contexts
 from server.requests.protocol_mapping import DisplayPlace, result_to_wire, tool_to_wire
 from server.requests.recent_calls import show_as
 from server.requests.skill_requests import SKILL, SkillRequests
 from server.requests.tool_search import CALL, ToolSearch
 from server.requests.tool_services import CustomTools
-from server.store.shared_store import StoreUnavailableError
 from server.upstreams.catalog.mcp_apps import is_for_models, with_app_links
 from server.upstreams.catalog.published_names import SEARCH_NAMES, full_name
 from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
 from server.upstreams.connections.connection import LOGIN_TOOL, Upstream
 from server.upstreams.connections.pool import LIKE_SECONDS
-from server.upstreams.relay.request_relay import MOST_LOGINS, Relay
+from server.upstreams.relay.request_relay import MOST_LOGINS, CallContext, Relay
 from server.upstreams.session.list_reader import TOOLS
 from server.upstreams.session.upstream_results import protocol_error
 from server.upstreams.wire.own_meta import chain_of, list_meta, listed_for
 from tools.builtin.skill import told_skills, with_skills
 from tools.call.base_tool import BaseTool
+from tools.call.tool_context import ToolContext
 from tools.call.tool_registry import ToolRegistry
 from tools.call.tool_runner import ToolRunner
-from tools.contract.confirmation import Confirmer, Question
+from tools.contract.confirmation import Question
 from tools.contract.display import visible_line
 from tools.contract.limits import ApprovalMode
 from tools.contract.tool_errors import ToolError, ToolErrorType, ToolNotRegisteredError
@@ -48,18 +48,18 @@ from tools.permissions.client_rights import ALL_RIGHTS, Rights
 from tools.permissions.tool_names import DELEGATING
 
 MOST_NAMED = 5  # tools that an error proposes
-MOST_LISTINGS = 256  # lists that are kept: tokens may give many different things
+MOST_LISTINGS = 256  # cached lists: tokens may have many different rights
 Kept = tuple[bool, bool, bool, bool, bool, str, Rights]
-"""Which clients get a list: in plan mode, that may enter it, shown forms, searching, of 2026-07-28, skills, rights."""
+"""What a list depends on: plan mode, whether that may be entered, forms, search, 2026-07-28, skills, rights."""
 EXIT_PLAN_MODE = "exit_plan_mode"  # listed for clients in plan mode only
-ENTER_PLAN_MODE = "enter_plan_mode"  # listed for clients that are not, and whose person can be asked to end it
+ENTER_PLAN_MODE = "enter_plan_mode"  # listed for clients outside plan mode whose person can be asked to end it
 ASK_USER_QUESTION = "ask_user_question"  # listed for clients that can show a person a form
 
 NO_AGENTS = (
-    f"Tool '{DELEGATING}' does not exist, because no agent is configured. Do the work yourself; the operator can name "
-    "programs that take tasks with the setting agents."
+    f"Tool '{DELEGATING}' does not exist, because no agent is configured. Do the work yourself; the operator can "
+    "configure programs that run tasks with the setting agents."
 )
-"""Told to a model that knows the tool from another program."""
+"""For a model that knows the tool from another program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class ToolRequests:
     runner: ToolRunner
     clients: ClientTable
     contexts: Contexts
-    confirmers: Confirmers
+    consent: ConsentPolicy
     relay: Relay
     search: ToolSearch
     custom_tools: CustomTools
@@ -76,7 +76,7 @@ class ToolRequests:
     display: DisplayPlace
     published_uri: Callable[[Upstream, str], str]  # the URI by which clients know a resource of an upstream
     skills: SkillRequests
-    told: Callable[[Rights], str | None]  # what a client is told about all tools, which may do that
+    told: Callable[[Rights], str | None]  # the instructions about all tools, for given rights
     modes_changed: Callable[[Sequence[McpConnection]], Awaitable[None]]
     listings: dict[Kept, dict[str, Any]] = field(default_factory=dict["Kept", dict[str, Any]])
 
@@ -86,10 +86,10 @@ class ToolRequests:
         await self.relay.pool.wait_for_first_list(LIKE_SECONDS if is_of_like else None, is_live=is_of_like)
         await self.custom_tools.wait_for_first_list()
         await self.relay.pool.before_list("tools")
-        # A client that cannot be told from others has no mode that it may leave.
+        # A client that cannot be distinguished from others has no mode to leave.
         plans = client.state.approval_mode is ApprovalMode.PLAN and not client.state.is_anonymous
-        may_plan = not (plans or client.state.is_anonymous) and self.confirmers.can_ask(ctx)
-        shows_forms, searches, rights = self.confirmers.shows_forms(ctx), self.search.is_on(ctx), rights_of(ctx)
+        may_plan = not (plans or client.state.is_anonymous) and self.consent.can_ask(ctx)
+        shows_forms, searches, rights = self.consent.shows_forms(ctx), self.search.is_on(ctx), rights_of(ctx)
         about_skills = "" if is_of_like else told_skills(await self.skills.known(client, ctx))
         kept = plans, may_plan, shows_forms, searches, ctx.is_modern, about_skills, rights
         if not is_of_like and (listing := self.listings.get(kept)) is not None:
@@ -98,7 +98,7 @@ class ToolRequests:
             plans=plans, may_plan=may_plan, shows_forms=shows_forms, has_skills=bool(about_skills), rights=rights
         )
         if is_of_like:
-            # It judges calls by what it is given, so that must not be from the last run.
+            # It judges calls by this list, so the list must not be from the last run.
             offered = [tool for tool in offered if self._stored_owner(tool) is None]
             for upstream in self.relay.pool.upstreams:
                 upstream.is_withheld = TOOLS.field in upstream.offer.stored
@@ -114,7 +114,7 @@ class ToolRequests:
             tools = list(map(for_handshake, tools))
         if is_of_like:
             return {"tools": listed_for(meta, tools), **NEVER_CACHED, **list_meta(meta)}
-        # It may change at any time, and depends on what the operator configured.
+        # It may change at any time, and depends on the operator's settings.
         if len(self.listings) >= MOST_LISTINGS:
             self.listings.clear()
         listing = self.listings[kept] = {
@@ -128,7 +128,7 @@ class ToolRequests:
         return wire if owner is None else with_app_links(wire, partial(self.published_uri, owner))
 
     def _stored_owner(self, tool: BaseTool[Any] | None) -> Upstream | None:
-        """The server of a tool that is known from the last run alone."""
+        """The server of a tool that is known only from the last run."""
         owner = self.relay.pool.owner_of_tool(tool) if tool is not None else None
         return owner if owner is not None and TOOLS.field in owner.offer.stored else None
 
@@ -141,7 +141,7 @@ class ToolRequests:
         has_skills: bool = False,
         rights: Rights = ALL_RIGHTS,
     ) -> list[BaseTool[Any]]:
-        """The tools that a client would see, in plan mode or not, and with a person who can be asked or not."""
+        """The tools that a client would see, depending on plan mode and on whether a person can be asked."""
         of_use = {
             EXIT_PLAN_MODE: plans,
             ENTER_PLAN_MODE: may_plan,
@@ -150,37 +150,38 @@ class ToolRequests:
         }
         hidden = {name for name, is_of_use in of_use.items() if not is_of_use}
         tools = [tool for tool in self.registry.get_all_tools() if tool.is_listed]
-        if self.is_built_in:  # else these are names of others
+        if self.is_built_in:  # otherwise upstreams may use these names
             tools = [tool for tool in tools if tool.name not in hidden]
         return [tool for tool in tools if self.runner.policy.why_not_offered(tool.traits, rights) is None]
 
     async def dispatch(self, ctx: RequestContext, call_next: CallNext) -> Any:
-        """A middleware: calls of tools of servers, and by way of `call_tool`; and what is told to whom."""
+        """A middleware that routes calls of upstream tools, also through `call_tool`, and lists for each client."""
         if "inputResponses" in (ctx.params or {}):
             ctx = with_marked_answer(ctx, ctx.params or {})
         method, params = ctx.method, ctx.params or {}
         if method in WELCOMES and (rights := rights_of(ctx)) is not ALL_RIGHTS:
             welcome = {name: each for name, each in as_mapping(await call_next(ctx)).items() if name != "instructions"}
-            told = self.told(rights)
-            return {**welcome, **({"instructions": told} if told else {})}  # null is nothing that clients read
+            instructions = self.told(rights)
+            # Null is nothing that clients read.
+            return {**welcome, **({"instructions": instructions} if instructions else {})}
         is_call = method == "tools/call" and ctx.is_open
         if is_call and params.get("name") in SEARCH_NAMES and self.search.is_on(ctx):
             if params["name"] != CALL:
                 return await self._search(ctx, params)
-            # From here on it is a call of the tool that it names, in each round of it.
+            # From here on it is a call of the named tool, in each of its rounds.
             params = await self.search.unwrapped(params, rights_of(ctx))
             ctx = replace(ctx, params=params)
             show_as(params)
         if is_call and not isinstance(given := params.get("arguments"), dict | None):
             kinds = ((list, "an array"), (str, "a string"), (bool, "a boolean"))
             came = next((said for kind, said in kinds if isinstance(given, kind)), "a number")
-            said = f'The arguments of a call have to be an object, such as {{"path": "src"}}, and {came} came.'
+            said = f'The arguments of a call must be an object, such as {{"path": "src"}}, but {came} was sent.'
             raise MCPError(INVALID_PARAMS, said)
         if not is_call or not isinstance(name := params.get("name"), str):
             return await call_next(ctx)
         call = FunctionCall(name, params.get("arguments") or {})
         owner = self.relay.pool.owner_of(name)
-        return await (call_next(ctx) if owner is None else self._call_upstream(ctx, call, owner))
+        return await (call_next(ctx) if owner is None else self._call(ctx, call, owner))
 
     async def _search(self, ctx: RequestContext, params: Mapping[str, Any]) -> dict[str, Any]:
         client, name = self.clients.of(ctx), params["name"]
@@ -199,146 +200,146 @@ class ToolRequests:
     def _described(self, tool: BaseTool[Any]) -> dict[str, Any]:
         return listed_for({}, [self._listed(tool)])[0]
 
-    async def _call_upstream(self, ctx: RequestContext, call: FunctionCall, owner: Upstream) -> Mapping[str, Any]:
-        """A call of a tool of an upstream, which may be one round of several."""
+    async def on_call(self, ctx: RequestContext) -> Mapping[str, Any]:
+        """A call of one of this server's own tools."""
+        params = ctx.params or {}
+        return await self._call(ctx, FunctionCall(params["name"], params.get("arguments") or {}))
+
+    async def _call(self, ctx: RequestContext, call: FunctionCall, owner: Upstream | None = None) -> Mapping[str, Any]:
+        """Run a call of any tool, of this server or of an upstream; it may be one round of several."""
         client = self.clients.of(ctx)
-        exchange = exchange_of(ctx, client.state.key)
-        if "requestState" in exchange.params:
-            try:
-                exchange = await self.relay.resumed(ctx.method, exchange)
-            except StoreUnavailableError as error:
-                return result_to_wire(call.name, ToolResult.failed(error), self.display, ctx.protocol_version)
-        is_refused, is_bare = False, self.relay.pool.catalog.names.find(call.name) is None
-        if not owner.tried.is_set() or owner.entry.prefix == "none" or is_bare:  # another one may have the name
-            tool = self.registry.find(call.name)
-            is_refused = (
-                tool is not None and self.runner.policy.why_not_offered(tool.traits, exchange.rights) is not None
-            )
-            if not is_refused:
-                owner = await self.relay.pool.wait_for_owner(call.name, owner)
-        if owner.is_connecting_again:  # after a login, or without one: which it is decides who is asked
-            await owner.come_back()
-        if (owner.wants_login or "login" in exchange.carried) and not is_refused:
-            logged_in = await self._log_in(ctx, call, owner, exchange)
-            if not isinstance(logged_in, Exchange):
-                return logged_in
-            exchange = logged_in
-        context = self.contexts.of_relayed(client, exchange)
-        confirmer: Confirmer = AlreadyConsented()
-        if not exchange.is_resumed:
-            confirmer = ClientConfirmer(self.confirmers, ctx, client.state.key)
+        exchange, mode = exchange_of(ctx, client.state.key), client.state.approval_mode
         try:
-            # Nobody is asked about what a tool was in the last run.
-            if TOOLS.field in owner.offer.stored and not is_refused:
-                raise owner.unavailable()
+            if owner is not None:
+                reached = await self._reach(ctx, call, owner, exchange)
+                if isinstance(reached, ToolResult):
+                    return self._answer(ctx, call, reached)
+                owner, exchange = reached
             with client:
-                is_answered = exchange.is_resumed or has_answer(ctx)
-                outcome = await self.runner.run(call, context, confirmer, has_answer=is_answered)
-        except ToolNotRegisteredError:
-            unused = self.relay.pool.why_not_used(call.name)
-            if owner.live_session is not None and call.name in self.relay.pool.catalog.vanished.get(owner.alias, ()):
-                unused = ToolError(
-                    ToolErrorType.TOOL_NOT_REGISTERED,
-                    f"The server {owner.alias} has no tool '{call.name}' any more: it was listed as in the last run, "
-                    "and the server lists others now. Nothing was done; look at the list of tools again.",
+                context = (
+                    await self._own_context(ctx, client, call.name)
+                    if owner is None
+                    else self.contexts.of_relayed(client, exchange)
                 )
-            if owner.live_session is not None and unused is None:
-                error = self.registry.not_registered(call.name, partial(self._is_proposed, exchange.rights))
-                raise _unknown(error.nearest, error.message) from None
-            # A tool of an upstream that is down is not unknown, only not available.
-            outcome = ToolResult.failed(unused or owner.unavailable())
-        except ToolError as error:
-            outcome = ToolResult.failed(error)
-        if context.protocol_errors:
-            raise protocol_error(context.protocol_errors[0], owner.alias)
-        if isinstance(outcome, Question):
-            return self.confirmers.input_required(outcome, client.state.key, ctx.protocol_version)
-        if outcome.verbatim is not None and not outcome.note:
-            return outcome.verbatim
-        return result_to_wire(call.name, outcome, self.display, ctx.protocol_version)
-
-    def _is_proposed(self, rights: Rights, tool: BaseTool[Any]) -> bool:
-        """Whether a model that has called what is not there may be told about a tool."""
-        is_for_apps = isinstance(tool, DiscoveredMCPTool) and not is_for_models(tool.definition)
-        return not is_for_apps and self.runner.policy.why_not_offered(tool.traits, rights) is None
-
-    def _is_there(self, rights: Rights, name: str) -> bool:
-        tool = self.registry.find(name)
-        return tool is not None and self.runner.policy.why_not_offered(tool.traits, rights) is None
-
-    async def _log_in(
-        self, ctx: RequestContext, call: FunctionCall, owner: Upstream, exchange: Exchange
-    ) -> Exchange | Mapping[str, Any]:
-        """Have a person log in to the server of a call: the call to go on with, or what is answered instead."""
-        is_asked = self.relay.why_denied(owner.alias, exchange.rights) == ""
-        is_ours = owner.is_login_offered or bool(exchange.carried.get("ours"))  # it may have one of this name itself
-        for _ in range(MOST_LOGINS):
-            # One that a person has agreed to before goes on where it needs the login.
-            is_resumed = "login" in exchange.carried and not exchange.carried.get("consented")
-            if not is_asked or not (owner.wants_login or is_resumed):
-                break
-            try:
-                asked = await self.relay.log_in(owner, owner.login_needed(), ctx.method, exchange)
-            except ToolError as error:
-                return result_to_wire(call.name, ToolResult.failed(error), self.display, ctx.protocol_version)
-            if asked is not None:
-                return asked
-            exchange = exchange.after_login()
-        is_ours = is_ours or self.registry.find(call.name) is None
-        if call.name != full_name(owner.alias, LOGIN_TOOL) or not is_ours or owner.live_session is None:
-            return exchange
-        count = len(owner.offer.of(TOOLS))
-        done = ToolResult(f"The user is logged in to {owner.alias}, whose {count} tools are listed now.")
-        return result_to_wire(call.name, done, self.display, ctx.protocol_version)
-
-    async def on_call(self, ctx: RequestContext) -> dict[str, Any]:
-        """A call of a tool of this server."""
-        params, client = ctx.params or {}, self.clients.of(ctx)
-        call = FunctionCall(name := params["name"], params.get("arguments") or {})
-        mode = client.state.approval_mode
-        try:
-            with client:
-                # A client may know a tool from an earlier run: the first attempt to find it is waited for.
-                if (discovery := self.custom_tools.discovery) is not None and self.registry.find(name) is None:
-                    await discovery.known.wait()
-                tool = self.registry.find(name)
-                if tool is not None and tool.is_builtin and tool.name == ENTER_PLAN_MODE:
-                    self._refuse_plan_without_end(ctx)
-                context = await self.contexts.of(client, ctx)
-                if tool is not None and tool.is_builtin and tool.name == SKILL:
-                    context = replace(context, relayed_skills=partial(self.skills.relayed, ctx))
-                confirmer = ClientConfirmer(self.confirmers, ctx, client.state.key)
-                outcome = await self.runner.run(call, context, confirmer, has_answer=has_answer(ctx))
-        except ToolNotRegisteredError:
-            if (unused := self.relay.pool.why_not_used(name)) is None:
-                await self.relay.pool.wait_for_first_list()  # what was meant is perhaps a tool of a server
-                meant = list(
-                    filter(partial(self._is_there, rights_of(ctx)), self.relay.pool.catalog.called_by_apps(name))
+                confirmer = ClientConfirmer(self.consent, ctx, client.state.key)
+                outcome = await self.runner.run(
+                    call,
+                    context,
+                    AlreadyConsented() if exchange.is_resumed else confirmer,
+                    has_answer=exchange.is_resumed or has_answer(ctx),
                 )
-                if len(meant := meant[:MOST_NAMED]) > 1:
-                    said = f"More than one server has a tool '{visible_line(name)}' for its apps, so none was called. "
-                    which = " or ".join(map(visible_line, meant))
-                    raise _unknown(meant, f"{said}Name the one that you mean: {which}.") from None
-                error = self.registry.not_registered(name, partial(self._is_proposed, rights_of(ctx)))
-                is_of_agents = name == DELEGATING and self.is_built_in
-                raise _unknown(error.nearest, NO_AGENTS if is_of_agents else error.message) from None
-            outcome = ToolResult.failed(unused)
+            if owner is not None and isinstance(context, CallContext) and context.protocol_errors:
+                raise protocol_error(context.protocol_errors[0], owner.alias)
+        except ToolNotRegisteredError:
+            outcome = ToolResult.failed(await self._why_missing(call.name, owner, exchange.rights))
         except ToolError as error:
             outcome = ToolResult.failed(error)
         if client.state.approval_mode is not mode:
             await self.modes_changed(list(client.connections))
         if isinstance(outcome, Question):
-            return self.confirmers.input_required(outcome, client.state.key, ctx.protocol_version)
-        return result_to_wire(name, outcome, self.display, ctx.protocol_version)
+            return self.consent.input_required(outcome, client.state.key, ctx.protocol_version)
+        return self._answer(ctx, call, outcome)
 
-    def _refuse_plan_without_end(self, ctx: RequestContext) -> None:
-        """A plan is approved by a person: where none can be asked, plan mode would never end."""
-        if not self.confirmers.can_ask(ctx):
+    def _answer(self, ctx: RequestContext, call: FunctionCall, result: ToolResult) -> Mapping[str, Any]:
+        if result.verbatim is not None and not result.note:
+            return result.verbatim
+        return result_to_wire(call.name, result, self.display, ctx.protocol_version)
+
+    async def _own_context(self, ctx: RequestContext, client: Client, name: str) -> ToolContext:
+        # A client may know a tool from an earlier run, so wait for the first discovery.
+        if (discovery := self.custom_tools.discovery) is not None and self.registry.find(name) is None:
+            await discovery.known.wait()
+        tool = self.registry.find(name)
+        builtin = tool.name if tool is not None and tool.is_builtin else ""
+        if builtin == ENTER_PLAN_MODE and not self.consent.can_ask(ctx):
+            # Plan mode ends when a person approves the plan. If nobody can be asked, it would never end.
             raise ToolError(
                 ToolErrorType.EXECUTION_DENIED,
-                "Plan mode was not entered: this client shows no questions (form elicitation), so nobody could approve "
-                "the plan. Write your plan as an answer, and change nothing before the user agrees.",
+                "Plan mode was not entered: this client cannot show questions (form elicitation), so nobody could "
+                "approve the plan. Write your plan as an answer, and change nothing before the user agrees.",
             )
+        context = await self.contexts.of(client, ctx)
+        return replace(context, relayed_skills=partial(self.skills.relayed, ctx)) if builtin == SKILL else context
+
+    async def _reach(
+        self, ctx: RequestContext, call: FunctionCall, owner: Upstream, exchange: Exchange
+    ) -> tuple[Upstream, Exchange] | ToolResult:
+        """Prepare the upstream of a call, with a login if needed. May return a result to send instead."""
+        if "requestState" in exchange.params:
+            exchange = await self.relay.resumed(ctx.method, exchange)
+        is_bare = self.relay.pool.catalog.names.find(call.name) is None
+        if not owner.tried.is_set() or owner.entry.prefix == "none" or is_bare:  # another server may have the name
+            if self.registry.find(call.name) is not None and not self._is_offered(exchange.rights, call.name):
+                return owner, exchange  # the runner refuses it
+            owner = await self.relay.pool.wait_for_owner(call.name, owner)
+        if owner.is_connecting_again:  # it comes back with a login or without one, which decides who is asked
+            await owner.come_back()
+        if owner.wants_login or "login" in exchange.carried:
+            logged_in = await self._log_in(ctx, call, owner, exchange)
+            if isinstance(logged_in, ToolResult):
+                return logged_in
+            exchange = logged_in
+        if TOOLS.field in owner.offer.stored:
+            raise owner.unavailable()  # nobody is asked about a tool as it was in the last run
+        return owner, exchange
+
+    async def _why_missing(self, name: str, owner: Upstream | None, rights: Rights) -> ToolError:
+        """Why a tool is unavailable now; raises `MCPError` if no tool has this name."""
+        pool = self.relay.pool
+        unused = pool.why_not_used(name)
+        if owner is not None and owner.live_session is None:
+            return unused or owner.unavailable()  # the tool of an upstream that is down is unavailable, not unknown
+        if owner is not None and name in pool.catalog.vanished.get(owner.alias, ()):
+            return ToolError(
+                ToolErrorType.TOOL_NOT_REGISTERED,
+                f"The server {owner.alias} no longer has a tool '{name}': that list was from the last run, "
+                "and the server now lists other tools. Nothing was done; list the tools again.",
+            )
+        if unused is not None:
+            return unused
+        if owner is None:
+            await pool.wait_for_first_list()  # the name may belong to an upstream tool
+            meant = list(filter(partial(self._is_offered, rights), pool.catalog.called_by_apps(name)))[:MOST_NAMED]
+            if len(meant) > 1:
+                said = f"More than one server has a tool '{visible_line(name)}' for its apps, so none was called. "
+                which = " or ".join(map(visible_line, meant))
+                raise _unknown(meant, f"{said}Use one of these names: {which}.")
+        error = self.registry.not_registered(name, partial(self._is_proposed, rights))
+        is_of_agents = owner is None and name == DELEGATING and self.is_built_in
+        raise _unknown(error.nearest, NO_AGENTS if is_of_agents else error.message)
+
+    def _is_proposed(self, rights: Rights, tool: BaseTool[Any]) -> bool:
+        """Whether a tool may be proposed to a model that has called one that does not exist."""
+        is_for_apps = isinstance(tool, DiscoveredMCPTool) and not is_for_models(tool.definition)
+        return not is_for_apps and self.runner.policy.why_not_offered(tool.traits, rights) is None
+
+    def _is_offered(self, rights: Rights, name: str) -> bool:
+        tool = self.registry.find(name)
+        return tool is not None and self.runner.policy.why_not_offered(tool.traits, rights) is None
+
+    async def _log_in(
+        self, ctx: RequestContext, call: FunctionCall, owner: Upstream, exchange: Exchange
+    ) -> Exchange | ToolResult:
+        """Have a person log in to the server of a call.
+
+        Returns the request to continue with, or the result to send instead.
+        """
+        is_asked = self.relay.why_denied(owner.alias, exchange.rights) == ""
+        is_ours = owner.is_login_offered or bool(exchange.carried.get("ours"))  # the server may list this name itself
+        for _ in range(MOST_LOGINS):
+            # A login that the person has already agreed to continues if it is needed.
+            is_resumed = "login" in exchange.carried and not exchange.carried.get("consented")
+            if not is_asked or not (owner.wants_login or is_resumed):
+                break
+            asked = await self.relay.log_in(owner, owner.login_needed(), ctx.method, exchange)
+            if asked is not None:
+                return ToolResult(verbatim=asked)
+            exchange = exchange.after_login()
+        is_ours = is_ours or self.registry.find(call.name) is None
+        if call.name != full_name(owner.alias, LOGIN_TOOL) or not is_ours or owner.live_session is None:
+            return exchange
+        count = len(owner.offer.of(TOOLS))
+        return ToolResult(f"The user is logged in to {owner.alias}; its {count} tools are now listed.")
 
 
 def _unknown(nearest: Sequence[str], message: str) -> MCPError:

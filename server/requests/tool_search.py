@@ -1,11 +1,11 @@
-"""Search in place of lists: three tools stand for those of the servers behind us where these would cost too much.
+"""Search instead of lists: three tools replace those of upstreams when listing them would cost too much.
 
-`search_tools` finds tools, `describe_tool` tells all of one, `call_tool` calls it. The list of tools stays the same
-whatever is found, since the caches of models live on it. A call of `call_tool` becomes one of the tool that it names
-before anything else is done with it (`ToolRequests.dispatch`), so the rules, questions and limits of that tool
-hold. A client that decides by its own dialog sees `call_tool`, published as what the worst of them may be: allowing it
-for good is like allowing all our tools for good, and what a dialog does not decide for the tool itself it does not
-decide in this way either (`tools.call.consent.accept` looks at that tool).
+`search_tools` finds tools, `describe_tool` describes one, and `call_tool` calls it. The list of tools never changes
+with the results, because the prompt caches of models depend on it. A `call_tool` becomes a call of the tool that it
+names before anything else (`ToolRequests.dispatch`), so the rules, questions and limits of that tool apply. A client
+that decides with its own dialog sees `call_tool`, annotated like the most dangerous tool behind it. Always allowing it
+there is like always allowing all of these tools. What such a dialog may not decide for the tool itself, it may not
+decide this way either (`tools.call.consent.accept` looks at that tool).
 """
 
 from __future__ import annotations
@@ -42,38 +42,39 @@ if TYPE_CHECKING:
 
 SEARCH, DESCRIBE, CALL = SEARCH_NAMES
 LARGE_CHARS = 40_000
-"""Characters of JSON, about 10,000 tokens, from which on tools are searched for. That is 5 % of a window of 200,000
-tokens, and some 50 tools, the number above which models are said to choose worse."""
+"""The size of the lists, in characters of JSON, from which tools are searched for: about 10,000 tokens. That is 5 % of
+a context of 200,000 tokens, and some 50 tools, above which models are said to choose worse.
+"""
 SEARCHING_CLIENTS = ("claude-code", "codex", "qwen-cli-mcp-client", "github-copilot-developer", "eca ")
-"""How the names of clients begin, in lower case, that keep tools back by themselves and have their own search."""
-USUAL, MOST = 5, 20  # tools that one search finds (Qwen Code)
-MOST_SERVER_CHARS = 3_600  # that the description spends on what servers there are
-MOST_ABOUT_CHARS = 100  # of what is said of one of them there
-MOST_LINE_CHARS = 200  # of what is said of a tool that is found
-MOST_ARGUMENTS = 8  # that are named of it
+"""The beginnings, in lower case, of the names of clients that defer tools and have their own search."""
+USUAL, MOST = 5, 20  # maximum number of tools in one search result (Qwen Code)
+MOST_SERVER_CHARS = 3_600  # of the list of servers in the description
+MOST_ABOUT_CHARS = 100  # of the description of one server there
+MOST_LINE_CHARS = 200  # of the description of a found tool
+MOST_ARGUMENTS = 8  # arguments named of a found tool
 
 
 @dataclass(slots=True)
 class ToolSearch:
-    """What is kept back of the list for whom, and the three tools in its place."""
+    """Which tools are hidden from whose list, and the three tools in their place."""
 
     mode: Literal["auto", "on", "off"]
     registry: ToolRegistry
     policy: PermissionPolicy
     pool: UpstreamPool
-    _is_large: bool | None = None  # whether the lists are too large for clients; once they were, it stays
-    _version: int = 0  # of the tools that there are
+    _is_large: bool | None = None  # whether the lists are too large for clients; once true, it stays
+    _version: int = 0  # of the set of tools
     _found: tuple[ToolIndex, list[DiscoveredMCPTool]] | None = None  # of this version
     _turn: anyio.Lock = field(default_factory=anyio.Lock)
 
     def changed(self) -> None:
-        """Tools, or the rules about them, are others now."""
+        """Record that the tools, or the rules about them, have changed."""
         self._version += 1
-        self._found = None  # what they were is kept by nobody
+        self._found = None  # nothing else refers to the old tools
         self._is_large = self._is_large or None
 
     def is_on(self, ctx: RequestContext) -> bool:
-        """Whether the client of a request searches for tools with us. Servers like this one get all of them."""
+        """Whether the client of a request searches for tools here. Servers like this one always get the full list."""
         if self.mode == "off" or not self.pool.upstreams or chain_of(as_mapping(as_mapping(ctx.params).get("_meta"))):
             return False
         return self.mode == "on" or (
@@ -92,7 +93,7 @@ class ToolSearch:
         return self._is_large
 
     def is_kept_back(self, tool: BaseTool[Any] | None) -> TypeGuard[DiscoveredMCPTool]:
-        """Whether a tool is not listed where search is on. What apps alone call has to be, for hosts to know of it."""
+        """Whether a tool is hidden when search is on. Tools for apps only are listed, so that hosts know them."""
         if not isinstance(tool, DiscoveredMCPTool) or not is_for_models(tool.definition):
             return False
         owner = self.pool.owner_of_tool(tool)
@@ -116,7 +117,7 @@ class ToolSearch:
             **text,
             "description": "What the tool does, e.g. 'refund a payment'; or names: 'select:a,b'. +word: must occur.",
         }
-        name = {**text, "description": "As search_tools gives it."}
+        name = {**text, "description": "The name from search_tools."}
         arguments = {"type": "object", "description": "The tool's own arguments."}
         reads = {"readOnlyHint": True, "openWorldHint": False}
         calls = {"readOnlyHint": False, "destructiveHint": True, "openWorldHint": True}
@@ -148,13 +149,13 @@ class ToolSearch:
         ]
 
     def _servers(self, rights: Rights) -> str:
-        """The servers with what the operator says of them, as far as there is room."""
+        """The servers with the operator's descriptions, as far as there is room."""
         entries = [(each.alias, visible_line(each.entry.description)) for each in self.pool.upstreams]
         entries = [each for each in entries if not self.policy.why_server_not_offered(each[0], rights)]
         room = (MOST_SERVER_CHARS - sum(len(alias) + 5 for alias, _ in entries)) // max(len(entries), 1)
         room = min(room, MOST_ABOUT_CHARS)
-        told = [f"{alias} ({_cut(about, room)})" if about and room > 10 else alias for alias, about in entries]
-        text = ", ".join(told)
+        shown = [f"{alias} ({_cut(about, room)})" if about and room > 10 else alias for alias, about in entries]
+        text = ", ".join(shown)
         return text if len(text) <= MOST_SERVER_CHARS else f"{text[:MOST_SERVER_CHARS].rpartition(', ')[0]} and more"
 
     async def answer(
@@ -163,13 +164,13 @@ class ToolSearch:
         """The result of `search_tools` or `describe_tool`.
 
         Args:
-            name: Which of them.
-            arguments: As they came.
-            published: Gives the definition of a tool that clients see.
-            rights: What the client may do.
+            name: The name of the called tool.
+            arguments: The arguments as received.
+            published: Returns the definition of a tool that clients see.
+            rights: The rights of the client.
 
         Raises:
-            ToolError: There is no such tool, or the arguments are of no use.
+            ToolError: There is no such tool, or the arguments are invalid.
         """
         await self.pool.wait_for_first_list()
         await self.pool.before_list("tools")
@@ -177,31 +178,31 @@ class ToolSearch:
         return await (self._describe(arguments, published, rights) if is_about_one else self._search(arguments, rights))
 
     async def _search(self, arguments: Json, rights: Rights) -> ToolResult:
-        # With the first search
+        # With the first search.
         from server.upstreams.catalog.tool_index import MOST_QUERY_CHARS  # noqa: PLC0415
 
-        query, limit = arguments.get("query"), arguments.get("limit") or USUAL  # some send 0 for nothing
+        query, limit = arguments.get("query"), arguments.get("limit") or USUAL  # some models send 0 for nothing
         if not isinstance(query, str) or not query.strip():
-            raise _invalid(SEARCH, "query has to be a text that says what the tool does.")
+            raise _invalid(SEARCH, "query must be a text that says what the tool does.")
         if len(query) > MOST_QUERY_CHARS:
-            raise _invalid(SEARCH, f"the query has {len(query)} characters and may have {MOST_QUERY_CHARS}.")
+            raise _invalid(SEARCH, f"the query has {len(query)} characters; the maximum is {MOST_QUERY_CHARS}.")
         if not query.isprintable() and not "".join(query.split()).isprintable():
-            raise _invalid(SEARCH, "the query has control characters, and words are looked for.")
+            raise _invalid(SEARCH, "the query has control characters; search for words.")
         if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= MOST:
-            raise _invalid(SEARCH, f"limit has to be a whole number from 1 to {MOST}.")
+            raise _invalid(SEARCH, f"limit must be a whole number from 1 to {MOST}.")
         index, tools = await self._indexed()
         numbers = index.find(query, limit, lambda each: self._is_there(tools[each], rights))
         found, near = ([tools[each] for each in part] for part in numbers)
         lines = [f"{tool.name}: {_first_line(tool)}{_arguments_of(tool)}" for tool in found or near]
-        told = f"{DESCRIBE} tells all of one of them; {CALL} calls it."
+        told = f"{DESCRIBE} shows the whole definition of one; {CALL} calls it."
         if found:
             return ToolResult("\n".join([*lines, told]), structured={"tools": list(map(_about, found))})
         said = (
-            f"No tool fits '{visible_line(query[:100])}' well. Say in other words what it does, and to what. "
+            f"No tool matches '{visible_line(query[:100])}' well. Describe differently what it does, and to what. "
             f"The servers are: {self._servers(rights)}."
         )
         if near:
-            said = "\n".join([said, "The nearest, which may do other things:", *lines, told])
+            said = "\n".join([said, "The nearest ones, which may do other things:", *lines, told])
         return ToolResult(said, structured={"tools": [], "nearest": list(map(_about, near))})
 
     async def _describe(
@@ -209,7 +210,7 @@ class ToolSearch:
     ) -> ToolResult:
         name = arguments.get("name")
         if not isinstance(name, str) or not name:
-            raise _invalid(DESCRIBE, "name has to be the name of a tool, as search_tools gives it.")
+            raise _invalid(DESCRIBE, "name must be the name of a tool from search_tools.")
         tool = self.registry.find(name)
         if tool is None:
             index, tools = await self._indexed()
@@ -221,7 +222,7 @@ class ToolSearch:
         return ToolResult(json.dumps(definition, ensure_ascii=False), structured=definition)
 
     def _is_there(self, tool: DiscoveredMCPTool, rights: Rights) -> bool:
-        """Whether what was indexed is still what its name stands for, and may be called."""
+        """Whether an indexed tool still has its name, and may be called."""
         return self.registry.find(tool.name) is tool and self._is_callable(tool, rights)
 
     async def _indexed(self) -> tuple[ToolIndex, list[DiscoveredMCPTool]]:
@@ -233,7 +234,7 @@ class ToolSearch:
                 tools: list[DiscoveredMCPTool] = []
                 async for tool in in_turns(self.registry.get_all_tools()):
                     owner = self.pool.owner_of_tool(tool)
-                    # What is there to log in is listed.
+                    # A tool for a login is always listed.
                     if self._is_callable(tool, ALL_RIGHTS) and not (owner is not None and owner.is_login_offered):
                         tools.append(tool)
 
@@ -257,20 +258,20 @@ class ToolSearch:
             return found
 
     async def unwrapped(self, params: Mapping[str, Any], rights: Rights) -> Json:
-        """The parameters of a call of `call_tool` as those of a call of the tool that it names.
+        """Convert the parameters of `call_tool` to those of a call of the tool that it names.
 
         Raises:
-            MCPError: There is no such tool for a model, or none that is called in this way.
+            MCPError: There is no such tool for a model, or it cannot be called this way.
         """
         given = as_mapping(params.get("arguments"))
         name, arguments = given.get("name"), coerce(given.get("arguments"), {"type": "object"})
         arguments = None if arguments in ("", []) else arguments
         if not isinstance(name, str) or not name:
             raise _refusal(
-                "call_tool was given no name of a tool, so nothing was called. Give it one that search_tools finds."
+                "call_tool needs the name of a tool, so nothing was called. Use one that search_tools finds."
             )
         if not isinstance(arguments, dict | None):
-            raise _refusal(f"The arguments for '{_shown(name)}' have to be an object, so nothing was called.")
+            raise _refusal(f"The arguments for '{_shown(name)}' must be an object, so nothing was called.")
         try:
             require_sendable(arguments if isinstance(given.get("arguments"), str) else None)
         except UnreadableError as error:
@@ -279,18 +280,18 @@ class ToolSearch:
             ) from None
         known = object_schema({"name": {}, "arguments": {}})
         if problem := about_unknown(CALL, given, known, {}, REMARKS, is_refused=True):
-            raise _refusal(f"Nothing was called: {problem} What is for the tool itself belongs into 'arguments'.")
+            raise _refusal(f"Nothing was called: {problem} Put what is for the tool itself into 'arguments'.")
         tool = self.registry.find(name)
         if name in SEARCH_NAMES or (tool is not None and not isinstance(tool, DiscoveredMCPTool)):
             raise _refusal(
-                f"'{_shown(name)}' is a tool of this server itself, so call_tool does not call it: call it directly."
+                f"'{_shown(name)}' is one of this server's own tools, so call_tool does not call it: call it directly."
             )
         owner = self.pool.owner_of(name)
-        # What it was in the last run does not tell whether models may call it in this one.
+        # The list from the last run does not say whether models may call the tool now.
         if owner is not None and not owner.tried.is_set() and (tool is None or self._is_callable(tool, rights)):
             owner = await self.pool.wait_for_owner(name, owner)
             tool = self.registry.find(name)
-        # The tool of a server that is not there now is told about as if it was called by its name.
+        # For a tool whose server is unavailable, the error is the same as for a direct call.
         if not self._is_callable(tool, rights) and (tool is not None or owner is None):
             unknown = self._unknown(name, rights)
             raise _refusal(unknown.message, nearest=list(unknown.nearest))
@@ -298,7 +299,7 @@ class ToolSearch:
         return {**rest, "name": name} | ({} if arguments is None else {"arguments": arguments})
 
     def _unknown(self, name: str, rights: Rights) -> ToolNotRegisteredError:
-        """The error for a name that no tool has that may be called here; it proposes none but such tools."""
+        """The error for a name without a callable tool; it proposes only callable ones."""
         nearest = self.registry.not_registered(name, lambda tool: self._is_callable(tool, rights)).nearest
         return ToolNotRegisteredError(_shown(name), nearest)
 
@@ -316,7 +317,7 @@ def _tool(
 
 
 def _cut(text: str, room: int) -> str:
-    """As much of a text as there is room for, in whole words."""
+    """As many whole words of a text as fit."""
     return text if len(text) <= room else f"{text[:room].rpartition(' ')[0] or text[:room]}…"
 
 
@@ -325,7 +326,7 @@ def _shown(name: str) -> str:
 
 
 def _about(tool: DiscoveredMCPTool) -> Json:
-    title = {"title": tool.display_name} if tool.definition.get("title") else {}  # in which nothing hides
+    title = {"title": tool.display_name} if tool.definition.get("title") else {}  # a text with nothing hidden in it
     return {"name": tool.name, **title, "description": _first_line(tool), "server": tool.alias}
 
 
@@ -335,20 +336,20 @@ def _first_line(tool: DiscoveredMCPTool) -> str:
 
 
 def _parameters_of(tool: DiscoveredMCPTool) -> dict[str, str]:
-    """The names of a tool's parameters, with what is said of each."""
+    """The names of a tool's parameters, with their descriptions."""
     properties = as_mapping(tool.parameter_schema.get("properties"))
-    said = {name: as_mapping(each).get("description") for name, each in properties.items()}
-    return {name: text if isinstance(text, str) else "" for name, text in said.items()}
+    descriptions = {name: as_mapping(each).get("description") for name, each in properties.items()}
+    return {name: text if isinstance(text, str) else "" for name, text in descriptions.items()}
 
 
 def _arguments_of(tool: DiscoveredMCPTool) -> str:
-    """The arguments of a tool for models, those that it needs first."""
+    """The arguments of a tool for models, the required ones first."""
     needed: Any = tool.parameter_schema.get("required")
     required: Sequence[Any] = cast("list[Any]", needed) if isinstance(needed, list) else ()
     names = list(_parameters_of(tool))
-    told = [name for name in names if name in required] + [f"{name}?" for name in names if name not in required]
-    more = ", …" if len(told) > MOST_ARGUMENTS else ""
-    return f" Arguments: {visible_line(', '.join(told[:MOST_ARGUMENTS]))}{more}." if told else ""
+    shown = [name for name in names if name in required] + [f"{name}?" for name in names if name not in required]
+    more = ", …" if len(shown) > MOST_ARGUMENTS else ""
+    return f" Arguments: {visible_line(', '.join(shown[:MOST_ARGUMENTS]))}{more}." if shown else ""
 
 
 def _hint_of(tool: DiscoveredMCPTool) -> str:

@@ -1,4 +1,4 @@
-"""What tools stand on, put together from the settings: policy, pages, commands and programs, custom tools."""
+"""The services that tools need, built from the settings: policy, page fetcher, commands, programs, custom tools."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FLAGS = {"tools.include": "--include-tools", "tools.exclude": "--exclude-tools"}  # options that replace lists of rules
-_NO_SESSION = "This client has no session, so each of its commands has a /tmp of its own, and tools have none."
-CLOSE_SECONDS = 5.0  # how long the end of the server waits for commands to end; the broker ends what is left
+_NO_SESSION = "This client has no session, so each of its commands has its own /tmp, and tools have none."
+CLOSE_SECONDS = 5.0  # limit for the end of commands at shutdown; the broker ends the rest
 
 
 def page_fetcher(settings: WebSettings) -> Callable[[], PageFetcher]:
-    """What gives the one fetcher of pages, which is made when it is first asked for."""
+    """A function that returns the only page fetcher, which is created on first use."""
 
     @cache
     def fetcher() -> PageFetcher:
@@ -67,7 +67,7 @@ def page_fetcher(settings: WebSettings) -> Callable[[], PageFetcher]:
 
 
 class LazyJournal:
-    """The one journal of changes, loaded with the first of them. `open` is `None` where there is to be none."""
+    """The only journal of changes, loaded at the first change. `open` is `None` if there is no journal."""
 
     def __init__(self, report: SettingsReport) -> None:
         self._undo, self._folder = report.settings.undo, report.state_folder
@@ -85,7 +85,7 @@ class LazyJournal:
             return self._journal
 
     def close(self) -> None:
-        """Let go of its file. Blocking."""
+        """Close its file. Blocks."""
         if self._journal is not None:
             self._journal.close()
 
@@ -96,7 +96,7 @@ def audit_file(report: SettingsReport) -> str | None:
 
 
 def skill_folders(report: SettingsReport) -> SkillFolders:
-    """Where skills are looked for: in the home of the user, and in what of workspaces is trusted."""
+    """The folders of skills: in the user's home folder, and in trusted parts of workspaces."""
     if report.inputs is None:
         return SkillFolders()
     environ = report.inputs.environ
@@ -104,12 +104,12 @@ def skill_folders(report: SettingsReport) -> SkillFolders:
 
 
 def guarded_paths(report: SettingsReport) -> GuardedPaths:
-    """What nobody may write without a person's consent. Blocking: links are followed.
+    """The files that nobody may write without a person's consent. Blocks, since it follows links.
 
-    These are the files that say what the server does, or are read as soon as they exist; what is trusted; the audit;
-    the journal of changes; and the user's own folder as a whole, but for the memory that tools are to write there.
+    These are the files that configure the server, or are read as soon as they exist; the record of trust; the audit
+    log; the journal of changes; and the user's own folder, except for the memory that tools write there.
     """
-    # Those of workspaces say nothing until a person has trusted them.
+    # Those of workspaces have no effect until a person trusts them.
     files = [file.path for file in report.candidates if not file.is_in_workspace or file.state is FileState.READ]
     if report.inputs is not None:
         trusted = trust_file(report.inputs.environ)
@@ -125,14 +125,14 @@ def guarded_paths(report: SettingsReport) -> GuardedPaths:
         path = os.path.join(folder, memory.file_name[0])
         # A link that cannot be followed leads to no memory.
         with suppress(OSError, ValueError):
-            # No other file becomes free by its name, or by a link of its name.
+            # No other file becomes writable by having its name, or a link with its name.
             if is_memory_name(path) and is_memory_name(os.path.realpath(path)):
                 free.append(path)
     return GuardedPaths(files, [path for path in (own, report.state_folder) if path is not None], free)
 
 
 def permission_policy(report: SettingsReport, registry: ToolRegistry) -> PermissionPolicy:
-    """The policy that the settings describe. What is wrong in a rule is told in the log."""
+    """The policy from the settings. Problems of a rule are logged."""
     on_command_line = {dotted(given.path) for given in report.given if given.source == COMMAND_LINE}
     flags = {key: flag for key, flag in FLAGS.items() if key in on_command_line}
     rules, warnings = read_rules(rule_lists(report.settings), registry.canonical, report.home, flags)
@@ -148,13 +148,13 @@ def permission_policy(report: SettingsReport, registry: ToolRegistry) -> Permiss
 
 
 class Commands:
-    """The runners of commands and of programs with all that they stand on. Nothing is started before the first."""
+    """Runs commands and programs, with everything that this needs. Nothing is started before the first one."""
 
     def __init__(self, report: SettingsReport) -> None:
         self._report = report
         self._shell = report.settings.shell
         caches = os.path.join(report.state_folder, "caches") if report.state_folder is not None else None
-        # Nothing of them is made before the first command.
+        # None of these is created before the first command.
         self.folders = PrivateFolders(
             caches=caches, comes_back=lambda key: bool(key) and not key.startswith(SESSION_KEYS)
         )
@@ -163,13 +163,13 @@ class Commands:
         self._programs: ProgramRunner | None = None
         self.code_asked: CodeIntelligence | None = None
         self.consented: dict[str, str] = {}
-        """Real paths of files that tools have written with a person's consent, with the SHA-256 of the content."""
+        """Real paths of files that tools wrote with a person's consent, with the SHA-256 of the content."""
 
     def change(self, settings: Settings) -> None:
-        """Give commands the `shell.env` of changed settings from the next one on. Those that run go on as they are."""
+        """Use the changed `shell.env` for the next command. Running commands are not affected."""
         if settings.shell.env != self._shell.env:
             self._shell = self._shell.model_copy(update={"env": settings.shell.env})
-            self._runner = None  # the next command has another one made
+            self._runner = None  # the next command creates it again
 
     @cached_property
     def _starter(self) -> BrokeredStarter:
@@ -190,7 +190,7 @@ class Commands:
         return StartQueue()
 
     def confinement(self) -> BubblewrapConfinement:
-        """The sandbox that commands get, as the settings were at the start."""
+        """The sandbox for commands, from the settings at the start."""
         if self._confinement is not None:
             return self._confinement
         from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxMode  # noqa: PLC0415 - for commands
@@ -199,7 +199,7 @@ class Commands:
 
         report, shell = self._report, self._report.settings.shell
         if report.state_folder is not None:
-            with suppress(OSError):  # only what is there can be hidden from a command
+            with suppress(OSError):  # only existing files can be hidden from a command
                 os.makedirs(report.state_folder, 0o700, exist_ok=True)
         own_files = (*report.files, *([report.lock.path] if report.lock else ()))
         own_files += tuple(report.inputs.links.values()) if report.inputs is not None else ()
@@ -228,11 +228,11 @@ class Commands:
         return self._confinement
 
     async def are_confined(self, roots: Sequence[str]) -> bool:
-        """Whether commands run in the sandbox for sure."""
+        """Whether commands certainly run in the sandbox."""
         return self._shell.sandbox != "off" and (await self.confinement().status(roots)).failure is None
 
     def runner(self) -> CommandRunner:
-        """What runs commands. Made for the first one, since many servers never run any."""
+        """The runner of commands. Created for the first one, since many servers never run any."""
         if self._runner is not None:
             return self._runner
         from tools.shell.command_runner import CommandRunner, ShellOptions  # noqa: PLC0415
@@ -256,7 +256,7 @@ class Commands:
         return self._programs
 
     def language_servers(self) -> ServerPrograms:
-        """Where language servers are found: those of the operator, and of workspaces that a person has trusted."""
+        """Where language servers are searched for: those of the operator, and of workspaces that a person trusts."""
         from tools.lsp.language_servers import ServerPrograms  # noqa: PLC0415 - with the first list
 
         configured = self._report.settings.lsp.for_tools()
@@ -264,12 +264,12 @@ class Commands:
 
     @cached_property
     def has_language_servers(self) -> bool:
-        """Whether there is one for anything; looked at once."""
+        """Whether there is any language server; determined once."""
         roots = self._report.settings.workspace.roots or (working_folder() or os.sep,)
         return sys.platform != "win32" and self.language_servers().are_any([*map(real_path, roots)])
 
     def code(self, policy: PermissionPolicy) -> CodeIntelligence:
-        """What asks language servers. Made for the first question."""
+        """The client of language servers. Created for the first question."""
         if self.code_asked is None:
             from tools.lsp.code_intelligence import CodeIntelligence  # noqa: PLC0415 - with the first question
             from tools.shell.process_spec import command_environment  # noqa: PLC0415
@@ -291,7 +291,7 @@ class Commands:
         return (folder,) if folder is not None else ()
 
     def scratch(self, client_key: str) -> tuple[Scratch | str, Scratch | str]:
-        """The folder that is `/tmp` to a client's commands, so to its tools, and that of plan mode; or why not."""
+        """The folder that commands and tools of a client see as `/tmp`, and that of plan mode; or why there is none."""
 
         def of(path: str | None) -> Scratch | str:
             if path is None:
@@ -300,7 +300,7 @@ class Commands:
             return Scratch(path, partial(self.folders.make_scratch, path), work)
 
         if sys.platform != "linux" or self._shell.sandbox == "off" or os.path.realpath(SCRATCH_NAME) != SCRATCH_NAME:
-            return "", ""  # commands see that of the machine
+            return "", ""  # commands see the machine's own
         own, plans = (self.folders.scratch_of(client_key, is_plan=is_plan) for is_plan in (False, True))
         return of(own), of(plans)
 
@@ -331,9 +331,9 @@ class Commands:
 
 
 class CustomTools:
-    """Keeps the tools of the discovery command in the registry, which holds the built-in tools already.
+    """Keeps the tools of the discovery command in the registry, which already has the built-in tools.
 
-    Nothing of it is loaded where there is no such command.
+    None of it is imported without such a command.
     """
 
     def __init__(
@@ -348,7 +348,7 @@ class CustomTools:
         self.discovery = self._made(settings) if settings.tools.discovery_command is not None else None
 
     def start(self, tasks: TaskGroup) -> None:
-        """Begin the first discovery, once: when a client is really there."""
+        """Begin the first discovery, once, when a real client is connected."""
         if self.discovery is not None:
             self.discovery.start(tasks)
 
@@ -361,7 +361,7 @@ class CustomTools:
             self.discovery.start(tasks)
 
     def _set_environment(self, given: Mapping[str, str]) -> None:
-        """Let what is started from now on have these variables: the dictionary stays, what is in it does not."""
+        """Use these variables for whatever starts from now on: the dictionary stays, and its content is replaced."""
         from tools.shell.process_spec import command_environment  # noqa: PLC0415 - only with a discovery command
 
         fresh = command_environment(given, os.environ)
@@ -370,7 +370,7 @@ class CustomTools:
         self._environment.update(fresh)
 
     async def wait_for_first_list(self) -> None:
-        """Give the discovery a moment after the start, so that the first list is whole where it can be."""
+        """Wait a moment for the discovery after the start, so that the first list is complete if possible."""
         if self.discovery is not None:
             await self.discovery.wait_for_first_list()
 
@@ -383,6 +383,6 @@ class CustomTools:
         self._set_environment(settings.shell.env)
         site = ProgramSite(self._commands.programs, self._environment, roots[0] if roots else self._folder, roots)
         wait_seconds = self._settings.proxy.first_list_wait / 1000
-        # Without agents the tool is not there; a rule for it is for no other one all the same.
+        # Without agents the tool does not exist, but a rule about it must not apply to another tool.
         reserved = self._reserved | {GROUP, TaskTool.name, *TaskTool.aliases}
         return Discovery(settings.tools.for_tools(), self._registry, site, reserved, wait_seconds)

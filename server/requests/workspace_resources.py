@@ -1,8 +1,8 @@
-"""Prompts, resources and completion over the files of the workspace, and what is remembered as resources.
+"""Prompts, resources and completion over the files of the workspace, and memories as resources.
 
-Everything that is read or listed goes through the flow: under the name of the tool whose rules hold for it, with the
-same workspace, limits and consent. What is not built in, because the tools are switched off, is not announced either.
-Loading memories into a conversation is the client's part; as resources it gets them.
+All reading and listing goes through the call flow, under the name of the tool whose rules apply, with the same
+workspace, limits and consent. If the built-in tools are off, none of this is announced. Loading memories into a
+conversation is the client's part; it gets them as resources.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import cached_property, partial
 from typing import Any
 
 from server.clients.client_request import rights_of
-from server.consent.confirmers import ClientConfirmer, Confirmers
+from server.consent.client_confirmer import ClientConfirmer, ConsentPolicy
 from server.protocol.file_uris import FILE_TEMPLATE, MAX_URI_CHARS, UriRefusedError, path_of_uri
 from server.protocol.json_rpc import as_mapping
 from server.protocol.protocol_errors import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, MCPError
@@ -38,18 +38,18 @@ from tools.permissions.verdict import Permission
 from tools.planning.todo_lists import TodoLists
 
 RunIn = Callable[[FunctionCall, ToolContext], Awaitable[ToolResult | Question]]
-"""Runs one call that no client can name, under the rules that hold for it."""
+"""Runs one call that no client can name, under the rules that apply to it."""
 Wire = dict[str, Any]
-READER = "read_file"  # the tool whose rules hold for reading a resource
+READER = "read_file"  # the tool whose rules apply to reading a resource
 
 TEMPLATE: Wire = {
     "uriTemplate": FILE_TEMPLATE,
     "name": "workspace-file",
     "title": "File of the workspace",
-    "description": "A file by its absolute path. Texts come within the limits of read_file, other files as bytes.",
+    "description": "A file by its absolute path. Texts are within the limits of read_file, other files are bytes.",
 }
 
-RESOURCE_NOT_FOUND = -32002  # in the handshake revisions; 2026-07-28 says invalid params
+RESOURCE_NOT_FOUND = -32002  # in the handshake revisions; 2026-07-28 uses invalid params
 
 _NOT_OF_THE_CLIENT = frozenset(
     {ToolErrorType.EXECUTION_FAILED, ToolErrorType.CANCELLED, ToolErrorType.STORE_UNAVAILABLE}
@@ -64,7 +64,7 @@ _NOT_FOUND = frozenset(
         ToolErrorType.READ_CONTENT_FAILURE,
     }
 )
-"""For this server there is no such resource, whatever is at the path."""
+"""There is no such resource in this server, whatever the path holds."""
 
 TODO_LIST = "todo://list"
 MARKDOWN = "text/markdown"
@@ -72,8 +72,8 @@ JSON = "application/json"
 _MEMORY_URIS: Mapping[str, MemoryScope] = {f"memory://{scope}": scope for scope in SCOPES}
 
 _DESCRIPTIONS: Mapping[MemoryScope, str] = {
-    "global": "What is remembered for all projects of the user.",
-    "project": "What is remembered for this project, with whatever else its file says.",
+    "global": "The user's memory for all projects.",
+    "project": "The memory for this project, with anything else in its file.",
 }
 
 
@@ -84,11 +84,11 @@ class FileRequests:
     runner: ToolRunner
     context_of: Callable[[RequestContext], Awaitable[ToolContext]]
     at_work: Callable[[RequestContext], AbstractContextManager[Any]]
-    confirmers: Confirmers
+    consent: ConsentPolicy
     remembered: MemoryResources
 
     def register(self, table: RequestTable) -> None:
-        """Add the handlers for what the tools that are there make possible."""
+        """Add the handlers that the present tools make possible."""
         names = {tool.name for tool in self.runner.registry.get_all_tools()}
         has_prompt, has_files = MANY_READER in names, READER in names
         handlers: dict[str, Handler] = {}
@@ -111,7 +111,7 @@ class FileRequests:
             raise MCPError(INVALID_REQUEST, error.message) from None
 
     def _why_not_offered(self, tool: str, ctx: RequestContext) -> Permission | None:
-        """The verdict on what the rules of a tool hold for, where that is not there at all for a client."""
+        """The verdict on an item whose tool's rules hide it from a client completely."""
         found = self.runner.registry.find(tool)
         return None if found is None else self.runner.policy.why_not_offered(found.traits, rights_of(ctx))
 
@@ -123,18 +123,18 @@ class FileRequests:
         if params["name"] != AT:
             raise MCPError(INVALID_PARAMS, "Unknown prompt. Use the exact names listed.")
         context = await self.context_of(ctx)
-        confirmer = ClientConfirmer(self.confirmers, ctx, context.client.key)
+        confirmer = ClientConfirmer(self.consent, ctx, context.client.key)
         outcome = await read_at(
             params.get("arguments"), context, lambda call: self.runner.run(call, context, confirmer)
         )
         if isinstance(outcome, Question):
-            return self.confirmers.input_required(outcome, context.client.key, ctx.protocol_version)
+            return self.consent.input_required(outcome, context.client.key, ctx.protocol_version)
         read = len(outcome.facts["files"])
         description = f"Content of {read} {'file' if read == 1 else 'files'}"
         return prompt_to_wire(description, MANY_READER, outcome, ctx.protocol_version)
 
     async def _list_resources(self, ctx: RequestContext) -> Wire:
-        """What is remembered. A workspace may hold a hundred thousand files; the template reaches each of them."""
+        """List the memories. A workspace may have a hundred thousand files; the template reaches each of them."""
         is_open = self._why_not_offered(READER, ctx) is None
         resources = await self.remembered.listed(await self.context_of(ctx)) if is_open else []
         return {"resources": resources, **NEVER_CACHED}
@@ -151,7 +151,7 @@ class FileRequests:
             except UriRefusedError as error:
                 raise MCPError(INVALID_PARAMS, str(error), data=about) from None
         context = await self.context_of(ctx)
-        confirmer = ClientConfirmer(self.confirmers, ctx, context.client.key)
+        confirmer = ClientConfirmer(self.consent, ctx, context.client.key)
 
         async def run(call: FunctionCall, context: ToolContext) -> ToolResult | Question:
             return await self._unpublished.run(call, context, confirmer)
@@ -163,9 +163,9 @@ class FileRequests:
         except ExecutionDeniedError as error:
             outcome = ToolResult.failed(error)
         if isinstance(outcome, Question):
-            return self.confirmers.input_required(outcome, context.client.key, ctx.protocol_version)
+            return self.consent.input_required(outcome, context.client.key, ctx.protocol_version)
         if (failure := outcome.error) is not None:
-            # A resource has no result that tells of a failure.
+            # A resource has no result for a failure.
             code = INVALID_PARAMS
             if failure.code in _NOT_OF_THE_CLIENT:
                 code = INTERNAL_ERROR
@@ -187,7 +187,7 @@ class FileRequests:
             is_known = ref["uri"] == FILE_TEMPLATE and name.removeprefix("+") == "path"
             completer = complete_template
         if not is_known:
-            message = f"Nothing to complete: known are '{PATHS}' of the prompt {AT} and 'path' of {FILE_TEMPLATE}."
+            message = f"Nothing to complete: use '{PATHS}' of the prompt {AT} or 'path' of {FILE_TEMPLATE}."
             raise MCPError(INVALID_PARAMS, message)
         context = await self.context_of(ctx)
         try:
@@ -204,7 +204,7 @@ class FileRequests:
 
     @cached_property
     def _unpublished(self) -> ToolRunner:
-        """The flow for calls that no client can name: the tools in it carry the names whose rules they keep."""
+        """The flow for calls that no client can name: the tools in it have the names whose rules they follow."""
         from tools.builtin.file_requests import (  # noqa: PLC0415 - starting up does not need them
             CompletePathTool,
             FileResourceTool,
@@ -217,7 +217,7 @@ class FileRequests:
 
 
 class _NobodyIsAsked:
-    """Nobody wants a question with every key: what would have to be asked for is not proposed."""
+    """Nobody wants a question at every key press, so anything that needs one is not proposed."""
 
     async def ask(self, question: Question) -> Unavailable:
         del question
@@ -226,17 +226,17 @@ class _NobodyIsAsked:
 
 @dataclass(frozen=True, slots=True)
 class MemoryResources:
-    """Lists and reads what is remembered."""
+    """Lists and reads memories and todos."""
 
     files: MemoryFiles
     todos: TodoLists
 
     def knows(self, uri: str) -> bool:
-        """Whether a URI is one of these, whether or not it leads to something now."""
+        """Whether a URI is one of these, even if nothing is there now."""
         return uri in _MEMORY_URIS or uri == TODO_LIST
 
     async def listed(self, context: ToolContext) -> list[dict[str, Any]]:
-        """What there is for this client now, in wire shape."""
+        """The present resources of this client, in wire format."""
         files = await run_blocking(context.signal, lambda: self._present(context))
         resources = [
             {
@@ -251,17 +251,17 @@ class MemoryResources:
         if self.todos.of(context.client.key, context.workspace):
             about = {
                 "title": "Todo list",
-                "description": "The todo list that this client has written for its workspace.",
+                "description": "The todo list that this client wrote for its workspace.",
             }
             resources.append({"uri": TODO_LIST, "name": "todo-list", **about, "mimeType": JSON})
         return resources
 
     async def read(self, uri: str, context: ToolContext, run: RunIn) -> ToolResult | Question:
-        """The content of one of these for `contents_to_wire`, a failed result, or a question that comes first."""
+        """The content of one of these for `contents_to_wire`, a failed result, or a question to ask first."""
         if uri == TODO_LIST:
             todos = [asdict(todo) for todo in self.todos.of(context.client.key, context.workspace)]
             if not todos:
-                missing = "There is no todo list now; todo_write makes one."
+                missing = "There is no todo list now; todo_write creates one."
                 return ToolResult.failed(ToolError(ToolErrorType.FILE_NOT_FOUND, missing))
             text = json.dumps({"todos": todos}, ensure_ascii=False, indent=2)
             return ToolResult(llm_content=text, facts={"mime_type": JSON})
@@ -276,7 +276,7 @@ class MemoryResources:
         return replace(outcome, facts={**outcome.facts, "mime_type": MARKDOWN})
 
     async def shown(self, context: ToolContext) -> list[tuple[str, str]]:
-        """Titles and texts of what is remembered, for a person who looks on: nothing counts as read by the client."""
+        """Titles and texts of memories and todos for the dashboard; nothing counts as read by the client."""
 
         def read() -> list[tuple[str, str]]:
             found: list[tuple[str, str]] = []

@@ -1,4 +1,4 @@
-"""What the operator configures: files and the command line in, frozen settings with the source of each value out."""
+"""Reads the settings: takes files and the command line, returns frozen settings with the source of each value."""
 
 from __future__ import annotations
 

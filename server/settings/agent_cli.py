@@ -1,7 +1,7 @@
-"""The settings files of Qwen Code and Gemini CLI: where they are, and what in them means something here.
+"""The settings files of Qwen Code and Gemini CLI: where they are, and which of their keys have a meaning here.
 
-What is about their own interface, their model or their account is passed over in silence; what restricts, and has no
-counterpart here, is told.
+Keys about their user interface, model or account are ignored without a warning. Keys that restrict and have no
+counterpart here are reported.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ class AgentCli:
     """One of the two CLIs."""
 
     title: str
-    folder: str  # the name of its folder in a home and in a project
+    folder: str  # the name of its folder, in the home folder and in projects
     memory_file: str
-    memory_section: str  # the heading that it keeps memories below
-    system: Mapping[str, str]  # its folder for this machine, by `sys.platform`; on Windows below that of program data
-    variable: str  # what the names of its environment variables for the files of this machine begin with
+    memory_section: str  # the heading of its memories
+    system: Mapping[str, str]  # its folder for machine-wide files, by `sys.platform`
+    variable: str  # the prefix of the environment variables that relocate its machine-wide files
     home_variable: str
-    home_is_folder: bool  # whether that one names the folder itself, and not what it lies in
+    home_is_folder: bool  # whether that variable names the folder itself rather than its parent
 
     def user_folder(self, environ: Mapping[str, str]) -> str:
         other = environ.get(self.home_variable, "")
@@ -57,7 +57,7 @@ class AgentCli:
         return os.path.join(other or home_folder(environ), self.folder)
 
     def system_files(self, environ: Mapping[str, str], platform: str = sys.platform) -> tuple[str, str]:
-        """Its files for this machine: what users may change, and what they may not."""
+        """Its machine-wide files: the one that users may override, and the one that they may not."""
         folder = self.system.get(platform, self.system["linux"])
         if platform == "win32":
             folder = os.path.join(environ.get("ProgramData", "C:\\ProgramData"), folder)
@@ -66,7 +66,7 @@ class AgentCli:
         return environ.get(f"{self.variable}_SYSTEM_DEFAULTS_PATH") or beside, overrides
 
     def defaults(self, environ: Mapping[str, str]) -> Tree:
-        """What is different from our own defaults where its settings are read."""
+        """Defaults that differ from this server's own when the CLI's settings are read."""
         folder = self.user_folder(environ)
         return {"memory": {"fileName": [self.memory_file], "globalFolder": folder, "section": self.memory_section}}
 
@@ -93,16 +93,16 @@ AGENT_CLIS: Mapping[CliName, AgentCli] = {
         home_is_folder=False,
     ),
 }
-"""Where their documentation says that their files are."""
+"""Where their documentation puts these files."""
 
 _SAME_KEYS = key_paths("""
     mcpServers mcp.serverCommand mcp.allowed mcp.excluded
     tools.discoveryCommand tools.callCommand tools.core tools.allowed tools.exclude tools.confirmationRequired
     permissions.allow permissions.ask permissions.deny
 """)
-"""Keys that have the same name and the same meaning here."""
+"""Keys with the same name and meaning here."""
 
-_EMPTY_IS_ALL = {("mcp", "allowed"), ("allowMCPServers",)}  # lists that leave nothing out there where they are empty
+_EMPTY_IS_ALL = {("mcp", "allowed"), ("allowMCPServers",)}  # lists that exclude nothing in the CLI if they are empty
 
 
 def _mode(value: Any) -> Any:
@@ -110,7 +110,7 @@ def _mode(value: Any) -> Any:
     return mode if mode in list(ApprovalMode) else WRONG
 
 
-_MODES: Converters = dict.fromkeys(  # where the approval mode stands in their versions
+_MODES: Converters = dict.fromkeys(  # the places of the approval mode in their versions
     key_paths("tools.approvalMode approvalMode general.defaultApprovalMode"), (("approvalMode",), _mode)
 )
 _SWITCHES: Converters = {
@@ -122,27 +122,27 @@ _SWITCHES: Converters = {
     )
     for section in (("context", "fileFiltering"), ("fileFiltering",))
 }
-"""Keys of their files alone that are true or false."""
+"""Boolean keys that only their files have."""
 
-_SANDBOX = 'commands run in our own sandbox where it works, and shell.sandbox "required" insists on it'
+_SANDBOX = 'commands run in the sandbox here if it works; shell.sandbox "required" makes it mandatory'
 
 _RESTRICTIONS: Mapping[tuple[str, ...], str] = {
     ("tools", "sandbox"): _SANDBOX,
     ("sandbox",): _SANDBOX,
-    ("security", "disableYoloMode"): "yolo counts only on the command line here, whatever this key says",
-    ("security", "disableAlwaysAllow"): "answers of always are still offered",
-    ("security", "environmentVariableRedaction", "blocked"): "commands get a short list of variables here",
-    ("context", "fileFiltering", "customIgnoreFilePaths"): "these files hide nothing here; .coretoolsignore does",
-    ("hooks",): "hooks do not run here, so none of them can refuse a call",
-    ("policyPaths",): "policy files are not read; rules stand in permissions",
-    ("adminPolicyPaths",): "policy files are not read; rules stand in permissions",
+    ("security", "disableYoloMode"): "yolo is accepted only on the command line here, whatever this key says",
+    ("security", "disableAlwaysAllow"): "lasting answers are still offered",
+    ("security", "environmentVariableRedaction", "blocked"): "commands only get a short list of variables here",
+    ("context", "fileFiltering", "customIgnoreFilePaths"): "these files hide nothing here; use .coretoolsignore",
+    ("hooks",): "hooks do not run here, so they cannot refuse a call",
+    ("policyPaths",): "policy files are not read; put rules into permissions",
+    ("adminPolicyPaths",): "policy files are not read; put rules into permissions",
     ("admin",): "what an administrator forbids there is not forbidden here",
 }
-"""Keys that restrict, with what there is here in their place."""
+"""Keys that restrict, with what applies here instead."""
 
 
 def translate(data: Tree, source: str, diagnostics: Diagnostics) -> Tree:
-    """What in such a file means something here, under our keys or aliases that we know; it is taken out of `data`."""
+    """Move the keys that have a meaning here out of `data`, under canonical keys or known aliases."""
     result: Tree = {}
     for path in (*_SAME_KEYS, *(alias for alias in FOREIGN_KEYS if alias not in _MODES)):
         value = value_at(data, path)
@@ -150,33 +150,34 @@ def translate(data: Tree, source: str, diagnostics: Diagnostics) -> Tree:
             set_default(result, path, value)
     adapt_servers(result)
     for name, entry in list(table_at(result, "mcpServers").items()):
-        # Theirs know transports and keys that ours does not, and one server must not keep the others from starting.
+        # The CLIs know transports and keys that this server does not. One such entry must not keep the others from
+        # starting.
         why = _why_unusable(entry)
         if why:
-            diagnostics.warn(source, f"{dotted(('mcpServers', name))} is left out, because {why}.")
+            diagnostics.warn(source, f"{dotted(('mcpServers', name))} is left out: {why}.")
             del result["mcpServers"][name]
-    # Their modes come and go with their versions.
+    # Their modes vary between versions.
     convert_keys(data, _MODES, result, source, diagnostics, "this server does not know that mode")
     if value_at(data, ("yolo",)) is True:
         set_default(result, ("approvalMode",), "yolo")
-    convert_keys(data, _SWITCHES, result, source, diagnostics, "it is neither true nor false")
+    convert_keys(data, _SWITCHES, result, source, diagnostics, "it must be true or false")
     for path, instead in _RESTRICTIONS.items():
         if value_at(data, path):
-            diagnostics.warn(source, f"{dotted(path)} restricts, and is not known here: {instead}.")
+            diagnostics.warn(source, f"{dotted(path)} is a restriction that has no effect here: {instead}.")
     return result
 
 
 def _why_unusable(entry: Any) -> str:
-    """The end of a sentence, without any value, which may be a secret; empty where the entry can be used."""
+    """Why an entry cannot be used, as the end of a sentence without values, which may be secret. Empty if it can."""
     try:
         settings = UpstreamSettings.model_validate_json(json.dumps(entry))
     except ValidationError as error:
         where: tuple[str | int, ...] = error.errors(include_url=False, include_input=False)[0]["loc"]
         return f"this server cannot read its {dotted(where)}" if where else "it is not an object"
     if settings.transport is None or (settings.transport != "stdio" and settings.endpoint is None):
-        return "it names no command and no address that this server knows"
+        return "it has no command and no address that this server knows"
     if settings.transport == "stdio" and not (settings.command or "").strip():
-        return "it names no command"
+        return "it has no command"
     return ""
 
 
@@ -185,10 +186,10 @@ _ALLOWING = key_paths("permissions.allow tools.allowed tools.core")
 
 
 def expand_variables(data: Tree, source: str, environ: Mapping[str, str], diagnostics: Diagnostics) -> None:
-    """Expand the variables in the texts of a layer that nothing expands later, in place: both CLIs expand every text.
+    """Expand variables in the texts of a layer that nothing expands later, in place. Both CLIs expand every text.
 
-    Rules are different: a dollar sign in them may also be that of a command. One that allows stays as it is written;
-    one that asks or refuses counts in both readings.
+    Rules are different, since a dollar sign in them may belong to a command. A rule that allows stays as written. A
+    rule that asks or refuses applies both as written and expanded.
     """
     expander = VariableExpander(environ)
 
@@ -209,4 +210,4 @@ def expand_variables(data: Tree, source: str, environ: Mapping[str, str], diagno
 
     for key in list(data):
         data[key] = expand(data[key], (key,))
-    expander.warn_of_missing(diagnostics, lambda _: source, ", so it stays as it is written.")
+    expander.warn_of_missing(diagnostics, lambda _: source, ", so it stays as written.")

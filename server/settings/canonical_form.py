@@ -1,7 +1,7 @@
-"""The canonical form of a layer, from any source: our keys, aliases for servers, absolute paths, split command lines.
+"""The canonical form of a layer: canonical keys, aliases of servers, absolute paths, split command lines.
 
-Qwen Code and Gemini CLI know two shapes: flat keys (`coreTools`), and keys in sections (`tools.core`). The keys and
-shapes of all their versions become ours, in any layer; a key that nobody knows goes, with a warning.
+Qwen Code and Gemini CLI have flat keys (`coreTools`) and keys in sections (`tools.core`). The keys and formats of all
+their versions are converted, in any layer. An unknown key is dropped with a warning.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ KEY_ALIASES: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("contextFileName",): ("memory", "fileName"),
     ("context", "fileName"): ("memory", "fileName"),
 }
-"""Keys of Qwen Code and Gemini CLI, in their older versions and in their documentation, and ours for each."""
+"""Keys of Qwen Code and Gemini CLI, from older versions and their documentation, with the canonical key of each."""
 
 Converters = Mapping[tuple[str, ...], tuple[tuple[str, ...], Callable[[Any], Any]]]
-"""Keys of both CLIs whose value has another unit or meaning: ours for each, and what makes the value ours."""
-WRONG: Final = object()  # what a converter gives for a value that its key cannot have
+"""Keys of both CLIs whose value has another unit or meaning, with the canonical key and a converter for the value."""
+WRONG: Final = object()  # a converter's result for an invalid value
 
 
 def _number(value: Any) -> int | float | None:
@@ -58,7 +58,7 @@ def _milliseconds(seconds: Any) -> Any:
 
 
 def _limit(value: Any) -> Any:
-    """A limit; in both CLIs, zero or a negative number means no limit."""
+    """Convert a limit: in both CLIs, zero or a negative number means no limit."""
     number = _number(value)
     return WRONG if number is None else int(min(number, MAX_COUNT)) if number > 0 else None
 
@@ -72,14 +72,14 @@ _NUMBERS: Converters = {
 }
 
 _MEANINGLESS = key_paths("$schema $version tools.shell.enableInteractiveShell tools.shell.pager tools.shell.showColor")
-"""Keys that editors and both CLIs write, and that mean nothing here."""
+"""Keys that editors and both CLIs write, and that have no meaning here."""
 FOREIGN_KEYS = (*KEY_ALIASES, *_NUMBERS)  # every key of both CLIs that is read in any file
 TRANSPORT_ALIASES: Mapping[str, str] = {"streamable-http": "http", "streamableHttp": "http", "streamable_http": "http"}
-"""How other clients write the type of a server, and what it is called here."""
+"""How other clients spell the type of a server, and its name here."""
 MODE_ALIASES: Mapping[str, str] = {"auto_edit": "auto-edit", "autoEdit": "auto-edit"}  # as both CLIs write them
 _COMMAND_LINES = (("tools", "discoveryCommand"), ("tools", "callCommand"), ("mcp", "serverCommand"))
-"""Keys whose value may be one string that is split as a shell does it."""
-MAX_SUGGESTIONS = 20  # after so many warnings none is made for an unknown key, since looking takes a while
+"""Keys whose value may be a command line in one string, which is split as a shell does it."""
+MAX_SUGGESTIONS = 20  # warnings of unknown keys stop after this many, since each lookup takes time
 
 
 def canonicalise(layer: Layer, environ: Mapping[str, str], diagnostics: Diagnostics) -> None:
@@ -95,7 +95,7 @@ def canonicalise(layer: Layer, environ: Mapping[str, str], diagnostics: Diagnost
         if other == ("webSearch",) and isinstance(value, dict):
             value = _providers_by_type(cast("Tree", value), source, diagnostics)
         target = parent_at(data, ours, create=True)
-        # Where both are given, ours counts. Of a section that is not an object, validation tells.
+        # If both are set, the canonical key counts. Validation reports a section that is not an object.
         if target is not None and target.setdefault(ours[-1], value) != value:
             warn_of_difference(other, ours, source, diagnostics)
     convert_keys(data, _NUMBERS, data, source, diagnostics, "it is not a number")
@@ -104,7 +104,7 @@ def canonicalise(layer: Layer, environ: Mapping[str, str], diagnostics: Diagnost
         data["approvalMode"] = MODE_ALIASES.get(mode, mode)
     if data.get("approvalMode") == "yolo" and layer.scope is not SettingsScope.COMMAND_LINE:
         del data["approvalMode"]
-        said = 'approvalMode "yolo" is ignored: it counts only on the command line, as --approval-mode yolo.'
+        said = 'approvalMode "yolo" is ignored: it is accepted only on the command line, as --approval-mode yolo.'
         diagnostics.warn(source, said)
     adapt_servers(data)
     for path in _COMMAND_LINES:
@@ -120,7 +120,7 @@ def canonicalise(layer: Layer, environ: Mapping[str, str], diagnostics: Diagnost
         try:
             parent[path[-1]] = list(lexer) or None
         except ValueError:
-            diagnostics.refuse(source, f"{dotted(path)} has a quote, or a backslash at its end, that is never closed.")
+            diagnostics.refuse(source, f"{dotted(path)} has an unclosed quote, or a backslash at its end.")
             parent[path[-1]] = None
     memory_file = value_at(data, ("memory", "fileName"))
     if isinstance(memory_file, str):
@@ -128,6 +128,11 @@ def canonicalise(layer: Layer, environ: Mapping[str, str], diagnostics: Diagnost
     if isinstance(data.get("mcpServers"), dict):
         data["mcpServers"] = _by_alias(layer, diagnostics)
     _drop_unknown_keys(data, Settings, (), source, diagnostics)
+    _make_paths_absolute(layer, environ, diagnostics)
+
+
+def _make_paths_absolute(layer: Layer, environ: Mapping[str, str], diagnostics: Diagnostics) -> None:
+    data = layer.data
     for section, key in (("workspace", "roots"), ("shell", "readable")):
         paths: Any = value_at(data, (section, key))
         if isinstance(paths, list):
@@ -152,7 +157,7 @@ def canonicalise(layer: Layer, environ: Mapping[str, str], diagnostics: Diagnost
 
 
 def _providers_by_type(given: Tree, source: str, diagnostics: Diagnostics) -> Tree:
-    """Qwen Code's `webSearch`, a list of providers that name their type, as one object by type."""
+    """Convert Qwen Code's `webSearch`, a list of providers with types, to one object by type."""
     listed = given.get("provider")
     if not isinstance(listed, list):
         return given
@@ -165,7 +170,7 @@ def _providers_by_type(given: Tree, source: str, diagnostics: Diagnostics) -> Tr
         else:
             named = json.dumps(kind) if isinstance(kind, str) else "without a type"
             known = ", ".join(SEARCH_VARIABLES)
-            said = f"webSearch.provider {named} is not known and is ignored; known are {known}."
+            said = f"webSearch.provider {named} is not known and is ignored; the known ones are {known}."
             diagnostics.warn(source, said)
     default = given.get("default")
     return found | ({"default": default} if isinstance(default, str) and default in found else {})
@@ -174,13 +179,16 @@ def _providers_by_type(given: Tree, source: str, diagnostics: Diagnostics) -> Tr
 def convert_keys(
     data: Tree, converters: Converters, target: Tree, source: str, diagnostics: Diagnostics, why_wrong: str
 ) -> None:
-    """Move the values of other keys to ours, converted. Of several for one key, the first given counts."""
+    """Move values from other keys to their canonical keys, converted.
+
+    Of several keys for one, the first that is set counts.
+    """
     counting: dict[tuple[str, ...], tuple[str, ...]] = {}
     for other, (ours, convert) in converters.items():
         given = pop_value(data, other)
         value = convert(given) if given is not None else None
         if value is WRONG:
-            diagnostics.warn(source, f"{dotted(other)} is ignored, because {why_wrong}.")
+            diagnostics.warn(source, f"{dotted(other)} is ignored: {why_wrong}.")
             continue
         parent = parent_at(target, ours, create=True) if value is not None else None
         if parent is None:
@@ -195,13 +203,13 @@ def convert_keys(
 def warn_of_difference(
     other: tuple[str, ...], counting: tuple[str, ...], source: str, diagnostics: Diagnostics
 ) -> None:
-    """Tell that two keys of one meaning have two values, and which of them counts."""
-    said = f"{dotted(other)} and {dotted(counting)} mean the same and differ; {dotted(counting)} counts."
+    """Warn that two keys with one meaning have two values, and say which one counts."""
+    said = f"{dotted(other)} and {dotted(counting)} mean the same but differ; {dotted(counting)} counts."
     diagnostics.warn(source, said)
 
 
 def adapt_servers(data: Tree) -> None:
-    """Give the types of the servers the names that they have here, and make arrays of scopes in one text, in place."""
+    """Rename the types of servers to those used here, and split scopes given as one text, in place."""
     for entry in table_at(data, "mcpServers").values():
         named: Any = cast("Tree", entry).get("type") if isinstance(entry, dict) else None
         if isinstance(named, str):
@@ -212,7 +220,7 @@ def adapt_servers(data: Tree) -> None:
 
 
 def _by_alias(layer: Layer, diagnostics: Diagnostics) -> Tree:
-    """The servers of a layer under their aliases. Two that would have the same one are refused."""
+    """The servers of a layer by alias. Two servers with the same alias are an error."""
     source, entries = layer.source, dict[str, Any]()
     for name, entry in table_at(layer.data, "mcpServers").items():
         alias, shown = alias_of(name), dotted(("mcpServers", name))
@@ -225,14 +233,14 @@ def _by_alias(layer: Layer, diagnostics: Diagnostics) -> Tree:
             diagnostics.refuse(source, said)
             continue
         if alias != name:
-            fits = f"a name has letters, digits, - and single _ inside, at most {MAX_ALIAS}"
+            fits = f"a name has letters, digits, - and single _ inside, at most {MAX_ALIAS} characters"
             diagnostics.warn(source, f"{shown} is called {alias} here: {fits}.")
         if isinstance(entry, dict) and "disabled" in entry:
-            # Other clients write `disabled: true`; such a server must not start here.
+            # Other clients write `disabled: true`; such a server must not start here either.
             disabled: Any = cast("Tree", entry).pop("disabled")
             if not isinstance(disabled, bool):
                 path = dotted(("mcpServers", alias, "disabled"))
-                diagnostics.refuse(source, f"{path} has to be true or false.")
+                diagnostics.refuse(source, f"{path} must be true or false.")
             elif disabled or "enabled" not in entry:
                 entry["enabled"] = not disabled
         entries[alias], layer.names[alias] = entry, name
@@ -269,13 +277,13 @@ def _absolute_path(path: Any, key: str, layer: Layer, environ: Mapping[str, str]
     if not isinstance(path, str):
         return path
     if not path.strip() or "\0" in path:
-        diagnostics.refuse(layer.source, f"{key} holds a path that no folder has; name a folder.")
+        diagnostics.refuse(layer.source, f"{key} is a path that no folder can have; name a folder.")
         return path
     if path == "~" or path.startswith(("~/", "~" + os.sep)):
         path = os.path.join(home_folder(environ), path[2:])
     try:
         return os.path.abspath(os.path.join(layer.folder, path))
     except OSError:
-        said = f"{key} holds a relative path, and the working folder does not exist any more."
+        said = f"{key} is a relative path, but the working folder no longer exists."
         diagnostics.refuse(layer.source, said)
         return path

@@ -1,6 +1,6 @@
-"""Changes to the text of a JSON or TOML file: what is added looks like what is there, and every other byte stays.
+"""Edits the text of a JSON or TOML file: additions follow the style of the file, and every other byte stays.
 
-Each change is checked: what the file holds after it has to be what it held before, with the change.
+Each edit is checked: parsed again, the new text must hold the old content plus the change.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from server.settings.nested_values import Tree, parent_at, value_at
 from server.settings.section_model import SettingsError, dotted
 from server.settings.settings_files import MAX_FILE_BYTES, parse, without_comments, without_trailing_commas
 
-INDENT = "  "  # where a file has no indentation that could be followed
-_LAST = 4  # texts that are remembered as read, for the next step of a change: a client's file may be large
-_SOURCE = "settings"  # how errors call a file whose path is not known
+INDENT = "  "  # if the file has no indentation to follow
+_LAST = 4  # parsed texts kept for the next step of an edit: a client's file may be large
+_SOURCE = "settings"  # the name of a file in errors if its path is not known
 MemberPath = tuple[str, ...]
 
 
 def with_added(content: bytes, section: str, key: str, texts: Sequence[str]) -> bytes:
-    """The content of a settings file with texts added to the list `section.key`; none is added twice.
+    """Add texts to the list `section.key` of a settings file, each once.
 
     Raises:
-        SettingsError: It is not a JSON object, or something else than a list stands there.
+        SettingsError: The file is not a JSON object, or the value there is not a list.
     """
     document = JsonDocument.of(content, _SOURCE, MAX_FILE_BYTES)
     inner: Any = document.tree.get(section, {})
@@ -50,10 +50,10 @@ def with_added(content: bytes, section: str, key: str, texts: Sequence[str]) -> 
 
 
 def with_entries(content: bytes, section: str, entries: Mapping[str, Any]) -> bytes:
-    """The content of a settings file with entries in the object `section`; one that is there is replaced.
+    """Set entries in the object `section` of a settings file; an existing entry is replaced.
 
     Raises:
-        SettingsError: It is not a JSON object, or something else than an object stands there.
+        SettingsError: The file is not a JSON object, or the value there is not an object.
     """
     for name, entry in entries.items():
         content = with_member(content, (section, name), entry)
@@ -63,17 +63,17 @@ def with_entries(content: bytes, section: str, entries: Mapping[str, Any]) -> by
 def with_member(
     content: bytes, path: MemberPath, value: Any, source: str = _SOURCE, max_bytes: int = MAX_FILE_BYTES
 ) -> bytes:
-    """The content of a JSON file with the value at `path` set; the objects above it are made where they are missing.
+    """Set the value at `path` in a JSON file; missing objects above it are created.
 
     Raises:
-        SettingsError: It is not a JSON object, or something else than an object stands on the way.
+        SettingsError: The file is not a JSON object, or a value on the way is not an object.
     """
     document = JsonDocument.of(content, source, max_bytes)
     containers = document.containers(path[:-1])
     above, key = containers[-1], path[len(containers) - 1]
     expected = _tree_with(document.tree, path, value)
     if len(containers) == len(path) and key in above.keys:
-        at = len(above.keys) - 1 - above.keys[::-1].index(key)  # of a repeated key the last, which counts
+        at = len(above.keys) - 1 - above.keys[::-1].index(key)  # of a repeated key, the last one counts
         _, first, last = above.items[at]
         new = document.value_text(value, None if document.is_inline(above) else document.indent_in(above))
         return document.choose([document.text[:first] + new + document.text[last:]], expected)
@@ -88,10 +88,10 @@ def with_member(
 
 
 def without_member(content: bytes, path: MemberPath, source: str = _SOURCE, max_bytes: int = MAX_FILE_BYTES) -> bytes:
-    """The content of a JSON file without what stands at `path`, its comma and the blanks around it.
+    """Remove the value at `path` from a JSON file, with its comma and the blanks around it.
 
     Raises:
-        SettingsError: It is not a JSON object, or is written in a way that cannot be changed safely.
+        SettingsError: The file is not a JSON object, or cannot be edited safely.
     """
     document = JsonDocument.of(content, source, max_bytes)
     containers = document.containers(path[:-1])
@@ -104,33 +104,33 @@ def without_member(content: bytes, path: MemberPath, source: str = _SOURCE, max_
 
 
 def doubtful_key(content: bytes, path: MemberPath, source: str, max_bytes: int = MAX_FILE_BYTES) -> str | None:
-    """The first key on the way to `path` that the file has twice, or in two spellings; `None` where all are clear.
+    """The first key on the way to `path` that is ambiguous: repeated, or in two spellings. `None` if there is none.
 
     Raises:
-        SettingsError: It is not a JSON object, or something else than an object stands on the way.
+        SettingsError: The file is not a JSON object, or a value on the way is not an object.
     """
     document = JsonDocument.of(content, source, max_bytes)
     for depth, container in enumerate(document.containers(path[:-1])):
         here = dotted(path[: depth + 1])
         if container.keys.count(path[depth]) > 1:
-            return f"{here} is there more than once"
+            return f"{here} occurs more than once"
         spelled = re.sub(r"[_-]", "", path[depth]).casefold()
         others = [key for key in container.keys if re.sub(r"[_-]", "", key).casefold() == spelled != key]
         if depth < len(path) - 1 and set(others) - {path[depth]}:
-            return f"{here} is there in another spelling too, {json.dumps(others[0])}"
+            return f"{here} also occurs in another spelling, {json.dumps(others[0])}"
     return None
 
 
 def _tree_with(tree: Tree, path: MemberPath, value: Any) -> Tree:
-    """A tree with another value at a path; it shares what is beside that."""
+    """A copy of a tree with another value at a path; unchanged parts are shared."""
     return {**tree, path[0]: _tree_with(tree.get(path[0], {}), path[1:], value)} if path else value
 
 
 @dataclass(frozen=True, slots=True)
 class _Container:
-    """An object or an array in a JSON text: its brackets, its items, and an object's keys.
+    """An object or an array in a JSON text: its brackets, its items, and the keys of an object.
 
-    An item is where it begins, with its key if it has one, where its value begins, and where it ends.
+    An item has the positions of its start (with its key, if any), of its value, and of its end.
     """
 
     start: int
@@ -140,13 +140,13 @@ class _Container:
 
     @property
     def members(self) -> dict[str, int]:
-        """Where the value of each key begins; of a repeated key the last, which counts."""
+        """Where the value of each key begins; of a repeated key, the last one counts."""
         return {key: start for key, (_, start, _) in zip(self.keys, self.items, strict=True)}
 
     @classmethod
     @lru_cache(maxsize=_LAST)
     def at(cls, text: str, start: int) -> _Container:
-        """Read the container that begins here; the text is valid JSON, without comments and trailing commas."""
+        """Parse the container that begins here. The text is valid JSON, without comments and trailing commas."""
         decoder, position = json.JSONDecoder(), start + 1
         items: list[tuple[int, int, int]] = []
         keys: list[str] = []
@@ -165,14 +165,14 @@ class _Container:
 
 @dataclass(frozen=True, slots=True)
 class JsonDocument:
-    """A JSON file: its text, the same with what JSON does not have blanked out, and what it holds."""
+    """A JSON file: its text, a copy with everything that is not JSON blanked out, and its content."""
 
     source: str
     max_bytes: int
-    mark: bytes  # the byte order mark, if there is one
+    mark: bytes  # the byte order mark, if any
     text: str
     plain: str  # without comments
-    strict: str  # without trailing commas too
+    strict: str  # and without trailing commas
     tree: Tree
 
     @classmethod
@@ -185,15 +185,15 @@ class JsonDocument:
             raise SettingsError([f"{source}: this file is not UTF-8."]) from None
         plain = without_comments(text, source)
         strict = without_trailing_commas(plain)
-        # Comments alone are refused: there is no object to put anything into.
+        # A file with nothing but comments is refused: it has no object to add to.
         tree = parse((strict if strict.strip() else text).encode(), source, max_bytes=max_bytes)
         return cls(source, max_bytes, content[: len(content) - len(body)], text, plain, strict, tree)
 
     def choose(self, candidates: Iterator[str] | Sequence[str], expected: Tree) -> bytes:
-        """The first of these texts that holds what is expected.
+        """The first of these texts with the expected content.
 
         Raises:
-            SettingsError: None of them does.
+            SettingsError: None of them has it.
         """
         for text in candidates:
             content = self.mark + text.encode()
@@ -202,10 +202,10 @@ class JsonDocument:
                     return content
             except SettingsError:
                 continue
-        raise SettingsError([f"{self.source}: this file is written in a way that cannot be changed safely."])
+        raise SettingsError([f"{self.source}: this file cannot be edited safely because of how it is written."])
 
     def containers(self, path: MemberPath) -> list[_Container]:
-        """The objects from the top down along a path, as far as they are there."""
+        """The existing objects along a path, from the top down."""
         found = [_Container.at(self.strict, self.strict.index("{"))]
         for depth, step in enumerate(path, start=1):
             if step not in found[-1].keys:
@@ -222,7 +222,7 @@ class JsonDocument:
 
     @property
     def unit(self) -> str:
-        """How much deeper each level is, as the outermost object shows it."""
+        """The indentation of one level, as the outermost object shows it."""
         top = _Container.at(self.strict, self.strict.index("{"))
         first = top.items[0][0] if top.items else 0
         indent = _indent_of(self.text, first) if "\n" in self.text[:first] else ""
@@ -233,7 +233,7 @@ class JsonDocument:
         return ":" if re.match(r'\s*\{\s*"(?:[^"\\]|\\.)*":\S', self.text) else ": "
 
     def is_inline(self, container: _Container) -> bool:
-        """Whether what comes into a container stands on one line, as what is in it does, or else the whole file."""
+        """Whether additions to a container go on the same line: decided by its items, or else by the whole file."""
         if container.items:
             return "\n" not in self.text[container.start : container.items[0][0]]
         top = _Container.at(self.strict, self.strict.index("{"))
@@ -245,7 +245,7 @@ class JsonDocument:
         return _indent_of(self.text, container.start) + self.unit
 
     def value_text(self, value: Any, indent: str | None) -> str:
-        """A value as this file would have it, on lines that begin with `indent`; on one line for `None`."""
+        """A value in the style of this file, on lines that begin with `indent`; on one line for `None`."""
         colon = self.colon
         if indent is None:
             return json.dumps(value, ensure_ascii=False, separators=(colon.replace(":", ","), colon))
@@ -253,7 +253,10 @@ class JsonDocument:
         return block.replace("\n", f"{self.newline}{indent}")
 
     def insertions(self, container: _Container, items_at: Callable[[str | None], Sequence[str]]) -> Iterator[str]:
-        """The text with more items at the end of a container, the nicest first; some may not be JSON any more."""
+        """Variants of the text with more items at the end of a container, the best style first.
+
+        Some may be invalid JSON.
+        """
         text, newline = self.text, self.newline
         indent = self.indent_in(container)
         inline = self.is_inline(container)
@@ -263,7 +266,7 @@ class JsonDocument:
             if inline:
                 yield text[: container.start + 1] + comma.join(items) + text[container.start + 1 :]
             inside = text[container.start + 1 : container.end]
-            # A comment may stand where there are no items; blanks on one line can go.
+            # A container without items may hold a comment; blanks on one line can go.
             rest = inside if inside.strip() or "\n" in inside else f"{newline}{_indent_of(text, container.start)}"
             yield f"{text[: container.start + 1]}{newline}{indent}{comma.join(items)}{rest}{text[container.end :]}"
             return
@@ -272,7 +275,7 @@ class JsonDocument:
         stop = self._line_end(last)
         behind = self.plain[last:stop].strip()
         if not inline and stop < container.end and behind == ("," if has_comma else ""):
-            # Behind the comment that may stand behind the last item.
+            # After a comment that may follow the last item.
             lines = f"{newline}{indent}{comma.join(items)}"
             yield text[:last] + "," * (not has_comma) + text[last:stop] + lines + "," * has_comma + text[stop:]
         yield text[:last] + "".join(f"{comma}{item}" for item in items) + text[last:]
@@ -288,7 +291,7 @@ class JsonDocument:
         has_own_line = line >= before and not text[line + 1 : start].strip()
         cuts: list[tuple[int, int]] = []
         if comma < 0 or (is_last and index and not has_own_line):
-            # The comma before it goes; one behind it belongs to the item before it from now on.
+            # The comma before it goes; a comma after it now belongs to the previous item.
             if index:
                 cuts.append((comma_before, comma_before + 1))
                 start = start if has_own_line or text[comma_before + 1 : start].strip() else comma_before + 1
@@ -327,7 +330,7 @@ def _indent_of(text: str, position: int) -> str:
     return line[: len(line) - len(line.lstrip())]
 
 
-# TOML: a table is appended and cut out as a whole, and the standard library's reader says whether that was right.
+# TOML: a table is appended and removed as a whole, and the standard library's parser checks the result.
 
 _HEADER = re.compile(r"^[ \t]*\[.*$", re.MULTILINE)
 _COMMENTS_AT_END = re.compile(r"(?:^[ \t]*#.*\n(?:[ \t]*(?:#.*)?\r?\n)*)?\Z", re.MULTILINE)
@@ -336,25 +339,25 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 @lru_cache(maxsize=_LAST)
 def toml_tree(content: bytes, source: str) -> Tree:
-    """What a TOML file holds, for nobody to change.
+    """Parse a TOML file, for reading only.
 
     Raises:
-        SettingsError: It is not valid, as TOML or as UTF-8.
+        SettingsError: The file is not valid TOML or not UTF-8.
     """
     try:
-        # Not a number is the same one each time, so that what was read twice is equal.
+        # A NaN never equals itself, so all of them become one object that can be compared.
         text = content.removeprefix(BOM_UTF8).decode()
         return tomllib.loads(text, parse_float=lambda digits: math.nan if "nan" in digits else float(digits))
     except UnicodeDecodeError:
         raise SettingsError([f"{source}: this file is not UTF-8."]) from None
-    except (ValueError, RecursionError) as error:  # of a number with thousands of digits, too
+    except (ValueError, RecursionError) as error:  # also from a number with thousands of digits
         place = re.search(r"at line \d+, column \d+", str(error))
         where = f" {place[0]}" if place else ""
         raise SettingsError([f"{source}: this file is not valid TOML{where}."]) from None
 
 
 def toml_table(path: MemberPath, table: Mapping[str, Any]) -> str:
-    """A table of texts, numbers, lists of texts and objects of texts, as TOML writes it."""
+    """A table of texts, numbers, lists and objects of texts, in TOML."""
     lines = [f"{_toml_key(key)} = {_toml_value(value)}" for key, value in table.items()]
     return "\n".join([f"[{'.'.join(map(_toml_key, path))}]", *lines]) + "\n"
 
@@ -369,14 +372,14 @@ def _toml_value(value: Any) -> str:
         return f"{{ {', '.join(pairs)} }}" if pairs else "{}"
     if isinstance(value, list):
         return f"[{', '.join(_toml_value(item) for item in cast('list[Any]', value))}]"
-    return json.dumps(value, ensure_ascii=False, default=str).replace("\x7f", "\\u007f")  # a date is refused later
+    return json.dumps(value, ensure_ascii=False, default=str).replace("\x7f", "\\u007f")  # a date is rejected later
 
 
 def with_table(content: bytes, path: MemberPath, table: Mapping[str, Any], source: str) -> bytes:
-    """The content of a TOML file with a table at its end, in place of one that has this path.
+    """Append a table to a TOML file, replacing a table with the same path.
 
     Raises:
-        SettingsError: It is not valid, or no table can be added to what stands above.
+        SettingsError: The file is not valid, or no table can be added after its content.
     """
     before = toml_tree(content, source)
     if value_at(before, path) is not None:
@@ -392,15 +395,15 @@ def with_table(content: bytes, path: MemberPath, table: Mapping[str, Any], sourc
     except SettingsError:
         pass
     above, member = dotted(path[:-1]), f"{_toml_key(path[-1])} = {_toml_value(dict(table))}"
-    said = f"{above} is written as {above} = {{...}}, to which no table can be added"
+    said = f"{above} is written as {above} = {{...}}, and no table can be added to it"
     raise SettingsError([f"{source}: {said}. Add this by hand, within its braces: {member}"])
 
 
 def without_table(content: bytes, path: MemberPath, source: str) -> bytes:
-    """The content of a TOML file without a table and the tables below it.
+    """Remove a table and the tables below it from a TOML file.
 
     Raises:
-        SettingsError: It is not valid, or is written in a way from which nothing can be taken out safely.
+        SettingsError: The file is not valid, or nothing can be removed safely.
     """
     before = toml_tree(content, source)
     if value_at(before, path) is None:
@@ -412,20 +415,21 @@ def without_table(content: bytes, path: MemberPath, source: str) -> bytes:
     text, left = body.decode(), ""
     for first, last in pairwise([0, *(match.start() for match in _HEADER.finditer(text)), len(text)]):
         piece = text[first:last]
-        if _is_below(piece, path) and _is_toml(text[:first]):  # else it stands in a text of several lines
-            # Comments before the next header belong to that; blank lines before ours came with it.
+        if _is_below(piece, path) and _is_toml(text[:first]):  # otherwise it is part of a multi-line text
+            # Comments before the next header belong to that header. The blank lines before this table were added with
+            # it.
             piece = piece.removeprefix(_COMMENTS_AT_END.sub("", piece))
             left = re.sub(r"(?<=\n)\r?\n\Z", "", left) if last == len(text) else left
         left += piece
     shorter = content[: len(content) - len(body)] + left.encode()
     after = toml_tree(shorter, source)
     if not above and len(path) > 1:
-        # The table above it may be gone with it, or be there still.
+        # The table above it may have disappeared with it, or still exist.
         parent = cast("Tree", parent_at(expected, path[:-1]))
         if value_at(after, path[:-1]) is None:
             del parent[path[-2]]
     if after != expected:
-        said = f"{dotted(path)} is written in a way that cannot be taken out safely. Remove it by hand."
+        said = f"{dotted(path)} cannot be removed safely because of how it is written. Remove it by hand."
         raise SettingsError([f"{source}: {said}"])
     return shorter
 

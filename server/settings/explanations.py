@@ -1,4 +1,4 @@
-"""What the value of a key has to be, and what is wrong with one, in words. Loaded only when needed."""
+"""Explains in words what the value of a key must be, and what is wrong with one. Imported only when needed."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from pydantic.fields import FieldInfo
 from server.settings.models import Settings
 from server.settings.section_model import MILLISECONDS, Expected, Key, KeyPath, Section, dotted, keys_of
 
-MAX_SHOWN_VALUE = 80  # characters of a wrong value that a sentence repeats
+MAX_SHOWN_VALUE = 80  # characters of a wrong value that a message repeats
 MAX_PROBLEMS = 20  # problems listed at once
 
 
 def words(key: Key) -> str:
-    """What the value of a key has to be, as the end of "it has to be ..."."""
-    said = next((item.words for item in key.field.metadata if isinstance(item, Expected)), None)
-    return said or _words(key.field.annotation, key.field.metadata)
+    """What the value of a key must be, as the end of "must be ..."."""
+    words = next((item.words for item in key.field.metadata if isinstance(item, Expected)), None)
+    return words or _words(key.field.annotation, key.field.metadata)
 
 
 def _words(annotation: Any, metadata: list[Any]) -> str:
@@ -63,11 +63,11 @@ def _item_words(annotation: Any) -> str:
 
 
 def explain(error: ValidationError, source_of: Callable[[KeyPath], str]) -> list[str]:
-    """A sentence for each wrong value: the file, the key, the value unless it may be a secret, what is expected."""
+    """Explain each wrong value: the file, the key, the value unless it may be secret, and what is expected."""
     sentences: dict[KeyPath, str] = {}
     for item in error.errors(include_url=False, include_context=False):
         path, value = item["loc"], item["input"]
-        # The key that the path leads to or through; none where it ends at a name that the operator chose.
+        # The key that the path leads to or through; none if the path ends at a name that the operator chose.
         section: type[Section] = Settings
         key: Key | None = None
         position = 0
@@ -80,19 +80,23 @@ def explain(error: ValidationError, source_of: Callable[[KeyPath], str]) -> list
             if key.is_table and position < len(path):
                 key = None
                 position += 1
-        is_inside = position < len(path)  # of an array, or of an object of strings
+        is_inside = position < len(path)  # an item of an array, or of an object of strings
         expected = "an object" if key is None else _item_words(key.field.annotation) if is_inside else words(key)
         if isinstance(value, dict | list):
             shown = "an object" if isinstance(value, dict) else "an array"
         elif value is None:
             shown = "null"
-        elif key is None or key.section is not None or not key.field.repr:  # it may be a secret
+        elif key is None or key.section is not None or not key.field.repr:  # the value may be secret
             shown = "a string" if isinstance(value, str) else "a boolean" if isinstance(value, bool) else "a number"
         else:
             shown = json.dumps(value, ensure_ascii=False)
             shown = shown if len(shown) <= MAX_SHOWN_VALUE else shown[:MAX_SHOWN_VALUE] + "..."
-        said = f"{source_of(path)}: {dotted(path)} is {shown}, but has to be {expected}."
+        said = f"{source_of(path)}: {dotted(path)} is {shown}, but must be {expected}."
         sentences.setdefault(path, said)
-    told = list(sentences.values())
-    more = [f"There are {len(told) - MAX_PROBLEMS} more problems like these."] if len(told) > MAX_PROBLEMS else []
-    return told[:MAX_PROBLEMS] + more
+    explained = list(sentences.values())
+    more = (
+        [f"There are {len(explained) - MAX_PROBLEMS} more problems like these."]
+        if len(explained) > MAX_PROBLEMS
+        else []
+    )
+    return explained[:MAX_PROBLEMS] + more

@@ -1,4 +1,4 @@
-"""A file of the user, such as settings or what is trusted, replaced as a whole; no other writer gets between."""
+"""Replaces a file of the user, such as settings or trust, as a whole; no other writer can interleave."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from tools.files.change.writer import exclusive, replace_file
 from tools.files.path_opener import identity_of
 from tools.files.workspace import Workspace
 
-PRIVATE_FOLDER = 0o700  # modes of a folder and of a file that have to be made
+PRIVATE_FOLDER = 0o700  # modes of a new folder and a new file
 PRIVATE_FILE = 0o600
-TRIES = 20  # how often a change is retried because somebody else wrote in the same moment
+TRIES = 20  # how often a change is retried because another program wrote at the same moment
 
 
 def rewrite(path: str, change: Callable[[bytes], bytes], signal: AbortSignal) -> None:
-    """Put what `change` makes of a file's content in its place, whole; a link stays one. Blocking.
+    """Replace a file's content with the result of `change`; a link stays a link. Blocks.
 
     Args:
-        path: The file; where there is none, its content is empty, and it is made so that nobody else may read it.
-        change: The new content from the one that is there; called again where somebody else wrote in between.
+        path: The file. A missing file counts as empty, and is created readable only by its owner.
+        change: Maps the old content to the new one. It is called again if another program wrote meanwhile.
         signal: Ends the wait for another writer of this process.
 
     Raises:
-        ToolError: It cannot be read or written, or others write it all the time (`file_changed_since_read`).
+        ToolError: It cannot be read or written, or others keep writing it (`file_changed_since_read`).
         OSError: Its folder cannot be made.
     """
     path = os.path.realpath(path)

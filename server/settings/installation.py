@@ -1,4 +1,4 @@
-"""How this program was installed, as the command that installs it once more with something that it lacks."""
+"""Finds the command that reinstalls this program with an extra that is missing."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ NAME = "coretools-mcp"
 
 
 def install_command(extra: str) -> str:
-    """What a person types to have an extra too: the tool that has installed it, and the place where it came from."""
-    told: dict[str, Any] = json.loads(metadata.distribution(NAME).read_text("direct_url.json") or "{}")
-    url, vcs = str(told.get("url", "")), told.get("vcs_info")
+    """The command that adds an extra, with the same installer and from the same source as the present installation."""
+    origin: dict[str, Any] = json.loads(metadata.distribution(NAME).read_text("direct_url.json") or "{}")
+    url, vcs = str(origin.get("url", "")), origin.get("vcs_info")
     what = f"{NAME}[{extra}]"
     option = ""
     if vcs:
         revision = vcs.get("requested_revision")
         what += f" @ {vcs['vcs']}+{url}{f'@{revision}' if revision else ''}"
-    elif told.get("dir_info") is not None:
-        option = "-e " if told["dir_info"].get("editable") else ""
+    elif origin.get("dir_info") is not None:
+        option = "-e " if origin["dir_info"].get("editable") else ""
         what = f"{unquote(urlsplit(url).path)}[{extra}]"
     elif url:
         what += f" @ {url}"

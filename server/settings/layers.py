@@ -1,4 +1,4 @@
-"""What one source of settings says, what all say together, and which of them a value came from."""
+"""The settings from one source, all sources merged, and which source each value came from."""
 
 from __future__ import annotations
 
@@ -12,48 +12,48 @@ from server.settings.section_model import KeyPath, key_paths
 
 
 class SettingsScope(IntEnum):
-    """What a layer is valid for, and so how much it counts: a later one wins."""
+    """What a layer applies to, in order of precedence: a later one wins."""
 
-    CLI_DEFAULTS = 0  # what `--settings` itself stands for, before any file
-    SYSTEM_DEFAULTS = 1  # the other CLI's defaults for this machine
-    USER = 2  # our own user's file
-    CLI_USER = 3  # the other CLI's file of this user
+    CLI_DEFAULTS = 0  # the defaults that `--settings` implies, before any file
+    SYSTEM_DEFAULTS = 1  # the other CLI's machine-wide defaults
+    USER = 2  # this server's file of the user
+    CLI_USER = 3  # the other CLI's file of the user
     CLI_PROJECT = 4  # the other CLI's file in the workspace
-    WORKSPACE = 5  # our own file in the workspace
-    SYSTEM_OVERRIDES = 6  # the other CLI's file that overrides its users'
+    WORKSPACE = 5  # this server's file in the workspace
+    SYSTEM_OVERRIDES = 6  # the other CLI's machine-wide overrides
     CONFIG = 7  # a file named on the command line
     COMMAND_LINE = 8
 
     @property
     def adds_rules(self) -> bool:
-        """Whether its lists of rules are added to those below, which they never take back."""
+        """Whether its lists of rules are added to those of lower layers instead of replacing them."""
         return SettingsScope.CLI_USER <= self <= SettingsScope.SYSTEM_OVERRIDES or self is SettingsScope.COMMAND_LINE
 
 
 @dataclass(slots=True)
 class Layer:
-    """What one source says."""
+    """The settings from one source."""
 
     scope: SettingsScope
-    source: str  # what it is called in sentences: the path of a file
+    source: str  # its name in messages: the path of a file
     data: Tree
-    folder: str = ""  # what relative paths in it start from; empty is the working folder
-    names: dict[str, str] = field(default_factory=dict[str, str])  # for each alias of its servers, the name there
+    folder: str = ""  # the base of its relative paths; empty means the working folder
+    names: dict[str, str] = field(default_factory=dict[str, str])  # the name in the file for each alias of its servers
 
 
 class FileState(StrEnum):
-    """What became of a file that may hold settings, as the end of a sentence about it."""
+    """What happened to a file that may hold settings, as the end of a sentence about it."""
 
     READ = "read"
-    ABSENT = "not there"
+    ABSENT = "missing"
     UNTRUSTED = "not trusted"
     CHANGED = "changed since it was trusted"
-    UNUSABLE = "not usable"
+    UNUSABLE = "not valid"
 
 
 @dataclass(frozen=True, slots=True)
 class SettingsFile:
-    """A file that may hold settings, and what became of it."""
+    """A file that may hold settings, and what happened to it."""
 
     path: str
     scope: SettingsScope
@@ -61,34 +61,34 @@ class SettingsFile:
 
     @property
     def is_in_workspace(self) -> bool:
-        """Whether it comes with a workspace, so that it has to be trusted."""
+        """Whether it belongs to a workspace, and so needs trust."""
         return self.scope in (SettingsScope.CLI_PROJECT, SettingsScope.WORKSPACE)
 
 
 REFUSING = key_paths("permissions.ask permissions.deny tools.exclude tools.confirmationRequired mcp.excluded")
-"""Lists of what is asked about, refused or left out: more in them restricts more."""
+"""Lists of what is asked about, refused or left out: a longer list restricts more."""
 ADDED_RULES: tuple[KeyPath, ...] = (*REFUSING, *key_paths("permissions.allow tools.allowed"))
-"""Lists of rules that some layers add to, so that they take back nothing that another layer restricts."""
+"""Lists of rules that some layers add to, so that they cannot remove another layer's restrictions."""
 
 
 class MergedLayers:
-    """What all layers in canonical form say together: objects merge by key, all else replaces. The last counts most."""
+    """All layers in canonical form, merged: objects merge by key, and any other value replaces the earlier one."""
 
     def __init__(self, layers: Iterable[Layer]) -> None:
         self._layers: list[Layer] = []
-        self.data: Tree = {}  # the values, under canonical keys; the entries of `mcpServers` under their aliases
-        self.names: dict[str, str] = {}  # for each alias, the name it was configured with
+        self.data: Tree = {}  # the values under canonical keys; the entries of `mcpServers` under their aliases
+        self.names: dict[str, str] = {}  # the configured name for each alias
         for layer in layers:
             self.add(layer)
 
     def add(self, layer: Layer) -> None:
-        """Put one more layer on top."""
+        """Add a layer with a higher precedence."""
         self._layers.append(layer)
         self.names |= layer.names
         self.data = _merge(self.data, layer.data, (), adds_rules=layer.scope.adds_rules)
 
     def source_of(self, path: KeyPath) -> str:
-        """The layer that a value, or the nearest thing around it, came from."""
+        """The layer that a value came from, or else the nearest value around it."""
         names = tuple(step for step in path if isinstance(step, str))
         for length in range(len(names), 0, -1):
             giving = [layer for layer in self._layers if _is_given(layer.data, names[:length])]

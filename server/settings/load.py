@@ -1,4 +1,4 @@
-"""From files, command line and environment to settings: the one way in."""
+"""The single entry point from files, command line and environment to settings."""
 
 from __future__ import annotations
 
@@ -47,36 +47,36 @@ from server.settings.upstream_entries import UpstreamEntry, resolve_entries
 from server.settings.variable_expansion import HINT, SourceOf, VariableExpander
 from tools.web.search_settings import SEARCH_VARIABLES
 
-MOST_LOCK_BYTES = 16 << 20  # ten thousand tools are less than six million
-COMMAND_LINE = "command line"  # the source of values that were given as options
+MOST_LOCK_BYTES = 16 << 20  # ten thousand tools take less than six million
+COMMAND_LINE = "command line"  # the source of values from command-line options
 
 
 @dataclass(frozen=True, slots=True)
 class SettingsInputs:
-    """Everything that decides what the settings are, so that they can be read again."""
+    """All inputs of the settings, so that they can be read again."""
 
     config_files: Sequence[str]  # named on the command line, in its order; each must exist
-    overrides: Mapping[str, Any]  # what the other options say, in the shape of a file
+    overrides: Mapping[str, Any]  # the other options, in the form of a settings file
     environ: Mapping[str, str]
     cli: CliName | None  # the other CLI whose settings count too
-    working_folder: str | None  # the workspace where nobody names another one, if there is one
-    # What was in config files that can be read only once, such as a shell's `<(...)`.
+    working_folder: str | None  # the workspace if no setting names another one
+    # The content of config files that can be read only once, such as a shell's `<(...)`.
     streams: Mapping[str, bytes] = field(default_factory=dict[str, bytes], repr=False, compare=False)
-    # Where links among the config files led at the start, and are read.
+    # The targets of links among the config files at the start; these are read from then on.
     links: Mapping[str, str] = field(default_factory=dict[str, str], compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class LockContent:
-    """What stands in the lock file."""
+    """The content of the lock file."""
 
     path: str
-    content: bytes | None = field(default=None, repr=False)  # `None` where there is no such file, or it cannot be read
-    problem: str = ""  # why a file that is there cannot be read, as the end of a sentence
+    content: bytes | None = field(default=None, repr=False)  # `None` if there is no such file, or it cannot be read
+    problem: str = ""  # why an existing file cannot be read, as the end of a sentence
 
 
 class GivenValue(NamedTuple):
-    """A value that the settings give, as it came from JSON."""
+    """A value from the settings, as parsed from JSON."""
 
     path: KeyPath
     value: Any
@@ -85,40 +85,40 @@ class GivenValue(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SettingsReport:
-    """The settings, and how they came about."""
+    """The settings, and where they came from."""
 
     settings: Settings
     warnings: tuple[str, ...] = ()
     entries: tuple[UpstreamEntry, ...] = ()  # every server, used or not, in the order of the configuration
-    files: tuple[str, ...] = ()  # those that were read, in order; a later one wins
+    files: tuple[str, ...] = ()  # the files that were read, in order; a later one wins
     user_file: str | None = None
     home: str = ""
     given: tuple[GivenValue, ...] = field(default=(), repr=False)
-    candidates: tuple[SettingsFile, ...] = ()  # every file that may hold settings, and what became of it
+    candidates: tuple[SettingsFile, ...] = ()  # every file that may hold settings, and what happened to it
     inputs: SettingsInputs | None = field(default=None, repr=False)
-    lock: LockContent | None = None  # `None` where there is no place for it
-    # What restricts in the files of workspaces, for when they are not trusted any more.
+    lock: LockContent | None = None  # `None` if there is no place for it
+    # The restrictions from workspace files, for when those files lose their trust.
     restrictions: workspace_trust.Restrictions = field(default_factory=dict[str, Layer], repr=False)
 
     @property
     def own_folder(self) -> str | None:
-        """The folder of the user's own settings and of what is trusted, whether or not it exists."""
+        """The folder of the user's own settings and trust, whether or not it exists."""
         return own_folder(self.inputs.environ) if self.inputs is not None else None
 
     @property
     def state_folder(self) -> str | None:
-        """The real path of the folder of what the server keeps for itself, whether or not it exists."""
+        """The real path of the server's private folder for state, whether or not it exists."""
         folder = state_folder(self.inputs.environ) if self.inputs is not None else None
         return os.path.realpath(folder) if folder is not None else None
 
     @property
     def upstreams(self) -> Mapping[str, UpstreamSettings]:
-        """The servers to be used: alias to entry, in the order of the configuration."""
+        """The servers to use, by alias, in the order of the configuration."""
         return {entry.alias: entry.settings for entry in self.entries if entry.left_out is None}
 
     @property
     def written(self) -> Mapping[str, UpstreamSettings]:
-        """The same servers, and those that are not used, with variables by name."""
+        """All servers, used or not, with the names of variables instead of their values."""
         return {entry.alias: entry.written for entry in self.entries}
 
     @property
@@ -127,7 +127,7 @@ class SettingsReport:
 
 
 class UnusableSettingsError(SettingsError):
-    """Settings that were read and cannot be used; the report has those of them that are as they have to be."""
+    """The settings were read but are not valid; `report` has the valid part of them."""
 
     def __init__(self, report: SettingsReport, problems: Sequence[str]) -> None:
         super().__init__(problems, report.warnings)
@@ -135,7 +135,7 @@ class UnusableSettingsError(SettingsError):
 
 
 def working_folder() -> str | None:
-    """The working folder of this process; `None` where it does not exist any more."""
+    """The working folder of this process; `None` if it no longer exists."""
     try:
         return os.getcwd()
     except OSError:
@@ -143,7 +143,7 @@ def working_folder() -> str | None:
 
 
 def why_no_dashboard() -> str | None:
-    """Why a server can open no page for its person, with what to do about it; `None` where it can."""
+    """Why this server cannot open a dashboard, and what to do; `None` if it can."""
     if sys.platform == "win32":
         return "there is no dashboard on Windows; choose client or deny"
     if find_spec("jinja2") is None:
@@ -161,16 +161,16 @@ def load_settings(
     cli: CliName | None = None,
     folder: str | None = None,
 ) -> SettingsReport:
-    """Read and merge the user's files, those of the workspace, the given ones and the command line; a later one wins.
+    """Read and merge the files of the user, the workspace and the command line, and the options; a later one wins.
 
-    The workspace is `folder`, else the working folder, where nobody names another one.
+    The workspace is `folder`, or else the working folder, unless a setting names another one.
 
     Raises:
-        SettingsError: Something in them keeps the server from starting. It tells of all of that at once.
+        SettingsError: The server cannot start with these settings. It lists all problems at once.
     """
     where = folder if folder is not None else working_folder()
     streams: dict[str, bytes] = {}
-    links: dict[str, str] = {}  # where a link leads may change while the server runs
+    links: dict[str, str] = {}  # the target of a link may change while the server runs
     for path in config_files:
         if os.path.isfile(path):
             real = real_path(path)
@@ -181,10 +181,10 @@ def load_settings(
 
 
 def read_settings(inputs: SettingsInputs, before: SettingsReport | None = None) -> SettingsReport:
-    """Read everything, now. `before` has the settings until now, in a server that runs.
+    """Read everything now. In a running server, `before` has the previous settings.
 
     Raises:
-        SettingsError: As of `load_settings`; in a server that runs, also that a file is empty which said something.
+        SettingsError: As for `load_settings`; in a running server also if a file that had content is now empty.
     """
     diagnostics, environ = Diagnostics(), inputs.environ
     operators, candidates = _operator_layers(inputs, before, diagnostics)
@@ -212,15 +212,13 @@ def read_settings(inputs: SettingsInputs, before: SettingsReport | None = None) 
     all_layers = MergedLayers(layers)
     line: Any = value_at(all_layers.data, workspace_trust.SERVER_COMMAND)
     words = cast("list[Any]", line) if isinstance(line, list) else []
-    if words and all(isinstance(word, str) for word in words):  # else there is none, or validation says what is wrong
+    if words and all(isinstance(word, str) for word in words):  # validation reports any other value
         source, entry = (
             all_layers.source_of(workspace_trust.SERVER_COMMAND),
             dotted(("mcpServers", workspace_trust.COMMAND_ALIAS)),
         )
         if workspace_trust.COMMAND_ALIAS in table_at(all_layers.data, "mcpServers"):
-            said = (
-                f"{dotted(workspace_trust.SERVER_COMMAND)} is not used, because there is {entry}, which has its alias."
-            )
+            said = f"{dotted(workspace_trust.SERVER_COMMAND)} is not used: {entry} has its alias."
             diagnostics.warn(source, said)
         else:
             server = {"mcpServers": {workspace_trust.COMMAND_ALIAS: {"command": words[0], "args": words[1:]}}}
@@ -242,7 +240,7 @@ def read_settings(inputs: SettingsInputs, before: SettingsReport | None = None) 
             from server.settings.explanations import explain  # noqa: PLC0415 - needed only where something is wrong
 
             diagnostics.problems += explain(error, all_layers.source_of)
-            # The rest is looked at without these values, so that all that is wrong is told at once.
+            # The other values are still checked, so that all problems are reported at once.
             rest = json.loads(text)
             for path in [tuple(takewhile(lambda step: isinstance(step, str), each["loc"])) for each in error.errors()]:
                 if path[:1] == ("mcpServers",) and path[1:]:
@@ -284,7 +282,7 @@ def read_settings(inputs: SettingsInputs, before: SettingsReport | None = None) 
 
 
 def _read_lock(inputs: SettingsInputs, before: LockContent | None) -> LockContent | None:
-    """The file beside the last one that was named, else beside the user's own. What was there once has to stay."""
+    """Read the lock file beside the last named file, or else beside the user's own. A lock file must not disappear."""
     named = [path for path in inputs.config_files if path not in inputs.streams]
     beside = named[-1] if named else user_file(inputs.environ)
     if beside is None:
@@ -294,8 +292,8 @@ def _read_lock(inputs: SettingsInputs, before: LockContent | None) -> LockConten
         content = read_regular(path, MOST_LOCK_BYTES)
     except (FileNotFoundError, NotADirectoryError):
         was_there = before is not None and (before.content is not None or before.problem)
-        problem = "it was there before, and is gone" if was_there else ""
-        return LockContent(path, problem="it is behind a link that leads nowhere" if _is_lost(path) else problem)
+        problem = "it existed before and is now missing" if was_there else ""
+        return LockContent(path, problem="it is a link to nothing" if _is_lost(path) else problem)
     except (OSError, ValueError):
         return LockContent(path, problem="it cannot be read, or is not a regular file")
     if len(content) > MOST_LOCK_BYTES:
@@ -304,7 +302,7 @@ def _read_lock(inputs: SettingsInputs, before: LockContent | None) -> LockConten
 
 
 def _is_lost(path: str) -> bool:
-    """Whether the last part of a path that is there is a link to what is not."""
+    """Whether the last part of a path is a link to something that does not exist."""
     while not os.path.lexists(path):
         path = os.path.dirname(path)
     return not os.path.exists(path)
@@ -313,7 +311,7 @@ def _is_lost(path: str) -> bool:
 def _operator_layers(
     inputs: SettingsInputs, before: SettingsReport | None, diagnostics: Diagnostics
 ) -> tuple[list[Layer], list[SettingsFile]]:
-    """The layers that are the operator's own, in canonical form, and every file that was looked for."""
+    """The operator's own layers in canonical form, and every file that was searched for."""
     environ = inputs.environ
     layers: list[Layer] = []
     files: list[SettingsFile] = []
@@ -338,16 +336,16 @@ def _operator_layers(
                 continue
             data = parse(content, path, diagnostics)
         except SettingsError as error:
-            diagnostics.problems += error.problems  # the others are looked at nevertheless
+            diagnostics.problems += error.problems  # the other files are still read
             continue
         if before is not None and not content.strip() and any(path in each.source for each in before.given):
-            # Somebody may be about to write it, and until then no rule that stood in it may be lost.
-            diagnostics.refuse(path, "this file is empty now; write {} into it if nothing in it is to count.")
+            # Somebody may be about to write it, and until then its rules must not be lost.
+            diagnostics.refuse(path, "this file is now empty; write {} into it if that is intended.")
             continue
         if scope not in (SettingsScope.USER, SettingsScope.CONFIG):
             data = translate(data, path, diagnostics)
         layers.append(Layer(scope, path, data, os.path.dirname(path)))
-    given = json.loads(json.dumps(dict(inputs.overrides)))  # The caller's own stay as they are.
+    given = json.loads(json.dumps(dict(inputs.overrides)))  # The caller's own data stays as it is.
     layers.append(Layer(SettingsScope.COMMAND_LINE, COMMAND_LINE, given))
     for layer in layers:
         _canonicalise(layer, environ, diagnostics)
@@ -366,7 +364,7 @@ def _canonicalise(layer: Layer, environ: Mapping[str, str], diagnostics: Diagnos
 
 
 def _workspace_folders(inputs: SettingsInputs, operators: Sequence[Layer]) -> list[str]:
-    """The folders that bring settings: the operator's, else the working folder; never what a client names."""
+    """The folders that may bring settings: the operator's, or else the working folder; never those of a client."""
     for layer in sorted(operators, key=lambda layer: layer.scope, reverse=True):
         roots: Any = value_at(layer.data, ("workspace", "roots"))
         if isinstance(roots, list) and roots:
@@ -379,8 +377,31 @@ def _workspace_folders(inputs: SettingsInputs, operators: Sequence[Layer]) -> li
     return [folder] if is_project else []
 
 
+def _resolved_agents(
+    configured: Mapping[str, AgentSettings], environ: Mapping[str, str], source_of: SourceOf, diagnostics: Diagnostics
+) -> dict[str, AgentSettings]:
+    """The agents that can be used, with variables expanded."""
+    agents: dict[str, AgentSettings] = {}
+    for name, agent in configured.items():
+        path = ("agents", name)
+        if not (agent.command or "").strip():
+            said = f"{dotted(path)}.command is missing or empty; name the program that runs the tasks."
+            diagnostics.refuse(source_of(path), said)
+            continue
+        expander = VariableExpander(environ)
+        texts = {
+            "command": expander.text(agent.command or "", (*path, "command")),
+            "args": expander.texts(agent.args, (*path, "args")),
+            "env": expander.table(agent.env, (*path, "env")),
+        }
+        consequence = f"; the agent {shown_name(name)} is left out. {HINT}"
+        if not expander.warn_of_missing(diagnostics, source_of, consequence):
+            agents[name] = agent.model_copy(update=texts)
+    return agents
+
+
 def _resolve(settings: Settings, environ: Mapping[str, str], source_of: SourceOf, diagnostics: Diagnostics) -> Settings:
-    """The settings with variables expanded in everything but the servers of `mcpServers`."""
+    """Expand variables everywhere except in the servers of `mcpServers`."""
     folders: dict[KeyPath, str] = {
         **{("workspace", "roots", index): root for index, root in enumerate(settings.workspace.roots)},
         **{("shell", "readable", index): path for index, path in enumerate(settings.shell.readable)},
@@ -390,19 +411,21 @@ def _resolve(settings: Settings, environ: Mapping[str, str], source_of: SourceOf
     for path, folder in folders.items():
         try:
             os.path.realpath(folder)
-        except OSError:  # Nobody could tell what lies in it.
+        except OSError:  # It is unknown what it contains.
             said = f"{dotted(path)} leads through a link that this server may not follow; name another folder."
             diagnostics.refuse(source_of(path), said)
         except ValueError:
-            pass  # it holds NUL, which was refused with its layer
+            pass  # it contains NUL, which was already rejected with its layer
     updates: dict[str, Any] = {}
-    confirmation = settings.confirmation
+    confirmation, tools = settings.confirmation, settings.tools
     if confirmation.when_unavailable == "page" and (why := why_no_dashboard()) is not None:
         path = ("confirmation", "whenUnavailable")
-        said = f"{dotted(path)} is page, but {why}. Until then it counts as deny: what would be asked there is refused."
+        said = (
+            f"{dotted(path)} is page, but {why}. Until then it counts as deny: calls that would be asked about "
+            "are refused."
+        )
         diagnostics.warn(source_of(path), said)
         updates["confirmation"] = confirmation.model_copy(update={"when_unavailable": "deny"})
-    tools = settings.tools
     commands = {"discovery_command": tools.discovery_command, "call_command": tools.call_command}
     if any(commands.values()):
         usable: dict[str, tuple[str, ...] | None] = {}
@@ -419,7 +442,7 @@ def _resolve(settings: Settings, environ: Mapping[str, str], source_of: SourceOf
         for attribute, given in provider:
             key, expander = wire_name(attribute), VariableExpander(environ)
             text = expander.text(given, ("web", "search", name, key)) if given else environ.get(variables.get(key, ""))
-            is_missing = expander.warn_of_missing(diagnostics, source_of, f"; {name} is not asked. {HINT}")
+            is_missing = expander.warn_of_missing(diagnostics, source_of, f"; {name} is not used. {HINT}")
             values[attribute] = None if is_missing or not (given or text) else text
         if any(getattr(provider, attribute) != value for attribute, value in values.items()):
             providers[name] = provider.model_copy(update=values)
@@ -427,36 +450,23 @@ def _resolve(settings: Settings, environ: Mapping[str, str], source_of: SourceOf
         search = search.model_copy(update=providers)
         updates["web"] = settings.web.model_copy(update={"search": search})
     if search.default is not None and search.default not in search.configured:
-        said = f"web.search.default is {search.default}, which cannot be asked: its key or its address is missing."
+        said = f"web.search.default is {search.default}, which cannot be used: its key or address is missing."
         diagnostics.warn(source_of(("web", "search", "default")), said)
     for name, server in settings.lsp.servers.items():
         path = ("lsp", "servers", name)
         missing = "" if server.extension_to_language else "extensionToLanguage"
         if missing := missing if server.command else "command":
-            diagnostics.warn(source_of(path), f"{dotted(path)} has no {missing}; give it one.")
-    agents: dict[str, AgentSettings] = {}
-    for name, agent in settings.agents.items():
-        path = ("agents", name)
-        if not (agent.command or "").strip():
-            said = f"{dotted(path)}.command is missing or empty; name the program that takes the tasks."
-            diagnostics.refuse(source_of(path), said)
-            continue
-        expander = VariableExpander(environ)
-        texts = {
-            "command": expander.text(agent.command or "", (*path, "command")),
-            "args": expander.texts(agent.args, (*path, "args")),
-            "env": expander.table(agent.env, (*path, "env")),
-        }
-        consequence = f"; the agent {shown_name(name)} is left out. {HINT}"
-        if not expander.warn_of_missing(diagnostics, source_of, consequence):
-            agents[name] = agent.model_copy(update=texts)
+            diagnostics.warn(source_of(path), f"{dotted(path)} has no {missing}; add one.")
     if settings.agents:
-        updates["agents"] = agents
+        updates["agents"] = _resolved_agents(settings.agents, environ, source_of, diagnostics)
     return settings.model_copy(update=updates) if updates else settings
 
 
 def _starts_itself(entry: UpstreamSettings, inputs: SettingsInputs, *, of_workspace: bool) -> bool:
-    """Whether a server is this program with the same settings; with others it is one more in a chain."""
+    """Whether a server is this program with the same settings.
+
+    With other settings it is a further server in a chain.
+    """
     options = options_for_us(entry.command, list(entry.args)) if entry.transport == "stdio" else None
     if options is None or {"HOME", "XDG_CONFIG_HOME", "APPDATA"}.intersection(entry.env):
         return False

@@ -1,7 +1,7 @@
-"""The keys of the settings, but for those about tools (`tool_models`): types, defaults and bounds.
+"""The keys of the settings, except those about tools (`tool_models`): types, defaults and bounds.
 
-The keys are camelCase in files and snake_case in here; durations are milliseconds. What stands below a field is in
-docs/configuration.md too. Building the validators takes milliseconds, so the defaults come from `model_construct`.
+Keys are camelCase in files and snake_case here; durations are in milliseconds. The sentence below a field also appears
+in docs/configuration.md. Building the validators takes milliseconds, so the defaults come from `model_construct`.
 """
 
 from __future__ import annotations
@@ -18,44 +18,47 @@ from server.settings.section_model import DAY, CommandLine, Duration, Expected, 
 from tools.contract.limits import ApprovalMode, MediaHandling
 
 
-def _as_browsers_say_it(address: str | None) -> str | None:
-    """In small letters, and without the usual port: it is compared with what browsers and other servers say."""
-    return None if address is None else str(AnyUrl(address)).rstrip("/")
-
-
 class OAuthSettings(Section):
-    """How we log in to a server that is reached by its address (OAuth 2.1)."""
+    """How this server logs in to a server that is reached at its address (OAuth 2.1)."""
 
     enabled: bool = True
-    """Whether we log in where the server wants it. Without oauth we do, unless headers has Authorization."""
+    """Whether to log in when the server asks for it. Without oauth the answer is yes, unless headers has
+    Authorization.
+    """
     client_id: Annotated[str | None, Field(repr=False)] = None
-    """The id by which the authorization server knows us; null registers us where it lets us. Variables are expanded."""
+    """The client id at the authorization server; null registers this server, if it is allowed to. Variables are
+    expanded.
+    """
     client_secret: Annotated[str | None, Field(repr=False)] = None
-    """The secret that goes with clientId. Variables are expanded."""
+    """The secret for clientId. Variables are expanded."""
     client_metadata_url: Annotated[str | None, Field(repr=False)] = None
-    """The https address of a document about us, which is our id for authorization servers that read it (Client ID \
-Metadata Documents). Variables are expanded."""
+    """The https address of a client metadata document, which serves as the client id at authorization servers that
+    support it (Client ID Metadata Documents). Variables are expanded.
+    """
     issuer: str | None = None
-    """The only authorization server that we log in at, as it calls itself; null takes the one that the server names, \
-and with a clientId no other one after that. Variables are expanded."""
+    """The only authorization server to log in at, exactly as it identifies itself. null takes the one that the server
+    names, and with a clientId stays with the first one. Variables are expanded.
+    """
     scopes: tuple[str, ...] | None = None
-    """What we ask for; null is what the server says. Variables are expanded."""
+    """The scopes to request; null requests what the server says. Variables are expanded."""
     grant: Literal["authorization-code", "client-credentials"] = "authorization-code"
-    """Who logs in: a person in a browser, or this program by itself with a secret or a key."""
+    """Who logs in: a person in a browser, or this program itself with a secret or a key."""
     private_key: Annotated[str | None, Field(repr=False)] = None
-    """The private key (PEM) that we sign with in place of a clientSecret, for client-credentials alone. Variables are \
-expanded."""
+    """The private key (PEM) to sign with instead of a clientSecret, only for client-credentials. Variables are
+    expanded.
+    """
     signing_algorithm: Literal[
         "ES256", "ES384", "ES512", "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "EdDSA"
     ] = "ES256"
-    """How we sign with privateKey."""
+    """The algorithm to sign with privateKey."""
     assume_pkce: bool = False
-    """Whether we log in at an authorization server, too, that does not say that it supports PKCE with S256, which we \
-send in either case: for those that do without saying so. Where it does not, a code counts for anyone who sees it."""
+    """Whether to log in at an authorization server that does not announce PKCE with S256. PKCE is sent either way. If
+    the server ignores it, anyone who sees a code can use it.
+    """
     callback_port: Annotated[int | None, Field(ge=1, le=65_535)] = None
-    """The port of this machine to which the browser is sent back; null is proxy.loginPort."""
+    """The port on this machine for the redirect of the browser; null is proxy.loginPort."""
     shared: bool = False
-    """Whether all clients over HTTP use the login of the person of this machine, and not each the one of its token."""
+    """Whether all clients over HTTP use the login of this machine's person, instead of one login per token."""
 
 
 def _names_or_all(given: object) -> object:
@@ -76,83 +79,92 @@ class UpstreamSettings(Section):
     command: Annotated[str | None, Field(repr=False)] = None
     """The program of a server that is started over stdio. Variables are expanded."""
     args: Annotated[tuple[str, ...], Field(repr=False)] = ()
-    """Arguments of the command; no shell reads them. Variables are expanded."""
+    """Arguments of the command; no shell parses them. Variables are expanded."""
     env: Annotated[Mapping[str, str], Field(repr=False)] = Field(default_factory=dict[str, str])
-    """Environment variables set for the command. Variables are expanded."""
+    """Environment variables for the command. Variables are expanded."""
     cwd: str | None = None
-    """The command's working folder, read from the first workspace folder; null is that folder itself, or an empty one \
-where there is no workspace. Variables are expanded."""
+    """The command's working folder, relative to the first workspace folder; null is that folder itself, or an empty one
+    if there is no workspace. Variables are expanded.
+    """
     inherit_env: tuple[str, ...] = ()
-    """Names of our environment variables that the command gets besides the usual few (PATH, HOME, LANG, ...)."""
+    """Names of variables from this server's environment that the command gets besides the usual few (PATH, HOME, LANG,
+    ...).
+    """
     url: Annotated[str | None, Field(repr=False)] = None
     """Address of a remote server. Without a type, Streamable HTTP is tried first, then SSE. Variables are expanded."""
     http_url: Annotated[str | None, Field(repr=False)] = None
-    """Address of a server that speaks Streamable HTTP, as Qwen Code and Gemini CLI spell it. Variables are expanded."""
+    """Address of a Streamable HTTP server, as Qwen Code and Gemini CLI spell it. Variables are expanded."""
     type: Literal["stdio", "http", "sse"] | None = None
-    """The transport; null takes it from which of httpUrl, url and command is given, in this order."""
+    """The transport; null derives it from the first of httpUrl, url and command that is set."""
     headers: Annotated[Mapping[str, str], Field(repr=False)] = Field(default_factory=dict[str, str])
-    """HTTP headers sent with every request to a remote server. Variables are expanded."""
+    """HTTP headers for every request to a remote server. Variables are expanded."""
     oauth: OAuthSettings | None = None
-    """How we log in to a remote server; null logs in where the server wants it and headers has no Authorization."""
+    """How to log in to a remote server; null logs in if the server asks for it and headers has no Authorization."""
     enabled: bool = True
     """Whether the server is used."""
     description: str = ""
-    """What the server is for; told to clients in our instructions."""
+    """What the server is for; clients see this in the instructions."""
     trust: bool = False
-    """Whether its tools run without a question and its annotations are published as they are."""
+    """Whether its tools run without a question and its annotations are published unchanged."""
     include_tools: tuple[str, ...] | None = None
-    """The only tools taken from the server, by their own names, also as name(...), or as alias__name; null takes \
-all."""
+    """The only tools to take from the server, by their own names, as name(...) or as alias__name; null takes all."""
     exclude_tools: tuple[str, ...] = ()
-    """Tools not taken from the server, named likewise; wins over includeTools."""
+    """Tools not to take from the server, written the same way; wins over includeTools."""
     protocol: Literal["auto", "legacy", "2026-07-28"] = "auto"
-    """The protocol era spoken with the server: the client's where the server knows it, the initialize handshake, or \
-the 2026-07-28 revision."""
+    """The protocol era to use with the server: the client's if the server supports it, the initialize handshake, or the
+    2026-07-28 revision.
+    """
     timeout: Annotated[Duration, Field(ge=1, le=DAY)] = 600_000
     """How long a call may go on without progress."""
     connect_timeout: Annotated[Duration, Field(ge=1, le=DAY)] = 30_000
-    """How long starting or reaching the server may take, until it has initialized."""
+    """How long starting or connecting to the server may take, until it is initialized."""
     list_timeout: Annotated[Duration, Field(ge=1, le=DAY)] = 10_000
     """How long listing its tools, prompts or resources may take."""
     isolation: Literal["shared", "per-client"] = "per-client"
-    """Whether each client over the network gets a connection of its own, or all share one, where questions of the \
-server reach a client only while no other has a call at work."""
+    """Whether each client over the network gets a connection of its own, or all share one. On a shared connection, a
+    question of the server reaches a client only while no other client has a call in progress.
+    """
     max_sessions: Annotated[int, Field(ge=1, le=10_000)] = 16
-    """The most connections of clients at once, where each gets its own. For one more, one that nobody uses now is \
-closed, else one of a client that has more than half of them; where there is none, the client is refused."""
+    """The maximum number of client connections at once, if each client has its own. For one more, an idle connection is
+    closed, or else one of a client that has more than half of them. If there is none, the client is refused.
+    """
     max_concurrent: Annotated[int | None, Field(ge=1, le=10_000)] = None
-    """The most requests of clients that the server works on at once, those included that wait for an answer of their \
-client; others wait for at most their timeout. null is no limit."""
+    """The maximum number of client requests that the server works on at once, including those that wait for an answer
+    of their client. Others wait for at most their timeout. null is no limit.
+    """
     calls_per_minute: Annotated[int | None, Field(ge=1, le=1_000_000)] = None
-    """The most calls in a minute that the server is sent, of all clients together; more are refused with the time to \
-come again. null is no limit."""
+    """The maximum number of calls per minute sent to the server, of all clients together; more are refused with the
+    time to retry. null is no limit.
+    """
     prefix: Literal["alias", "none"] = "alias"
-    """Whether tools are published as alias__tool or under their own names. Without the alias, a name that is taken \
-hides the tool."""
+    """Whether tools are published as alias__tool or under their own names. Without the alias, a tool whose name is
+    taken is hidden.
+    """
     rename: Mapping[str, str] = Field(default_factory=dict[str, str])
-    """Other names for tools: the server's own name as the key, the new one as the value; the alias stays before it."""
+    """Other names for tools, by the server's own name; the alias still goes before the new name."""
 
     always_load: Annotated[
         tuple[str, ...],
         BeforeValidator(_names_or_all, json_schema_input_type=bool | tuple[str, ...]),
         Expected("true, false or an array of strings"),
     ] = ()
-    """Tools that are listed also where the others are searched for (proxy.search), by their names; true stands for \
-all. A tool of a trusted server may say so itself, by anthropic/alwaysLoad in its _meta."""
+    """Tools that are listed even if the others must be searched for (proxy.search), by their names; true means all. A
+    tool of a trusted server may ask for this itself, with anthropic/alwaysLoad in its _meta.
+    """
 
     def is_reached_like(self, other: UpstreamSettings) -> bool:
-        """Whether both mean the same connection: they differ at most in what of it is published, and in its calls."""
+        """Whether both entries use the same connection: at most, they publish or call its tools differently."""
         return self.model_copy(update={name: getattr(other, name) for name in _OF_PUBLISHING}) == other
 
     def reach_digest(self) -> str:
-        """What differs where another connection is meant, and is the same in each process with the same entry."""
+        """A digest of the settings that decide the connection; the same in every process with the same entry."""
         entry = {name: value for name, value in self if name not in _OF_PUBLISHING}
-        # Not by pydantic, which would build what writes models first.
+        # Not by pydantic, which would build the serializers of the models first.
         return sha256(json.dumps(entry, sort_keys=True, default=dict).encode()).hexdigest()
 
     @property
     def transport(self) -> Literal["stdio", "http", "sse", "detect"] | None:
-        """How the server is reached; `detect` tries Streamable HTTP, then SSE; `None` where nothing says it."""
+        """How the server is reached; `detect` tries Streamable HTTP, then SSE; `None` if nothing decides it."""
         if self.type is not None:
             return self.type
         if self.http_url is not None:
@@ -163,7 +175,7 @@ all. A tool of a trusted server may say so itself, by anthropic/alwaysLoad in it
 
     @property
     def endpoint(self) -> str | None:
-        """The address of a remote server, `None` for one over stdio."""
+        """The address of a remote server; `None` for one over stdio."""
         match self.transport:
             case "http":
                 return self.http_url if self.http_url is not None else self.url
@@ -175,37 +187,41 @@ all. A tool of a trusted server may say so itself, by anthropic/alwaysLoad in it
 
 class McpSettings(Section):
     server_command: CommandLine = None
-    """A command line that starts one more server, with the alias mcp. No shell reads it. Variables are expanded."""
+    """A command line that starts one more server, with the alias mcp. No shell parses it. Variables are expanded."""
     allowed: tuple[str, ...] | None = None
-    """The only servers of mcpServers that are used, by name or alias; null allows all, an empty array none."""
+    """The only servers of mcpServers to use, by name or alias; null allows all, an empty array none."""
     excluded: tuple[str, ...] = ()
-    """Servers of mcpServers that are not used, by name or alias; wins over mcp.allowed."""
+    """Servers of mcpServers not to use, by name or alias; wins over mcp.allowed."""
 
 
 class ProxySettings(Section):
     first_list_wait: Annotated[Duration, Field(ge=0, le=60_000)] = 3_000
     """How long the first list waits for upstreams that have not answered yet; later ones are announced."""
     name_budget: Annotated[int, Field(ge=16, le=64)] = 48
-    """The most characters of the published name of a server's tool; longer ones are shortened. Clients may take 64, \
-with what they put before it."""
+    """The maximum length in characters of the published name of a server's tool; longer names are shortened. Clients
+    may accept 64, including a prefix of their own.
+    """
     catalogue: bool = True
-    """Whether what servers list is kept for the next run, whose first list need not wait for them then."""
+    """Whether the lists of servers are kept for the next run, so that its first list need not wait for them."""
     prefix: Literal["alias", "none"] = "alias"
     """With none, the tools of all servers are published under their own names, whatever the servers' prefix says."""
     require_pins: bool = False
-    """Whether a server is left out whose command fetches a package (npx, uvx, ...) without naming its version."""
+    """Whether to leave out a server whose command fetches a package (npx, uvx, ...) without a fixed version."""
     search: Literal["auto", "on", "off"] = "auto"
-    """Whether clients list search_tools, describe_tool and call_tool in place of the tools of servers. auto: where \
-those take about 10,000 tokens or more, but for clients that keep tools back by themselves (Claude Code, Codex, Qwen \
-Code, GitHub Copilot CLI, ECA)."""
+    """Whether clients list search_tools, describe_tool and call_tool instead of the tools of servers. auto: if those
+    take about 10,000 tokens or more, except for clients that defer tools themselves (Claude Code, Codex, Qwen Code,
+    GitHub Copilot CLI, ECA).
+    """
     environment_proxies: bool = True
-    """Whether remote servers and their logins are reached by the proxies that our environment names (HTTPS_PROXY, \
-HTTP_PROXY, ALL_PROXY, but for what NO_PROXY names and this machine)."""
+    """Whether remote servers and their logins are reached through the proxies in the environment (HTTPS_PROXY,
+    HTTP_PROXY, ALL_PROXY), except for the hosts in NO_PROXY and this machine.
+    """
     login_port: Annotated[int, Field(ge=1, le=65_535)] = 18_809
-    """The port of this machine to which the browser is sent back after a login to a server."""
+    """The port on this machine for the redirect of the browser after a login to a server."""
     token_storage: Literal["file", "keyring"] = "file"  # noqa: S105 - no secret
-    """Where the secrets of logins to servers are kept: in private files of the user's state folder, or in the keyring \
-of the system, for which the extra keyring is needed."""
+    """Where the secrets of logins to servers are kept: in private files of the user's state folder, or in the system
+    keyring, which needs the extra keyring.
+    """
 
 
 class PermissionSettings(Section):
@@ -214,110 +230,115 @@ class PermissionSettings(Section):
     allow: tuple[str, ...] = ()
     """Calls that run without a question."""
     ask: tuple[str, ...] = ()
-    """Calls that always need an answer."""
+    """Calls that always ask."""
     deny: tuple[str, ...] = ()
     """Calls that never run."""
 
 
 class ClientPermissionSettings(PermissionSettings):
-    """`permissions`: rules in the form `Name` or `Name(specifier)`, and what needs none."""
+    """`permissions`: rules in the form `Name` or `Name(specifier)`, and whether sandboxed commands are asked about."""
 
     sandboxed_commands: Literal["ask", "allow"] = "ask"
-    """Whether a shell command that changes files is asked about where the sandbox holds it to the workspace and gives \
-it no network; what needs more is asked about in either case. A workspace's settings cannot set it."""
+    """Whether to ask about a shell command that changes files if the sandbox confines it to the workspace without a
+    network. A command that needs more is always asked about. A workspace's settings cannot set this.
+    """
 
 
 class ConfirmationSettings(Section):
     when_unavailable: Literal["client", "page", "deny"] | None = None
-    """Who decides for a client that cannot be asked: its own approval dialog, the person at the page that \
-coretools-mcp dashboard opens, or nobody, so that the call is refused. page counts as deny where there is no \
-dashboard: on Windows, and without the extra dashboard. \
-null is client over stdio, but for agent frameworks, and deny for those and over HTTP."""
+    """Who decides for a client that cannot be asked: its own approval dialog (client), the person at the page that
+    coretools-mcp dashboard opens (page), or nobody, so that the call is refused (deny). page counts as deny if there is
+    no dashboard: on Windows, and without the extra dashboard. null is client over stdio, and deny for agent frameworks
+    and over HTTP.
+    """
     timeout: Annotated[Duration, Field(ge=1, le=DAY)] = 300_000
     """How long a question waits for its answer, and how long its state, or a call that waits for it, is kept."""
     style: Literal["form", "simple"] = "form"
-    """A form with a decision, or a bare yes or no for clients that render no form."""
+    """A form with a decision, or a plain yes or no for clients that cannot show a form."""
 
 
 class ResultSettings(Section):
     display: Literal["block", "meta"] = "block"
-    """Where the display for people (a diff, for example) travels: also as a small text block, or in _meta only."""
+    """Where the display for people (such as a diff) goes: also into a small text block, or only into _meta."""
 
 
 class WorkspaceSettings(Section):
     roots: tuple[str, ...] = ()
-    """The folders. A relative one starts from the folder of its settings file, on the command line from the working \
-folder; ~ is the home folder. Empty takes the client's roots, else the working folder."""
+    """The folders. A relative one starts from the folder of its settings file, or on the command line from the working
+    folder; ~ is the home folder. Empty takes the client's roots, or else the working folder.
+    """
     client_roots: Literal["fallback", "intersect"] = "fallback"
-    """What the client's roots do where workspace.roots are given: nothing, or narrow them. Without workspace.roots \
-they are the workspace either way."""
+    """What the client's roots do if workspace.roots is set: nothing, or narrow the workspace. Without workspace.roots
+    they always are the workspace.
+    """
     respect_git_ignore: bool = True
     """Whether listing and searching leave out what git ignores."""
     respect_agent_ignore: bool = True
-    """Whether .qwenignore, .geminiignore and .coretoolsignore count."""
+    """Whether .qwenignore, .geminiignore and .coretoolsignore apply."""
 
 
 class PrincipalSettings(Section):
-    """What is set apart for the bearer of one token."""
+    """Settings for the bearer of one token."""
 
     workspace: tuple[str, ...] = ()
-    """Its own workspace folders, in place of workspace.roots; written as those are."""
+    """Its own workspace folders, in place of workspace.roots and in the same form."""
     profile: Literal["core", "full"] = "full"
     """Which of the built-in tools it has, as in tools.profile."""
     rules: PermissionSettings = Field(default_factory=PermissionSettings.model_construct)
-    """Rules of its own beside those of permissions; a rule that denies wins wherever it stands."""
+    """Its own rules besides those of permissions; a rule that denies always wins."""
 
 
 class TokenSource(PrincipalSettings):
-    """Where one HTTP token stands, never the token itself; and what is set apart for its client."""
+    """Where one HTTP token is stored, never the token itself; and the settings for its client."""
 
     file: Annotated[str | None, Field(repr=False)] = None
-    """The file that holds the token and nothing else; nobody but its owner may read it (mode 0600)."""
+    """The file that holds only the token, readable only by its owner (mode 0600)."""
     env: Annotated[str | None, Field(repr=False)] = None
     """The environment variable that holds the token."""
 
 
 class IntrospectionSettings(Section):
     url: str = ""
-    """The introspection endpoint of the issuer (RFC 7662), https or on this machine; without it a token has to be a \
-JWT."""
+    """The introspection endpoint of the issuer (RFC 7662), https or on this machine; without it, a token must be a
+    JWT.
+    """
     client_id: str = ""
-    """The id by which the issuer knows this server there."""
+    """The client id of this server there."""
     file: Annotated[str | None, Field(repr=False)] = None
-    """The file that holds the secret that goes with clientId; nobody but its owner may read it (mode 0600)."""
+    """The file that holds the secret for clientId, readable only by its owner (mode 0600)."""
     env: Annotated[str | None, Field(repr=False)] = None
     """The environment variable that holds the secret."""
 
 
 class IssuerSettings(Section):
-    """Whose access tokens are accepted, beside those of `http.tokens` (OAuth 2.1 resource server)."""
+    """Whose access tokens are accepted, besides those of `http.tokens` (OAuth 2.1 resource server)."""
 
     issuer: str = ""
-    """The issuer of the tokens, exactly as it calls itself; https, or on this machine. Empty accepts none."""
+    """The issuer of the tokens, exactly as it identifies itself; https, or on this machine. Empty accepts none."""
     resource: str = ""
-    """The address by which clients reach /mcp, exactly as they write it; tokens must be made for it."""
+    """The address at which clients reach /mcp, exactly as they write it; tokens must be issued for it."""
     audience: tuple[str, ...] = ()
-    """What may stand in the aud of a token in place of the resource, for issuers that write something else there."""
+    """Other values accepted in the aud of a token, for issuers that do not write the resource there."""
     jwks_uri: str | None = None
     """Where the keys of the issuer are; null takes the address from its metadata."""
     algorithms: tuple[
         Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"], ...
     ] = ("RS256", "PS256", "ES256", "EdDSA")
-    """How tokens may be signed."""
+    """The accepted signature algorithms of tokens."""
     scopes: tuple[str, ...] = ()
-    """The scopes that clients are told to ask for, as the issuer spells them; empty is read, write, run, upstream:*."""
+    """The scopes that clients are told to request, as the issuer spells them; empty is read, write, run, upstream:*."""
     required_scopes: tuple[str, ...] = ()
     """Scopes without which a token is refused."""
     default_scopes: tuple[str, ...] = ()
-    """What a token gives that names none of our scopes: read, write, run, upstream:ALIAS or upstream:*."""
+    """The scopes of a token that has none of this server's: read, write, run, upstream:ALIAS or upstream:*."""
     scope_prefix: str = ""
-    """What the issuer puts before our scopes: with "tools." a token names tools.read."""
+    """The issuer's prefix of this server's scopes: with "tools." a token has tools.read."""
     scope_claims: tuple[str, ...] = ("scope", "scp")
-    """Where a token names its scopes, as a text with blanks between or an array."""
+    """The claim with a token's scopes, as an array or a text separated by spaces."""
     introspection: IntrospectionSettings = Field(default_factory=IntrospectionSettings.model_construct)
-    """Where tokens are asked about that are no JWT."""
+    """Where tokens that are not JWTs are checked."""
     principals: Mapping[str, PrincipalSettings] = Field(default_factory=dict[str, PrincipalSettings])
-    """What is set apart for people and programs, by the subject (sub) of their tokens."""
+    """Settings for people and programs, by the subject (sub) of their tokens."""
 
     @property
     def is_given(self) -> bool:
@@ -325,7 +346,7 @@ class IssuerSettings(Section):
 
 
 class StateKey(BaseModel):
-    """Where one key stands, never the key itself."""
+    """Where one key is stored, never the key itself."""
 
     model_config = ConfigDict(frozen=True, strict=True)
 
@@ -339,63 +360,66 @@ class HttpSettings(Section):
     port: Annotated[int, Field(ge=0, le=65_535)] = 8808
     """The port to listen on; 0 takes a free one."""
     tokens: Annotated[Mapping[str, TokenSource], Field(repr=False)] = Field(default_factory=dict[str, TokenSource])
-    """Tokens of clients, by a name for each client; with one, nobody is let in without. Where none is named, the one \
-of the variable CORETOOLS_MCP_TOKEN counts, if that is set."""
+    """Tokens of clients, by a name for each client. If there are any, every client needs one. If there are none, the
+    token in the variable CORETOOLS_MCP_TOKEN counts, if that is set.
+    """
     oauth: IssuerSettings = Field(default_factory=IssuerSettings.model_construct)
-    """Whose access tokens are accepted too, such as those of a company's authorization server."""
+    """Whose access tokens are also accepted, such as those of a company's authorization server."""
     tls_cert: str | None = None
-    """The file with the certificate to serve HTTPS with, and with those above it (PEM)."""
+    """The file with the certificate for HTTPS and its chain (PEM)."""
     tls_key: str | None = None
-    """The file with its private key (PEM); null where that stands in the same file."""
+    """The file with its private key (PEM); null if it is in the same file."""
     allowed_hosts: tuple[str, ...] = ()
-    """Host headers accepted besides those of the address listened on."""
+    """Host headers accepted besides those of the listening address."""
     allowed_origins: tuple[str, ...] = ()
-    """Origins of web pages that are accepted besides our own; they may read the answers (CORS)."""
+    """Origins of web pages accepted besides this server's own; they may read the answers (CORS)."""
     root_path: Annotated[
-        str, Field(pattern=r"^(/[A-Za-z0-9._~-]+)*$"), Expected('a path that begins with "/" and has none at its end')
+        str, Field(pattern=r"^(/[A-Za-z0-9._~-]+)*$"), Expected('a path that begins with "/" and does not end with it')
     ] = ""
-    """The path below which a proxy before us publishes this server, such as "/tools", whether or not the proxy \
-takes it away. Clients over SSE are sent there with their messages."""
+    """The path below which a reverse proxy publishes this server, such as "/tools", whether or not the proxy strips it.
+    Clients over SSE send their messages there.
+    """
     trusted_proxies: tuple[str, ...] = ()
-    """The addresses of proxies before us whose header X-Forwarded-Prefix counts in place of rootPath."""
+    """The addresses of reverse proxies whose header X-Forwarded-Prefix replaces rootPath."""
     public_url: Annotated[
         str | None,
         Field(
             pattern=r"^(https://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:]+\])|http://(localhost|127\.0\.0\.1|\[::1\]))(:[0-9]{1,5})?"
             r"(/[A-Za-z0-9._~-]+)*/?$"
         ),
-        AfterValidator(_as_browsers_say_it),
+        AfterValidator(lambda address: None if address is None else str(AnyUrl(address)).rstrip("/")),
         Expected("an address that begins with https:// (with http:// only on this machine), without a query, or null"),
     ] = None
-    """The address at which people reach this server, without /mcp at its end. With it they log in to servers behind \
-this one by a page that is served there, on whatever machine they are."""
+    """The address at which people reach this server, without /mcp at its end. With it, people log in to upstream
+    servers on a page that this server provides, from any machine.
+    """
     state_keys: Annotated[
         tuple[StateKey, ...], Field(repr=False), Expected("an array of objects, each with one of file and env")
     ] = ()
-    """Where keys stand that replicas of this server share, each a text of at least 32 characters that is known to \
-nobody else: a file (mode 0600) or an environment variable. With them each replica goes on with what another one has \
-asked, and with its logins to other servers. The first one seals, all of them open. Empty makes a key that ends with \
-the process."""
+    """Where keys are stored that replicas of this server share, each a secret text of at least 32 characters: a file
+    (mode 0600) or an environment variable. With them, a replica continues the questions of others and uses their
+    logins. The first key seals, and all of them open. Empty makes a key that ends with the process.
+    """
     session_idle: Annotated[Duration, Field(ge=1, le=7 * DAY)] = 1_800_000
     """How long a session may be silent before it ends."""
     drain: Annotated[Duration, Field(ge=0, le=3_600_000)] = 0
-    """How long requests are still taken when the server is told to end (SIGTERM), while /readyz answers 503 already: \
-long enough for a balancer to see that and send them elsewhere."""
+    """How long the server still accepts requests after SIGTERM, while /readyz already answers 503: long enough for a
+    load balancer to notice and send them elsewhere.
+    """
     grace: Annotated[Duration, Field(ge=0, le=3_600_000)] = 3_000
-    """How long open calls and streams may go on after that, when nobody is let in any more."""
+    """How long open calls and streams may go on after that, when no new ones are accepted."""
     metrics: bool = False
-    """Whether /metrics shows counters in the text format of Prometheus, to those who show a token where one is \
-needed."""
+    """Whether /metrics shows counters in the Prometheus text format; if tokens are required, it needs one too."""
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine reaches us."""
+        """Whether only this machine can reach the server."""
         return self.host in ("127.0.0.1", "localhost", "::1")
 
 
 class StorePassword(Section):
     file: Annotated[str | None, Field(repr=False)] = None
-    """The file that holds the password and nothing else; nobody but its owner may read it (mode 0600)."""
+    """The file that holds only the password, readable only by its owner (mode 0600)."""
     env: Annotated[str | None, Field(repr=False)] = None
     """The environment variable that holds the password."""
 
@@ -409,37 +433,40 @@ class StoreSettings(Section):
         ),
         Expected('"memory:", "sqlite:PATH", or "valkey://USER@HOST:PORT/DB" without a password in it'),
     ] = "memory:"
-    """Where replicas keep what they share: which answers have counted, what users allow from then on, which tools of \
-other servers people have approved, logins to these, and how often each client has called. memory: is this process \
-alone; sqlite:PATH is a file for several processes of one machine, by an absolute path; valkey://USER@HOST:PORT/DB a \
-Valkey or Redis server (valkeys:// over TLS), for which the extra valkey is needed. Only a server on the network uses \
-it. Without http.stateKeys it holds no more than how often clients call, and which lists have changed."""
+    """Where replicas keep what they share: which answers have counted, lasting permissions of users, approved tools of
+    other servers, logins to these, and the call rates of clients. memory: is this process alone. sqlite:PATH is a file
+    for several processes of one machine, with an absolute path. valkey://USER@HOST:PORT/DB is a Valkey or Redis server
+    (valkeys:// with TLS), which needs the extra valkey. Only a server on the network uses it. Without http.stateKeys it
+    holds only call rates and list changes.
+    """
     password: StorePassword = Field(default_factory=StorePassword.model_construct)
     """The password of the Valkey server."""
     replica: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{0,64}$"), Expected("a name of letters, digits and ._-")] = (
         ""
     )
-    """What this replica is called in messages and in the log; empty is the name of the host."""
+    """The name of this replica in messages and in the log; empty is the host name."""
 
 
 class LogSettings(Section):
     level: Literal["debug", "info", "warning", "error"] = "warning"
-    """The least severity written."""
+    """The lowest severity to write."""
     audit: str | None = None
-    """The file that every decision on a call is appended to, as JSON lines; null keeps them in the log alone. ~ is \
-the home folder."""
+    """The file to which every decision on a call is appended, as JSON lines; null writes them to the log only. ~ is the
+    home folder.
+    """
 
 
 class Settings(Section):
     mcp_servers: Mapping[str, UpstreamSettings] = Field(default_factory=dict[str, UpstreamSettings])
-    """The servers behind this one: alias to entry, in the order of the configuration."""
+    """The upstream servers by alias, in the order of the configuration."""
     mcp: McpSettings = Field(default_factory=McpSettings.model_construct)
     """Which of them are used."""
     approval_mode: Annotated[
         ApprovalMode, Expected('one of "plan", "default", "auto-edit" ("yolo" only on the command line)')
     ] = ApprovalMode.DEFAULT
-    """How much may happen without a question: plan changes nothing, auto-edit edits files, fetches and searches the \
-web unasked."""
+    """How much may happen without a question: plan changes nothing; auto-edit edits files, fetches and searches the web
+    without asking.
+    """
     permissions: ClientPermissionSettings = Field(default_factory=ClientPermissionSettings.model_construct)
     """Rules for single calls."""
     confirmation: ConfirmationSettings = Field(default_factory=ConfirmationSettings.model_construct)
@@ -447,25 +474,25 @@ web unasked."""
     results: ResultSettings = Field(default_factory=ResultSettings.model_construct)
     """How results are shown."""
     media: MediaHandling = MediaHandling.INLINE
-    """What becomes of images, sounds and other media: sent inline, as a link, or named only."""
+    """How images, sounds and other media are sent: inline, as a link, or by name only."""
     tools: tool_models.ToolSettings = Field(default_factory=tool_models.ToolSettings.model_construct)
-    """Which tools there are."""
+    """Which tools are offered."""
     workspace: WorkspaceSettings = Field(default_factory=WorkspaceSettings.model_construct)
-    """The folders that tools may touch."""
+    """The folders that tools may use."""
     limits: tool_models.LimitSettings = Field(default_factory=tool_models.LimitSettings.model_construct)
     """How much one call may return."""
     shell: tool_models.ShellSettings = Field(default_factory=tool_models.ShellSettings.model_construct)
     """How commands run."""
     web: tool_models.WebSettings = Field(default_factory=tool_models.WebSettings.model_construct)
-    """What may be fetched, and who searches."""
+    """What may be fetched, and which provider searches."""
     memory: tool_models.MemorySettings = Field(default_factory=tool_models.MemorySettings.model_construct)
     """Where memories are kept."""
     undo: tool_models.UndoSettings = Field(default_factory=tool_models.UndoSettings.model_construct)
     """How changes of files can be undone."""
     lsp: tool_models.LspSettings = Field(default_factory=tool_models.LspSettings.model_construct)
-    """Which language servers there are."""
+    """The language servers."""
     agents: Mapping[str, tool_models.AgentSettings] = Field(default_factory=dict[str, tool_models.AgentSettings])
-    """Programs that take tasks: name to entry."""
+    """Programs that run tasks, by name."""
     http: HttpSettings = Field(default_factory=HttpSettings.model_construct)
     """How the network transports listen."""
     store: StoreSettings = Field(default_factory=StoreSettings.model_construct)

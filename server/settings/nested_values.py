@@ -1,4 +1,4 @@
-"""A tree of settings, as it came from JSON: what stands at a path, and how that is set and taken out."""
+"""A tree of settings as parsed from JSON: reads, sets and removes the value at a path."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any, cast
 
 from server.settings.section_model import KeyPath
 
-Tree = dict[str, Any]  # an object as it came from JSON
+Tree = dict[str, Any]  # an object from JSON
 
 
 def parent_at(tree: Tree, path: KeyPath, *, create: bool = False) -> Tree | None:
-    """The object that holds the last key of a path; `None` if there is none, and none can be made."""
+    """The object that holds the last key of a path; `None` if there is none and none can be made."""
     parent: Any = tree
     for step in path[:-1]:
         if create:
@@ -23,26 +23,29 @@ def parent_at(tree: Tree, path: KeyPath, *, create: bool = False) -> Tree | None
 
 
 def value_at(tree: Tree, path: KeyPath) -> Any:
-    """What stands at a path; `None` where nothing does."""
+    """The value at a path; `None` if there is none."""
     parent = parent_at(tree, path)
     return parent.get(str(path[-1])) if parent is not None else None
 
 
 def table_at(tree: Tree, key: str) -> Tree:
-    """The object below a key, such as that of all servers; an empty one, which is not put there, for anything else."""
+    """The object at a key, such as that of all servers. Any other value gives an empty object, which is not added."""
     table = tree.get(key)
     return cast("Tree", table) if isinstance(table, dict) else {}
 
 
 def set_default(tree: Tree, path: KeyPath, value: Any) -> None:
-    """Put a value at a path where nothing stands, with the objects above it; not below what is no object."""
+    """Set a value if the path has none, creating the objects above it.
+
+    Does nothing below a value that is not an object.
+    """
     parent = parent_at(tree, path, create=True)
     if parent is not None:
         parent.setdefault(str(path[-1]), value)
 
 
 def pop_value(tree: Tree, path: KeyPath) -> Any:
-    """Remove a key, with the sections that are empty then; its value, or `None` where it was not there."""
+    """Remove a key and the sections that this leaves empty. Returns the value; `None` if there was none."""
     parent = parent_at(tree, path)
     if parent is None or path[-1] not in parent:
         return None
@@ -53,7 +56,7 @@ def pop_value(tree: Tree, path: KeyPath) -> Any:
 
 
 def leaves(value: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
-    """Each value in a tree that is not an object with keys, with its path."""
+    """Each value in a tree that is not a non-empty object, with its path."""
     if isinstance(value, dict) and value:
         for key, item in cast("Tree", value).items():
             yield from leaves(item, (*path, key))

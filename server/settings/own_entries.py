@@ -1,4 +1,4 @@
-"""Whether an entry of `mcpServers` starts this very program or reaches it, however that is spelled."""
+"""Recognizes an entry of `mcpServers` that starts or reaches this program itself, however it is spelled."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 PROGRAM = "coretools-mcp"
-DEFAULT_PORT = 8808  # that of `http.port` where the settings name none
-_DEFAULTS = re.compile(r"\$\{\w+:-([^{}]*)\}")  # what counts where a variable is not set
+DEFAULT_PORT = 8808  # that of `http.port` if the settings have none
+_DEFAULTS = re.compile(r"\$\{\w+:-([^{}]*)\}")  # the default in `${NAME:-default}`
 _NAMES = frozenset({PROGRAM, "coretools_mcp"})
 _ENDINGS = re.compile(r"\.(?:exe|cmd|bat|ps1|py|pyw)\Z")
 _PYTHON = re.compile(r"(?:python|pypy)[\d.]*w?|py")
@@ -23,17 +23,17 @@ _RUNNERS = frozenset(
     {"timeout", "sudo", "doas", "su", "ionice", "chrt", "taskset", "poetry", "hatch", "pdm", "pixi"}
     | {"mise", "asdf", "direnv", "nix", "wsl", "docker", "podman"}
 )
-"""Programs that run what is named among their words, behind words of their own."""
+"""Programs that run a command given in their own arguments, after subcommands of their own."""
 _TAKES_VALUE = re.compile(
     r"--(?:from|with|with-editable|with-requirements|python|index|index-url|default-index|extra-index-url|find-links"
     r"|directory|project|cache-dir|config-file|env-file|refresh-package|spec|pip-args|package|constraints|overrides"
     r"|extra|group|only-group|unset|chdir|adjustment)|-[pifcWXuCn]"
 )
-"""Options of the runners above whose value is the next word."""
+"""Options of these programs whose value is the next word."""
 
 
 def options_for_us(command: Any, args: Any) -> list[str] | None:
-    """What a command line hands to this program that it starts, perhaps through others; `None` if it starts another."""
+    """The options of this program in a command line that starts it, also through other programs; else `None`."""
     given = cast("list[Any]", args) if isinstance(args, list) else []
     words = [str(word) for word in given]
     if not isinstance(command, str):
@@ -74,9 +74,9 @@ def _options(words: Sequence[str]) -> list[str] | None:
         while program == "env" and rest and re.match(r"\w+=", rest[0]):
             rest.pop(0)
     elif re.search(r"\s", words[0]) and not os.path.exists(words[0]):
-        return _options_in_line(" ".join(words))  # a whole command line where only a program can stand
+        return _options_in_line(" ".join(words))  # a whole command line in the place of a program
     elif program in _RUNNERS:
-        # A folder of that name, or what an option names, is another thing.
+        # A folder of that name, or an option's value, does not count.
         named = (
             at
             for at, word in enumerate(rest)
@@ -91,7 +91,7 @@ def _options(words: Sequence[str]) -> list[str] | None:
 
 
 def _options_in_line(line: str) -> list[str] | None:
-    """The same for a command line as a shell reads it; the first of its commands that is ours."""
+    """The same for a command line as a shell parses it; the first command that starts this program counts."""
     import shlex  # noqa: PLC0415 - few entries are written so
 
     try:
@@ -106,7 +106,7 @@ def _options_in_line(line: str) -> list[str] | None:
 
 
 def _first_argument(words: Sequence[str]) -> int | None:
-    """Where the first word stands that is neither an option nor the value of one."""
+    """The position of the first word that is neither an option nor an option's value."""
     skips = False
     for at, word in enumerate(words):
         if skips:
@@ -125,14 +125,14 @@ def _name_of(word: str) -> str:
 
 
 def reaches_us(entry: Mapping[str, Any], ports: Sequence[int]) -> bool:
-    """Whether the address of an entry, or one that a bridge is given, is that of this program on this machine.
+    """Whether an entry's address, or one given to a bridge, is this program on this machine.
 
     Args:
-        entry: A server in the form of any client.
-        ports: On which this program may listen.
+        entry: A server in the format of any client.
+        ports: The ports on which this program may listen.
     """
     args: Any = entry.get("args")
-    # A bridge, whichever it is, is given the address among its words.
+    # A bridge, whichever it is, gets the address as an argument.
     given = [entry.get(key) for key in ("url", "httpUrl", "serverUrl")]
     given += cast("list[Any]", args) if isinstance(args, list) else []
     return any(isinstance(address, str) and _is_our_address(address, ports) for address in given)
@@ -147,7 +147,7 @@ def _is_our_address(address: str, ports: Sequence[int]) -> bool:
     host = (parts.hostname or "").rstrip(".")
     is_here = host == "localhost"
     with suppress(OSError, ValueError):
-        # As the C library reads numbers: `127.1`, `2130706433`.
+        # As the C library parses numbers: `127.1`, `2130706433`.
         found = ip_address(host if ":" in host else socket.inet_ntoa(socket.inet_aton(host)))
         found = getattr(found, "ipv4_mapped", None) or found
         is_here = found.is_loopback or found.is_unspecified
@@ -156,11 +156,11 @@ def _is_our_address(address: str, ports: Sequence[int]) -> bool:
 
 
 def is_own(entry: Mapping[str, Any], ports: Sequence[int]) -> bool:
-    """Whether an entry, in the form of any client, starts or reaches this program."""
+    """Whether an entry, in the format of any client, starts or reaches this program."""
     command, args = entry.get("command"), entry.get("args")
-    if isinstance(command, dict):  # as older versions of Zed have it
+    if isinstance(command, dict):  # the format of older versions of Zed
         program = cast("dict[str, Any]", command)
         command, args = program.get("path"), program.get("args")
-    elif isinstance(command, list) and command:  # as one list of words
+    elif isinstance(command, list) and command:  # the whole command in one list
         command, *args = cast("list[Any]", command)
     return options_for_us(command, args) is not None or reaches_us(entry, ports)

@@ -1,17 +1,17 @@
-"""Whether a command that starts a server fetches a package, and in which version: one that is not named may change."""
+"""Finds the package that a command fetches, and whether its version is fixed: an unfixed package may change."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 
-_VERSION = re.compile(r"v?\d+(?:\.\d+)+(?:[-+.]?[0-9A-Za-z]+)*")  # one version: no range, no tag, no wildcard
+_VERSION = re.compile(r"v?\d+(?:\.\d+)+(?:[-+.]?[0-9A-Za-z]+)*")  # one version: no range, tag or wildcard
 _COMMIT = re.compile(r"[#@][0-9a-f]{40}$")
-_PLACE = re.compile(r"[./~\\]|[A-Za-z]:[\\/]|file:")  # how a path begins, from which nothing is fetched
+_PLACE = re.compile(r"[./~\\]|[A-Za-z]:[\\/]|file:")  # the start of a path: nothing is fetched from there
 _ADDRESS = re.compile(r"[a-z+]+://|(?:git|github|gitlab|gist|bitbucket):|[\w.-]+/[\w.-]+$")
 _ENDINGS = re.compile(r"\.(?:cmd|exe|bat|ps1)$", re.IGNORECASE)
 
-# How programs that fetch a package are called, with the options that name it, and the others that have a value
+# Programs that fetch a package, with the options that name the package and the other options that take a value.
 _NPM_OPTIONS = frozenset(("-c", "--call", "--registry", "--cache", "--userconfig", "--prefix", "-w", "--workspace"))
 _UV_OPTIONS = frozenset(
     (
@@ -30,9 +30,9 @@ _RUNNERS: dict[tuple[str, ...], tuple[frozenset[str], frozenset[str]]] = {
 
 
 def unpinned_package(command: str | None, args: Sequence[str]) -> str | None:
-    """The package that a command fetches in whatever version is the newest; `None` where there is no such."""
+    """The package that a command fetches in its newest version; `None` if there is none."""
     words = [_ENDINGS.sub("", re.split(r"[\\/]", command or "")[-1]).lower(), *args]
-    if words[0] in ("cmd", "env"):  # which start another program
+    if words[0] in ("cmd", "env"):  # prefixes that start another program
         rest = words[1:]
         while rest and (rest[0].startswith(("/", "-")) or "=" in rest[0]):
             rest.pop(0)
@@ -47,7 +47,7 @@ def unpinned_package(command: str | None, args: Sequence[str]) -> str | None:
         word = rest.pop(0)
         option, equals, value = word.partition("=")
         if not word.startswith("-"):
-            named = named or [word]  # else it is what the package has, to run
+            named = named or [word]  # otherwise it is a command from the package
             break
         if option in naming and (equals or rest):
             named.append(value if equals else rest.pop(0))

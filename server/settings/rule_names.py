@@ -1,4 +1,4 @@
-"""The rules of the settings, and names of tools in them that nothing here can have: a slip of the pen, usually."""
+"""Finds names of tools in the rules of the settings that cannot exist, usually misspelled."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tools.permissions.tool_names import BETWEEN, DELEGATING, GROUPS, names_of_a
 
 
 def rule_lists(settings: Settings) -> Mapping[str, Sequence[str]]:
-    """The rules of the settings, by their keys."""
+    """The rules of the settings, by key."""
     permissions, tools = settings.permissions, settings.tools
     return {
         "permissions.allow": permissions.allow,
@@ -30,7 +30,7 @@ def rule_lists(settings: Settings) -> Mapping[str, Sequence[str]]:
 
 
 def rules_of_principals(settings: Settings) -> Iterator[Rights]:
-    """The rules of each token and person of the settings that has some."""
+    """The rules of each token and person that has some."""
     tokens = ((f"http.tokens.{name}", own.rules) for name, own in settings.http.tokens.items())
     people = ((f"http.oauth.principals.{name}", own.rules) for name, own in settings.http.oauth.principals.items())
     for place, rules in (*tokens, *people):
@@ -39,7 +39,7 @@ def rules_of_principals(settings: Settings) -> Iterator[Rights]:
 
 
 def rule_problems(report: SettingsReport) -> Iterator[str]:
-    """What is wrong with the rules of the settings, a sentence each: brackets, patterns, names of no tool."""
+    """The problems of the rules of the settings, a sentence each: brackets, patterns, unknown tools."""
     registry = ToolRegistry()
     for tool in builtin_tools():
         registry.register_tool(tool)
@@ -51,7 +51,7 @@ def rule_problems(report: SettingsReport) -> Iterator[str]:
 
 
 def unknown_names(report: SettingsReport) -> Iterator[str]:
-    """A sentence for each name of no tool in the rules of the settings."""
+    """A sentence for each unknown tool in the rules of the settings."""
     lists = dict(rule_lists(report.settings))
     for own in rules_of_principals(report.settings):
         place = f"{own.source}.rules"
@@ -61,15 +61,15 @@ def unknown_names(report: SettingsReport) -> Iterator[str]:
 
 
 def check_included(names: Iterable[str], report: SettingsReport) -> list[str]:
-    """What is wrong with the names of `--include-tools`: nothing would be offered for them."""
+    """Why names in `--include-tools` would offer nothing."""
     return [f"--include-tools: {problem}" for problem in unknown_tools(names, report)]
 
 
 def unknown_tools(rules: Iterable[str], report: SettingsReport) -> Iterator[str]:
-    """A sentence for each rule whose tool cannot be there, with the nearest one that can.
+    """A sentence for each rule whose tool cannot exist, with the most similar one that can.
 
-    What custom tools and servers without a prefix are called is known only once they run, so nothing is said then of
-    names that could be theirs.
+    The names of custom tools, and of servers without a prefix, are known only once those run. Names that could be
+    theirs are not reported.
     """
     rules = list(rules)
     if not rules:
@@ -99,7 +99,7 @@ def unknown_tools(rules: Iterable[str], report: SettingsReport) -> Iterator[str]
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """The one of some names that was perhaps meant by a word; empty if none is like it."""
+    """The name most similar to a word; empty if none is similar."""
     import difflib  # noqa: PLC0415 - needed only where something is misspelled
 
     return next(iter(difflib.get_close_matches(word, list(known), n=1)), "")

@@ -1,4 +1,4 @@
-"""Rules that a person allows for good, in the user's own settings file."""
+"""Saves rules that a person allows permanently to the user's own settings file."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from tools.machine.threads import run_blocking
 _WHY_NOT_SAVED: Mapping[ToolErrorType, str] = {
     ToolErrorType.PERMISSION_DENIED: "this server may not read or write it",
     ToolErrorType.NO_SPACE_LEFT: "the disk is full",
-    ToolErrorType.FILE_CHANGED_SINCE_READ: "somebody else changed it in the same moment",
-    ToolErrorType.TARGET_IS_DIRECTORY: "there is a folder in its place",
+    ToolErrorType.FILE_CHANGED_SINCE_READ: "another program changed it at the same moment",
+    ToolErrorType.TARGET_IS_DIRECTORY: "there is a folder with its name",
 }
-"""Why the file was not written, in words that name no path."""
+"""Why the file was not written, in words without a path."""
 
 
 class SavedRules:
-    """Saves rules to the user's settings file, which need not exist."""
+    """Saves rules to the user's settings file, which need not exist yet."""
 
     def __init__(self, path: str) -> None:
         self._path = os.path.realpath(path)
 
     async def save(self, rules: Sequence[str]) -> str:
-        """Add what is missing in `permissions.allow`, and return that key.
+        """Add the missing rules to `permissions.allow`, and return that key.
 
         Raises:
-            ToolError: `file_write_failure`, with the reason and no path; nothing was saved.
+            ToolError: `file_write_failure`, with the reason but no path; nothing was saved.
         """
         key, signal = "permissions.allow", AbortSignal()
 
@@ -39,15 +39,15 @@ class SavedRules:
             try:
                 rewrite(self._path, lambda content: with_added(content, "permissions", "allow", rules), signal)
             except SettingsError:
-                why = "it cannot be read as settings now"
+                why = "its content is not valid"
             except ToolError as error:
                 why = _WHY_NOT_SAVED.get(error.code, "it could not be written")
             except OSError:
                 why = "it could not be reached"
             else:
                 return
-            said = f"Nothing was saved in the user's settings file, because {why}."
-            remedy = f"Put that right, or add the rules to {key} there by hand."
+            said = f"Nothing was saved in the user's settings file: {why}."
+            remedy = f"Fix that, or add the rules to {key} there by hand."
             raise ToolError(ToolErrorType.FILE_WRITE_FAILURE, f"{said} {remedy}")
 
         await run_blocking(signal, add)

@@ -1,4 +1,4 @@
-"""A section of the settings and its keys, and what is said about them: warnings, and problems that prevent a start."""
+"""A section of the settings and its keys; collects warnings, and problems that prevent a start."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Annotated, Any, Final, cast, get_args
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
-DAY: Final = 86_400_000  # milliseconds of the longest duration that makes sense here
+DAY: Final = 86_400_000  # milliseconds of the longest sensible duration
 MILLISECONDS: Final = "milliseconds"
 Duration = Annotated[int, MILLISECONDS]
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """Says what a value has to be, where the type alone says it wrongly."""
+    """Says what a value must be, if the type alone does not say it right."""
 
     words: str
 
@@ -29,11 +29,11 @@ CommandLine = Annotated[
     Field(repr=False),
     Expected("a command line, as a string or as an array of strings, or null"),
 ]
-"""A program and its arguments. A string was split as a shell does it before it came here."""
+"""A program and its arguments. A string has already been split as a shell does it."""
 
 
 def wire_name(name: str) -> str:
-    """The key in files for an attribute in here: `http_url` is `httpUrl`."""
+    """The key in files for an attribute here: `http_url` is `httpUrl`."""
     first, *rest = name.split("_")
     return first + "".join(part.capitalize() for part in rest)
 
@@ -44,7 +44,7 @@ class Section(BaseModel):
     model_config = ConfigDict(
         frozen=True,
         strict=True,
-        extra="ignore",  # unknown keys were reported, and removed, before validation
+        extra="ignore",  # unknown keys were reported and removed before validation
         alias_generator=wire_name,
         validate_by_name=True,
         validate_by_alias=True,
@@ -54,7 +54,7 @@ class Section(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key of a section; in a table, sections are below it by names that the operator chose."""
+    """One key of a section. In a table, its keys are names that the operator chose, and its values are sections."""
 
     field: FieldInfo
     section: type[Section] | None
@@ -67,35 +67,38 @@ def keys_of(section: type[Section]) -> Mapping[str, Key]:
     keys: dict[str, Key] = {}
     for name, model_field in section.model_fields.items():
         annotation = cast("Any", model_field.annotation)
-        parts = (annotation, *get_args(annotation))  # of a table, what its values are; of a section, perhaps null
+        parts = (annotation, *get_args(annotation))  # the values of a table, or an optional section
         below = next((part for part in parts if isinstance(part, type) and issubclass(part, Section)), None)
         is_table = below is not None and below is not annotation and NoneType not in parts
         keys[model_field.alias or name] = Key(model_field, below, is_table=is_table)
     return keys
 
 
-MAX_SHOWN_KEY = 60  # characters of a key that a sentence repeats
+MAX_SHOWN_KEY = 60  # characters of a key that a message repeats
 KeyPath = tuple[str | int, ...]
 """The keys from the top of the settings down to a value; an integer is a position in an array."""
 
 
 def key_paths(table: str) -> tuple[tuple[str, ...], ...]:
-    """The paths in a table, written with dots and with blanks between them."""
+    """The paths in a text, dotted and separated by blanks."""
     return tuple(tuple(path.split(".")) for path in table.split())
 
 
 class SettingsError(Exception):
-    """The settings cannot be used. A problem tells the file, the key, the value unless secret, and what is expected."""
+    """The settings are not valid.
+
+    Each problem names the file, the key, the value unless it is secret, and what is expected.
+    """
 
     def __init__(self, problems: Iterable[str], warnings: Iterable[str] = ()) -> None:
         self.problems = tuple(problems)
-        self.warnings = tuple(warnings)  # what else was found until then
+        self.warnings = tuple(warnings)  # other warnings found before
         super().__init__("\n".join(self.problems))
 
 
 @dataclass(slots=True)
 class Diagnostics:
-    """Collects sentences while the settings are read, so that one start tells of everything that is wrong."""
+    """Collects messages while the settings are read, so that one start reports everything that is wrong."""
 
     warnings: list[str] = field(default_factory=list[str])
     problems: list[str] = field(default_factory=list[str])
@@ -108,7 +111,7 @@ class Diagnostics:
 
 
 def dotted(path: KeyPath) -> str:
-    """The path as sentences name it: `mcpServers.docs.args[0]`."""
+    """The path as messages write it: `mcpServers.docs.args[0]`."""
     shown = ""
     for step in path:
         if isinstance(step, int):
@@ -119,6 +122,6 @@ def dotted(path: KeyPath) -> str:
 
 
 def shown_name(name: str) -> str:
-    """A key, or another name that a file gives, as sentences repeat it: cut, on one line, nothing in it invisible."""
+    """A key or other name from a file for messages: cut, on one line, with every character visible."""
     cut = name if len(name) <= MAX_SHOWN_KEY else name[:MAX_SHOWN_KEY] + "..."
     return cut if cut.isprintable() and cut else json.dumps(cut)

@@ -1,4 +1,4 @@
-"""Settings files: where the user's own are, and how one is read and parsed."""
+"""Settings files: where the user's own are, and how a file is read and parsed."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from typing import Any, cast
 from server.settings.nested_values import Tree
 from server.settings.section_model import Diagnostics, KeyPath, SettingsError, dotted
 
-LOCK_NAME = "mcp.lock.json"  # beside the settings: the tools of other servers as a person has approved them
-MAX_FILE_BYTES = 1_000_000  # bytes of one settings file; a larger one is something else
-MAX_DEPTH = 50  # objects and arrays inside each other
-_STRING = r'"[^"\\\n]*+(?>(?:\\[^\n][^"\\\n]*+)*)"?'  # or the rest of a line, where none ends it
+LOCK_NAME = "mcp.lock.json"  # beside the settings: the approved tools of other servers
+MAX_FILE_BYTES = 1_000_000  # bytes; a larger file is no settings file
+MAX_DEPTH = 50  # nesting depth of objects and arrays
+_STRING = r'"[^"\\\n]*+(?>(?:\\[^\n][^"\\\n]*+)*)"?'  # or the rest of a line, if unclosed
 _TEXT_OR_COMMENT = re.compile(rf'(?>(?:[^"/]++|{_STRING}|/(?![/*]))+)|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
-"""What is no comment is matched only to be left alone, as much of it as there is. Nothing is looked at twice."""
+"""Strings are matched too, but only to skip their content. No character is examined twice."""
 _TEXT_OR_COMMA = re.compile(rf'((?>(?:[^",{{\[]++|{_STRING}|[{{\[,]\s*+,|[{{\[]|,(?!\s*+[}}\]]))+))|,')
-"""A comma that ends a list stands alone; one with nothing before it is left for the parser to refuse."""
+"""A comma after the last item of a list. One with nothing before it is left for the parser to reject."""
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 _REASONS = {
     errno.ENOENT: "it does not exist",
     errno.ENOTDIR: "a part of its path is not a folder",
-    errno.EISDIR: "it is a folder",
+    errno.EISDIR: "it is a folder, not a file",
     errno.EACCES: "permission is denied",
     errno.EPERM: "permission is denied",
     errno.ENODEV: "it is not a regular file",
@@ -37,18 +37,18 @@ _REASONS = {
 
 
 def own_folder(environ: Mapping[str, str], platform: str = sys.platform) -> str | None:
-    """The folder of the user's own settings, whether or not it exists; `None` where there is no home folder."""
+    """The folder of the user's own settings, whether or not it exists; `None` without a home folder."""
     if platform == "win32":
         base = environ.get("APPDATA", "")
     else:
         base = environ.get("XDG_CONFIG_HOME", "")
-        if not os.path.isabs(base):  # The XDG specification: a relative path is to be ignored.
+        if not os.path.isabs(base):  # The XDG specification says to ignore relative paths.
             base = os.path.join(home_folder(environ), ".config")
     return os.path.join(base, "coretools-mcp") if os.path.isabs(base) else None
 
 
 def state_folder(environ: Mapping[str, str], platform: str = sys.platform) -> str | None:
-    """The folder of what this program keeps for itself, whether or not it exists; `None` where there is no home."""
+    """This program's private folder for state, whether or not it exists; `None` without a home folder."""
     base = environ.get("LOCALAPPDATA" if platform == "win32" else "XDG_STATE_HOME", "")
     if platform != "win32" and not os.path.isabs(base):  # as above
         base = os.path.join(home_folder(environ), ".local", "state")
@@ -56,15 +56,15 @@ def state_folder(environ: Mapping[str, str], platform: str = sys.platform) -> st
 
 
 def user_file(environ: Mapping[str, str], platform: str = sys.platform) -> str | None:
-    """The user's own settings file, whether or not it exists; `None` where there is no home folder."""
+    """The user's own settings file, whether or not it exists; `None` without a home folder."""
     folder = own_folder(environ, platform)
     return os.path.join(folder, "settings.json") if folder is not None else None
 
 
 def runtime_folders(environ: Mapping[str, str], platform: str = sys.platform) -> list[str]:
-    """Where the control socket of a running server may lie, the best place first; whether or not there is a folder.
+    """The folders where a control socket may be, the best place first, whether or not they exist.
 
-    Not every client passes `XDG_RUNTIME_DIR` on to the servers that it starts.
+    Not every client passes `XDG_RUNTIME_DIR` to the servers that it starts.
     """
     if sys.platform == "win32" or platform == "win32":
         return []
@@ -73,7 +73,7 @@ def runtime_folders(environ: Mapping[str, str], platform: str = sys.platform) ->
     found = [os.path.join(base, "coretools-mcp") for base in bases if os.path.isabs(base)]
     bases = [environ.get("TMPDIR", ""), "/tmp"]  # noqa: S108 - the folder in it has to be ours, and closed to others
     found += [os.path.join(base, f"coretools-mcp-of-{user}") for base in bases if os.path.isabs(base)]
-    # Without following the last part: where somebody else has put a link, there is no folder of this server.
+    # Does not follow the last part: a link placed there by somebody else is not a folder of this server.
     return list(dict.fromkeys(os.path.join(real_path(os.path.dirname(path)), os.path.basename(path)) for path in found))
 
 
@@ -83,7 +83,7 @@ def home_folder(environ: Mapping[str, str]) -> str:
 
 
 def real_path(path: str) -> str:
-    """A path without links. One that leads through a link that this process may not follow stays as it is written."""
+    """A path without links. If this process may not follow a link in it, the path stays as written."""
     try:
         return os.path.realpath(path)
     except (OSError, ValueError):
@@ -91,11 +91,11 @@ def real_path(path: str) -> str:
 
 
 def read_regular(path: str, max_bytes: int = MAX_FILE_BYTES) -> bytes:
-    """The content of a regular file, up to one byte more than the most that is wanted. A pipe is not waited for.
+    """Read up to `max_bytes` + 1 bytes of a regular file. Never waits for a pipe.
 
     Raises:
-        OSError: It cannot be read; `ENODEV` if it is a pipe, a device or the like, which may never end.
-        ValueError: No file has this path.
+        OSError: It cannot be read; `ENODEV` if it is a pipe, a device or another file that may never end.
+        ValueError: No file can have this path.
     """
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     try:
@@ -109,10 +109,10 @@ def read_regular(path: str, max_bytes: int = MAX_FILE_BYTES) -> bytes:
 
 
 def read_settings_file(path: str, *, is_optional: bool = False, is_stream: bool = False) -> bytes | None:
-    """The content of a settings file, `None` of an optional one that is not there; a stream can be read only once.
+    """Read a settings file; `None` if it is optional and missing. A stream can be read only once.
 
     Raises:
-        SettingsError: It cannot be read, or is not there and has to be.
+        SettingsError: It cannot be read, or is required and missing.
     """
     try:
         if is_stream:
@@ -124,51 +124,51 @@ def read_settings_file(path: str, *, is_optional: bool = False, is_stream: bool 
             return None
         number = getattr(error, "errno", None) or 0
         why = _REASONS.get(number, f"the system reports {errno.errorcode.get(number, 'no valid path')}")
-        raise SettingsError([f"{path}: this settings file cannot be read, because {why}."]) from None
+        raise SettingsError([f"{path}: this settings file cannot be read: {why}."]) from None
 
 
 def parse(
     content: bytes, source: str, diagnostics: Diagnostics | None = None, *, max_bytes: int = MAX_FILE_BYTES
 ) -> Tree:
-    """Turn the content of a settings file into one object; a blank file is `{}`.
+    """Parse the content of a settings file to an object; a blank file is `{}`.
 
-    Comments are allowed; where there are diagnostics, they get a warning of each repeated key.
+    Comments are allowed. With `diagnostics`, each repeated key gets a warning.
 
     Raises:
         SettingsError: The file is too large, or is not one JSON object in UTF-8.
     """
     if len(content) > max_bytes:
-        raise SettingsError([f"{source}: this file has more than {max_bytes} bytes, which no settings file has."])
+        raise SettingsError([f"{source}: this file has more than {max_bytes} bytes, too many for a settings file."])
     try:
         text = content.decode().removeprefix("\ufeff")
         text = without_comments(text, source) if text.strip() else "{}"
         tree: Any = json.loads(text, object_pairs_hook=_object, parse_constant=_finite, parse_float=_finite)
-        if _SURROGATE.search(text):  # An escape can be half of a character, which nothing could be done with.
+        if _SURROGATE.search(text):  # An escape can be half of a character, which cannot be encoded.
             json.dumps(tree, ensure_ascii=False).encode()
         repeated = list(_repeated_keys(tree, ()))
     except UnicodeDecodeError as error:
         problem = f"this file is not UTF-8 (byte {error.start}); save it as UTF-8."
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
-        problem = f"this file is not valid JSON at {place}: look there for what is missing or too much."
+        problem = f"this file is not valid JSON at {place}: check for something missing or extra there."
     except UnicodeEncodeError:
         problem = "a \\u escape in this file is half of a surrogate pair."
     except ValueError:
-        problem = "this file holds a number that JSON does not have (NaN, too large)."
+        problem = "this file holds a number that JSON cannot express (NaN, or too large)."
     except RecursionError:
         problem = f"objects and arrays are nested more than {MAX_DEPTH} deep in this file."
     else:
         if isinstance(tree, dict):
             if diagnostics is not None:
                 for path in repeated:
-                    diagnostics.warn(source, f"{dotted(path)} is given more than once; the last one counts.")
+                    diagnostics.warn(source, f"{dotted(path)} occurs more than once; the last one counts.")
             return cast("Tree", tree)
-        problem = "settings are one JSON object, from { to }; this file holds something else."
+        problem = "settings must be one JSON object, in { }; this file holds something else."
     raise SettingsError([f"{source}: {problem}"])
 
 
 def without_comments(text: str, source: str) -> str:
-    """The text with every comment blanked out, so that lines and columns stay what they are in the file.
+    """Blank out every comment, so that lines and columns stay those of the file.
 
     Raises:
         SettingsError: A comment is never closed.
@@ -187,7 +187,7 @@ def without_comments(text: str, source: str) -> str:
 
 
 def without_trailing_commas(text: str) -> str:
-    """A text without comments, with every comma before a closing bracket blanked out; other clients write such."""
+    """Blank out every comma before a closing bracket; other clients write those. The text has no comments."""
     return _TEXT_OR_COMMA.sub(lambda match: match[1] or " ", text)
 
 
@@ -220,7 +220,7 @@ def _repeated_keys(node: Any, path: KeyPath) -> Iterator[KeyPath]:
 
 
 def _finite(written: str) -> float:
-    """A number with a fraction or an exponent; one beyond every float would count as infinite."""
+    """Parse a number with a fraction or an exponent; one beyond the range of floats is rejected."""
     value = float(written)
     if not math.isfinite(value):
         raise ValueError(written)

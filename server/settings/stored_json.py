@@ -1,4 +1,4 @@
-"""What was kept as JSON, read again: it has the types that it was kept with, or it counts for nothing."""
+"""Reads stored JSON back with the types that it was stored with, or rejects it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _format = cache(TypeAdapter[Any])
 
 
 def read_stored(kind: type[T], content: bytes | str) -> T:
-    """The content of a file, of a row or of a line.
+    """Parse the content of a file, a row or a line.
 
     Raises:
-        ValueError: It does not have these types. Its text holds some of the content, which may be secret.
+        ValueError: It does not have these types. The message contains parts of the content, which may be secret.
     """
     return _format(kind).validate_json(content, strict=True)

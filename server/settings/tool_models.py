@@ -1,4 +1,4 @@
-"""The keys about the tools: which there are, what runs commands, searches the web, remembers, and takes tasks."""
+"""The keys about tools: which are offered, commands, web search, memory and agents."""
 
 from __future__ import annotations
 
@@ -19,20 +19,21 @@ if TYPE_CHECKING:
     from tools.web.address_guard import WebRules
 
 MAX_COUNT: Final = 10_000_000
-"""The largest count of lines, characters, entries, matches or files that one call may return."""
+"""The largest limit of lines, characters, entries, matches or files for one call."""
 Count = Annotated[int, Field(ge=1, le=MAX_COUNT)]
 Secret = Annotated[str | None, Field(repr=False)]
 _LIMITS: Final = Limits()
 
 
 class ToolSettings(Section):
-    """`tools`: which tools there are, in the older lists of Qwen Code and Gemini CLI."""
+    """`tools`: which tools are offered, including the older lists of Qwen Code and Gemini CLI."""
 
     discovery_command: CommandLine = None
-    """A command line that prints the declarations of custom tools. No shell reads it. Variables are expanded."""
+    """A command line that prints the declarations of custom tools. No shell parses it. Variables are expanded."""
     call_command: CommandLine = None
-    """A command line that runs a custom tool: its name is put at the end, its arguments are JSON on standard input. \
-No shell reads it. Variables are expanded."""
+    """A command line that runs a custom tool: its name is appended, its arguments are JSON on standard input. No shell
+    parses it. Variables are expanded.
+    """
     discovery_timeout: Annotated[Duration, Field(ge=1, le=DAY)] = 60_000
     """How long the discovery command may run."""
     call_timeout: Annotated[Duration, Field(ge=1, le=DAY)] = 600_000
@@ -40,19 +41,19 @@ No shell reads it. Variables are expanded."""
     strict: bool = False
     """Whether a custom tool that writes to standard error has failed, as in Qwen Code and Gemini CLI."""
     built_in: bool = True
-    """Whether there are built-in tools at all, and prompts and resources that come with them."""
+    """Whether to offer built-in tools at all, with their prompts and resources."""
     profile: Literal["core", "full"] = "full"
-    """Which built-in tools there are: all, or those for files, search and commands with their background jobs."""
+    """Which built-in tools to offer: all, or only those for files, search and commands with their background jobs."""
     include: tuple[str, ...] = ()
-    """The only tools offered, built-in ones, custom ones and those of other servers; empty offers all."""
+    """The only tools to offer: built-in ones, custom ones and those of other servers; empty offers all."""
     core: tuple[str, ...] = ()
-    """The only built-in tools offered; empty offers all."""
+    """The only built-in tools to offer; empty offers all."""
     allowed: tuple[str, ...] = ()
     """Tools that run without a question."""
     exclude: tuple[str, ...] = ()
-    """Tools that are not offered."""
+    """Tools not to offer."""
     confirmation_required: tuple[str, ...] = ()
-    """Tools that always need an answer."""
+    """Tools that always ask."""
 
     def for_tools(self) -> DiscoverySettings:
         from tools.discovery.discovery_commands import DiscoverySettings  # noqa: PLC0415 - only where there are such commands
@@ -67,7 +68,7 @@ No shell reads it. Variables are expanded."""
 
 
 class LimitSettings(Section):
-    """`limits`: how much one call may return, how large a request may be, and how many there may be."""
+    """`limits`: how much one call may return, how large a request may be, and how many requests are allowed."""
 
     read_lines: Count = _LIMITS.read_lines
     """Lines of one read without an explicit limit."""
@@ -82,17 +83,20 @@ class LimitSettings(Section):
     read_many_chars: Count = _LIMITS.read_many_chars
     """Characters of one read_many_files."""
     result_chars: Count | None = 100_000
-    """Characters of one result of a server's tool that are passed on whole; all of a longer one is in a file that the \
-client can read. null passes everything on."""
+    """Characters of a result of a server's tool that are passed on in full. A longer result is saved to a file that the
+    client can read. null passes everything on.
+    """
     request_bytes: Annotated[int, Field(ge=1024, le=1_073_741_824)] = 16_777_216
     """Bytes of one request from a client."""
     calls_per_minute: Annotated[int | None, Field(ge=1, le=1_000_000)] = None
-    """The most calls of one client in a minute, requests for prompts, resources and completion included; more are \
-refused with the time to come again. A client is a token, else a session; all that have neither share the limit. null \
-is no limit."""
+    """The maximum number of calls per minute of one client, including requests for prompts, resources and completion;
+    more are refused with the time to retry. A client is a token, or else a session; clients with neither share the
+    limit. null is no limit.
+    """
     calls_at_once: Annotated[int | None, Field(ge=1, le=256)] = None
-    """The most of them that are at work at once, those included that wait for a person; more are refused. null leaves \
-256 over the network."""
+    """The maximum number of these in progress at once, including those that wait for a person; more are refused. null
+    means 256 over the network.
+    """
 
     def for_tools(self) -> Limits:
         return Limits(**{name: value for name, value in self if hasattr(_LIMITS, name)})
@@ -100,46 +104,48 @@ is no limit."""
 
 class ShellSettings(Section):
     sandbox: Literal["off", "auto", "required"] = "auto"
-    """Whether commands run in a sandbox: never, where one works, or not at all without one."""
+    """Whether commands run in a sandbox: never, if one works, or only in one."""
     network: Literal["host", "none"] = "host"
-    """Whether sandboxed commands reach the network."""
+    """Whether sandboxed commands can reach the network."""
     timeout: Annotated[Duration, Field(ge=1, le=MAX_COMMAND_TIMEOUT)] = 120_000
     """How long a command may run, unless the call says otherwise."""
     silence_timeout: Annotated[Duration, Field(ge=0, le=MAX_COMMAND_TIMEOUT)] = 0
-    """How long a command may print nothing; 0 is off."""
+    """How long a command may run without output; 0 turns this off."""
     env: Annotated[Mapping[str, str], Field(repr=False)] = Field(default_factory=dict[str, str])
-    """Environment variables set for commands."""
+    """Environment variables for commands."""
     readable: tuple[str, ...] = ()
-    """Files and folders that sandboxed commands see as they are although they are known to hold secrets, such as \
-~/.npmrc or ~/.ssh/known_hosts. A relative one starts from the folder of its settings file; ~ is the home folder."""
+    """Files and folders that sandboxed commands can see although they are known to hold secrets, such as ~/.npmrc or
+    ~/.ssh/known_hosts. A relative one starts from the folder of its settings file; ~ is the home folder.
+    """
     writable: tuple[str, ...] = ()
-    """Files and folders of the workspace that sandboxed commands may make and change although other programs obey \
-them, such as .vscode. A relative one is meant in every folder of the workspace."""
+    """Files and folders of the workspace that sandboxed commands may create and change although other programs obey
+    them, such as .vscode. A relative one applies to every folder of the workspace.
+    """
     max_concurrent: Annotated[int, Field(ge=1, le=1_000)] = 8
-    """The most commands running at once."""
+    """The maximum number of commands running at once."""
 
 
 class TavilySettings(Section):
     api_key: Secret = None
     """The key for Tavily; null takes TAVILY_API_KEY. Variables are expanded."""
     url: str | None = None
-    """Another address to search at; null is Tavily's own. Variables are expanded."""
+    """Another search address; null is Tavily's own. Variables are expanded."""
 
 
 class BraveSettings(Section):
     api_key: Secret = None
     """The key for Brave Search; null takes BRAVE_API_KEY. Variables are expanded."""
     url: str | None = None
-    """Another address to search at; null is Brave's own. Variables are expanded."""
+    """Another search address; null is Brave's own. Variables are expanded."""
 
 
 class GoogleSettings(Section):
     api_key: Secret = None
     """The key for Google's Custom Search; null takes GOOGLE_API_KEY. Variables are expanded."""
     search_engine_id: str | None = None
-    """The search engine to ask; null takes GOOGLE_SEARCH_ENGINE_ID. Variables are expanded."""
+    """The id of the search engine; null takes GOOGLE_SEARCH_ENGINE_ID. Variables are expanded."""
     url: str | None = None
-    """Another address to search at; null is Google's own. Variables are expanded."""
+    """Another search address; null is Google's own. Variables are expanded."""
 
 
 class SearxngSettings(Section):
@@ -148,10 +154,10 @@ class SearxngSettings(Section):
 
 
 class WebSearchSettings(Section):
-    """`web.search`: who searches. A provider that has its key, or its address, is there."""
+    """`web.search`: the search providers. A provider is available if its key or its address is set."""
 
     default: ProviderName | None = None
-    """Who searches where a call names nobody; null is the first that is there, in the order of these keys."""
+    """The provider for calls that name none; null is the first available one, in the order of these keys."""
     tavily: TavilySettings = Field(default_factory=TavilySettings.model_construct)
     """Tavily."""
     brave: BraveSettings = Field(default_factory=BraveSettings.model_construct)
@@ -163,7 +169,7 @@ class WebSearchSettings(Section):
 
     @property
     def configured(self) -> tuple[str, ...]:
-        """The providers that have all that they cannot do without, in the order of preference."""
+        """The providers with all required values, in the order of preference."""
         return tuple(
             name
             for name, needs in SEARCH_VARIABLES.items()
@@ -180,13 +186,14 @@ class WebSearchSettings(Section):
 
 class WebSettings(Section):
     allow_private_hosts: tuple[str, ...] = ()
-    """Hosts that may be fetched although their addresses are private: a name, or all names below it, `*.example`; an \
-address, or a network, `10.1.0.0/16`. A name or an address may carry a port, `localhost:3000`; it is then open at that \
-port only, which need not be one of `web.allowedPorts`."""
+    """Hosts that may be fetched although their addresses are private: a name, or all names below it, `*.example`; an
+    address, or a network, `10.1.0.0/16`. With a port, as in `localhost:3000`, a name or address is open at that port
+    only, which need not be one of `web.allowedPorts`.
+    """
     allowed_ports: tuple[Annotated[int, Field(ge=1, le=65_535)], ...] = (80, 443)
     """Ports that may be fetched from."""
     search: WebSearchSettings = Field(default_factory=WebSearchSettings.model_construct)
-    """Who searches."""
+    """The search providers."""
 
     def for_tools(self) -> WebRules:
         from tools.web.address_guard import WebRules  # noqa: PLC0415 - for the first fetch
@@ -198,15 +205,17 @@ class MemorySettings(Section):
     file_name: Annotated[tuple[str, ...], Field(min_length=1), Expected("a file name, or an array of them")] = (
         "AGENTS.md",
     )
-    """The name of the file that holds memories, a Markdown file (.md); of several, the first counts."""
+    """The name of the memory file, a Markdown file (.md); of several, the first counts."""
     project_file_name: str | None = None
-    """The name of that file in the workspace; null is memory.fileName. What a trusted file of a workspace says of \
-memory.fileName counts as this."""
+    """The name of that file in the workspace; null is memory.fileName. If a trusted file of a workspace sets
+    memory.fileName, it sets this key.
+    """
     global_folder: str | None = None
-    """The folder of the memory of all projects; null is that of the user's own settings. A relative one starts from \
-the folder of its settings file; ~ is the home folder."""
+    """The folder of the memory for all projects; null is that of the user's own settings. A relative one starts from
+    the folder of its settings file; ~ is the home folder.
+    """
     section: Annotated[str, Field(min_length=1)] = "Added Memories"
-    """The heading that memories stand below."""
+    """The heading above memories."""
 
     def for_tools(self, own_folder: str | None) -> MemoryFiles:
         folder = self.global_folder or own_folder
@@ -214,37 +223,40 @@ the folder of its settings file; ~ is the home folder."""
 
 
 class UndoSettings(Section):
-    """`undo`: what is kept of files that our tools change, so that changes can be taken back."""
+    """`undo`: which old contents of changed files are kept, so that changes can be undone."""
 
     enabled: bool = True
-    """Whether it is kept at all, list_changes and undo_change are there, and what commands change is told."""
+    """Whether they are kept at all. If so, list_changes and undo_change are offered, and changes by commands are
+    reported.
+    """
     max_bytes: Annotated[int, Field(ge=1_000_000, le=1_000_000_000_000)] = 256_000_000
-    """How much is kept, of all workspaces together; the oldest changes go first."""
+    """The maximum size, of all workspaces together; the oldest changes are deleted first."""
     max_days: Annotated[int, Field(ge=1, le=3_650)] = 30
     """For how many days a change is kept."""
     max_file_bytes: Annotated[int, Field(ge=0, le=64_000_000)] = 10_000_000
-    """The largest file that is kept; changes of a larger one cannot be undone."""
+    """The largest file to keep; changes of a larger one cannot be undone."""
 
 
 class LanguageServerSettings(Section):
-    """One entry of `lsp.servers`: a program that knows a language."""
+    """One entry of `lsp.servers`: a language server program."""
 
     command: Annotated[str, Field(repr=False)] = ""
-    """The program: its absolute path, or a name that is looked for on the PATH outside the workspace."""
+    """The program: its absolute path, or a name that is searched for on the PATH outside the workspace."""
     args: Annotated[tuple[str, ...], Field(repr=False)] = ()
-    """Its arguments; no shell reads them."""
+    """Its arguments; no shell parses them."""
     env: Annotated[Mapping[str, str], Field(repr=False)] = Field(default_factory=dict[str, str])
-    """Environment variables set for it."""
+    """Environment variables for it."""
     extension_to_language: Mapping[str, str] = Field(default_factory=dict[str, str])
-    """File name endings, each with the language id of the protocol, such as ".rb": "ruby". They take precedence over \
-the servers known by default."""
+    """File name endings, each with the language id of the protocol, such as ".rb": "ruby". They take precedence over
+    the servers known by default.
+    """
 
 
 class LspSettings(Section):
-    """`lsp`: the language servers that the tool of that name asks."""
+    """`lsp`: the language servers behind the lsp tool."""
 
     servers: Mapping[str, LanguageServerSettings] = Field(default_factory=dict[str, LanguageServerSettings])
-    """Further language servers: name to entry."""
+    """Additional language servers, by name."""
     after_edit: bool = True
     """Whether edits report new errors while a language server runs for the file."""
 
@@ -259,24 +271,24 @@ class LspSettings(Section):
 
 
 class AgentSettings(Section):
-    """One entry of `agents`: a program that takes a task."""
+    """One entry of `agents`: a program that runs a task."""
 
     command: Annotated[str | None, Field(repr=False)] = None
     """The program. Variables are expanded."""
     args: Annotated[tuple[str, ...], Field(repr=False)] = ()
-    """Its arguments; no shell reads them. Variables are expanded."""
+    """Its arguments; no shell parses them. Variables are expanded."""
     env: Annotated[Mapping[str, str], Field(repr=False)] = Field(default_factory=dict[str, str])
-    """Environment variables set for it. Variables are expanded."""
+    """Environment variables for it. Variables are expanded."""
     inherit_env: tuple[str, ...] = ()
-    """Names of our environment variables that it gets besides the usual few (PATH, HOME, LANG, ...)."""
+    """Names of variables from this server's environment that it gets besides the usual few (PATH, HOME, LANG, ...)."""
     prompt: Literal["stdin", "argument"] = "stdin"
-    """How it is given the task: on standard input, or as its last argument."""
+    """How it gets the task: on standard input, or as its last argument."""
     output: Literal["text", "json"] = "text"
-    """What it prints: its answer, or JSON that holds it."""
+    """What it prints: its answer, or JSON that contains the answer."""
     timeout: Annotated[Duration, Field(ge=1, le=DAY)] = 600_000
     """How long it may run."""
     description: str = ""
-    """What it is good at; told to models."""
+    """What it is good at; models see this."""
 
     def for_tools(self, name: str) -> AgentCommand:
         from tools.planning.agent_command import AgentCommand  # noqa: PLC0415 - only where there are agents

@@ -1,4 +1,4 @@
-"""The servers of the settings: the alias of each, which are used, and whether those can work."""
+"""The servers of the settings: their aliases, which of them are used, and whether those can work."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from server.settings.package_pins import unpinned_package
 from server.settings.section_model import Diagnostics, KeyPath, dotted, shown_name, wire_name
 from server.settings.variable_expansion import HINT, SourceOf, VariableExpander
 
-MAX_ALIAS = 24  # so that `alias__tool` stays short enough for clients that prefix it again
-ABOVE_VARIABLE = "CORETOOLS_MCP_SERVERS_ABOVE"  # tells a server that we start how many of us are above it
+MAX_ALIAS = 24  # so that `alias__tool` stays short enough for clients that add a prefix
+ABOVE_VARIABLE = "CORETOOLS_MCP_SERVERS_ABOVE"  # passes to a started server how many servers like it are above it
 EXPANDED_IN_SERVERS = ("command", "args", "env", "cwd", "url", "httpUrl", "headers", "oauth")  # with variables in texts
-LIKELY_SECONDS = 1_000  # a smaller number of milliseconds was most likely meant as one of seconds
-MAX_ABOVE = 3  # servers like this one in a chain; longer ones are loops
+LIKELY_SECONDS = 1_000  # a smaller number of milliseconds was probably meant as seconds
+MAX_ABOVE = 3  # servers like this one in a chain; a longer chain is a loop
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # a token of RFC 9110, 5.6.2
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]+")
 _HEADER_VALUE = re.compile(r"[\x20-\x7e\t]*")
@@ -33,17 +33,17 @@ class UpstreamEntry:
     alias: str
     name: str  # its name as configured
     settings: UpstreamSettings  # its entry, variables expanded. `enabled` is false exactly if it is left out.
-    written: UpstreamSettings  # its entry with the variables by name
+    written: UpstreamSettings  # its entry with variables unexpanded
     source: str
     left_out: str | None = None  # why it is not used, as a sentence; `None` if it is
-    lacks_variable: bool = False  # whether that is because an environment variable is not set
+    lacks_variable: bool = False  # whether the reason is an environment variable that is not set
 
 
 def alias_of(name: str) -> str:
-    """The alias for a configured name: the name itself where it fits, else the nearest that does.
+    """The alias for a configured name: the name itself if it fits, or else the nearest one that does.
 
-    An alias has at most 24 of `A-Z a-z 0-9 _ -`, no `__`, and no `_` at either end, so that `alias__tool` can be
-    read only one way.
+    An alias has at most 24 of `A-Z a-z 0-9 _ -`, no `__`, and no `_` at either end, so that `alias__tool` can be parsed
+    only one way.
     """
     alias = re.sub(r"_{2,}|[^A-Za-z0-9_-]", "-", name)[:MAX_ALIAS]
     return re.sub(r"^_|_$", "-", alias)
@@ -61,35 +61,35 @@ def resolve_entries(
     """Decide which servers are used, expand their variables, and check that each can work.
 
     Args:
-        settings: With the servers as they are written.
-        names: For each alias, the name that the server was configured with.
-        environ: Where the values of variables are.
-        source_of: What gave a value.
-        diagnostics: Is told what is wrong.
-        starts_itself: Whether a server, from this source, would be this program with these very settings.
+        settings: The settings, with the servers as written.
+        names: The configured name of the server for each alias.
+        environ: The environment variables.
+        source_of: The source of a value.
+        diagnostics: Collects problems and warnings.
+        starts_itself: Whether a server from a source is this program with the same settings.
     """
-    # A name that is misspelled in a filter leaves nothing out, or everything.
+    # A misspelled name in a filter would leave out nothing, or everything.
     mcp, known = settings.mcp, {*names, *names.values()}
     for key, listed in (("allowed", mcp.allowed), ("excluded", mcp.excluded)):
         for name in listed or ():
             if name not in known:
-                said = f"mcp.{key} names {json.dumps(name)}, which is not a server of mcpServers."
+                said = f"mcp.{key} names {json.dumps(name)}, which is not a server in mcpServers."
                 diagnostics.warn(source_of(("mcp", key)), said)
     if mcp.allowed == () and names:
-        diagnostics.warn(source_of(("mcp", "allowed")), "mcp.allowed is empty, so no server of mcpServers is used.")
+        diagnostics.warn(source_of(("mcp", "allowed")), "mcp.allowed is empty, so no server in mcpServers is used.")
     entries: list[UpstreamEntry] = []
     for alias, configured in settings.mcp_servers.items():
         path, name, entry = ("mcpServers", alias), names[alias], configured
         left_out: str | None = None
         expander = VariableExpander(environ)
         if not entry.enabled:
-            left_out = f"It is not enabled (mcpServers.{alias}.enabled is false)."
+            left_out = f"It is disabled (mcpServers.{alias}.enabled is false)."
         elif {alias, name} & set(mcp.excluded):
             left_out = "It is in mcp.excluded."
         elif mcp.allowed is not None and not {alias, name} & set(mcp.allowed):
             left_out = "It is not in mcp.allowed."
         elif entry.transport == "stdio" and servers_above(environ) >= MAX_ABOVE:
-            left_out = f"{MAX_ABOVE} servers like this one have started each other already, which looks like a loop."
+            left_out = f"{MAX_ABOVE} servers like this one have already started each other, which looks like a loop."
         else:
             expanded: dict[str, Any] = {
                 "args": expander.texts(entry.args, (*path, "args")),
@@ -112,12 +112,12 @@ def resolve_entries(
             if expander.warn_of_missing(diagnostics, source_of, f"; the server {alias} is left out. {HINT}"):
                 left_out = f"The environment variable {shown_name(expander.missing[0][1])} is not set."
             elif settings.proxy.require_pins and (package := unpinned_package_of(entry)) is not None:
-                left_out = f"Its package {shown_name(package)} has no version, which proxy.requirePins demands."
-                said = f"{dotted(path)} names no version of its package {shown_name(package)}, which proxy.requirePins "
-                diagnostics.warn(source_of(path), f"{said}demands; it is left out.")
+                left_out = f"Its package {shown_name(package)} has no version, but proxy.requirePins requires one."
+                said = f"{dotted(path)} has no version for its package {shown_name(package)}, but proxy.requirePins "
+                diagnostics.warn(source_of(path), f"{said}requires one; it is left out.")
             elif starts_itself(entry, source_of(path)):
-                left_out = "It would start this very server again, with the same settings."
-                said = f"{dotted(path)} would start this very server again, with the same settings; it is left out."
+                left_out = "It would start this server itself again, with the same settings."
+                said = f"{dotted(path)} would start this server itself again, with the same settings; it is left out."
                 diagnostics.warn(source_of(path), said)
         if left_out is not None:
             entry = configured.model_copy(update={"enabled": False})
@@ -133,19 +133,19 @@ def resolve_entries(
             ways = {"command": entry.command, "url": entry.url, "httpUrl": entry.http_url}
             keys = [key for key, value in ways.items() if value is not None]
             if len(keys) > 1:
-                said = f"{dotted(path)} gives {' and '.join(keys)}; only {_transport_key(entry)} is used."
+                said = f"{dotted(path)} has {' and '.join(keys)}; only {_transport_key(entry)} is used."
                 diagnostics.warn(source_of(path), said)
         entries.append(UpstreamEntry(alias, name, entry, configured, source_of(path), left_out, bool(expander.missing)))
     return tuple(entries)
 
 
 def unpinned_package_of(entry: UpstreamSettings) -> str | None:
-    """The package that starting a server fetches in whatever version is the newest; `None` where there is no such."""
+    """The package whose newest version the server's command fetches; `None` if there is none."""
     return unpinned_package(entry.command, entry.args) if entry.transport == "stdio" else None
 
 
 def servers_above(environ: Mapping[str, str]) -> int:
-    """How many servers like this one have started each other before this one was started."""
+    """How many servers like this one are above it in the chain."""
     given = environ.get(ABOVE_VARIABLE, "")
     return int(given) if given.isascii() and given.isdigit() and len(given) < len("1000") else 0
 
@@ -157,29 +157,29 @@ def _transport_key(entry: UpstreamSettings) -> str:
 
 
 def _problems_of(entry: UpstreamSettings, path: KeyPath, name_budget: int) -> Iterator[str]:
-    """Why an entry cannot work: new names, the transport, and texts that no process and no HTTP request can carry."""
+    """Why an entry cannot work: new names, the transport, and texts that no process or HTTP request can carry."""
     here = dotted(path)
     budget = max(name_budget - (len(f"{path[-1]}__") if entry.prefix == "alias" else 0), 0)
     owners: dict[str, str] = {}
     for name, new in entry.rename.items():
         which = f"{here}.rename: the new name of {json.dumps(name)}"
         if not _TOOL_NAME.fullmatch(new):
-            yield f"{which} has to consist of letters, digits, _ and - only, and not be empty."
+            yield f"{which} must consist of letters, digits, _ and - only, and not be empty."
         elif len(new) > budget:
             yield (
-                f"{which} has {len(new)} characters, and proxy.nameBudget leaves room for {budget}; give a shorter "
-                "one, or a larger budget."
+                f"{which} has {len(new)} characters, but proxy.nameBudget leaves only {budget}; use a shorter name "
+                "or a larger budget."
             )
         elif new in owners:
-            yield f"{which} is that of {json.dumps(owners[new])} too; give each its own."
+            yield f"{which} is also that of {json.dumps(owners[new])}; give each its own."
         owners.setdefault(new, name)
     if entry.transport is None:
-        yield f"{here} has no command, no url and no httpUrl; give it one of them."
+        yield f"{here} has no command, no url and no httpUrl; add one of them."
     elif entry.transport == "stdio":
         if not (entry.command or "").strip():
             yield f"{here}.command is missing or empty; name the program that starts the server."
     elif entry.endpoint is None:
-        yield f'{here} has the type "{entry.transport}" but no url; give the address of the server.'
+        yield f'{here} has the type "{entry.transport}" but no url; add the address of the server.'
     else:
         try:
             parts = urlsplit(entry.endpoint)
@@ -188,41 +188,41 @@ def _problems_of(entry: UpstreamSettings, path: KeyPath, name_budget: int) -> It
             is_address = False
         if not is_address:
             expected = "an address that begins with http:// or https:// and names a host"
-            yield f"{here}.{_transport_key(entry)} has to be {expected}."
+            yield f"{here}.{_transport_key(entry)} must be {expected}."
     texts: dict[KeyPath, str] = {("args", index): arg for index, arg in enumerate(entry.args)}
     texts |= {("env", name): text for name, text in entry.env.items()}
     texts |= {("command",): entry.command or "", ("cwd",): entry.cwd or ""}
     for where, text in texts.items():
         if "\0" in text:
-            yield f"{dotted((*path, *where))} holds a NUL character, which no process can be given."
+            yield f"{dotted((*path, *where))} contains a NUL character, which cannot be passed to a process."
     for name in entry.env:
         if not name or "=" in name or "\0" in name:
-            yield f"{dotted((*path, 'env', name))} is not a name for an environment variable."
+            yield f"{dotted((*path, 'env', name))} is not a valid name of an environment variable."
     for name, value in entry.headers.items():
         if not _HEADER_NAME.fullmatch(name):
-            yield f"{dotted((*path, 'headers', name))} is not a name for an HTTP header."
+            yield f"{dotted((*path, 'headers', name))} is not a valid name of an HTTP header."
         elif not _HEADER_VALUE.fullmatch(value):
-            yield f"{dotted((*path, 'headers', name))} has to be printable ASCII on one line."
+            yield f"{dotted((*path, 'headers', name))} must be printable ASCII on one line."
     if entry.oauth is not None and entry.oauth.enabled:
         yield from _problems_of_login(entry.oauth, f"{here}.oauth", is_remote=entry.transport != "stdio")
 
 
 def _problems_of_login(oauth: OAuthSettings, here: str, *, is_remote: bool) -> Iterator[str]:
-    """Why nobody could log in as an entry says it."""
+    """Why a login as described by the entry cannot work."""
     if not is_remote:
-        yield f"{here} is for a server that is reached by its address; give a program what it needs by env."
+        yield f"{here} is only for a server that is reached at an address; pass credentials to a program in env."
     texts: dict[str, str | None] = {key: getattr(oauth, key) for key in _CLIENT_TEXTS}
     for key, text in texts.items():
         if text is not None and not text.strip():
-            yield f"{here}.{wire_name(key)} is empty; give it, or leave it out."
+            yield f"{here}.{wire_name(key)} is empty; set it or remove it."
     is_for_person = oauth.grant == "authorization-code"
     if oauth.client_id is None and (oauth.client_secret is not None or not is_for_person):
         which = "clientSecret" if oauth.client_secret is not None else 'grant "client-credentials"'
-        yield f"{here}.clientId is missing, which {which} needs; the authorization server gives it out."
+        yield f"{here}.clientId is missing, but {which} needs it; the authorization server issues it."
     if oauth.private_key is not None and is_for_person:
-        yield f'{here}.privateKey is for the grant "client-credentials" alone; set grant to that, or leave the key out.'
+        yield f'{here}.privateKey is only for the grant "client-credentials"; set grant to that, or remove the key.'
     if not is_for_person and oauth.private_key is None and oauth.client_secret is None:
-        yield f'{here} has neither clientSecret nor privateKey, one of which grant "client-credentials" needs.'
+        yield f'{here} has neither clientSecret nor privateKey, but grant "client-credentials" needs one of them.'
     try:
         parts = urlsplit(oauth.client_metadata_url or "https://host/path")
         is_document = parts.scheme == "https" and bool(parts.hostname) and len(parts.path) > 1 and parts.port != 0
@@ -230,7 +230,7 @@ def _problems_of_login(oauth: OAuthSettings, here: str, *, is_remote: bool) -> I
     except ValueError:
         is_document = False
     if not is_document:
-        yield f"{here}.clientMetadataUrl has to be an address that begins with https:// and names a host and a path."
+        yield f"{here}.clientMetadataUrl must be an address that begins with https:// and names a host and a path."
     for index, scope in enumerate(oauth.scopes or ()):
         if not _SCOPE.fullmatch(scope):
-            yield f"{here}.scopes[{index}] has to be one scope: printable ASCII without spaces, quotes and backslashes."
+            yield f"{here}.scopes[{index}] must be one scope: printable ASCII without spaces, quotes and backslashes."

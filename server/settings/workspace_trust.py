@@ -1,9 +1,8 @@
-"""Settings that come with a workspace: which a person has trusted, and what in them counts.
+"""Settings that come with a workspace: which of them a person has trusted, and what they may set.
 
-Anyone who can write into a workspace can write these files. So they start nothing, add nothing and allow nothing until
-`coretools-mcp trust` was run on what they hold; that is remembered outside of the workspace. When a file changes, or
-another one appears beside it, it has to be looked at again. Trusted ones still cannot change what belongs to the
-operator.
+Anyone who can write to a workspace can write these files. So they start nothing, add nothing and allow nothing until
+somebody runs `coretools-mcp trust` on their content; the record is kept outside the workspace. When a file changes, or
+another one appears beside it, it must be reviewed again. Even trusted files cannot change what belongs to the operator.
 """
 
 from __future__ import annotations
@@ -27,29 +26,29 @@ from tools.contract.limits import AbortSignal, ApprovalMode
 from tools.memory.memory_files import MEMORY_ENDING, is_memory_name
 from tools.text.file_names import UNSEEN, sendable_name
 
-# By folder, as `sendable_name` gives it, and relative path of a file: SHA-256 of its content
+# SHA-256 of each file's content, by folder (as `sendable_name` writes it) and relative path
 Folders = Mapping[str, Mapping[str, str]]
 
 
 def trust_file(environ: Mapping[str, str]) -> str | None:
-    """Where trust is kept: beside the user's own settings; `None` where there is no home folder."""
+    """Where trust is recorded: beside the user's own settings; `None` without a home folder."""
     folder = own_folder(environ)
     return os.path.join(folder, "trusted.json") if folder is not None else None
 
 
 def digest(content: bytes) -> str:
-    """What a file is known by as it was seen: SHA-256 of its content, in hexadecimal."""
+    """The identity of reviewed content: its SHA-256, in hexadecimal."""
     return hashlib.sha256(content).hexdigest()
 
 
 def read_trust(path: str | None, diagnostics: Diagnostics) -> Folders:
-    """The folders that are trusted, with their files as they were seen. A store that cannot be read trusts nothing."""
+    """The trusted folders, with their files as they were reviewed. A record that cannot be read trusts nothing."""
     try:
         return _folders(read_regular(path)) if path is not None else {}
     except FileNotFoundError:
         return {}
     except (OSError, ValueError):
-        said = "this file cannot be read, so no workspace is trusted; coretools-mcp trust writes it again."
+        said = "this file cannot be read, so no workspace is trusted; coretools-mcp trust rewrites it."
         diagnostics.warn(str(path), said)
         return {}
 
@@ -64,10 +63,12 @@ def _folders(content: bytes) -> Folders:
 
 
 def trust_folder(path: str, folder: str, files: Mapping[str, str] | None) -> bool:
-    """Trust a folder's settings files as they were seen, or with `None` no more; whether it was trusted before.
+    """Trust a folder's settings files as reviewed, or with `None` revoke the trust.
+
+    Returns whether it was trusted before.
 
     Raises:
-        ToolError: The store cannot be written.
+        ToolError: The record cannot be written.
         OSError: Its folder cannot be made.
     """
     from server.settings.file_rewriting import rewrite  # noqa: PLC0415 - reading settings needs no writer
@@ -90,11 +91,11 @@ def trust_folder(path: str, folder: str, files: Mapping[str, str] | None) -> boo
 
 
 def trusted_files(environ: Mapping[str, str]) -> Folders:
-    """What is trusted now."""
+    """The files that are trusted now."""
     return read_trust(trust_file(environ), Diagnostics())
 
 
-OWN_FOLDER = ".coretools"  # our own folder in a workspace
+OWN_FOLDER = ".coretools"  # this server's folder in a workspace
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,7 @@ class WorkspaceFile:
     name: str  # path of the file below it, with `/`
     scope: SettingsScope
     cli: AgentCli | None
-    content: bytes | None  # its bytes; `None` where nothing is there
+    content: bytes | None  # its bytes; `None` if there is no file
     problem: str = ""  # why it cannot be read, as the end of a sentence; empty if it can
 
     @property
@@ -113,10 +114,10 @@ class WorkspaceFile:
         return os.path.join(self.folder, *self.name.split("/"))
 
     def layer(self, diagnostics: Diagnostics) -> Layer:
-        """What it says.
+        """Parse the file.
 
         Raises:
-            SettingsError: It cannot be used.
+            SettingsError: It is not valid.
         """
         data = parse(self.content or b"", self.path, diagnostics)
         if self.cli is not None:
@@ -125,7 +126,7 @@ class WorkspaceFile:
 
 
 def find_files(folder: str, clis: Iterable[AgentCli]) -> list[WorkspaceFile]:
-    """The files in which a workspace folder may have settings, each with what is there now."""
+    """The files in which a workspace folder may have settings, each with its present content."""
     found: list[WorkspaceFile] = []
     own = (OWN_FOLDER, SettingsScope.WORKSPACE, None)
     for name, scope, cli in (*((cli.folder, SettingsScope.CLI_PROJECT, cli) for cli in clis), own):
@@ -144,9 +145,9 @@ def find_files(folder: str, clis: Iterable[AgentCli]) -> list[WorkspaceFile]:
 def read_trusted(
     files: Sequence[WorkspaceFile], trust: Folders, diagnostics: Diagnostics
 ) -> tuple[list[Layer], list[SettingsFile]]:
-    """The layers of those files of one folder that are trusted, and what became of each file.
+    """The layers of the trusted files of one folder, and what happened to each file.
 
-    None of them keeps the server from starting: what cannot be used is left out, with one warning for the folder.
+    None of them keeps the server from starting: invalid ones are left out, with one warning for the folder.
     """
     layers: list[Layer] = []
     seen: list[SettingsFile] = []
@@ -156,7 +157,7 @@ def read_trusted(
             state = FileState.ABSENT
         elif file.problem:
             state = FileState.UNUSABLE
-            diagnostics.warn(file.path, f"this settings file of the workspace is not read, because {file.problem}.")
+            diagnostics.warn(file.path, f"this settings file of the workspace is not read: {file.problem}.")
         elif (trusted := trust.get(sendable_name(file.folder))) is None:
             state = FileState.UNTRUSTED
         elif trusted.get(file.name) != digest(file.content):
@@ -174,10 +175,10 @@ def read_trusted(
 
         folder = files[0].folder
         is_changed = any(file.state is FileState.CHANGED for file in left_out)
-        why = "is not as it was when it was trusted" if is_changed else "is not trusted"
+        why = "has changed since it was trusted" if is_changed else "is not trusted"
         names = " and ".join(os.path.relpath(file.path, folder) for file in left_out)
         command = f"coretools-mcp trust {shlex.quote(folder)}"
-        diagnostics.warn(folder, f"{names} {why}, so nothing in it counts. Look at it, then run: {command}")
+        diagnostics.warn(folder, f"{names} {why}, so its settings are ignored. Review it, then run: {command}")
     return layers, seen
 
 
@@ -187,8 +188,9 @@ OPERATOR_KEYS = key_paths("""
     web.search web.allowPrivateHosts web.allowedPorts
     tools.builtIn tools.profile tools.include memory.globalFolder memory.section
 """)
-"""Keys that only the operator gives: what there is at all, what may be touched and reached, where keys are sent, who is
-asked, and what is remembered for all projects."""
+"""Keys that only the operator may set: which tools exist, what they may use and reach, where keys are sent, who is
+asked, and what is remembered for all projects.
+"""
 
 SERVER_COMMAND = ("mcp", "serverCommand")
 COMMAND_ALIAS = "mcp"  # the alias of the server that `mcp.serverCommand` starts, as in Qwen Code and Gemini CLI
@@ -196,26 +198,28 @@ COMMAND_ALIAS = "mcp"  # the alias of the server that `mcp.serverCommand` starts
 ONLY_IF_NOT_GIVEN = tuple(
     map(key_paths, ("tools.core", "mcp.allowed", "mcp.serverCommand", "tools.discoveryCommand tools.callCommand"))
 )
-"""Keys that a workspace gives only where the operator says nothing: replacing these would open what they close, or run
-something else under a name that rules allow. Those in one group are the operator's if one of them is."""
+"""Keys that a workspace may set only if the operator does not. Replacing the operator's value would open what it
+closes, or run something else under an allowed name. If the operator sets one key of a group, the whole group is the
+operator's.
+"""
 
 MEMORY_NAME, PROJECT_MEMORY_NAME = ("memory", "fileName"), ("memory", "projectFileName")
-ENTRIES = ("mcpServers", "agents")  # rules speak of the names in these tables, so a workspace cannot take one over
-_MODES = [mode.value for mode in ApprovalMode]  # from least to most
+ENTRIES = ("mcpServers", "agents")  # rules refer to names in these tables, so a workspace must not take over a name
+_MODES = [mode.value for mode in ApprovalMode]  # in ascending order
 
 
 def sanitize(layer: Layer, operators: Sequence[Layer], diagnostics: Diagnostics) -> None:
-    """Take out of a workspace's layer what it has no right to say, in place, with a warning for each thing."""
+    """Remove from a workspace's layer what it may not set, in place, with a warning for each removal."""
     data, source = layer.data, layer.source
     for path in OPERATOR_KEYS:
         if pop_value(data, path) is not None:
-            diagnostics.warn(source, f"{dotted(path)} is ignored: only the operator's own settings say it.")
+            diagnostics.warn(source, f"{dotted(path)} is ignored: only the operator's own settings may set it.")
     for paths in ONLY_IF_NOT_GIVEN:
         is_given = any(value_at(other.data, path) is not None for other in operators for path in paths)
         for path in paths if is_given else ():
             if pop_value(data, path) is not None:
-                diagnostics.warn(source, f"{dotted(path)} is ignored: the operator's own settings say it already.")
-    # The operator's rules, or a person, could take an entry of the same name for the operator's.
+                diagnostics.warn(source, f"{dotted(path)} is ignored: the operator's own settings already set it.")
+    # Rules, or a person, could mistake an entry of the same name for the operator's.
     for table in ENTRIES:
         taken = _names_taken(table, operators)
         entries = table_at(data, table)
@@ -229,7 +233,7 @@ def sanitize(layer: Layer, operators: Sequence[Layer], diagnostics: Diagnostics)
     if owner is not None and pop_value(data, SERVER_COMMAND) is not None:
         said = f"{dotted(SERVER_COMMAND)} is ignored: its server would be called {COMMAND_ALIAS}."
         diagnostics.warn(source, f"{said} {_why_taken(COMMAND_ALIAS, owner)}")
-    # It may name a memory file of its own, a Markdown file, where no stronger file names one.
+    # It may name its own memory file, a Markdown file, if no stronger layer names one.
     names = pop_value(data, MEMORY_NAME)
     if names is not None:
         listed = cast("list[Any]", names if isinstance(names, list) and names else [names])
@@ -237,12 +241,12 @@ def sanitize(layer: Layer, operators: Sequence[Layer], diagnostics: Diagnostics)
     name = value_at(data, PROJECT_MEMORY_NAME)
     if isinstance(name, str) and not is_memory_name(name):
         pop_value(data, PROJECT_MEMORY_NAME)
-        said = f"the memory file {json.dumps(name)} is ignored: its name has to end with {MEMORY_ENDING}."
+        said = f"the memory file {json.dumps(name)} is ignored: its name must end with {MEMORY_ENDING}."
         diagnostics.warn(source, said)
     stronger = [other for other in operators if other.scope > layer.scope]
     if any(value_at(other.data, path) is not None for other in stronger for path in (MEMORY_NAME, PROJECT_MEMORY_NAME)):
         pop_value(data, PROJECT_MEMORY_NAME)
-    # An approval mode counts only if no more happens unasked in it than in the one that the operator gives.
+    # An approval mode counts only if it allows no more without a question than the operator's.
     wanted: Any = data.get("approvalMode")
     by_scope = sorted(operators, key=lambda other: other.scope)
     given: list[Any] = [mode for other in by_scope if (mode := other.data.get("approvalMode")) in _MODES]
@@ -253,19 +257,19 @@ def sanitize(layer: Layer, operators: Sequence[Layer], diagnostics: Diagnostics)
     for name, entry in table_at(data, "mcpServers").items():
         if isinstance(entry, dict) and cast("Tree", entry).pop("trust", False):
             shown = dotted(("mcpServers", name, "trust"))
-            diagnostics.warn(source, f"{shown} is ignored: only the operator's own settings say it.")
+            diagnostics.warn(source, f"{shown} is ignored: only the operator's own settings may set it.")
 
 
 def _why_taken(name: str, owner: str) -> str:
-    which = "this name" if name == owner else f"the name {dotted((owner,))}, which this one could be taken for"
-    return f"the operator's own settings have one of {which}."
+    which = "this name" if name == owner else f"the name {dotted((owner,))}, with which it could be confused"
+    return f"the operator's own settings already use {which}."
 
 
 def _names_taken(table: str, operators: Sequence[Layer]) -> dict[str, str]:
-    """What the operator's entries are called, as names are compared, with the name itself.
+    """The names of the operator's entries in comparable form, with the names themselves.
 
-    The alias of what `mcp.serverCommand` starts is one. So is, of `git_hub`, each part before a `_`: a rule that
-    allows `mcp_git_hub_search` means the server `git`.
+    The alias of the server that `mcp.serverCommand` starts is one of them. So is, for `git_hub`, each part before a
+    `_`: a rule that allows `mcp_git_hub_search` could mean the server `git`.
     """
     names = [name for other in operators for name in table_at(other.data, table)]
     beginnings: dict[str, str] = {}
@@ -276,20 +280,20 @@ def _names_taken(table: str, operators: Sequence[Layer]) -> dict[str, str]:
 
 
 def normalized_name(name: str) -> str:
-    """A name as rules and people compare it: without case, blanks around it, widths and what cannot be seen."""
+    """A name in comparable form: without case, surrounding blanks, width variants and invisible characters."""
     import unicodedata  # noqa: PLC0415 - only workspaces with settings need it
 
     seen = UNSEEN.sub("", unicodedata.normalize("NFKC", name).casefold())
     return " ".join(unicodedata.normalize("NFKC", seen).split())
 
 
-RESTRICTING = (*REFUSING, *key_paths("tools.core mcp.allowed"))  # keys that open nothing: they ask, refuse or leave out
+RESTRICTING = (*REFUSING, *key_paths("tools.core mcp.allowed"))  # keys that only ask, refuse or leave out
 
-Restrictions = Mapping[str, Layer]  # by path of the file, what restricts in its last content that was trusted
+Restrictions = Mapping[str, Layer]  # the restrictions in the last trusted content of each file, by path
 
 
 def restrictions_of(layers: Iterable[Layer]) -> dict[str, Layer]:
-    """What restricts in each of these layers, by its source; nothing for those that restrict nothing."""
+    """The restrictions in each of these layers, by source; layers without any are omitted."""
     found: dict[str, Layer] = {}
     for layer in layers:
         data: Tree = {}
@@ -305,12 +309,12 @@ def restrictions_of(layers: Iterable[Layer]) -> dict[str, Layer]:
 def retained_restrictions(
     restrictions: Restrictions, files: Iterable[SettingsFile], diagnostics: Diagnostics
 ) -> list[Layer]:
-    """What restricts in those files that were trusted and are no longer, while the server runs.
+    """The restrictions of files that were trusted and no longer are, while the server runs.
 
-    Otherwise one blank that somebody writes into such a file would take away the rules that ask and refuse.
+    Without this, a single blank written into such a file would remove the rules that ask and refuse.
     """
     lost = [file.path for file in files if file.state is not FileState.READ and file.path in restrictions]
     for path in lost:
-        said = "what asks, refuses or leaves out in the last content of this file that was trusted still counts"
-        diagnostics.warn(path, f"{said}, until the file is trusted again or this server is started again.")
+        said = "the last trusted content of this file still asks, refuses and leaves out"
+        diagnostics.warn(path, f"{said}, until the file is trusted again or this server restarts.")
     return [deepcopy(restrictions[path]) for path in lost]

@@ -1,4 +1,4 @@
-"""What the replicas of one server share, and the places where that can be kept.
+"""What the replicas of one server share, and the places where it can be stored.
 
-Everything above the settings may import it; it knows the settings alone.
+Everything above the settings may import it; it imports only the settings.
 """

@@ -1,4 +1,4 @@
-"""The store of a server without replicas: this process alone has it."""
+"""The store of a server without replicas: only this process has it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from anyio.streams.memory import MemoryObjectSendStream
 
 from server.store.shared_store import ABSENT, MOST_MISSED, Versioned, new_version
 
-LEAST_SWEPT = 256  # keys, of which none is looked at for being over
+LEAST_SWEPT = 256  # expired keys are swept above this many
 
 
 @dataclass(slots=True)
@@ -21,7 +21,7 @@ class _MemoryRow:
 
 
 class MemoryStore:
-    """Args: `clock` gives seconds, and only goes on."""
+    """A store in memory. `clock` gives seconds and never goes back."""
 
     is_shared = False
 
@@ -72,7 +72,7 @@ class MemoryStore:
                 stream.send_nowait(text)
             except anyio.WouldBlock:
                 self._subscribers[channel].discard(stream)
-                stream.close()  # it is told that it has missed some
+                stream.close()  # tells the subscriber that it missed some
 
     async def subscribe(self, channel: str) -> AsyncGenerator[str | None]:
         while True:

@@ -1,4 +1,4 @@
-"""This process among those that serve the same clients: its name, the store that they share, and their keys."""
+"""This process among those that serve the same clients: its name, its keys, and the store that they share."""
 
 from __future__ import annotations
 
@@ -18,32 +18,34 @@ from server.store.shared_store import Store
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Replica:
-    """One process."""
+    """One process of the server."""
 
-    name: str  # as people know it, and after that what no other process has had
+    name: str  # the name for people, followed by a part that is unique to this process
     store: Store = field(default_factory=MemoryStore)
-    seal_keys: Sequence[bytes] = field(default=(), repr=False)  # of `http.stateKeys`, see `keys_for`
+    seal_keys: Sequence[bytes] = field(default=(), repr=False)  # from `http.stateKeys`; see `keys_for`
 
     @property
     def place(self) -> str:
-        """What it is called after a restart, too: as the balancer names it."""
+        """The part of the name that a restart keeps: the name that the load balancer uses."""
         return self.name.rpartition("-")[0]
 
     @property
     def shares_secrets(self) -> bool:
-        """Whether there is a store that others use, too, and keys to seal what is put there."""
+        """Whether there is a store that others use, and keys to seal what goes into it."""
         return self.store.is_shared and bool(self.seal_keys)
 
     def keys_for(self, purpose: str) -> list[bytes]:
-        """What seals and opens for one purpose alone; a key that ends with the process where no replica has the same.
+        """The keys to seal and open for one purpose, the sealing key first.
 
-        The first one seals. A state for one purpose is none for another one.
+        Without shared keys, one that ends with the process.
+
+        A state for one purpose cannot be opened for another.
         """
         return [hmac.digest(key, purpose.encode(), "sha256") for key in self.seal_keys] or [os.urandom(32)]
 
 
 def lone_replica(name: str = "") -> Replica:
-    """One that shares nothing."""
+    """A replica that shares nothing."""
     return Replica(_unique(name))
 
 
@@ -51,7 +53,7 @@ def read_replica(settings: StoreSettings, password: str, state_keys: Sequence[st
     """The replica that the settings describe.
 
     Raises:
-        SettingsError: The store is of a kind that cannot be used here.
+        SettingsError: This kind of store cannot be used here.
     """
     secret_keys = [hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest() for key in state_keys]
     return Replica(_unique(settings.replica), _store(settings.url, password), tuple(secret_keys))
@@ -70,15 +72,13 @@ def _store(url: str, password: str) -> Store:
 
         path = os.path.expanduser(place)
         if not os.path.isabs(path):
-            raise SettingsError([f"store.url: '{place}' is not an absolute path. Begin it with / or ~/."])
+            raise SettingsError([f"store.url: '{place}' is not an absolute path. It must begin with / or ~/."])
         return SqliteStore(path)
     try:
         from server.store.valkey_store import ValkeyStore  # noqa: PLC0415 - only where it is chosen; it takes 80 ms
     except ImportError:
         how = "pipx install --force 'coretools-mcp[valkey]'"
-        raise SettingsError(
-            [f"store.url names a Valkey server, for which the package valkey is missing: {how}."]
-        ) from None
+        raise SettingsError([f"store.url names a Valkey server, but the package valkey is missing: {how}."]) from None
     try:
         return ValkeyStore(url, password)
     except ValueError:

@@ -1,8 +1,8 @@
-"""States that travel to a client and back and cannot be forged: of a question, a relayed call, or where a task is.
+"""States that travel to a client and back and cannot be forged: of a question, a relayed call, or a task's location.
 
-Sealed are claims: the action, the client, a time limit, and a nonce that is spent where a state counts once. Nothing is
-kept for an open question, only which nonces were spent. Replicas that have the same keys open each other's states, and
-spend nonces in the store that they share.
+A sealed state holds claims: the action, the client, a time limit, and a nonce that is spent if the state counts once.
+Nothing is stored for an open question, only which nonces are spent. Replicas with the same keys open each other's
+states, and record spent nonces in the store that they share.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from server.store.sealing import Sealer
 
 logger = logging.getLogger(__name__)
 
-LEEWAY_SECONDS = 30.0  # that the clocks of two hosts may differ
-CLOCK_ERROR_SECONDS = 3_600.0  # that the clock of a host may be wrong until an answer could count there again
+LEEWAY_SECONDS = 30.0  # allowed difference between the clocks of two hosts
+CLOCK_ERROR_SECONDS = 3_600.0  # how far a host's clock may be wrong before a spent answer could count again
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +37,13 @@ class _Claims:
 
 
 class SealedStates:
-    """Seals states that count for some seconds, for one purpose. Without keys to share they end with the process.
+    """Seals states for one purpose that are valid for a limited time. Without shared keys they end with the process.
 
     Args:
-        purpose: What the states are for; those for another purpose are not opened.
-        seconds: How long they count.
-        replica: Whose keys seal, and whose store remembers what is spent.
-        clock: In seconds; where replicas share keys one that they all have, the time of day.
+        purpose: What the states are for; states for another purpose cannot be opened.
+        seconds: How long they are valid.
+        replica: Has the keys to seal, and the store that records spent nonces.
+        clock: In seconds. If replicas share keys it must be common to all: the time of day.
     """
 
     def __init__(
@@ -55,13 +55,13 @@ class SealedStates:
         self._codec = Sealer(replica.keys_for(purpose))
         self._clock = clock or (time.time if is_shared else time.monotonic)
         self._leeway = LEEWAY_SECONDS if is_shared else 0.0
-        # No clock is asked about it, so that nothing counts again by a clock that is wrong.
+        # No clock is consulted for this, so a wrong clock cannot make an answer count again.
         self._spent_seconds = seconds + (CLOCK_ERROR_SECONDS if is_shared else 0.0)
 
     def seal(self, fingerprint: str, client_key: str, carried: Mapping[str, Any] | None = None) -> str:
-        """A state for one action of one client, with which `carried` comes back.
+        """Seal a state for one action of one client, with `carried` as its content.
 
-        The client key is empty for a client that cannot be told from others.
+        The client key is empty for a client that cannot be distinguished from others.
         """
         now = self._clock()
         nonce, store = os.urandom(12).hex(), self._store.generation
@@ -69,12 +69,12 @@ class SealedStates:
         return self._codec.seal(json.dumps(asdict(claims)).encode())
 
     async def open(self, state: str, fingerprint: str, client_key: str) -> dict[str, Any] | None:
-        """Use up a state: what it carries, `None` if it is forged, replayed, late, or belongs to something else.
+        """Spend a state and return its content; `None` if it is forged, replayed, late, or belongs to something else.
 
-        Also `None` where the store has forgotten since what was spent.
+        It is also `None` if the store has since lost its record of spent nonces.
 
         Raises:
-            StoreUnavailableError: It is not known whether it was used; it counts for nothing.
+            StoreUnavailableError: It is unknown whether the state was spent before, so it does not count.
         """
         claims = self._claims(state, fingerprint, client_key, logging.WARNING)
         if claims is None:
@@ -83,8 +83,8 @@ class SealedStates:
         return claims.carried if is_ours else None
 
     def read(self, state: str, fingerprint: str, client_key: str) -> dict[str, Any] | None:
-        """What a state carries that counts as often as it comes; `None` as for `open`."""
-        # An id of a task may be from before the last start, which is no attack.
+        """The content of a state that may be used many times; `None` as for `open`."""
+        # The id of a task may be from before the last restart, which is no attack.
         claims = self._claims(state, fingerprint, client_key, logging.DEBUG)
         return None if claims is None else claims.carried
 
@@ -96,7 +96,10 @@ class SealedStates:
             return None
         now = self._clock()
         if claims.sealed > now + self._leeway:
-            message = "a state was sealed by a clock that is %d s ahead, so it is refused: set the clocks of the hosts"
+            message = (
+                "a state was sealed by a clock that is %d s ahead, so it is refused: synchronize the clocks of "
+                "the hosts"
+            )
             logger.warning(message, claims.sealed - now)
             return None
         is_late = claims.expires + self._leeway <= now

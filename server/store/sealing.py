@@ -1,4 +1,4 @@
-"""What is sealed: clients and stores keep it for us, and cannot read, change or forge it."""
+"""Sealing: clients and stores keep sealed texts for the server, and cannot read, change or forge them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Sealer:
-    """Seals with the first of some keys of 32 bytes, and opens what was sealed with any of them."""
+    """Seals with the first of some keys of 32 bytes, and opens what any of them sealed."""
 
     def __init__(self, keys: Sequence[bytes]) -> None:
         self._keys = keys
@@ -27,10 +27,10 @@ class Sealer:
         return self._fernet.encrypt(payload).decode("ascii")
 
     def unseal(self, sealed: str) -> bytes:
-        """What was sealed; `ValueError` where it was not sealed with one of the keys."""
+        """Open a sealed text; `ValueError` if none of the keys sealed it."""
         from cryptography.fernet import InvalidToken  # noqa: PLC0415 - as above
 
-        # What is written in another way than `seal` does it was changed, though it may mean the same.
+        # An encoding other than that of `seal` means it was changed, even if it decodes to the same bytes.
         if base64.urlsafe_b64encode(base64.urlsafe_b64decode(sealed)).decode() != sealed:
             raise ValueError("not as it was sealed")
         try:

@@ -1,6 +1,6 @@
-"""What the replicas of one server share: keys with values, counters and messages, wherever the operator keeps them.
+"""What the replicas of one server share: keys with values, counters and messages, wherever the operator stores them.
 
-A store that cannot be used raises `StoreUnavailableError`, and its callers refuse: nothing is guessed.
+If the store cannot be used, `StoreUnavailableError` is raised and the callers refuse: nothing is guessed.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from tools.contract.tool_errors import ToolError, ToolErrorType
 
 logger = logging.getLogger(__name__)
 
-ABSENT = ""  # the version of a key that is not there
-MOST_MISSED = 1_000  # messages that wait for a subscriber who does not read
+ABSENT = ""  # the version of a missing key
+MOST_MISSED = 1_000  # messages that wait for a slow subscriber
 
 
 class StoreUnavailableError(ToolError):
-    """The store cannot be used now; `why` tells the operator more."""
+    """The store cannot be used now; `why` has more for the operator."""
 
     def __init__(self, why: str) -> None:
         super().__init__(
             ToolErrorType.STORE_UNAVAILABLE,
-            "The store that the replicas of this server share cannot be used now, so it is not known whether the "
-            "user's answer has counted before. Nothing was done. Call again a little later: the user is then asked "
-            "again. If it stays so, tell the user that the operator has to look at store.url and the log.",
+            "The store that the replicas of this server share is unavailable, so it is unknown whether the user's "
+            "answer has counted before. Nothing was done. Call again a little later: the user is then asked again. "
+            "If this persists, tell the user that the operator must check store.url and the log.",
         )
         self.why = why
 
@@ -35,13 +35,14 @@ class StoreUnavailableError(ToolError):
 @dataclass(frozen=True, slots=True)
 class Versioned:
     value: str
-    version: str  # another one each time it is written
+    version: str  # different at each write
 
 
 class Store(Protocol):
-    """Keys, counters and messages. Whatever takes `seconds` is gone after them, with `None` never.
+    """Keys, counters and messages. Whatever is given `seconds` expires after them; `None` never expires.
 
-    Any of it may raise `StoreUnavailableError`, after about a second at most. Whether it was done is not known then.
+    Every method may raise `StoreUnavailableError`, after about a second at most. Then it is unknown whether it took
+    effect.
     """
 
     @property
@@ -51,17 +52,17 @@ class Store(Protocol):
 
     @property
     def generation(self) -> str:
-        """What differs once the store has forgotten everything, as it was known last; empty where it is not known."""
+        """A name that changes when the store has lost its content, as last seen; empty if unknown."""
         ...
 
     async def start(self) -> None:
-        """Learn the generation. Raises nothing: a store that is away now may come back."""
+        """Learn the generation. Raises nothing: a store that is unavailable now may come back."""
         ...
 
     async def take_once(self, key: str, seconds: float, generation: str) -> bool:
-        """Take a key that nobody has taken since; not where the generation is another one by now.
+        """Take a key once. Returns whether it was free, and false if the generation has changed since.
 
-        What a store has forgotten would else count a second time.
+        Otherwise a key that the store has lost would count a second time.
         """
         ...
 
@@ -70,23 +71,26 @@ class Store(Protocol):
     async def put(
         self, key: str, value: str, seconds: float | None = None, *, if_version: str | None = None
     ) -> str | None:
-        """Write a value; only over this version, if one is given (`ABSENT` for a key that is not there).
+        """Write a value, only over this version if one is given (`ABSENT` for a missing key).
 
         Returns:
-            The new version, `None` where another one is there.
+            The new version; `None` if the key has another version.
         """
         ...
 
     async def delete(self, key: str, *, if_version: str | None = None) -> None: ...
 
     async def add(self, key: str, count: int, seconds: float) -> int:
-        """Add to a counter, which is gone so many seconds after its first one, and return the sum."""
+        """Add to a counter, which expires that many seconds after its first use, and return the sum."""
         ...
 
     async def publish(self, channel: str, text: str) -> None: ...
 
     def subscribe(self, channel: str) -> AsyncGenerator[str | None]:
-        """What is published from now on, one's own included; `None` first, and where some may have been missed."""
+        """Receive messages published from now on, including one's own.
+
+        `None` comes first, and after messages that may be lost.
+        """
         ...
 
     async def aclose(self) -> None: ...
@@ -97,15 +101,17 @@ def new_version() -> str:
 
 
 class Availability:
-    """Whether a store can be used; the log is told when that changes."""
+    """Whether a store can be used; changes of this are logged."""
 
     def __init__(self) -> None:
-        self._told: set[str] = set()  # why it cannot be used; several reasons may take turns
+        self._told: set[str] = set()  # why it cannot be used; alternating reasons are logged once each
 
     def lost(self, why: str) -> StoreUnavailableError:
         if why not in self._told:
             self._told.add(why)
-            logger.warning("the store (store.url) cannot be used: %s; what needs it is refused until it can", why)
+            logger.warning(
+                "the store (store.url) cannot be used: %s; requests that need it are refused until it can", why
+            )
         return StoreUnavailableError(why)
 
     def found(self) -> None:

@@ -1,4 +1,4 @@
-"""The store of several processes of one machine: a file of SQLite on a local disk, with nothing to run beside it."""
+"""The store for several processes of one machine: an SQLite file on a local disk, with no server to run."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from tools.machine.threads import THREADS
 
 T = TypeVar("T")
 
-BUSY_SECONDS = 1.0  # how long another process may keep us waiting
-POLL_SECONDS = 0.5  # between two looks for messages
-MESSAGE_SECONDS = 60.0  # how long a message is kept for who has not looked yet
-SWEEP_SECONDS = 60.0  # between two sweeps of what is over
+BUSY_SECONDS = 1.0  # the longest wait for another process's lock
+POLL_SECONDS = 0.5  # between two polls for messages
+MESSAGE_SECONDS = 60.0  # how long a message is kept for slow readers
+SWEEP_SECONDS = 60.0  # between two sweeps of expired keys
 PRIVATE = 0o600
 
 _TABLES = """
@@ -38,18 +38,18 @@ CREATE TABLE IF NOT EXISTS messages (
 );
 """
 _REASONS = {
-    sqlite3.SQLITE_BUSY: "another process has kept its file for too long",
-    sqlite3.SQLITE_LOCKED: "another process has kept its file for too long",
-    sqlite3.SQLITE_READONLY: "its file, or the folder of that, cannot be written",
-    sqlite3.SQLITE_CANTOPEN: "its file cannot be opened or made: its folder has to be there and writable",
+    sqlite3.SQLITE_BUSY: "another process has locked its file for too long",
+    sqlite3.SQLITE_LOCKED: "another process has locked its file for too long",
+    sqlite3.SQLITE_READONLY: "its file, or the folder of that, is not writable",
+    sqlite3.SQLITE_CANTOPEN: "its file cannot be opened or made: its folder must exist and be writable",
     sqlite3.SQLITE_FULL: "the disk is full",
-    sqlite3.SQLITE_CORRUPT: "its file is damaged: move it away, a new one is made",
-    sqlite3.SQLITE_NOTADB: "its file is no database of SQLite: move it away, a new one is made",
+    sqlite3.SQLITE_CORRUPT: "its file is damaged: move it away, and a new one is made",
+    sqlite3.SQLITE_NOTADB: "its file is no SQLite database: move it away, and a new one is made",
 }
 
 
 class SqliteStore:
-    """Args: `path` is an absolute one; the file is made where there is none, for this user alone."""
+    """A store in a file. `path` is absolute; a missing file is created for this user alone."""
 
     is_shared = True
 
@@ -135,12 +135,12 @@ class SqliteStore:
             await THREADS.run(close)
 
     async def _run(self, work: Callable[[sqlite3.Connection], T], *, writes: bool = True) -> T:
-        """Do something in the file, in a thread: one at a time."""
+        """Run an operation on the file in a thread, one at a time."""
         try:
             outcome = await THREADS.run(partial(self._work, work, writes))
         except sqlite3.Error as error:
-            code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the rest tells it more finely
-            raise self._available.lost(_REASONS.get(code, "its disk fails")) from None
+            code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the remainder is more precise
+            raise self._available.lost(_REASONS.get(code, "its disk has failed")) from None
         except OSError as error:
             raise self._available.lost(f"its file cannot be used ({error.strerror})") from None
         except ExhaustedError as error:
@@ -150,10 +150,10 @@ class SqliteStore:
 
     def _work(self, work: Callable[[sqlite3.Connection], T], writes: bool) -> T:
         if not self._lock.acquire(timeout=BUSY_SECONDS):
-            raise OSError(errno.EBUSY, "too much waits for it")
+            raise OSError(errno.EBUSY, "too many requests wait for it")
         try:
             database = self._opened()
-            with _transaction(database, "IMMEDIATE" if writes else "DEFERRED"):  # others may write meanwhile
+            with _transaction(database, "IMMEDIATE" if writes else "DEFERRED"):  # others may write between the two
                 now = time.monotonic()
                 if writes and now > self._swept + SWEEP_SECONDS:
                     self._swept = now
@@ -166,7 +166,7 @@ class SqliteStore:
             self._lock.release()
 
     def _opened(self) -> sqlite3.Connection:
-        """The file that has the name now: another one may have been put in its place."""
+        """The file that has the name now: another one may have replaced it."""
         if self._connection is not None:
             with suppress(OSError):
                 info = os.stat(self._path)
@@ -184,11 +184,11 @@ class SqliteStore:
         if sys.platform != "win32" and info.st_mode & 0o077:
             mode = f"{stat.S_IMODE(info.st_mode):04o}"
             raise OSError(errno.EPERM, f"others can read or write it, mode {mode}: run chmod 600 on it")
-        # Any thread may have it, one at a time.
+        # Any thread may use the connection, one at a time.
         database = sqlite3.connect(self._path, BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         self._connection, self._identity = database, (info.st_dev, info.st_ino)
         _use_log(database)
-        database.execute("PRAGMA synchronous = FULL")  # an answer that has counted is not forgotten by a power cut
+        database.execute("PRAGMA synchronous = FULL")  # a power failure must not lose an answer that has counted
         with _transaction(database, "IMMEDIATE"):
             for statement in filter(str.strip, _TABLES.split(";")):
                 database.execute(statement)
@@ -222,7 +222,10 @@ class SqliteStore:
 
 
 def _use_log(database: sqlite3.Connection) -> None:
-    """Write ahead, so that who reads waits for nobody. Several that begin at once get no turn from SQLite here."""
+    """Use write-ahead logging, so that readers never wait.
+
+    SQLite does not queue processes that set this at once, so retry.
+    """
     deadline = time.monotonic() + BUSY_SECONDS
     while database.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
         try:

@@ -1,7 +1,7 @@
-"""The store of replicas on several machines: a Valkey or Redis server, version 6 or newer.
+"""The store for replicas on several machines: a Valkey or Redis server, version 6 or newer.
 
-Its own clock decides when a key is over. Everything is done by one command, or by one script, which the server runs as
-a whole; nothing is sent twice.
+The server's own clock expires keys. Every operation is one command, or one script, which the server runs atomically.
+Nothing is sent twice.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 ANSWER_SECONDS = 1.0  # to connect, and for an answer
-COMMAND_SECONDS = 1.5  # for both, and for a connection that is free
-MOST_CONNECTIONS = 32  # of one process; more at once take turns
-RETRY_SECONDS = 1.0  # until a subscription that has broken is tried again
+COMMAND_SECONDS = 1.5  # for both, and for a free connection
+MOST_CONNECTIONS = 32  # of one process; further requests wait for one
+RETRY_SECONDS = 1.0  # before a broken subscription is retried
 USUAL_PORT = 6379
 _SILENT = f"it does not answer within {ANSWER_SECONDS:g} s"
 _PREFIX = "coretools:"  # before every key: others may use the database too
 _GENERATION = f"{_PREFIX}generation"
-_VERSION_CHARS = len(new_version())  # a value is kept behind its version
+_VERSION_CHARS = len(new_version())  # separates a value from the version before it
 
-# A server that came back from a snapshot, or a copy that took over, has forgotten something and not the name of the
-# generation; so has one that evicts keys, as most managed ones do.
+# A server restored from a snapshot, or a replica that took over, has lost data but not the name of the generation. The
+# same goes for one that evicts keys, as most managed ones do.
 _TAKE = """
 local name = redis.call('GET', KEYS[2])
 if not name then
@@ -66,7 +66,10 @@ return total
 
 
 class ValkeyStore:
-    """Args: `url` is `valkey://[USER@]HOST[:PORT][/DB]`, with `valkeys` over TLS; an empty `password` is none."""
+    """A store on a server.
+
+    `url` is `valkey://[USER@]HOST[:PORT][/DB]`, or `valkeys` for TLS; an empty `password` means none.
+    """
 
     is_shared = True
 
@@ -88,28 +91,28 @@ class ValkeyStore:
             socket_timeout=ANSWER_SECONDS,
             socket_connect_timeout=ANSWER_SECONDS,
             decode_responses=True,
-            encoding_errors="replace",  # what is no text is not ours
+            encoding_errors="replace",  # anything but text was not written by this server
             **over_tls,
         )
         self._client = cast("Any", Valkey(connection_pool=self._pool))
 
     async def start(self) -> None:
         with suppress(StoreUnavailableError):
-            await self._take("", 1.0, "")  # of no generation, so it only tells which there is
+            await self._take("", 1.0, "")  # matches no generation, so it only returns the present one
 
     async def take_once(self, key: str, seconds: float, generation: str) -> bool:
         return await self._take(f"{_PREFIX}{key}", seconds, generation) == "taken"
 
     async def _take(self, key: str, seconds: float, generation: str) -> str:
-        said = str(await self._script(_TAKE, (key, _GENERATION), _milliseconds(seconds), generation, new_version()))
-        if said not in ("", "taken"):
-            if self.generation not in ("", said):
+        outcome = str(await self._script(_TAKE, (key, _GENERATION), _milliseconds(seconds), generation, new_version()))
+        if outcome not in ("", "taken"):
+            if self.generation not in ("", outcome):
                 logger.warning(
-                    "the store (store.url) was restarted, emptied, or has evicted keys (maxmemory-policy has to be "
-                    "noeviction), so what users were asked before is asked again"
+                    "the store (store.url) was restarted or emptied, or has evicted keys (maxmemory-policy must be "
+                    "noeviction), so questions that were open are asked again"
                 )
-            self.generation = said
-        return said
+            self.generation = outcome
+        return outcome
 
     async def get(self, key: str) -> Versioned | None:
         held = await self._do(self._client.get(f"{_PREFIX}{key}"))
@@ -156,7 +159,7 @@ class ValkeyStore:
                         self._available.found()
                         is_asked = False
                         if message["type"] == "subscribe":
-                            await self.start()  # what is asked from now on is to count
+                            await self.start()  # requests from now on must be counted
                             yield None
                         elif message["type"] == "message":
                             yield str(message["data"])
@@ -179,14 +182,14 @@ class ValkeyStore:
             with anyio.fail_after(COMMAND_SECONDS):
                 return await command
         except (exceptions.AuthenticationError, exceptions.AuthorizationError, exceptions.NoPermissionError):
-            raise self._available.lost("it refuses the user name or the password (store.password)") from None
+            raise self._available.lost("it rejects the user name or the password (store.password)") from None
         except (TimeoutError, exceptions.TimeoutError):
             await self._hang_up()
             raise self._available.lost(_SILENT) from None
         except exceptions.ReadOnlyError:
-            raise self._available.lost("it is a copy that cannot be written: name the primary one") from None
+            raise self._available.lost("it is a read-only replica: name the primary") from None
         except exceptions.OutOfMemoryError:
-            raise self._available.lost("it has no memory left") from None
+            raise self._available.lost("it is out of memory") from None
         except exceptions.ResponseError as error:
             code, _, _ = str(error).partition(" ")
             shown = f" ({code})" if code.isalpha() and code.isupper() else ""
@@ -196,7 +199,7 @@ class ValkeyStore:
             raise self._available.lost("it cannot be reached") from None
 
     async def _hang_up(self) -> None:
-        """The other connections lead to the same server, and may be as dead."""
+        """The other connections lead to the same server, and may be dead too."""
         with anyio.move_on_after(ANSWER_SECONDS), suppress(exceptions.ValkeyError, OSError):
             await self._pool.disconnect(inuse_connections=False)
 

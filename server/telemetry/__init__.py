@@ -1,4 +1,4 @@
-"""What is counted and traced, where somebody wants it.
+"""Counters and traces, for operators who turn them on.
 
-Nothing of it is imported otherwise; it looks at requests and upstreams, and neither knows of it.
+Otherwise nothing here is imported. It observes requests and upstreams; neither depends on it.
 """

@@ -1,4 +1,4 @@
-"""One measured request, and what may be a label of it: a bounded number of names, whatever is asked for."""
+"""One measured request, and its labels: a bounded number of names, whatever clients ask for."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any
 from server.protocol.json_rpc import as_mapping
 from server.requests.protocol_mapping import ERROR_KEY
 
-OTHER = "_OTHER"  # in place of a name that is nobody's, or one too many (the word of the OpenTelemetry conventions)
+OTHER = "_OTHER"  # replaces an unknown name, or one too many (a value from the OpenTelemetry conventions)
 BUCKETS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
-"""Upper bounds in seconds of what is counted together (those of the OpenTelemetry conventions for MCP)."""
-MOST_NAMES = 200  # tools, and as many prompts, that are counted by their names; all others are counted together
-MOST_CODES = 50  # the same for codes of errors, which upstreams may choose
+"""Upper bounds of the histogram buckets, in seconds (from the OpenTelemetry conventions for MCP)."""
+MOST_NAMES = 200  # tools, and as many prompts, with a label of their own; all others share one
+MOST_CODES = 50  # the same for error codes, which upstreams may choose
 
 
 class Names:
-    """As many different names as may be labels; the first ones count, each further one is `OTHER`."""
+    """Limits the number of different names in labels: the first ones count, and every further one becomes `OTHER`."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -35,23 +35,23 @@ class Names:
 
 @dataclass(slots=True)
 class Operation:
-    """One request, of a client to us or of this server to an upstream."""
+    """One request, from a client to this server or from this server to an upstream."""
 
     method: str
-    tool: str = ""  # that it calls, where there is such a tool
+    tool: str = ""  # the called tool, if it exists
     prompt: str = ""
     version: str = ""  # of the protocol
-    error: str = ""  # why it failed: the code of a JSON-RPC error, or a word; empty where it did not
-    refusal: str = ""  # the stable code of a call that we failed
+    error: str = ""  # why it failed: a JSON-RPC error code or a word; empty if it did not
+    refusal: str = ""  # the stable code of a call that this server refused
     asks: bool = False  # whether its result is a question
-    answers: bool = False  # whether it brings the answer to one
+    answers: bool = False  # whether it carries the answer to a question
     is_done: bool = False
     began: float = field(default_factory=time.perf_counter)
     seconds: float = 0.0
 
     @property
     def outcome(self) -> str:
-        """In a word of a small set: `ok`, `asks`, `failed` (a tool says so), `cancelled`, `error`."""
+        """One of `ok`, `asks`, `failed` (reported by a tool), `cancelled` and `error`."""
         if self.error in ("tool_error", "cancelled"):
             return "failed" if self.error == "tool_error" else "cancelled"
         return "error" if self.error else "asks" if self.asks else "ok"
@@ -74,4 +74,4 @@ class UpstreamEnd:
     is_remote: bool
     host: str = ""
     port: int | None = None
-    version: str = ""  # of the protocol, once that is known
+    version: str = ""  # of the protocol, once known

@@ -1,6 +1,6 @@
-"""Requests as they are answered, and as they go to upstreams: measured once, for the counters and for the spans.
+"""Measures each request once, from clients and to upstreams, for counters and spans.
 
-What a client says is in none of it: methods are those of the protocol, names those of tools and prompts that there are.
+Nothing that a client writes is recorded: methods are those of the protocol, names those of existing tools and prompts.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ METHODS = frozenset(SPEC_CLIENT_METHODS) | {
 
 @dataclass(slots=True)
 class Observation:
-    """A middleware, the first one, that measures what others answer; and who measures what upstreams answer."""
+    """The outermost middleware, which measures requests of clients; it also creates the observers of upstreams."""
 
     metrics: Metrics | None = None
     telemetry: Telemetry | None = None
-    find_tool: Callable[[str], Any] = lambda _: None  # the tool of a name, if there is one
+    find_tool: Callable[[str], Any] = lambda _: None  # finds a tool by name, if it exists
 
     async def __call__(self, ctx: RequestContext, call_next: CallNext) -> Any:
         if ctx.request_id is None:
@@ -51,7 +51,7 @@ class Observation:
         )
         name = params.get("name")
         if ctx.method == "tools/call":
-            if name == SEARCH_NAMES[-1]:  # it calls the tool that it names
+            if name == SEARCH_NAMES[-1]:  # the called tool is in its arguments
                 name = as_mapping(params.get("arguments")).get("name")
             tool = self.find_tool(name) if isinstance(name, str) else None
             operation.tool = tool.name if tool is not None else name if name in SEARCH_NAMES else OTHER
@@ -61,7 +61,7 @@ class Observation:
             result = await call_next(ctx)
             operation.take_result(as_mapping(result))
             if ctx.method == "prompts/get" and isinstance(name, str):
-                operation.prompt = name  # by now it is clear that there is one
+                operation.prompt = name  # now it is certain that the prompt exists
             elif ctx.method == "initialize" and telemetry is not None:
                 ctx.connection.at_end(telemetry.time_session(ctx))
         except MCPError as error:
@@ -95,7 +95,7 @@ class UpstreamObserver:
     end: UpstreamEnd
 
     def begin(self, method: str, params: Json) -> tuple[Json, Callable[[RpcAnswer | None], None]]:
-        """Begin with a request: its parameters as they go out, and whom to tell its answer, `None` where none came."""
+        """Begin a request. Returns the parameters to send, and a callback for the answer, `None` if none came."""
         name = params.get("name")
         operation = Operation(method, version=self.end.version)
         if method == "tools/call":
@@ -125,7 +125,7 @@ class UpstreamObserver:
         return params, end
 
     def begin_session(self, version: str) -> Callable[[], None]:
-        """The session is open; returns what is called at its end."""
+        """Record that the session is open, and return a callback for its end."""
         self.end.version = version
         telemetry = self.observation.telemetry
         return telemetry.time_upstream_session(self.end) if telemetry is not None else lambda: None

@@ -1,8 +1,8 @@
 """Spans and histograms by the OpenTelemetry conventions for MCP, sent by the SDK of the extra `otel`.
 
-The providers are ours alone and not the global ones: the MCP SDK has spans of its own, which would be there twice and
-repeat what clients say. Left out of the conventions is what a client chooses (a URI, an id that is a text) and what
-lets others in (the id of a session).
+The providers are private rather than global. The MCP SDK has spans of its own, which would duplicate these and repeat
+what clients write. Attributes that a client chooses (a URI, a textual id), and the session id, which is a credential,
+are left out.
 """
 
 from __future__ import annotations
@@ -43,30 +43,32 @@ from tools.machine.threads import THREADS
 
 logger = logging.getLogger(__name__)
 
-LAST_SECONDS = 3.0  # how long what is not sent yet may take at the end
-MOST_LOG_CHARS = 300  # of a line of the SDK that goes to our log
+LAST_SECONDS = 3.0  # limit for sending the rest at the end
+MOST_LOG_CHARS = 300  # characters of an SDK message that goes into this log
 LONGEST: Mapping[str, int] = {"traceparent": 128, "tracestate": 512, "baggage": 8_192}
-"""The parts of a trace context in `_meta` (SEP-414), and the most characters of each (W3C; ours for the first)."""
+"""The parts of a trace context in `_meta` (SEP-414), and the maximum length of each (W3C; for the first, a limit of
+this server).
+"""
 _OPERATION = contexts.create_key("coretools-mcp-operation")
 
 
 class _OneLineEach(logging.Handler):
-    """Has the SDK's words in our log, without the exceptions that go with them."""
+    """Writes the SDK's messages to this log on one line, without their exceptions."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        said = visible_line(record.getMessage()[:MOST_LOG_CHARS])
-        logger.log(min(record.levelno, logging.WARNING), "OpenTelemetry: %s", said)
+        text = visible_line(record.getMessage()[:MOST_LOG_CHARS])
+        logger.log(min(record.levelno, logging.WARNING), "OpenTelemetry: %s", text)
 
 
 def telemetry_of_environment() -> Telemetry | None:
-    """What the variables `OTEL_*` ask for; `None`, with a word in the log, where it cannot be had."""
+    """Build the telemetry that the `OTEL_*` variables ask for; `None`, with a log message, if it is not available."""
     wanted = {
         kind: {name.strip() for name in os.environ.get(f"OTEL_{kind}_EXPORTER", "otlp").lower().split(",")}
         for kind in ("TRACES", "METRICS")
     }
     for kind, names in wanted.items():
         for name in sorted(names - {"otlp", "console", "none", ""}):
-            told = "OTEL_%s_EXPORTER names '%s', which is not known here: otlp, console and none are"
+            told = "OTEL_%s_EXPORTER names '%s', which is unknown here; use otlp, console or none"
             logger.warning(told, kind, re.sub(r"[^a-z0-9_-]", "?", name[:40]))
     if not any(names & {"otlp", "console"} for names in wanted.values()):
         return None
@@ -74,7 +76,7 @@ def telemetry_of_environment() -> Telemetry | None:
     said.handlers, said.propagate = [_OneLineEach()], False
     if os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL", "http").startswith("grpc"):
         logger.warning(
-            "OTEL_EXPORTER_OTLP_PROTOCOL asks for grpc; http/protobuf is what is sent here, usually to port 4318"
+            "OTEL_EXPORTER_OTLP_PROTOCOL asks for grpc; this server sends http/protobuf, usually to port 4318"
         )
     try:
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter  # noqa: PLC0415
@@ -87,7 +89,7 @@ def telemetry_of_environment() -> Telemetry | None:
         if str(resource.attributes.get("service.name", "")).startswith("unknown_service"):
             resource = resource.merge(resources.Resource({"service.name": "coretools-mcp"}))
         resource = resources.Resource({"service.version": VERSION}).merge(resource)
-        # Never to standard output, which is the protocol's.
+        # Never to standard output, which belongs to the protocol.
         processors = [BatchSpanProcessor(OTLPSpanExporter())] if "otlp" in wanted["TRACES"] else []
         if "console" in wanted["TRACES"]:
             processors.append(BatchSpanProcessor(ConsoleSpanExporter(out=sys.stderr)))
@@ -100,15 +102,15 @@ def telemetry_of_environment() -> Telemetry | None:
         meters = metrics.MeterProvider(readers, resource, shutdown_on_exit=False)
     except ImportError:
         logger.warning(
-            "OTEL_* variables ask for traces or metrics, and the extra is not installed: "
-            "pip install 'coretools-mcp[otel]', or set OTEL_SDK_DISABLED=true"
+            "OTEL_* variables ask for traces or metrics, but the extra is not installed: pip install "
+            "'coretools-mcp[otel]', or set OTEL_SDK_DISABLED=true"
         )
         return None
     except Exception:  # noqa: BLE001 - whatever a variable holds, the server goes on
-        logger.warning("OTEL_* variables hold what OpenTelemetry does not take, so nothing is traced or measured")
+        logger.warning("OTEL_* variables have values that OpenTelemetry rejects, so nothing is traced or measured")
         return None
 
-    # A span that is sent nowhere would cost as much, and come between those of the client and of the upstream.
+    # A span that is sent nowhere would cost as much, and sit between those of the client and the upstream.
     return Telemetry(
         tracers if processors else NoOpTracerProvider(),
         meters if readers else NoOpMeterProvider(),
@@ -117,12 +119,12 @@ def telemetry_of_environment() -> Telemetry | None:
 
 
 class Telemetry:
-    """Makes the spans of requests, and records how long they take.
+    """Creates the spans of requests, and records how long they take.
 
     Args:
-        tracers: Makes spans.
-        meters: Makes histograms.
-        shutdowns: Send what is not sent yet; blocking, each in a thread of its own.
+        tracers: Creates spans.
+        meters: Creates histograms.
+        shutdowns: Send the rest. They block, each in a thread of its own.
     """
 
     def __init__(
@@ -137,7 +139,7 @@ class Telemetry:
         )
         self._shutdowns = shutdowns
         self._tools, self._prompts, self._codes = Names(MOST_NAMES), Names(MOST_NAMES), Names(MOST_CODES)
-        # Their warnings repeat what a client says.
+        # Their warnings repeat what a client wrote.
         for name in ("opentelemetry.baggage.propagation", "opentelemetry.trace.span", "opentelemetry.attributes"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
 
@@ -151,10 +153,10 @@ class Telemetry:
         try:
             await THREADS.run(shutdown)
         except Exception as error:  # noqa: BLE001 - whatever the SDK raises, the server ends, and so does the rest
-            logger.warning("what was traced or measured last may not be sent (%s)", type(error).__name__)
+            logger.warning("the last traces or metrics may not have been sent (%s)", type(error).__name__)
 
     def begin_server_span(self, operation: Operation, ctx: RequestContext) -> tuple[Span, Token[Context]]:
-        """Begin the span of a request of a client, below the one that its `_meta` names, else the HTTP header."""
+        """Begin the span of a client's request, below the span that its `_meta` or else its HTTP header names."""
         request = _http_request(ctx)
         asked = _carried(as_mapping((ctx.params or {}).get("_meta")))
         below = None if request is None else _carried(request.headers)
@@ -180,9 +182,9 @@ class Telemetry:
         contexts.detach(token)
 
     def begin_client_span(self, operation: Operation, params: Json, to: UpstreamEnd) -> tuple[Json, Span]:
-        """Begin the span of a request to an upstream, and put it in place of the context that came with the call."""
+        """Begin the span of a request to an upstream, and replace the context that came with the call by it."""
         cause = contexts.get_value(_OPERATION)
-        # What goes on after the request that began it has a trace of its own.
+        # A request that outlives the one that began it gets its own trace.
         is_over = isinstance(cause, Operation) and cause.is_done
         context = Context() if is_over else contexts.get_current()
         attributes = _attributes(operation) | _address_of(to)
@@ -205,7 +207,7 @@ class Telemetry:
         return lambda: self._client_session.record(time.perf_counter() - began, attributes, Context())
 
     def _measured(self, operation: Operation) -> dict[str, Any]:
-        """The attributes of a measured duration: of a few values each, whatever is asked for."""
+        """The attributes of a measured duration, each with few possible values."""
         attributes = _attributes(operation)
         if operation.tool:
             attributes["gen_ai.tool.name"] = self._tools(operation.tool)
@@ -217,7 +219,7 @@ class Telemetry:
 
 
 def _carried(carrier: Mapping[str, Any]) -> Context | None:
-    """The trace context that something carries, if it is a sound one: what is too long or malformed is dropped."""
+    """The trace context in a carrier, if valid: a part that is too long or malformed is dropped."""
     if "traceparent" not in carrier:
         return None
     sound = {
@@ -271,5 +273,5 @@ def _end(operation: Operation, span: Span) -> None:
         span.set_attribute("error.type", error)
         if error.lstrip("-").isdigit():
             span.set_attribute("rpc.response.status_code", error)
-        span.set_status(Status(StatusCode.ERROR))  # without the words of the error, which may be anything
+        span.set_status(Status(StatusCode.ERROR))  # without the error message, which may contain anything
     span.end()

@@ -1,4 +1,4 @@
-"""Counters of this server in the text format of Prometheus (0.0.4), for `/metrics`."""
+"""Counters in the Prometheus text format (0.0.4), for `/metrics`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from server.consent.pending_questions import ASKED
 from server.requests.call_contexts import ClientTable
 from server.telemetry.measured_request import BUCKETS, MOST_CODES, MOST_NAMES, Names, Operation
 from server.upstreams.connections.connection import UpstreamState
-from server.upstreams.proxy import Proxy
+from server.upstreams.upstream_router import UpstreamRouter
 from tools.machine.threads import THREADS
 
 STATES = tuple(state.value for state in UpstreamState)
@@ -25,36 +25,40 @@ BEGAN: Final = time.time()
 Labels = tuple[str, ...]
 
 METRICS: Mapping[str, tuple[str, Labels, str]] = {
-    "coretools_mcp_requests_total": ("counter", ("method", "outcome"), "Requests of clients that were answered."),
-    "coretools_mcp_request_duration_seconds": ("histogram", ("method",), "How long requests of clients took."),
-    "coretools_mcp_tool_calls_total": ("counter", ("tool", "outcome"), "Calls of tools."),
-    "coretools_mcp_refusals_total": ("counter", ("code",), "Failed requests, by the code that clients are told."),
-    "coretools_mcp_http_refusals_total": ("counter", ("status",), "Requests that HTTP refused, by its status."),
-    "coretools_mcp_questions_total": ("counter", ("event",), "Questions to people that were asked, and answered."),
-    "coretools_mcp_questions_open": ("gauge", (), "Questions to people that a request waits for now."),
+    "coretools_mcp_requests_total": ("counter", ("method", "outcome"), "Answered requests of clients."),
+    "coretools_mcp_request_duration_seconds": ("histogram", ("method",), "Duration of clients' requests."),
+    "coretools_mcp_tool_calls_total": ("counter", ("tool", "outcome"), "Tool calls."),
+    "coretools_mcp_refusals_total": ("counter", ("code",), "Failed requests, by the error code sent to clients."),
+    "coretools_mcp_http_refusals_total": ("counter", ("status",), "Requests refused by HTTP, by status."),
+    "coretools_mcp_questions_total": ("counter", ("event",), "Questions to people, asked and answered."),
+    "coretools_mcp_questions_open": ("gauge", (), "Requests waiting for a person's answer now."),
     "coretools_mcp_sessions": ("gauge", (), "Connections of clients that began with a handshake."),
-    "coretools_mcp_calls_at_work": ("gauge", (), "Calls of tools that are at work now."),
-    "coretools_mcp_upstream_requests_total": ("counter", ("upstream", "outcome"), "Requests to servers behind us."),
-    "coretools_mcp_upstream_request_duration_seconds": ("histogram", ("upstream",), "How long those took."),
-    "coretools_mcp_upstream_state": ("gauge", ("upstream", "state"), "1 for the state that a server behind us is in."),
-    "coretools_mcp_upstream_sessions": ("gauge", ("upstream",), "Sessions of single clients with a server behind us."),
+    "coretools_mcp_calls_at_work": ("gauge", (), "Tool calls in progress now."),
+    "coretools_mcp_upstream_requests_total": ("counter", ("upstream", "outcome"), "Requests to upstream servers."),
+    "coretools_mcp_upstream_request_duration_seconds": (
+        "histogram",
+        ("upstream",),
+        "Duration of requests to upstream servers.",
+    ),
+    "coretools_mcp_upstream_state": ("gauge", ("upstream", "state"), "1 for the present state of an upstream server."),
+    "coretools_mcp_upstream_sessions": ("gauge", ("upstream",), "Upstream sessions that belong to single clients."),
     "process_cpu_seconds_total": ("counter", (), "CPU time of this process."),
-    "process_open_fds": ("gauge", (), "Open descriptors."),
+    "process_open_fds": ("gauge", (), "Open descriptors of this process."),
     "process_resident_memory_bytes": ("gauge", (), "Memory of this process."),
-    "process_start_time_seconds": ("gauge", (), "When this process began to count, in seconds since the epoch."),
+    "process_start_time_seconds": ("gauge", (), "Start time of this process, in seconds since the epoch."),
 }
-"""What there is: its kind, its labels, and what it means."""
+"""The metrics: kind, labels and description."""
 
 
 @dataclass(slots=True)
 class Metrics:
-    """What has happened since the start."""
+    """The counts since the start."""
 
     counts: Counter[tuple[str, Labels]] = field(default_factory=Counter[tuple[str, Labels]])
     durations: dict[tuple[str, Labels], tuple[list[int], list[float]]] = field(
         default_factory=dict[tuple[str, Labels], tuple[list[int], list[float]]]
     )
-    """For each bucket how many, and the sum of all seconds."""
+    """The count of each bucket, and the sum of all seconds."""
     tools: Names = field(default_factory=lambda: Names(MOST_NAMES))
     codes: Names = field(default_factory=lambda: Names(MOST_CODES))
 
@@ -85,8 +89,8 @@ class Metrics:
         series[0][bisect_left(BUCKETS, seconds)] += 1
         series[1][0] += seconds
 
-    async def text(self, clients: ClientTable, proxy: Proxy) -> str:
-        """All of it, with what holds at this moment."""
+    async def text(self, clients: ClientTable, router: UpstreamRouter) -> str:
+        """All metrics as text, with the present values of gauges."""
         samples: dict[str, list[tuple[Labels, float]]] = {name: [] for name in METRICS}
         for (name, labels), count in self.counts.items():
             samples[name].append((labels, count))
@@ -97,10 +101,10 @@ class Metrics:
         samples["coretools_mcp_questions_open"] = [((), ASKED.open)]
         samples["coretools_mcp_sessions"] = [((), sum(1 for _ in clients.connections()))]
         samples["coretools_mcp_calls_at_work"] = [((), sum(client.calls for client in clients.all()))]
-        for upstream in proxy.pool.upstreams:
+        for upstream in router.pool.upstreams:
             alias, now = upstream.alias, upstream.status.state.value
             samples["coretools_mcp_upstream_state"] += [((alias, state), state == now) for state in STATES]
-            held = len(proxy.pool.sessions.get(upstream, ()))
+            held = len(router.pool.sessions.get(upstream, ()))
             samples["coretools_mcp_upstream_sessions"].append(((alias,), held))
         for name, value in (await THREADS.run(_of_process)).items():
             samples[name] = [((), value)]
@@ -133,7 +137,7 @@ def _number(value: float) -> str:
 
 
 def _of_process() -> dict[str, float]:
-    """What the system says of this process; memory and descriptors where there is `/proc`. Blocking."""
+    """What the system reports about this process; memory and descriptors only with `/proc`. Blocks."""
     times = os.times()
     found: dict[str, float] = {
         "process_cpu_seconds_total": times.user + times.system,

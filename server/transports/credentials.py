@@ -1,8 +1,8 @@
-"""Secrets that the settings name and never hold: tokens of clients, the keys of replicas, the password of their store.
+"""Secrets that the settings refer to but never contain: client tokens, keys of replicas, the password of the store.
 
-A token is known by its digest alone, so this server cannot tell it. Each has a name, which is the principal: what
-belongs to a client (answers, jobs, files read, open questions) belongs to that name. Tokens of an issuer are checked in
-`issuer`.
+The server keeps only the digest of a token, so it cannot reveal one. Each token has a name, which is the principal.
+What belongs to a client (answers, jobs, files read, open questions) belongs to that name. `issuer` checks the tokens of
+an issuer.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from server.settings import SettingsError, TokenSource
 from server.settings.models import PrincipalSettings, StateKey, StorePassword
 from tools.permissions.client_rights import ALL_RIGHTS, Rights
 
-VARIABLE = "CORETOOLS_MCP_TOKEN"  # the environment variable with the token of a server whose settings name none
+VARIABLE = "CORETOOLS_MCP_TOKEN"  # the environment variable with the token if the settings name none
 VARIABLE_NAME = "environment"
 LEAST_CHARACTERS = 20  # of a token: 20 random letters and digits are 119 bits
-LEAST_KEY_CHARACTERS = 32  # of a key that seals
+LEAST_KEY_CHARACTERS = 32  # of a key
 _TOKEN = re.compile(r"[A-Za-z0-9\-._~+/]+=*")  # the characters of a bearer token (RFC 6750, 2.1)
 MAKE_ONE = "make one with: openssl rand -hex 32"
 
 
 class Tokens:
-    """The tokens that are accepted, by the names of their principals, and what they give."""
+    """The accepted tokens, by the names of their principals, and their rights."""
 
     def __init__(self, tokens: Mapping[str, str], rights: Mapping[str, Rights] | None = None) -> None:
         self._digests = {name: digest_of(token) for name, token in tokens.items()}
@@ -39,21 +39,22 @@ class Tokens:
         return bool(self._digests)
 
     def principal_of(self, token: str) -> Principal | None:
-        """Whose token this is; every one is compared, in constant time."""
+        """The principal of a token. Every token is compared, in constant time."""
         given = digest_of(token)
         matching = [name for name, digest in self._digests.items() if hmac.compare_digest(digest, given)]
         return Principal(matching[0], self._rights.get(matching[0], ALL_RIGHTS)) if matching else None
 
 
 def digest_of(token: str) -> bytes:
-    """What a token is known by here."""
+    """The digest that identifies a token here."""
     return sha256(token.encode("utf-8", "surrogateescape")).digest()
 
 
 def read_tokens(sources: Mapping[str, TokenSource], environment: Mapping[str, str]) -> Tokens:
-    """Read the tokens that the settings name, or without any the one of the environment.
+    """Read the tokens that the settings name, or else the one in the environment.
 
-    It is a `SettingsError` if one cannot be read, is open to others, is not a token, or is there twice.
+    Raises:
+        SettingsError: One cannot be read, is readable by others, is not a valid token, or occurs twice.
     """
     tokens: dict[str, str] = {}
     problems: list[str] = []
@@ -68,7 +69,7 @@ def read_tokens(sources: Mapping[str, TokenSource], environment: Mapping[str, st
         except ValueError as error:
             problems.append(str(error))
         problems += [
-            f"{place} is the same token as http.tokens.{other}: each client needs its own; {MAKE_ONE}."
+            f"{place} is the same token as http.tokens.{other}, but each client needs its own; {MAKE_ONE}."
             for other, known in tokens.items()
             if token and token == known
         ]
@@ -79,20 +80,22 @@ def read_tokens(sources: Mapping[str, TokenSource], environment: Mapping[str, st
 
 
 def rights_for(place: str, own: PrincipalSettings) -> Rights:
-    """What is set apart for a principal, at a place of the settings."""
+    """The settings of a principal, at a place in the settings."""
     profile, rules = "" if own.profile == "full" else own.profile, own.rules
     rights = Rights("", own.workspace, profile, rules.allow, rules.ask, rules.deny)
     return ALL_RIGHTS if rights == ALL_RIGHTS else replace(rights, source=place)
 
 
 def read_secret(place: str, file: str | None, env: str | None, environment: Mapping[str, str]) -> str:
-    """The secret that one of both names; a `ValueError` if there is none, or others can read it."""
+    """Read the secret from a file or a variable; `ValueError` if there is none, or others can read it."""
     if (file is None) == (env is None):
-        raise ValueError(f"{place} needs one of file and env: where the secret stands.")
+        raise ValueError(f"{place} needs either file or env: where the secret is stored.")
     if env is not None:
         if secret := environment.get(env, "").strip():
             return secret
-        raise ValueError(f"{place}.env names the variable '{env}', which is not set or empty. Set it, or name another.")
+        raise ValueError(
+            f"{place}.env names the variable '{env}', which is not set or empty. Set it, or choose another."
+        )
     path = os.path.expanduser(file or "")
     try:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
@@ -103,7 +106,7 @@ def read_secret(place: str, file: str | None, env: str | None, environment: Mapp
             if os.name == "posix" and status.st_mode & 0o077:
                 mode = f"{stat.S_IMODE(status.st_mode):04o}"
                 raise ValueError(
-                    f"{place}.file '{path}' can be read or written by others (mode {mode}). Run: chmod 600 on it."
+                    f"{place}.file '{path}' is readable or writable by others (mode {mode}). Run: chmod 600 on it."
                 )
             secret = os.read(descriptor, 1 << 16).decode("utf-8", "replace").strip()
         finally:
@@ -117,9 +120,10 @@ def read_secret(place: str, file: str | None, env: str | None, environment: Mapp
 
 
 def read_state_keys(sources: Sequence[StateKey], environment: Mapping[str, str]) -> list[str]:
-    """The keys that replicas share, the one that seals first.
+    """The keys that replicas share, the sealing key first.
 
-    It is a `SettingsError` if one cannot be read, is open to others, is too short, or is there twice.
+    Raises:
+        SettingsError: One cannot be read, is readable by others, is too short, or occurs twice.
     """
     keys: list[str] = []
     problems: list[str] = []
@@ -134,7 +138,7 @@ def read_state_keys(sources: Sequence[StateKey], environment: Mapping[str, str])
                 least = f"it needs at least {LEAST_KEY_CHARACTERS} characters"
                 problems.append(f"{place} is too short for a key: {least}; {MAKE_ONE}.")
             elif key in keys:
-                problems.append(f"{place} is the same key as another one of http.stateKeys. Leave one of them out.")
+                problems.append(f"{place} is the same key as another one in http.stateKeys. Remove one of them.")
         keys.append(key)
     if problems:
         raise SettingsError(problems)
@@ -142,7 +146,11 @@ def read_state_keys(sources: Sequence[StateKey], environment: Mapping[str, str])
 
 
 def read_store_password(source: StorePassword, environment: Mapping[str, str]) -> str:
-    """The password of the store, empty where there is none. It is a `SettingsError` if it cannot be read."""
+    """The password of the store; empty if there is none.
+
+    Raises:
+        SettingsError: It cannot be read.
+    """
     if source.file is None and source.env is None:
         return ""
     try:
@@ -155,6 +163,6 @@ def _problems_of(place: str, token: str) -> list[str]:
     if len(token) < LEAST_CHARACTERS:
         return [f"{place} is too short for a token: it needs at least {LEAST_CHARACTERS} characters; {MAKE_ONE}."]
     if not _TOKEN.fullmatch(token):
-        expected = "one line of letters, digits and -._~+/ is expected, and nothing else"
+        expected = "it must be one line of letters, digits and -._~+/, and nothing else"
         return [f"{place} is not a token: {expected}; {MAKE_ONE}."]
     return []

@@ -1,4 +1,4 @@
-"""JSON-RPC with one client, whatever its messages travel by: a task for each request, and nothing between."""
+"""JSON-RPC with one client, over any transport: one task per request."""
 
 from __future__ import annotations
 
@@ -54,56 +54,59 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-ENDING_SECONDS = 5.0  # how long requests that are cancelled at the end may take to clean up (the SDK's number)
-READER_CHECK_SECONDS = 0.1  # how often, after the end of input, it is looked whether anybody still reads the answers
-MOST_AT_WORK = 128  # requests at work at once; each holds memory, and its answer later
+ENDING_SECONDS = 5.0  # limit for cancelled requests to clean up at the end (the SDK's value)
+READER_CHECK_SECONDS = 0.1  # after the end of input, interval of the check whether anybody still reads the answers
+MOST_AT_WORK = 128  # requests in progress at once; each holds memory, and later its answer
 FEW_AT_WORK = 16
-"""The same while the client leaves answers unread, since each would add another. So many begin together as well: only
-their answers show whether the client reads."""
-TOGETHER_SECONDS = 0.05  # how long the next ones wait for those that began together, if none of these is done before
-WORK_BYTES = 8 << 20  # bytes of requests that are at work at once, where there is more than one
-WAITING_BYTES = 8 << 20  # bytes of messages that wait for their turn before no more is read
-LINE_BYTES = 256  # what a line that waits costs besides its own bytes
-MOST_EARLY = 8  # notifications before the first request that are kept for it (the SDK's number)
-MOST_HELD = 256  # messages that wait for an answer to the handshake before no more is read
-WITH_BATCHES = "2025-03-26"  # the only revision in which messages come in arrays
+"""The limit while the client leaves answers unread, since each request would add another. At most this many also begin
+together: only their answers show whether the client reads.
+"""
+TOGETHER_SECONDS = (
+    0.05  # how long the next requests wait for those that began together, if none of these is done before
+)
+WORK_BYTES = 8 << 20  # bytes of requests in progress at once, if there are several
+WAITING_BYTES = 8 << 20  # bytes of waiting messages before reading pauses
+LINE_BYTES = 256  # overhead of a waiting line, besides its own bytes
+MOST_EARLY = 8  # notifications kept until the first request (the SDK's value)
+MOST_HELD = 256  # messages waiting for the answer to the handshake before reading pauses
+WITH_BATCHES = "2025-03-26"  # the only revision with batches
 AT_ONCE = frozenset({"initialize", "ping", "server/discover"})
-"""Never wait for others: their answers are small, and tell whether anybody is there."""
+"""Requests that never wait for others: their answers are small, and show whether anybody is there."""
 INLINE = frozenset({"initialize"})
-"""The messages after such a request wait until it is answered: some clients do not wait for that."""
+"""Messages after such a request wait until it is answered, because some clients do not."""
 TOO_MANY = (
-    "This was not done: too many requests wait already, and a question to you is open. Answer it, wait for answers, "
+    "This was not done: too many requests are waiting, and a question to you is open. Answer it, wait for answers, "
     "and send this again."
 )
 CLOSED = "Connection closed"
 INPUT_ENDED = (
-    "The input ended while this was at work, so it was cancelled; a command was ended with all that it had started. "
-    "Keep the input open until the answer has come."
+    "The input ended during this request, so it was cancelled; a command was ended with everything that it had "
+    "started. Keep the input open until the answer arrives."
 )
 
 
 @dataclass(eq=False)
 class Incoming:
-    """One message of the client until it is answered, and the way back to the client for as long."""
+    """One message of the client until it is answered, with the way back to the client."""
 
     dispatcher: Dispatcher
-    outgoing: Outgoing  # takes its answer, and what belongs to it
-    http_request: HttpRequest | None = None  # that it came with
+    outgoing: Outgoing  # receives its answer and related messages
+    http_request: HttpRequest | None = None  # the HTTP request that it came with
     request_id: RequestId | None = None
-    key: RequestId = ""  # as ids are compared: a number and its text are the same
+    key: RequestId = ""  # the id in comparable form: a number and its text are equal
     method: str = ""
-    tool: object = None  # the name of the tool that it calls, as it came
+    tool: object = None  # the name of the called tool, as received
     line: bytes = b""  # kept while it waits for its turn
     size: int = 0
-    scope: anyio.CancelScope | None = None  # ends the work on it, once that has begun
-    task: asyncio.Task[None] | None = None  # does the work
-    round: int = 0  # with which others it began
-    is_cancelled: bool = False  # it gets no answer, since the client wants none or was told an error in its place
+    scope: anyio.CancelScope | None = None  # cancels its task, once that has begun
+    task: asyncio.Task[None] | None = None  # runs its task
+    round: int = 0  # the number of the group of requests that it began with
+    is_cancelled: bool = False  # it gets no answer: the client wants none, or received an error instead
     is_done: bool = False  # nothing more is sent for it
 
     @contextmanager
     def person_is_asked(self) -> Generator[None]:
-        """For as long as a person is asked in another way than through the client: all is read, as with a question."""
+        """Active while a person is asked without the client: everything is read, as during a question to the client."""
         self.dispatcher.asked_elsewhere += 1
         self.dispatcher.room_changed()
         try:
@@ -112,14 +115,16 @@ class Incoming:
             self.dispatcher.asked_elsewhere -= 1
 
     def cancel(self) -> None:
-        """End the work on it, or never begin it."""
+        """Cancel its task, or never begin it."""
         self.is_cancelled = True
         if self.scope is not None:
             self.scope.cancel()
 
     async def request(self, method: str, params: Json | None) -> Json:
         if self.is_done:
-            raise MCPError(INVALID_REQUEST, f"The client cannot be asked '{method}' after the answer to its request.")
+            raise MCPError(
+                INVALID_REQUEST, f"The client cannot receive a request '{method}' after the answer to its own request."
+            )
         return await self.dispatcher.ask(self.outgoing, method, params)
 
     async def notify(self, method: str, params: Json | None) -> None:
@@ -132,37 +137,37 @@ OnNotify = Callable[[Incoming, Notification], Awaitable[None]]
 
 
 class Dispatcher:
-    """Sorts what comes from a client, sends what goes to it, and knows what is open on both sides.
+    """Dispatches messages from and to one client, and tracks the open requests of both sides.
 
-    What a client that reads nothing costs is bounded: so many requests are at work at once, few begin together, few
-    are at work while it leaves answers unread, and none begins while much is unread. The others wait as they came, and
-    when these are many nothing more is read. But while a question to the client is open everything is read, since its
-    answer may come behind any number of requests; those that would be too many are refused then.
+    The cost of a client that reads nothing is bounded. The number of requests in progress is limited, few begin
+    together, few run while answers are unread, and none begins while much is unread. The others wait unparsed, and if
+    these are too many, reading pauses. But during a question to the client everything is read, since its answer may
+    come after any number of requests; surplus requests are then refused.
     """
 
     def __init__(self, outgoing: Outgoing, on_room: Callable[[], None], *, is_bounded: bool = True) -> None:
-        self.takes_batches = False  # whether arrays of messages are known in this revision
-        self.may_ask = True  # whether requests may be sent to the client in this revision
+        self.takes_batches = False  # whether this revision has batches
+        self.may_ask = True  # whether this revision allows requests to the client
         self._outgoing = outgoing
-        self._is_bounded = is_bounded  # else what brings the messages bounds how much is at work
+        self._is_bounded = is_bounded  # false if the transport limits the work in progress itself
         self._on_room = on_room  # called when more may be read
-        self.owed: dict[RequestId, Incoming] = {}  # requests without an answer, by their ids as ids are compared
-        # Messages behind one that is inline, and the bytes of each.
+        self.owed: dict[RequestId, Incoming] = {}  # unanswered requests, by comparable id
+        # Messages after one that is inline, and the size of each.
         self._held: deque[tuple[Message, Incoming | None, int]] = deque()
         self._is_held = True
-        self.waiting: OrderedDict[Incoming, None] = OrderedDict()  # requests that wait for their turn, as they came
+        self.waiting: OrderedDict[Incoming, None] = OrderedDict()  # unparsed requests that wait for their turn
         self._waiting_bytes = 0
         self._at_work = 0
-        self._begun = 0  # requests at work that began together
-        self._round = 0  # counts those who began together
+        self._begun = 0  # requests in progress that began together
+        self._round = 0  # the number of the present group of requests that began together
         self._next_round: asyncio.TimerHandle | None = None
         self._work_bytes = 0
-        self._asked: dict[RequestId, asyncio.Future[Json]] = {}  # questions to the client that are open
-        self.asked_elsewhere = 0  # questions to a person that are open and do not go through the client
-        self._running: set[Incoming] = set()  # messages whose tasks are not at their end
+        self._asked: dict[RequestId, asyncio.Future[Json]] = {}  # open questions to the client
+        self.asked_elsewhere = 0  # open questions to a person that bypass the client
+        self._running: set[Incoming] = set()  # messages whose tasks have not ended
         self._next_id = 0
         self._answered = asyncio.Event()
-        self._is_input_ended = False  # the client asks for nothing more, and answers nothing
+        self._is_input_ended = False  # the client sends no more requests or answers
         self._is_ended = False
         self._ended = asyncio.Event()
         self._on_request: OnRequest | None = None
@@ -170,7 +175,7 @@ class Dispatcher:
 
     @property
     def is_full(self) -> bool:
-        """Whether nothing more should be read for now."""
+        """Whether reading should pause for now."""
         return (
             self._outgoing.size > OUTGOING_BYTES
             or len(self._held) >= MOST_HELD
@@ -182,11 +187,11 @@ class Dispatcher:
         return bool(self._asked or self.asked_elsewhere)
 
     def room_changed(self) -> None:
-        """More may be read now than before."""
+        """Report that more may be read now."""
         self._on_room()
 
     def has_open(self, identity: RequestId) -> bool:
-        """Whether a request of this id has no answer yet."""
+        """Whether a request with this id is unanswered."""
         return comparable_id(identity) in self.owed
 
     def receive(
@@ -196,9 +201,9 @@ class Dispatcher:
         outgoing: Outgoing | None = None,
         http_request: HttpRequest | None = None,
     ) -> None:
-        """Take in a message, and the line that it came in.
+        """Receive a message, and the line that it came in.
 
-        `outgoing` takes its answer, where that goes by another way than what belongs to no request.
+        `outgoing` receives its answer if that takes another way than messages outside of requests.
         """
         incoming, outgoing = None, outgoing or self._outgoing
         if isinstance(message, Request):
@@ -224,41 +229,41 @@ class Dispatcher:
     def receive_batch(
         self, messages: Sequence[Message], outgoing: Outgoing | None = None, http_request: HttpRequest | None = None
     ) -> None:
-        """Take in the messages of an array; the answers go out as one."""
+        """Receive the messages of a batch; the answers are sent as one batch."""
         count = sum(isinstance(message, Request) for message in messages)
         answers = _BatchAnswers(outgoing or self._outgoing, count)
         for message in messages:
             self.receive(message, encoded(fields_of(message)), answers, http_request)
 
     def refuse(self, error: Json, outgoing: Outgoing | None = None) -> None:
-        """Answer what was not taken in with an error."""
-        # Not by the encoder of answers: an id may hold half a character.
+        """Answer a message that was not accepted with an error."""
+        # Not by the encoder of answers: an id may contain a lone surrogate.
         (outgoing or self._outgoing).put_answer(json.dumps(error).encode())
 
     def fail_question(self, identity: AnyId | None) -> None:
-        """Have a question of this server fail, if one with this id is open, since what answers it is not an answer."""
+        """Fail the question with this id, if it is open: its answer is malformed."""
         asked = None if identity is None or isinstance(identity, float) else self._asked.get(identity)
         if asked is not None and not asked.done():
             asked.set_exception(MCPError(INVALID_REQUEST, "The client's answer is not a JSON-RPC response."))
 
     def go_on(self) -> None:
-        """Begin requests that wait, as far as they may be at work; called when something is done, or has been read."""
+        """Begin waiting requests within the limits. Called when a request is done, or answers have been read."""
         while self.waiting and self._may_begin(next(iter(self.waiting)).size):
             incoming, _ = self.waiting.popitem(last=False)
             self._waiting_bytes -= LINE_BYTES + incoming.size
             request = read_message(incoming.line, is_of_client=True)
-            if isinstance(request, Request):  # it was one when it came, too
+            if isinstance(request, Request):  # it was parsed successfully on arrival
                 self._begin(request, incoming)
 
     async def finish(self, seconds_for: Callable[[object], float], is_read: Callable[[], bool]) -> None:
-        """End after the end of input: fail what can no longer be answered to us, and wait for what we still owe.
+        """After the end of input: fail the open questions, and wait for the remaining answers.
 
-        `seconds_for` tells how long calls of a tool may still take, by its name as it came.
+        `seconds_for` says how long calls of a tool may still take, by the tool's name as received.
         """
         self._is_input_ended = True
         for asked in self._asked.values():
             if not asked.done():
-                asked.set_exception(MCPError(CONNECTION_CLOSED, "The client closed its end."))
+                asked.set_exception(MCPError(CONNECTION_CLOSED, "The client has closed the connection."))
         loop = asyncio.get_running_loop()
         ended = loop.time()
         while self.owed and is_read():
@@ -273,13 +278,13 @@ class Dispatcher:
         self.end()
 
     def end(self) -> None:
-        """End the run: nothing more comes, and nothing that is owed is waited for."""
+        """End the run without waiting for unsent answers."""
         self._is_ended = True
         if not self._is_held or self._on_request is None:
             self._ended.set()
 
     async def run(self, on_request: OnRequest, on_notify: OnNotify) -> None:
-        """Work on what comes in, until nothing more comes; what is still at work then is cancelled."""
+        """Process messages until there are no more; requests that are still in progress are then cancelled."""
         self.start(on_request, on_notify)
         try:
             await self._ended.wait()
@@ -287,12 +292,12 @@ class Dispatcher:
             await self.aclose()
 
     def start(self, on_request: OnRequest, on_notify: OnNotify) -> None:
-        """Begin to work on what comes in."""
+        """Begin to process messages."""
         self._on_request, self._on_notify = on_request, on_notify
         self._release()
 
     def give_up(self, why: str = CLOSED) -> None:
-        """End the run: what is owed is answered with the reason, and what is at work is cancelled."""
+        """End the run: answer open requests with the reason, and cancel their tasks."""
         self._ended.set()
         self._is_ended = True
         for asked in self._asked.values():
@@ -303,26 +308,29 @@ class Dispatcher:
             self._cancel(incoming)
 
     async def aclose(self, why: str = CLOSED) -> None:
-        """End the run as `give_up` does, and wait until nothing is at work any more."""
+        """End the run as `give_up` does, and wait until no task is left."""
         self.give_up(why)
-        self._on_request = self._on_notify = None  # what holds it by these could not be freed otherwise
+        self._on_request = self._on_notify = None  # the references would keep their objects alive
         with anyio.move_on_after(ENDING_SECONDS, shield=True):
             if tasks := [incoming.task for incoming in self._running if incoming.task is not None]:
                 await asyncio.wait(tasks)
 
     async def request(self, method: str, params: Json | None) -> Json:
-        """Ask the client outside of its requests."""
+        """Send a request to the client outside of its requests."""
         return await self.ask(self._outgoing, method, params)
 
     async def notify(self, method: str, params: Json | None) -> None:
-        """Tell the client something outside of its requests."""
+        """Send a notification to the client outside of its requests."""
         await self.tell(self._outgoing, method, params)
 
     async def ask(self, outgoing: Outgoing, method: str, params: Json | None) -> Json:
-        """Ask the client, and wait for its answer; `MCPError` where that is an error, or the client is gone."""
+        """Send a request to the client and wait for its answer.
+
+        `MCPError` if that is an error, or the client has gone.
+        """
         if not self.may_ask:
-            raise MCPError(INVALID_REQUEST, f"A client of this revision cannot be asked '{method}'.")
-        # Before it is sent: one that is cancelled meanwhile leaves nothing behind.
+            raise MCPError(INVALID_REQUEST, f"A client of this revision cannot receive a request '{method}'.")
+        # Registered before it is sent: if it is cancelled meanwhile, nothing is left behind.
         await outgoing.backpressure.wait()
         if self._ended.is_set() or self._is_input_ended:
             raise MCPError(CONNECTION_CLOSED, CLOSED)
@@ -339,11 +347,11 @@ class Dispatcher:
         finally:
             del self._asked[identity]
             if not asked.done() or asked.cancelled():
-                cancelled = {"requestId": identity, "reason": "nobody waits for it any more"}
+                cancelled = {"requestId": identity, "reason": "its result is no longer needed"}
                 outgoing.put(encoded({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": cancelled}))
 
     async def tell(self, outgoing: Outgoing, method: str, params: Json | None) -> None:
-        """Tell the client something; once it is gone, or waits for nothing but answers, that is dropped."""
+        """Send a notification to the client. It is dropped if the client has gone, or only waits for answers."""
         if self._ended.is_set() or self._is_input_ended:
             return
         message: Json = {"jsonrpc": "2.0", "method": method}
@@ -353,7 +361,7 @@ class Dispatcher:
         await outgoing.backpressure.wait()
 
     def _cancel(self, incoming: Incoming) -> None:
-        """End the work on a request without an answer; its id is free at once."""
+        """Cancel an unanswered request; its id is free at once."""
         del self.owed[incoming.key]
         incoming.cancel()
         if incoming.request_id is not None:
@@ -363,7 +371,7 @@ class Dispatcher:
             self._waiting_bytes -= LINE_BYTES + incoming.size
 
     def _release(self) -> None:
-        """Go on with what is held, up to the next message that others have to wait for."""
+        """Process held messages, up to the next one that others must wait for."""
         self._is_held = False
         while self._held and not self._is_held:
             message, incoming, size = self._held.popleft()
@@ -376,7 +384,7 @@ class Dispatcher:
             self._ended.set()
 
     def _accept_message(self, message: Message, incoming: Incoming | None) -> None:
-        """Begin with a message, or let it wait."""
+        """Begin to process a message, or let it wait."""
         match message:
             case Request():
                 if incoming is None or incoming.is_cancelled:
@@ -404,7 +412,7 @@ class Dispatcher:
                     asked.set_exception(MCPError(error["code"], error["message"], error.get("data")))
 
     def _may_begin(self, size: int) -> bool:
-        """Whether one more request may be at work."""
+        """Whether one more request may begin."""
         if not self._is_bounded:
             return True
         if self._outgoing.size > OUTGOING_BYTES or not self._at_work:
@@ -424,7 +432,7 @@ class Dispatcher:
             self._next_round = loop.call_later(TOGETHER_SECONDS, self._begin_round)
         if request.method in INLINE:
             self._is_held = True
-        # It takes itself off at the end of its task: a callback would cost a turn of the loop.
+        # The task removes itself at its end: a callback would cost a turn of the loop.
         self._running.add(incoming)
         incoming.task = loop.create_task(self._work(request, incoming, scope))
 
@@ -436,7 +444,7 @@ class Dispatcher:
         self._on_room()
 
     async def _work(self, request: Request, incoming: Incoming, scope: anyio.CancelScope) -> None:
-        """Work on one request, and answer it, unless the client has cancelled it."""
+        """Process a request and answer it, unless the client has cancelled it."""
         answer: Json | None = None
         try:
             try:
@@ -472,7 +480,7 @@ class Dispatcher:
 
 
 class _BatchAnswers:
-    """Gathers the answers to the requests of an array."""
+    """Collects the answers to the requests of a batch."""
 
     def __init__(self, outgoing: Outgoing, count: int) -> None:
         self.size = 0
@@ -496,7 +504,7 @@ class _BatchAnswers:
 
 
 class Conversation:
-    """The client, whose first request says how it speaks."""
+    """A conversation with a client, whose first request decides the revision."""
 
     def __init__(self, table: RequestTable, dispatcher: Dispatcher, *, is_modern: bool | None = None) -> None:
         self.connection = McpConnection(dispatcher)
@@ -520,7 +528,7 @@ class Conversation:
                 raise _no_handshake(params)
             connection = opened_by(params, NO_WAY)
         elif is_enveloped:
-            message = "This connection was opened with the handshake, so requests of 2026-07-28 are not taken on it."
+            message = "This connection was opened with the handshake, so it does not accept requests of 2026-07-28."
             raise MCPError(INVALID_REQUEST, message)
         ctx = RequestContext(method, params, request.id, connection, incoming, incoming.http_request)
         answer = await self._table.answer(ctx)
@@ -531,7 +539,7 @@ class Conversation:
         if self._is_modern is None:
             if len(self._early) < MOST_EARLY:
                 self._early.append((incoming, notification))
-        elif not self._is_modern:  # in 2026-07-28 there are none but what the dispatcher knows
+        elif not self._is_modern:  # in 2026-07-28 there are only those that the dispatcher handles
             method, params = notification
             ctx = RequestContext(method, params, None, self.connection, incoming, incoming.http_request)
             await self._table.take_notification(ctx)
@@ -542,5 +550,5 @@ def _no_handshake(params: Json | None) -> MCPError:
     data: Json = {"supported": list(MODERN_PROTOCOL_VERSIONS)} | (
         {"requested": asked} if isinstance(asked, str) else {}
     )
-    message = "This connection speaks 2026-07-28, which has no initialize."
+    message = "This connection uses 2026-07-28, which has no initialize."
     return MCPError(UNSUPPORTED_PROTOCOL_VERSION, message, data)

@@ -1,4 +1,4 @@
-"""Server-sent events (the HTML standard): one stream of messages to a client, and how it goes out over HTTP."""
+"""Server-sent events (HTML standard): one stream of messages to a client, and its HTTP response."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from starlette.types import Message, Receive, Send
 from server.protocol.json_rpc import RequestId, error_of
 from server.transports.json_lines import OUTGOING_BYTES, Backpressure
 
-UNWATCHED_SECONDS = 0.02  # a request is at work before it is looked whether its client is still there
-KEPT_BYTES = 256 << 10  # of events that were sent, for a client that lost its connection and goes on
-REQUEST_CANCELLED = -32800  # what the official SDKs answer to a request of the handshake era that its client cancelled
+UNWATCHED_SECONDS = 0.02  # how long a request runs before the check whether its client is still there begins
+KEPT_BYTES = 256 << 10  # of sent events, kept for a client that lost its connection and resumes
+REQUEST_CANCELLED = -32800  # the official SDKs' answer to a request that a client of the handshake era cancelled
 EVENT_STREAM = b"text/event-stream"
 _HEADERS = [
     (b"content-type", EVENT_STREAM),
@@ -27,33 +27,33 @@ _PING = b": ping\r\n\r\n"
 
 
 class EventStream:
-    """Messages to a client in their order, until they are read, and the latest of them for a while after that.
+    """Messages to a client in order, kept until they are read; the latest ones are kept a little longer.
 
     Args:
-        name: In the ids of events, by which a client goes on; empty where it cannot.
-        is_read: Whether somebody reads, or will in a moment. Where nobody does, only the latest messages are kept.
+        name: Prefix of the event ids that let a client resume; empty if it cannot.
+        is_read: Whether somebody reads, or is about to. Otherwise only the latest messages are kept.
     """
 
     ping_seconds: ClassVar[float] = 4.0
-    """After which a silent stream says something: many clients read with the time-out of httpx, which is five."""
+    """Seconds of silence before a keep-alive message: many clients read with httpx's timeout of five seconds."""
 
     def __init__(self, name: str = "", *, is_read: bool = True) -> None:
         self.name = name
         self.is_read = is_read
-        self.size = 0  # bytes of messages that nobody has read
+        self.size = 0  # bytes of unread messages
         self.backpressure = Backpressure()
         self.is_ended = False  # whether no more messages come
-        self.last = 0  # how many messages there were
-        self.read = 0  # how many of them were read
+        self.last = 0  # number of messages so far
+        self.read = 0  # number of read messages
         self._kept: deque[bytes] = deque()  # the latest messages
         self.kept_bytes = 0
         self.on_read: Callable[[], None] = lambda: None  # called when messages were read
-        self.turn = 0  # counts who has read: a later reader takes its place
+        self.turn = 0  # identifies the present reader: a later one replaces it
         self._waiter: asyncio.Future[bool] | None = None
 
     @property
     def unread(self) -> int:
-        """How many messages were not read yet."""
+        """The number of unread messages."""
         return self.last - self.read
 
     def put(self, line: bytes) -> None:
@@ -74,16 +74,16 @@ class EventStream:
         self.put(line)
 
     def leave_unanswered(self, identity: RequestId) -> None:
-        """Nothing tells of it on this stream."""
+        """Do nothing: this stream does not show that there is no answer."""
 
     def end(self) -> None:
-        """No more messages come."""
+        """Mark the end of the messages."""
         self.is_ended = True
         self.backpressure.free()
         self.wake()
 
     def take(self) -> list[bytes]:
-        """The messages that were not read yet, which count as read from now on."""
+        """Return the unread messages, and count them as read."""
         count = min(self.unread, len(self._kept))
         lines = list(self._kept)[len(self._kept) - count :]
         self.read, self.size = self.last, 0
@@ -94,12 +94,12 @@ class EventStream:
         return lines
 
     def rewind(self, number: int) -> None:
-        """Go on after the message of this number, as far as it is kept."""
+        """Resume after the message with this number, as far as messages are kept."""
         self.read = max(min(number, self.last), self.last - len(self._kept))
         self.size = sum(map(len, list(self._kept)[len(self._kept) - self.unread :]))
 
     def _drop(self) -> None:
-        # What nobody has read is dropped too where nobody reads. An answer is kept where a client can come for it.
+        # Without a reader, unread messages are dropped too. An answer stays if the client can come back for it.
         least = max(self.unread if self.is_read else 0, int(self.is_ended and (bool(self.name) or self.unread > 0)))
         while len(self._kept) > least and (self.kept_bytes > KEPT_BYTES or not self.name):
             dropped = len(self._kept.popleft())
@@ -109,7 +109,7 @@ class EventStream:
                 self.read = self.last - len(self._kept)
 
     def take_turn(self) -> int:
-        """Read from now on, in place of who has read."""
+        """Become the reader, replacing the previous one."""
         self.turn += 1
         self.is_read = True
         self.wake()
@@ -120,7 +120,7 @@ class EventStream:
             self._waiter.set_result(True)
 
     async def wait(self, seconds: float) -> bool:
-        """Wait until there are messages, or no more come; whether that came in time."""
+        """Wait for messages or the end of the stream. Returns whether either came in time."""
         if self.last > self.read or self.is_ended:
             return True
         loop = asyncio.get_running_loop()
@@ -130,7 +130,7 @@ class EventStream:
             return await waiter
         finally:
             late.cancel()
-            if self._waiter is waiter:  # else somebody else waits by now
+            if self._waiter is waiter:  # otherwise another reader waits by now
                 self._waiter = None
 
     def as_event(self, line: bytes, number: int) -> bytes:
@@ -139,10 +139,12 @@ class EventStream:
 
 
 class RequestStream(EventStream):
-    """The stream of one request, which ends with its answer; `on_end` is called then."""
+    """The stream of one request. It ends with the answer, and then calls `on_end`."""
 
     silent_seconds: ClassVar[float] = 1.0
-    """After which a request that is at work is answered by a stream: its client sees that it is taken."""
+    """Seconds until the response begins while a request is in progress, so that its client sees that it was
+    accepted.
+    """
 
     def __init__(self, name: str = "", *, is_read: bool = True, on_end: Callable[[], None] = lambda: None) -> None:
         super().__init__(name, is_read=is_read)
@@ -160,9 +162,9 @@ class RequestStream(EventStream):
 
 
 class AnswerStream(RequestStream):
-    """The stream of a request whose client takes the answer alone: what else is said for it goes elsewhere."""
+    """The stream of a request whose client accepts only the answer. Its other messages take another way."""
 
-    silent_seconds: ClassVar[float] = 7 * 86_400.0  # how long a request may be at work whose client takes no stream
+    silent_seconds: ClassVar[float] = 7 * 86_400.0  # how long a request may run if its client accepts no stream
 
     def __init__(self, elsewhere: EventStream | None = None) -> None:
         super().__init__()
@@ -174,9 +176,9 @@ class AnswerStream(RequestStream):
 
 
 class ClientWatch:
-    """Looks whether the client of a request has left, and wakes who waits for its stream then.
+    """Detects that the client of a request has left, and wakes the reader of its stream.
 
-    It begins after a moment: most requests are answered before that.
+    It starts after a moment: most requests are answered before that.
     """
 
     def __init__(self, receive: Receive, stream: EventStream) -> None:
@@ -212,14 +214,14 @@ async def send_events(
     headers: Iterable[tuple[bytes, bytes]] = (),
     first: bytes = b"",
 ) -> None:
-    """Send a stream until its end, or until its client has left or goes on elsewhere.
+    """Send a stream until its end, or until its client leaves or resumes elsewhere.
 
     Args:
-        stream: What is sent.
-        watch: Tells whether the client has left.
-        send: Takes the response.
-        headers: Of the response, besides those of every stream.
-        first: An event that comes before the messages.
+        stream: The stream.
+        watch: Detects that the client has left.
+        send: Receives the response.
+        headers: Additional headers of the response.
+        first: An event to send before the messages.
     """
     turn = stream.take_turn()
     try:

@@ -1,4 +1,4 @@
-"""Who is let in over HTTP: those who ask for this host, from an allowed page if from one, and show a token."""
+"""Access control for HTTP: checks the host, the origin of a web page if there is one, and the token."""
 
 from __future__ import annotations
 
@@ -23,13 +23,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-SEND_HEADER = (
-    "send the header 'Authorization: Bearer TOKEN' with a token of this server; there is no login (OAuth) here"
-)
+SEND_HEADER = "send the header 'Authorization: Bearer TOKEN' with a token of this server; it has no login (OAuth)"
 
 
 class HttpGate:
-    """An application for those who may use it; all others are refused with 401, 403, 421 or 503."""
+    """An application for permitted requests; all others are refused with 401, 403, 421 or 503."""
 
     def __init__(self, app: ASGIApp, options: HttpOptions) -> None:
         self._app = app
@@ -37,11 +35,11 @@ class HttpGate:
         http, names = options.http, dict.fromkeys((*LOOPBACK_NAMES, options.host_in_urls))
         schemes = ("http", "https") if http.tls_cert else ("http",)
         public = (urlsplit(http.public_url).netloc,) if http.public_url is not None else ()
-        # Without a port where it is the usual one.
+        # Clients omit the default port.
         hosts = [*names, *(f"{name}:*" for name in names), *public, *http.allowed_hosts]
         pages = [f"{scheme}://{name}" for scheme in schemes for name in names]
         origins = [*pages, *(f"{page}:*" for page in pages), *http.allowed_origins]
-        readers = http.allowed_origins  # whose pages may read answers
+        readers = http.allowed_origins  # origins of pages that may read answers
         self._hosts, self._origins, self._readers = (
             [each.lower() for each in names_] for names_ in (hosts, origins, readers)
         )
@@ -51,25 +49,25 @@ class HttpGate:
         for name, value in scope["headers"]:
             shown.setdefault(name, []).append(value.decode("latin-1"))
         if b"content-length" in shown and b"transfer-encoding" in shown:
-            # Somebody before us may have found another end of this request (RFC 9112, 6.1).
-            told = "A request has either Content-Length or Transfer-Encoding."
+            # A reverse proxy may have found a different end of this request (RFC 9112, 6.1).
+            told = "A request must have either Content-Length or Transfer-Encoding, not both."
             await refuse(HTTPStatus.BAD_REQUEST, told, send, {"connection": "close"})
             return
-        # A page of others whose name leads here is no client (DNS rebinding).
+        # A foreign web page whose host name resolves to this server is not a client (DNS rebinding).
         if not _is_among(host := shown.get(b"host", [""])[0].lower(), self._hosts):
             _warn_refused(host)
-            told = "This server does not answer under the name of the header Host; http.allowedHosts names more."
+            told = "This server does not serve the host in the header Host; http.allowedHosts adds hosts."
             await refuse(HTTPStatus.MISDIRECTED_REQUEST, told, send)
             return
         if (origin := ",".join(shown.get(b"origin", [])).lower()) and not _is_among(origin, self._origins):
             _warn_refused(origin)
-            told = "Pages of this Origin may not use this server; http.allowedOrigins names those that may."
+            told = "Pages of this Origin may not use this server; http.allowedOrigins adds origins."
             await refuse(HTTPStatus.FORBIDDEN, told, send)
             return
         if origin and _is_among(origin, self._readers):
             send = _readable_by(shown[b"origin"][0], send)
             if scope["method"] == "OPTIONS" and b"access-control-request-method" in shown:
-                # A page shows no token here, and is told nothing but what it may send.
+                # A preflight request has no token, and its answer only says what a page may send.
                 asked = shown.get(b"access-control-request-headers", [""])[0].encode("latin-1")
                 allowed = [(b"allow-methods", b"GET, POST, DELETE"), (b"allow-headers", asked), (b"max-age", b"600")]
                 headers = [(b"access-control-%b" % name, value) for name, value in allowed if value]
@@ -83,26 +81,26 @@ class HttpGate:
                 await self._refuse(refused, send)
                 return
             if scope["method"] == "GET" and OPEN_REQUEST in scope:
-                # A stream, which ends with its token: the client opens another one. What was asked for goes on.
+                # A stream ends when its token expires, and the client opens another one. Requests in progress continue.
                 scope[OPEN_REQUEST].deadline = anyio.current_time() + principal.seconds_left
         if scope["method"] == "OPTIONS":
-            told = "There is no OPTIONS here, but for pages of http.allowedOrigins that ask what they may send."
+            told = "OPTIONS is only for pages in http.allowedOrigins that ask what they may send."
             await refuse(HTTPStatus.METHOD_NOT_ALLOWED, told, send, {"Allow": "GET, POST, DELETE"})
             return
         await self._app(scope, receive, send)
 
     async def _whose(self, shown: list[str]) -> Principal:
-        # Of two a proxy before us may have looked at the other one.
+        # Of two headers, a reverse proxy may have checked the other one.
         token = shown[0][7:] if len(shown) == 1 and shown[0][:7].lower() == "bearer " else None
         if token and (principal := self._tokens.principal_of(token)) is not None:
             return principal
         if self._issuer is None:
-            sentence = "A token is needed" if token is None else "The token is not known here"
+            sentence = "A token is required" if token is None else "The token is unknown"
             raise TokenRefusedError(f"{sentence}: {SEND_HEADER}.")
         if token:
             return await self._issuer.principal_of(token)
         settings = self._issuer.settings
-        asked = f"A token of {settings.issuer} is needed: log in there."
+        asked = f"A token of {settings.issuer} is required: log in there."
         raise TokenRefusedError(asked, code="", scope=" ".join(settings.required_scopes))
 
     async def _refuse(self, refused: TokenRefusedError, send: Send) -> None:
@@ -117,7 +115,7 @@ class HttpGate:
 
 
 def _readable_by(origin: str, send: Send) -> Send:
-    """Sends what pages of an origin may read (CORS)."""
+    """Adds the headers that let pages of an origin read the answer (CORS)."""
     exposed = b"mcp-session-id, www-authenticate, retry-after"
     readable = [(b"allow-origin", origin.encode("latin-1")), (b"expose-headers", exposed)]
     added = [(b"vary", b"origin"), *((b"access-control-%b" % name, value) for name, value in readable)]
@@ -131,7 +129,7 @@ def _readable_by(origin: str, send: Send) -> Send:
 
 
 def _is_among(value: str, allowed: list[str]) -> bool:
-    """Whether a host or an origin is allowed, by a pattern that ends in `:*` with any port."""
+    """Whether a host or an origin is allowed; a pattern that ends in `:*` matches any port."""
     name, _, port = value.rpartition(":")
     return value in allowed or (port.isascii() and port.isdecimal() and f"{name}:*" in allowed)
 
@@ -141,12 +139,12 @@ def _warn_refused(value: str) -> None:
 
 
 def metadata_routes(issuer: Issuer) -> list[Route]:
-    """What clients read before they have a token (RFC 9728): at the place for our address, and at the usual one."""
+    """The metadata for clients without a token (RFC 9728), at the path for this server's address and at the root."""
 
     async def metadata(_request: Request) -> JSONResponse:
         return JSONResponse(issuer.metadata, headers={"cache-control": "public, max-age=3600"})
 
-    # As the SDK does: clients that are web pages read it too.
+    # As in the SDK: clients that are web pages read it too.
     readable = CORSMiddleware(
         request_response(metadata), allow_origins=["*"], allow_methods=["GET"], allow_headers=["*"]
     )

@@ -19,7 +19,7 @@ LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 
 
 class ListenError(Exception):
-    """The address cannot be listened on; the message says why and what to do."""
+    """The server cannot listen on the address; the message says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +28,13 @@ class HttpOptions:
 
     http: HttpSettings
     max_body_bytes: int  # a larger request body is answered with 413
-    tokens: Tokens  # who is let in; empty lets everybody in who can reach a loopback address
+    tokens: Tokens  # accepted tokens; without any, every client that reaches a loopback address is accepted
     with_streamable: bool = True  # serve `/mcp` too, not only SSE
-    issuer: Issuer | None = None  # whose tokens let in too
+    issuer: Issuer | None = None  # its tokens are accepted too
 
     @property
     def needs_token(self) -> bool:
-        """Whether nobody is let in without a token."""
+        """Whether every client needs a token."""
         return bool(self.tokens) or self.issuer is not None
 
     @property
@@ -43,24 +43,27 @@ class HttpOptions:
 
 
 def open_socket(options: HttpOptions) -> socket.socket:
-    """Bind before anything else starts, so that a port in use, or a missing token, is told by a `ListenError`."""
+    """Bind the socket before anything else starts, so that problems are reported early.
+
+    Raises:
+        ListenError: The port is in use, or the address needs a token and there is none.
+    """
     http = options.http
     if not (http.is_loopback or options.needs_token):
         raise ListenError(
-            f"--host '{http.host}' is refused: other machines could reach it, and there is no token, so anybody "
-            f"could run tools here. Set the variable {VARIABLE} to a token ({MAKE_ONE}) or "
-            "name tokens in http.tokens or an issuer in http.oauth, better with --tls-cert and --tls-key too; or use "
-            "127.0.0.1."
+            f"--host '{http.host}' is refused: other machines could reach it, and without a token anybody could run "
+            f"tools here. Set the variable {VARIABLE} to a token ({MAKE_ONE}), or configure http.tokens or "
+            "http.oauth, preferably with --tls-cert and --tls-key too; or use 127.0.0.1."
         )
     if http.tls_cert is None and http.tls_key is not None:
-        raise ListenError("--tls-key is given without --tls-cert: name the certificate too.")
+        raise ListenError("--tls-key needs --tls-cert: name the certificate too.")
     if http.tls_cert is not None:
         for path in filter(None, (http.tls_cert, http.tls_key)):
             if not os.path.isfile(path):
                 raise ListenError(f"There is no file '{path}' (--tls-cert, --tls-key). Name PEM files that exist.")
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         try:
-            # A key behind a password would be asked for at the terminal, in the middle of a start.
+            # Otherwise the password of a key would be prompted for at the terminal, in the middle of a start.
             context.load_cert_chain(http.tls_cert, http.tls_key, lambda: b"")
         except (OSError, ValueError):
             raise ListenError(
@@ -68,12 +71,12 @@ def open_socket(options: HttpOptions) -> socket.socket:
                 "belong together, and the key must have no password."
             ) from None
     family = socket.AF_INET6 if ":" in http.host else socket.AF_INET
-    # With the protocol named asyncio sends small writes at once; else an answer waits 40 ms for the other system.
+    # With the protocol given, asyncio sends small writes at once; otherwise an answer waits 40 ms for the other side.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((http.host, http.port))
-        # From here on connections wait in the queue, so the address can be announced.
+        # From here on, connections wait in the queue, so the address can be announced.
         listener.listen()
     except OSError as error:
         listener.close()

@@ -1,6 +1,6 @@
 """MCP over HTTP: Streamable HTTP at `/mcp`, the older SSE transport at `/sse` and `/messages/`, on one port.
 
-From the start of the web server to its end in order, and what is where.
+Covers the web server from start to shutdown, and its routes.
 """
 
 from __future__ import annotations
@@ -39,20 +39,22 @@ from tools.permissions.client_rights import ALL_RIGHTS
 logger = logging.getLogger(__name__)
 
 ROOT_PATHS = re.compile(r"(/(?!\.\.?(/|$))[A-Za-z0-9._~-]+)*/?")
-LAST_SECONDS = 2  # how long after the time of grace connections are kept whose clients take in nothing
+LAST_SECONDS = 2  # after the grace period, how long connections with unread data are kept
 MOST_CONNECTIONS = 4_000
-"""When there are more, the one that has been idle for longest is ended; if none is idle, the new one gets 503."""
+"""The maximum number of connections. Above it, the connection idle for longest is closed; if none is idle, a new one
+gets 503.
+"""
 
 
 class Application(Protocol):
-    """What is served."""
+    """The application to serve."""
 
     @property
     def table(self) -> RequestTable: ...
 
     @property
     def metrics(self) -> Callable[[], Awaitable[str]] | None:
-        """What is counted, as a text, where anything is."""
+        """The metrics as text, if they are on."""
         ...
 
     @property
@@ -62,21 +64,21 @@ class Application(Protocol):
 
     @property
     def pages(self) -> Sequence[Route]:
-        """What people open in a browser; they show no token."""
+        """Pages that people open in a browser, without a token."""
         ...
 
     @property
     def is_settled(self) -> bool:
-        """Whether what stands behind it was tried once."""
+        """Whether every upstream was tried once."""
         ...
 
     async def schema_with_headers(self, tool: str) -> Mapping[str, Any] | None:
-        """The schema of a tool that wants arguments in HTTP headers too."""
+        """The schema of a tool that also wants arguments in HTTP headers."""
         ...
 
 
 class WebServer(uvicorn.Server):
-    """uvicorn without its own signal handlers: those end the process before our upstreams are ended."""
+    """uvicorn without its own signal handlers, which would end the process before its upstreams."""
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:
@@ -86,9 +88,9 @@ class WebServer(uvicorn.Server):
 async def serve_http(
     app: Application, options: HttpOptions, listener: socket.socket, stopping: anyio.Event, descriptors: int
 ) -> None:
-    """Serve until `stopping` is set; then go on for as long as a balancer may take to see it, and end in order.
+    """Serve until `stopping` is set; then continue until a load balancer can have noticed, and shut down in order.
 
-    Half of the `descriptors` that the system allows us are left for what requests need.
+    Half of the `descriptors` that the system allows are reserved for the work of requests.
     """
     http = options.http
     web_app = WebApp(app, options, lambda: app.is_settled and not stopping.is_set())
@@ -105,21 +107,22 @@ async def serve_http(
         lifespan="on",
         timeout_graceful_shutdown=math.ceil(http.grace / 1000) + LAST_SECONDS,
         ws="none",
-        proxy_headers=False,  # a client is who it is, whatever it says
+        proxy_headers=False,  # a client's address is that of its connection, whatever headers say
     )
     paths = "/mcp and /sse" if options.with_streamable else "/sse"
     scheme = "https" if http.tls_cert else "http"
     address = f"{scheme}://{options.host_in_urls}:{listener.getsockname()[1]}"
-    # Said whatever the log level is: a person who starts a server has to know where it is, and whether it is open.
+    # Printed at any log level: a person who starts a server must know its address, and whether it is open.
     whom = "clients that show a token" if options.needs_token else "every client, without a token"
     sys.stderr.write(f"coretools-mcp: serving MCP at {address}, paths {paths}, to {whom}\n")
     sys.stderr.flush()
     if not http.is_loopback:
         if http.tls_cert is None:
-            logger.warning("tokens and all that clients say travel unencrypted; name a certificate with --tls-cert")
+            logger.warning("tokens and all other data travel unencrypted; for HTTPS, set a certificate with --tls-cert")
         if http.host in {"0.0.0.0", "::"} and not http.allowed_hosts:  # noqa: S104 - compared, not bound
             logger.warning(
-                "requests for the names of this machine are refused; name those that clients use in http.allowedHosts"
+                "requests with this machine's names as host are refused; add the names that clients use to "
+                "http.allowedHosts"
             )
     web = WebServer(config)
 
@@ -137,11 +140,11 @@ async def serve_http(
 
 
 class OpenRequests:
-    """An application whose open requests can be ended: streams, and calls that take long.
+    """An application that can end its open requests: streams, and calls that take long.
 
-    The web server would cancel them too, but breaks their connections off and logs each as an error. Once the server
-    is `stopping`, no connection is kept for another request: its client would send one into its end. `on_refusal`
-    is told the status of each answer that is a refusal.
+    The web server would also cancel them, but it resets their connections and logs each as an error. Once the server is
+    `stopping`, no connection is kept alive, because the client's next request on it would be lost. `on_refusal` is
+    called with the status of each refusal.
     """
 
     def __init__(self, app: ASGIApp, stopping: anyio.Event, on_refusal: Callable[[int], None]) -> None:
@@ -162,7 +165,7 @@ class OpenRequests:
 
         async def watched(message: Message) -> None:
             nonlocal has_head, has_end
-            # Who asks whether the server is ready is refused nothing.
+            # A readiness check never counts as a refusal.
             if not has_head and message["status"] >= HTTPStatus.BAD_REQUEST and scope["path"] != "/readyz":
                 self._on_refusal(message["status"])
             has_head = True
@@ -187,10 +190,10 @@ class OpenRequests:
 
 
 class WebApp(Starlette):
-    """Both transports as one application, and whether it works, for anyone who watches over it.
+    """Both transports and the health checks as one application.
 
-    Starlette without its redirects, and with a short way to `/mcp`. A slash at the end of a path is passed over
-    instead: a redirect is not followed by all, leads to whatever host the request names, and past a proxy's TLS.
+    It is Starlette without redirects, and with a shortcut to `/mcp`. A slash at the end of a path is ignored instead:
+    not all clients follow a redirect, and it leads to the host in the request and past a proxy's TLS.
     """
 
     def __init__(
@@ -240,10 +243,10 @@ class WebApp(Starlette):
             await super().__call__(scope, receive, send)
 
     def _root_path_of(self, scope: Scope) -> str:
-        """Below which path a proxy publishes us: what one that is trusted says, else the settings."""
+        """The path below which a reverse proxy publishes this server, from a trusted header or else the settings."""
         http, (client, *_) = self._options.http, scope.get("client") or ("",)
-        said = header_of(scope["headers"], b"x-forwarded-prefix") if client in http.trusted_proxies else None
-        return said.rstrip("/") if said is not None and ROOT_PATHS.fullmatch(said) else http.root_path
+        prefix = header_of(scope["headers"], b"x-forwarded-prefix") if client in http.trusted_proxies else None
+        return prefix.rstrip("/") if prefix is not None and ROOT_PATHS.fullmatch(prefix) else http.root_path
 
     async def _healthz(self, _request: Request) -> JSONResponse:
         return JSONResponse({"status": "ok"})
@@ -255,13 +258,13 @@ class WebApp(Starlette):
     async def _metrics(self, request: Request) -> Response:
         principal = principal_of(request)
         if self._app.metrics is None or (principal is not None and principal.rights != ALL_RIGHTS):
-            # They name servers and tools, of which it may be given some alone.
-            said = "Metrics are for a token of http.tokens without a workspace, a profile or rules of its own."
+            # Metrics name servers and tools, and a token may be limited to some of them.
+            said = "Metrics need a token of http.tokens without a workspace, a profile or rules of its own."
             return JSONResponse(error_of(None, said), HTTPStatus.FORBIDDEN)
         return Response(await self._app.metrics(), media_type="text/plain; version=0.0.4")
 
     async def _leads_nowhere(self, request: Request, error: Exception) -> Response:
-        """What is answered where no route is, or none for this method."""
+        """The answer where there is no route, or none for this method."""
         if self._options.with_streamable:
             routes = "MCP clients connect to /mcp (Streamable HTTP) or to /sse (SSE)"
         else:

@@ -1,9 +1,9 @@
-"""Access tokens of the authorization server that an operator names: whose one is, and what it gives.
+"""Access tokens of the authorization server that the operator names: their principals and rights.
 
-A token that is a JWT (RFC 9068) is checked here, with the keys that the issuer publishes; any other one is asked about
-at the issuer (RFC 7662). Any client can make us ask, so how often that is, is bounded whatever comes: keys are
-fetched once a minute at most, and few tokens are asked about at a time. What was found counts for a minute at most.
-Loaded only where there is an issuer.
+A JWT (RFC 9068) is checked here, with the keys that the issuer publishes. Any other token is checked by asking the
+issuer (RFC 7662). Any client can trigger such requests, so their rate is always bounded: keys are fetched at most once
+a minute, and few tokens are checked at a time. Results are kept for at most a minute. Imported only if there is an
+issuer.
 """
 
 from __future__ import annotations
@@ -37,29 +37,29 @@ from tools.permissions.client_rights import SCOPES, UPSTREAM, Rights
 
 logger = logging.getLogger(__name__)
 
-FETCH_SECONDS = 60.0  # the least time between two fetches of keys
-FIRST_FETCH_SECONDS = 5.0  # the same while there are none: an issuer may start later than we do
-KEYS_SECONDS = 600.0  # after which keys are fetched again, so that one that was taken back counts no more
-KNOWN_SECONDS = 60.0  # how long what was found of a token counts
-MOST_KNOWN = 4_096  # tokens that are known, and as many that the issuer has refused
+FETCH_SECONDS = 60.0  # the minimum time between two fetches of keys
+FIRST_FETCH_SECONDS = 5.0  # the same while there are none: an issuer may start after this server
+KEYS_SECONDS = 600.0  # interval of fetching keys again, so that a revoked one stops counting
+KNOWN_SECONDS = 60.0  # how long the result for a token is kept
+MOST_KNOWN = 4_096  # accepted tokens to remember, and as many rejected ones
 MOST_KEYS = 100  # of an issuer
-MOST_ASKED = 16  # tokens that are asked about at once
-PLACE_SECONDS = 5.0  # how long a token waits to be asked about
-LEEWAY_SECONDS = 60  # that clocks may differ
-LAST_TIME = 1e12  # a later end of a token is none: 30,000 years
-TOKEN_CHARS = 16_384  # a longer token is not looked at; headers as a whole are not much longer
-MOST_READABLE_NAME_CHARS = 200  # a longer name of somebody is not shown
-SUBJECT_CHARS = 1_000  # of who is named in a token; OpenID Connect allows 255
+MOST_ASKED = 16  # tokens in introspection at once
+PLACE_SECONDS = 5.0  # how long a token waits for introspection
+LEEWAY_SECONDS = 60  # tolerance between clocks
+LAST_TIME = 1e12  # a later expiry is invalid: 30,000 years
+TOKEN_CHARS = 16_384  # a longer token is rejected; all headers together are limited to little more
+MOST_READABLE_NAME_CHARS = 200  # a longer display name is not shown
+SUBJECT_CHARS = 1_000  # of the subject of a token; OpenID Connect allows 255
 LEAST_RSA_BITS = 2_048  # RFC 7518, 3.3
 ValueT = TypeVar("ValueT")
 _TYPES = frozenset({"", "jwt", "at+jwt", "application/at+jwt"})
-_FAMILIES: Mapping[str, str] = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}  # of keys, by how algorithms begin
+_FAMILIES: Mapping[str, str] = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}  # key types by algorithm prefix
 
 
 @dataclass(frozen=True, slots=True)
 class SigningKey:
-    algorithm: str  # the only one that it is for, or empty
-    family: str  # as a JWK names it
+    algorithm: str  # the only algorithm that it is for, or empty
+    family: str  # the key as a JWK
     key: Any
 
 
@@ -67,22 +67,22 @@ class Issuer:
     """Checks access tokens.
 
     Args:
-        settings: With an issuer and a resource.
-        secret: That goes with the id of the introspection; empty without one.
+        settings: The settings, with an issuer and a resource.
+        secret: The client secret for introspection; empty without introspection.
     """
 
     def __init__(self, settings: IssuerSettings, secret: str = "") -> None:
         self.settings = settings
         slash = settings.resource.rstrip("/")
-        # Some write an address that ends with its host with a slash, and some do not.
+        # Some write a URL that consists of a host with a slash at the end, and some without.
         self._audience = frozenset((settings.resource, slash, f"{slash}/", *settings.audience))
         self._keys: dict[str, list[SigningKey]] = {}
         self._keys_at = settings.jwks_uri or ""
-        self._fetched = -math.inf  # when keys were asked for last
-        self._is_away = False  # whether that came to nothing
+        self._fetched = -math.inf  # time of the last request for keys
+        self._is_away = False  # whether that failed
         self._turn = anyio.Lock()
         self._places = anyio.CapacityLimiter(MOST_ASKED)
-        # By their digests: what was found of tokens, with when that counts no more.
+        # By digest: the results for tokens, each with its expiry.
         self._known: OrderedDict[bytes, tuple[float, Principal]] = OrderedDict()
         self._refused: OrderedDict[bytes, tuple[float, tuple[str, int, str, str]]] = OrderedDict()
         self._asking: dict[bytes, anyio.Lock] = {}
@@ -93,7 +93,7 @@ class Issuer:
 
     @property
     def metadata_path(self) -> str:
-        """Where our own metadata is, below the host of the resource (RFC 9728, 3.1)."""
+        """The path of this server's own metadata on the resource's host (RFC 9728, 3.1)."""
         path = urlsplit(self.settings.resource).path
         return f"/.well-known/oauth-protected-resource{'' if path == '/' else path}"
 
@@ -104,7 +104,7 @@ class Issuer:
 
     @property
     def metadata(self) -> Json:
-        """What clients have to know of us; no model makes an address another one."""
+        """What clients must know about this server. Not built by a model, which would normalize the URLs."""
         return {
             "resource": self.settings.resource,
             "authorization_servers": [self.settings.issuer],
@@ -114,10 +114,10 @@ class Issuer:
         }
 
     async def principal_of(self, token: str) -> Principal:
-        """Whose token this is.
+        """The principal of a token.
 
         Raises:
-            TokenRefusedError: It is not a good one, gives too little, or the issuer would have to be asked and is away.
+            TokenRefusedError: It is invalid, has too few rights, or the issuer is needed and unavailable.
         """
         digest = digest_of(token)
         if (principal := self._known_principal(digest)) is not None:
@@ -127,8 +127,8 @@ class Issuer:
         if (header := _header(token)) is not None:
             return self._remember(digest, await self._verify_jwt(token, header))
         if not self.settings.introspection.url:
-            raise TokenRefusedError("The token is not a token of the issuer.")
-        # Many requests may bring it at once: the issuer is asked for the first of them.
+            raise TokenRefusedError("The token is not from the issuer.")
+        # Many requests may bring it at once: the issuer is asked only once.
         turn = self._asking.setdefault(digest, anyio.Lock())
         try:
             async with turn:
@@ -137,33 +137,36 @@ class Issuer:
                 try:
                     return self._remember(digest, await self._introspect(token))
                 except TokenRefusedError as refusal:
-                    if refusal.code:  # not where the issuer is away
-                        told = str(refusal), refusal.status, refusal.code, refusal.scope
-                        _put(self._refused, digest, (time.time() + KNOWN_SECONDS, told))
+                    if refusal.code:  # not if the issuer is unavailable
+                        refused = str(refusal), refusal.status, refusal.code, refusal.scope
+                        _put(self._refused, digest, (time.time() + KNOWN_SECONDS, refused))
                     raise
         finally:
             if not turn.statistics().tasks_waiting:
                 self._asking.pop(digest, None)
 
     def _known_principal(self, digest: bytes) -> Principal | None:
-        """Whose a token is that was seen within a minute; raises why it was refused, where that was asked for."""
+        """The principal of a token that was checked within the last minute.
+
+        If it was rejected, raises the same error again.
+        """
         now = time.time()
         ends, principal = self._known.get(digest, (0.0, None))
         if now < ends:
             self._known.move_to_end(digest)
             return principal
-        ends, told = self._refused.get(digest, (0.0, None))
-        if told is not None and now < ends:
-            raise TokenRefusedError(*told)
+        ends, refusal = self._refused.get(digest, (0.0, None))
+        if refusal is not None and now < ends:
+            raise TokenRefusedError(*refusal)
         return None
 
     def _remember(self, digest: bytes, claims: Json) -> Principal:
-        """Whose a token is, from what it says, once all is checked that does not depend on who it is."""
+        """Check the claims that do not depend on the principal, and remember the result."""
         if not _is_time(claims.get("exp")):
             raise TokenRefusedError("The token does not say when it expires.")
         if "cnf" in claims:
-            raise TokenRefusedError("The token is bound to a key, and could be shown by somebody else here.")
-        # What is not made for us to see, though it is as good: a token about a login, or one to get others by.
+            raise TokenRefusedError("The token is bound to a key, and could be replayed by somebody else here.")
+        # Valid tokens that are not meant for a resource server: ID tokens and refresh tokens.
         if "at_hash" in claims or claims.get("typ") in ("ID", "Refresh", "Offline"):
             raise TokenRefusedError("The token is not an access token.")
         principal = self._principal(claims)
@@ -173,22 +176,22 @@ class Issuer:
 
     async def _verify_jwt(self, token: str, header: Json) -> Json:
         algorithm, kind, kid = header.get("alg"), header.get("typ", ""), header.get("kid", "")
-        # Before any key is looked for: "none", and what is signed with a secret, are nobody's.
+        # Checked before looking for a key: rejects "none" and signatures with a shared secret.
         if algorithm not in self.settings.algorithms:
-            raise TokenRefusedError("The token is not signed in a way that is accepted here (http.oauth.algorithms).")
+            raise TokenRefusedError("The token's signature algorithm is not accepted here (http.oauth.algorithms).")
         if not (isinstance(kind, str) and kind.lower() in _TYPES and isinstance(kid, str)):
             raise TokenRefusedError("The token is not an access token.")
-        if "crit" in header or "b64" in header:  # RFC 7515, 4.1.11: no extension is known here
+        if "crit" in header or "b64" in header:  # RFC 7515, 4.1.11: no extension is supported here
             raise TokenRefusedError("The token is not valid.")
         key = await self._key(kid, str(algorithm))
-        # Not by the decoder of the library, which takes twice as long as the signature to look at each character.
+        # Not with the library's decoder, which examines every character and takes twice as long as the signature.
         method = jwt.get_algorithm_by_name(str(algorithm))
         signed, _, signature = token.rpartition(".")
         try:
             is_genuine = method.verify(signed.encode(), method.prepare_key(key.key), _decoded_part(signature))
             said: Any = json.loads(_decoded_part(signed.partition(".")[2])) if is_genuine else None
         except (jwt.PyJWTError, ValueError, TypeError, RecursionError) as error:
-            logger.info("a token was refused (%s)", type(error).__name__)
+            logger.info("a token was rejected (%s)", type(error).__name__)
             raise TokenRefusedError("The token is not valid.") from None
         if not isinstance(said, dict):
             raise TokenRefusedError("The token is not valid.")
@@ -203,7 +206,7 @@ class Issuer:
         if found is not None and time.monotonic() - self._fetched < KEYS_SECONDS:
             return found
         if found is not None and self._turn.locked():
-            return found  # others go on with it while one fetches
+            return found  # others use the old keys while one request fetches new ones
         async with self._turn:
             if time.monotonic() - self._fetched >= (FETCH_SECONDS if self._keys else FIRST_FETCH_SECONDS):
                 self._fetched = time.monotonic()
@@ -213,7 +216,7 @@ class Issuer:
                     self._is_away = False
                 except (NoJsonAnswerError, LongAnswerError) as error:
                     self._keys_at = self.settings.jwks_uri or ""  # they may have moved
-                    logger.warning("the keys of %s cannot be fetched: it %s", self.settings.issuer, error)
+                    logger.warning("the keys of %s could not be fetched: it %s", self.settings.issuer, error)
             if (found := self._suitable(kid, algorithm)) is not None:
                 return found
             if self._is_away:
@@ -221,14 +224,14 @@ class Issuer:
         raise TokenRefusedError("The token is signed with a key that the issuer does not have.")
 
     def _suitable(self, kid: str, algorithm: str) -> SigningKey | None:
-        """The key of this id for an algorithm; without an id the only one for it."""
+        """The key with this id for an algorithm; without an id, the only suitable one."""
         named = self._keys.get(kid, []) if kid else [key for keys in self._keys.values() for key in keys]
         family = _FAMILIES[algorithm[:2]]
         fitting = [key for key in named if key.family == family and key.algorithm in ("", algorithm)]
         return fitting[0] if len(fitting) == 1 or (kid and fitting) else None
 
     async def _fetch_keys(self) -> None:
-        """Have the keys that the issuer has now; those from before stay where that fails."""
+        """Fetch the issuer's present keys; the previous ones stay if that fails."""
         if not self._keys_at:
             for place in build_oauth_authorization_server_metadata_discovery_urls(
                 self.settings.issuer, self.settings.issuer
@@ -238,15 +241,15 @@ class Issuer:
                 # Byte for byte (RFC 8414, 3.3).
                 if status == 200 and about.get("issuer") == self.settings.issuer and isinstance(address, str):
                     if not is_safe(address, may_be_local=True):
-                        raise NoJsonAnswerError("names an address of its keys that is not https")
+                        raise NoJsonAnswerError("has a key URL that is not https")
                     self._keys_at = address
                     break
             else:
-                raise NoJsonAnswerError("does not describe itself under this name (RFC 8414)")
-        status, said = await fetch_json(httpx2.Request("GET", self._keys_at, headers={"accept": "application/json"}))
-        listed: Any = said.get("keys")
+                raise NoJsonAnswerError("does not identify itself by this name (RFC 8414)")
+        status, body = await fetch_json(httpx2.Request("GET", self._keys_at, headers={"accept": "application/json"}))
+        listed: Any = body.get("keys")
         if status != 200 or not isinstance(listed, list):
-            raise NoJsonAnswerError(f"gives none (HTTP status {status})")
+            raise NoJsonAnswerError(f"answered without keys (HTTP status {status})")
         keys: dict[str, list[SigningKey]] = {}
         makers = get_default_algorithms()
         for jwk in cast("list[Any]", listed)[:MOST_KEYS]:
@@ -258,14 +261,14 @@ class Issuer:
             try:
                 key: Any = maker.from_jwk(about)
             except (jwt.PyJWTError, ValueError, TypeError, KeyError):
-                logger.warning("a key of %s is left out, which cannot be read", self.settings.issuer)
+                logger.warning("a key of %s is left out because it cannot be read", self.settings.issuer)
                 continue
             if isinstance(key, RSAPublicKey) and key.key_size < LEAST_RSA_BITS:
-                logger.warning("a key of %s is left out, which is too short", self.settings.issuer)
+                logger.warning("a key of %s is left out because it is too short", self.settings.issuer)
             elif isinstance(kid, str) and isinstance(algorithm, str):
                 keys.setdefault(kid, []).append(SigningKey(algorithm, family, key))
         if not keys:
-            raise NoJsonAnswerError("gives none that can be used")
+            raise NoJsonAnswerError("has no usable keys")
         self._keys = keys
 
     async def _introspect(self, token: str) -> Json:
@@ -276,22 +279,22 @@ class Issuer:
             with anyio.fail_after(PLACE_SECONDS):
                 await self._places.acquire()
             try:
-                status, said = await fetch_json(httpx2.Request("POST", about.url, data=form, headers=headers))
+                status, body = await fetch_json(httpx2.Request("POST", about.url, data=form, headers=headers))
             finally:
                 self._places.release()
         except (NoJsonAnswerError, LongAnswerError, TimeoutError):
             raise self._unavailable() from None
         if status != 200:
-            logger.warning("the introspection at %s is refused (HTTP status %d)", about.url, status)
-            told = f"This server may not ask {self.settings.issuer} about tokens (http.oauth.introspection)"
-            raise TokenRefusedError(f"{told}; its operator has to change that.", 503, "")
-        if said.get("active") is not True:
-            raise TokenRefusedError("The token has expired, or is not a token of the issuer.")
-        self._check({"iss": self.settings.issuer, **said})
-        return said
+            logger.warning("the introspection request to %s was refused (HTTP status %d)", about.url, status)
+            told = f"{self.settings.issuer} does not let this server check tokens (http.oauth.introspection)"
+            raise TokenRefusedError(f"{told}; the operator must fix that.", 503, "")
+        if body.get("active") is not True:
+            raise TokenRefusedError("The token has expired, or is not from the issuer.")
+        self._check({"iss": self.settings.issuer, **body})
+        return body
 
     def _check(self, claims: Json) -> None:
-        """Refuse what is not of now, of the issuer, and for us."""
+        """Reject claims that are expired, from another issuer, or for another audience."""
         now, ends = time.time(), claims.get("exp")
         begins = (claims.get("iat", 0), claims.get("nbf", 0))
         audience: Any = claims.get("aud")
@@ -303,18 +306,20 @@ class Issuer:
             raise TokenRefusedError("The token has expired.")
         if claims.get("iss") != self.settings.issuer:
             raise TokenRefusedError(
-                f"The token is of another issuer than {self.settings.issuer} (its iss; http.oauth.issuer)."
+                f"The token is from another issuer than {self.settings.issuer} (claim iss; http.oauth.issuer)."
             )
         listed = cast("list[Any]", audience) if isinstance(audience, list) else [audience]
         if not all(isinstance(each, str) for each in listed) or self._audience.isdisjoint(listed):
             resource = self.settings.resource
             raise TokenRefusedError(
-                f"The token is for another audience: its aud has to name {resource} (http.oauth.resource, "
+                f"The token is for another audience: its aud must contain {resource} (http.oauth.resource, "
                 "http.oauth.audience)."
             )
 
     def _unavailable(self) -> TokenRefusedError:
-        return TokenRefusedError(f"{self.settings.issuer}, which knows the token, does not answer. Try again.", 503, "")
+        return TokenRefusedError(
+            f"{self.settings.issuer}, which must check the token, does not answer. Try again.", 503, ""
+        )
 
     def _insufficient_scope(self, sentence: str) -> TokenRefusedError:
         scope = " ".join(self.settings.required_scopes or self.scopes)
@@ -325,23 +330,23 @@ class Issuer:
         subject = claims.get("sub")
         client = next((claims[key] for key in ("client_id", "azp", "appid") if key in claims), "")
         if not (isinstance(subject, str | None) and isinstance(client, str) and (subject or client)):
-            raise TokenRefusedError("The token does not say whose it is.")
+            raise TokenRefusedError("The token has no subject.")
         try:
             size = max(len((subject or "").encode()), len(client.encode()))
         except UnicodeEncodeError:
             size = math.inf
         if size > SUBJECT_CHARS:
-            raise TokenRefusedError("The token does not say whose it is in a text that can be used.")
+            raise TokenRefusedError("The token's subject is not a text that can be used.")
         named = {scope for claim in settings.scope_claims for scope in _texts(claims.get(claim))}
         if missing := [scope for scope in settings.required_scopes if scope not in named]:
-            raise self._insufficient_scope(f"The token does not give {' '.join(missing)}.")
+            raise self._insufficient_scope(f"The token lacks the scope {' '.join(missing)}.")
         ours = {scope.removeprefix(settings.scope_prefix) for scope in named if scope.startswith(settings.scope_prefix)}
         given = frozenset(scope for scope in ours if scope in SCOPES or scope.startswith(UPSTREAM)) or frozenset(
             settings.default_scopes
         )
         if not given:
-            raise self._insufficient_scope("The token gives none of the scopes that count here.")
-        # Both name the issuer, so that neither is the name of a token of the settings.
+            raise self._insufficient_scope("The token has none of the scopes that are used here.")
+        # Both contain the issuer, so neither can equal the name of a token in the settings.
         name = f"{settings.issuer} {subject}" if subject else f"program {client} of {settings.issuer}"
         own = settings.principals.get(subject or "")
         rights = rights_for(f"http.oauth.principals.{subject}", own) if own is not None else Rights("http.oauth")
@@ -357,19 +362,23 @@ class Issuer:
 
 
 def _readable_name(claims: Json) -> str:
-    """What people call somebody, in the words of OpenID Connect and RFC 7662; first what few can choose themselves."""
+    """The display name, first from the claims that few people can choose themselves (OpenID Connect, RFC 7662)."""
     verified, names = claims.get("email_verified", True), ["preferred_username", "username", "name"]
-    if verified is True or verified == "true":  # some issuers say it by a text
+    if verified is True or verified == "true":  # some issuers write it as a text
         names.insert(0, "email")
     for name in names:
-        said = claims.get(name)
-        if isinstance(said, str) and 0 < len(said.strip()) <= MOST_READABLE_NAME_CHARS:
-            return said.strip()
+        value = claims.get(name)
+        if isinstance(value, str) and 0 < len(value.strip()) <= MOST_READABLE_NAME_CHARS:
+            return value.strip()
     return ""
 
 
 def read_issuer(settings: IssuerSettings, environment: Mapping[str, str]) -> Issuer:
-    """The issuer that the settings name; a `SettingsError` tells of all that is wrong with it."""
+    """Read the issuer from the settings.
+
+    Raises:
+        SettingsError: Something is wrong with it; lists all problems.
+    """
     problems: list[str] = []
     about = settings.introspection
     addresses = {"issuer": settings.issuer, "jwksUri": settings.jwks_uri}
@@ -377,7 +386,7 @@ def read_issuer(settings: IssuerSettings, environment: Mapping[str, str]) -> Iss
         addresses["introspection.url"] = about.url
     for key, address in addresses.items():
         if address is not None and not is_safe(address, may_be_local=True):
-            said = "has to be an https address, or one of this machine, and nothing but a host and a path"
+            said = "must be an https address, or one on this machine, with nothing but a host and a path"
             problems.append(f"http.oauth.{key} '{address}' {said}.")
     parts = urlsplit(settings.resource)
     if (
@@ -388,15 +397,15 @@ def read_issuer(settings: IssuerSettings, environment: Mapping[str, str]) -> Iss
         or "@" in parts.netloc
         or not settings.resource.isascii()  # it is shown in headers
     ):
-        said = "has to be the address that clients are given for /mcp, such as https://tools.example.com/mcp"
+        said = "must be the address that clients use for /mcp, such as https://tools.example.com/mcp"
         problems.append(f"http.oauth.resource '{settings.resource}' {said}.")
     odd = [scope for scope in settings.default_scopes if scope not in SCOPES and not scope.startswith(UPSTREAM)]
     if odd:
-        problems.append(f"http.oauth.defaultScopes has '{' '.join(odd)}'; known are {', '.join(SCOPES)}.")
+        problems.append(f"http.oauth.defaultScopes has '{' '.join(odd)}'; the known scopes are {', '.join(SCOPES)}.")
     secret = ""
     if about.url:
         if not about.client_id:
-            problems.append("http.oauth.introspection.clientId is missing: the id of this server at the issuer.")
+            problems.append("http.oauth.introspection.clientId is missing: the client id of this server at the issuer.")
         try:
             secret = read_secret("http.oauth.introspection", about.file, about.env, environment)
         except ValueError as error:
@@ -426,7 +435,7 @@ def _header(token: str) -> Json | None:
 
 
 def _decoded_part(part: str) -> bytes:
-    """What a part of a JWT says; a `ValueError` unless it is written in the only way there is (RFC 7515, 2)."""
+    """Decode a part of a JWT; `ValueError` unless it has the canonical encoding (RFC 7515, 2)."""
     data = base64.urlsafe_b64decode(f"{part}==")
     if base64.urlsafe_b64encode(data).rstrip(b"=") != part.encode():
         raise ValueError("not base64url")

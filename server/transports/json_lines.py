@@ -1,4 +1,4 @@
-"""The lines of a JSON-RPC wire: cut out of the bytes that arrive, refused where they hold no message, and written."""
+"""JSON-RPC lines: splits incoming bytes, rejects lines without a message, and queues outgoing lines."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from typing import Protocol
 from server.protocol.json_rpc import NOT_A_MESSAGE, Json, RequestId, error_of, read_unreadable
 from server.protocol.protocol_errors import PARSE_ERROR
 
-INBOX_MESSAGES = 256  # messages that wait to be taken before reading pauses
-KEPT_OF_OVERSIZED = 4096  # bytes kept of each end of an oversized line, to find the id that has to be told
-USUAL_PIPE_BYTES = 1 << 16  # what a pipe holds at first
-PIPE_BYTES = 1 << 20  # what one may hold through which much goes (Linux gives as much to every user)
-LARGE_PIECE = 4096  # a smaller piece of a line is added to the one before, so that there are not very many of them
-OUTGOING_BYTES = 4 * 1024 * 1024  # bytes waiting for a slow reader before senders have to wait
-UNREAD_BYTES = 1 << 18  # more than this waits only for a client that reads more slowly than we write
-LARGE_LINE = 1 << 16  # of a smaller line a copy costs less than another piece
-MOST_PIECES = 64  # written at once
+INBOX_MESSAGES = 256  # messages waiting to be processed before reading pauses
+KEPT_OF_OVERSIZED = 4096  # bytes kept of each end of an oversized line, to find its id
+USUAL_PIPE_BYTES = 1 << 16  # initial capacity of a pipe
+PIPE_BYTES = 1 << 20  # capacity of a pipe with much traffic (Linux allows this to every user)
+LARGE_PIECE = 4096  # smaller pieces of a line are joined, to limit their number
+OUTGOING_BYTES = 4 * 1024 * 1024  # bytes waiting for a slow reader before senders must wait
+UNREAD_BYTES = 1 << 18  # a longer queue means that the client reads more slowly than this server writes
+LARGE_LINE = 1 << 16  # up to this size, copying a line is cheaper than another piece
+MOST_PIECES = 64  # pieces in one write
 
 _ID = rb'(-?\d{1,18}(?![\d.eE])|"(?:[^"\\]|\\.){0,200}")'
 _ID_AT_HEAD = re.compile(rb'^\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*' + _ID)
 _ID_AT_TAIL = re.compile(rb',\s*"id"\s*:\s*' + _ID + rb"\s*\}\s*$")
-"""Only these two places are certain to be the message's own id, without reading what is between them."""
+"""In only these two places an id certainly belongs to the message, without reading the part between them."""
 
 
 def enlarge(descriptor: int) -> None:
-    """Let a pipe hold more, where that is possible: what is large passes it in fewer turns."""
+    """Increase the capacity of a pipe if possible: large messages then need fewer turns."""
     if sys.platform == "linux":
         import fcntl  # noqa: PLC0415 - only where it exists
 
@@ -41,19 +41,19 @@ def enlarge(descriptor: int) -> None:
 
 
 class LineSplitter:
-    """Cuts a byte stream into lines; of a line longer than `max_bytes` only its two ends are kept."""
+    """Splits a byte stream into lines; of a line longer than `max_bytes`, only the two ends are kept."""
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
-        self._pieces: list[bytes | bytearray] = []  # of the line that is not complete; put together once, as a whole
+        self._pieces: list[bytes | bytearray] = []  # of the incomplete line; joined once, when it is complete
         self._size = 0
         self._head: bytes | None = None
-        self.oversized: list[bytes] = []  # the ends of the lines that were too long, for who feeds to take them
+        self.oversized: list[bytes] = []  # the two ends of each oversized line, for the caller to remove
 
     def feed(self, data: bytes) -> Sequence[bytes]:
-        """Take in bytes; the lines that are complete, without blank ones."""
+        """Add bytes, and return the complete lines without blank ones."""
         if not self._pieces and data.find(b"\n") == len(data) - 1 < self.max_bytes:
-            line = data[:-1]  # one whole line, as nearly always
+            line = data[:-1]  # one whole line, the common case
             return (line,) if line and not line.isspace() else ()
         *complete, rest = data.split(b"\n")
         lines = [self._complete(piece) for piece in complete]
@@ -74,7 +74,7 @@ class LineSplitter:
         return None
 
     def _add(self, piece: bytes) -> None:
-        """Keep a piece of the line that is not complete."""
+        """Keep a piece of the incomplete line."""
         self._size += len(piece)
         if len(piece) >= LARGE_PIECE:
             self._pieces.append(piece)
@@ -91,57 +91,57 @@ class LineSplitter:
 
 
 class Backpressure:
-    """Whether a reader is too slow for more to be sent to it, and who waits for it."""
+    """Tracks whether a reader is too slow to send more, and who waits for it."""
 
     def __init__(self) -> None:
         self.is_full = False  # nothing more should be sent for now
         self._waiting: dict[Callable[[], None], None] = {}
 
     def free(self) -> None:
-        """More can be sent again."""
+        """Allow sending again."""
         self.is_full = False
         waiting, self._waiting = self._waiting, {}
         for tell in waiting:
             tell()
 
     def when_free(self, tell: Callable[[], None]) -> None:
-        """Have somebody told once, when more can be sent again."""
+        """Register a callback for the next time that sending is allowed."""
         self._waiting[tell] = None
 
     async def wait(self) -> None:
-        """Wait until more can be sent."""
+        """Wait until sending is allowed."""
         while self.is_full:
             free = asyncio.Event()
             self.when_free(free.set)
             await free.wait()
 
 
-STDIO_BACKPRESSURE = Backpressure()  # of this process's client over stdio; those over the network never fill it
+STDIO_BACKPRESSURE = Backpressure()  # of this process's client over stdio; network clients never fill it
 
 
 class Outgoing(Protocol):
-    """Takes messages for a client."""
+    """Receives messages for a client."""
 
-    size: int  # bytes that wait to be read
+    size: int  # unread bytes
     backpressure: Backpressure
 
     def put(self, line: bytes) -> None: ...
 
     def put_answer(self, line: bytes) -> None:
-        """Put the answer to a request, the last message that belongs to it."""
+        """Add the answer to a request, its last message."""
         ...
 
     def leave_unanswered(self, identity: RequestId) -> None:
-        """A request gets no answer, since its client wants none any more."""
+        """Record that a request gets no answer because its client cancelled it."""
         ...
 
 
 class OutgoingLines:
-    """Lines that wait to be written, in the pieces in which they came: what is large is not copied."""
+    """Outgoing lines in the pieces that were added: large ones are not copied."""
 
     def __init__(self, on_data: Callable[[], None], backpressure: Backpressure) -> None:
-        self.size = 0  # how many bytes wait to be written
-        self.backpressure = backpressure  # filled when too much waits, and freed when all of it is written
+        self.size = 0  # number of unwritten bytes
+        self.backpressure = backpressure  # full when too much is waiting, and free when everything is written
         self._on_data = on_data  # called when there is something to write
         self._pieces: deque[bytes | memoryview] = deque()
         self._is_closed = False
@@ -149,7 +149,7 @@ class OutgoingLines:
         self._empty.set()
 
     def put(self, line: bytes) -> None:
-        """Let a line, given without its end, wait to be written, unless it is empty or nobody reads any more."""
+        """Queue a line, given without its end. It is dropped if it is empty or nobody reads any more."""
         if self._is_closed or not line:
             return
         if len(line) < LARGE_LINE:
@@ -166,13 +166,13 @@ class OutgoingLines:
     put_answer = put
 
     def leave_unanswered(self, identity: RequestId) -> None:
-        """Nothing tells of it on this wire."""
+        """Do nothing: this wire does not show that there is no answer."""
 
     def next_pieces(self) -> Sequence[bytes | memoryview]:
         return self._pieces if len(self._pieces) <= MOST_PIECES else tuple(islice(self._pieces, MOST_PIECES))
 
     def written(self, count: int) -> None:
-        """Forget so many bytes, which have been written."""
+        """Remove bytes that have been written."""
         self.size -= count
         if not self.size:
             self._pieces.clear()
@@ -189,7 +189,7 @@ class OutgoingLines:
             self._pieces.popleft()
 
     def close(self) -> None:
-        """Drop what is waiting, and let senders go: nobody reads any more."""
+        """Drop the queue and release waiting senders: nobody reads any more."""
         self._is_closed = True
         self._pieces.clear()
         self.size = 0
@@ -197,39 +197,39 @@ class OutgoingLines:
         self.backpressure.free()
 
     async def wait_empty(self) -> None:
-        """Wait until everything is written, or nobody reads it any more."""
+        """Wait until everything is written, or nobody reads any more."""
         await self._empty.wait()
 
 
 def certain_id(head: bytes, tail: bytes) -> RequestId | None:
-    """The id of a message of which only the beginning and the end were read, where it is certain."""
+    """The id of a message of which only the two ends are known, if it is certain."""
     match = _ID_AT_HEAD.search(head) or _ID_AT_TAIL.search(tail)
     try:
         return None if match is None else json.loads(match.group(1))
-    except ValueError:  # a text with bytes or signs that are not allowed
+    except ValueError:  # a text with invalid bytes or characters
         return None
 
 
 def refusal_of_oversized(ends: bytes, max_bytes: int) -> Json:
     head, _, tail = ends.partition(b"\n")
     message = (
-        f"The request is larger than {max_bytes} bytes (limits.requestBytes) and was not read. "
-        "Send less at once, or let the operator raise the limit."
+        f"The request is larger than {max_bytes} bytes (limits.requestBytes) and was not read. Send less at once, or "
+        "ask the operator to raise the limit."
     )
     return error_of(certain_id(head, tail), message)
 
 
 def refusal_of_unreadable(line: bytes, *, is_post: bool = False) -> Json | None:
-    """The error for what is not a JSON-RPC message; `None` where nobody can wait for an answer to it.
+    """The error for what is not a JSON-RPC message; `None` if nobody can be waiting for an answer to it.
 
-    What came with a POST of HTTP is answered whatever it holds.
+    The body of an HTTP POST is always answered.
     """
     try:
         unreadable = read_unreadable(line)
     except ValueError:
         if not (b'"id"' in line and b'"method"' in line) and not is_post:
             return None
-        message = "This is not valid JSON in UTF-8, or it is nested too deeply, or has a number of too many digits."
+        message = "This is not valid JSON in UTF-8, is nested too deeply, or has a number with too many digits."
         may_answer = b'"result"' in line or b'"error"' in line  # then its id is one of this server's
         identity = None if may_answer else certain_id(line[:KEPT_OF_OVERSIZED], b"")
         return error_of(identity, message, PARSE_ERROR)

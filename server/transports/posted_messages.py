@@ -1,4 +1,4 @@
-"""What clients post over HTTP: read as a whole, and refused where it is no message."""
+"""Messages that clients post over HTTP: reads the whole body, and rejects invalid ones."""
 
 from __future__ import annotations
 
@@ -13,21 +13,23 @@ from server.transports.event_stream import send_json
 from server.transports.json_lines import refusal_of_unreadable
 from tools.machine.threads import THREADS
 
-OPEN_REQUEST = "coretools-mcp.open-request"  # where a request carries the scope that ends it
+OPEN_REQUEST = "coretools-mcp.open-request"  # where a request stores the cancel scope that ends it
 LARGE_BYTES = 256 << 10  # a longer body is parsed in a thread
-ROOT_PATH = "coretools-mcp.root-path"  # where a request carries the path below which a proxy publishes us
-SERVER_ENDS = "The server is ending, so this is not answered; what was at work for it was cancelled."
+ROOT_PATH = (
+    "coretools-mcp.root-path"  # where a request stores the path below which a reverse proxy publishes this server
+)
+SERVER_ENDS = "The server is shutting down, so this request was cancelled without an answer."
 
 
 async def read_posted(
     scope: Scope, receive: Receive, send: Send, max_bytes: int, *, takes_batches: bool = False
 ) -> tuple[Message | list[Message], bytes] | None:
-    """The message that was posted, or those of an array, and the bytes; `None` where it was refused, or is gone."""
+    """The posted message or batch, and its bytes; `None` if it was refused, or the client has gone."""
     headers = dict(scope["headers"])
     declared, kind = headers.get(b"content-length", b"0"), headers.get(b"content-type", b"")
     size = int(declared) if declared.isdigit() else 0
     if size <= max_bytes and kind.partition(b";")[0].strip().lower() != b"application/json":
-        await refuse(HTTPStatus.BAD_REQUEST, "The header Content-Type has to be application/json.", send)
+        await refuse(HTTPStatus.BAD_REQUEST, "The header Content-Type must be application/json.", send)
         return None
     pieces: list[bytes] = []
     while size <= max_bytes:
@@ -53,7 +55,7 @@ async def read_posted(
 
 
 def _read(body: bytes, takes_batches: bool) -> Message | list[Message] | Json:
-    """What is in a body, or the error with which it is refused."""
+    """Parse a body, or return the error that refuses it."""
     try:
         return read_of_client(body, takes_batches=takes_batches)
     except BatchError as error:
@@ -62,20 +64,20 @@ def _read(body: bytes, takes_batches: bool) -> Message | list[Message] | Json:
         return refusal_of_unreadable(body, is_post=True) or error_of(None, "")
 
 
-async def accept(send: Send, body: bytes = b"") -> None:
-    """Say that a message was taken in which is not answered here."""
+async def say_accepted(send: Send, body: bytes = b"") -> None:
+    """Acknowledge a message whose answer, if any, takes another way."""
     headers = [(b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": HTTPStatus.ACCEPTED, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
 
 async def refuse_json(error: Json, send: Send, status: int = HTTPStatus.BAD_REQUEST) -> None:
-    # Not by the encoder of answers: an id may hold half a character.
+    # Not by the encoder of answers: an id may contain a lone surrogate.
     await send_json(json.dumps(error).encode(), status, send)
 
 
 async def refuse(status: int, sentence: str, send: Send, headers: dict[str, str] | None = None) -> None:
-    """Refuse a request of HTTP with a sentence, as an error of JSON-RPC."""
+    """Refuse an HTTP request with a message, as a JSON-RPC error."""
     body = json.dumps(error_of(None, sentence)).encode()
     given = [(name.encode(), value.encode("latin-1", "replace")) for name, value in (headers or {}).items()]
     await send_json(body, status, send, given)

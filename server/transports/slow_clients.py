@@ -1,4 +1,4 @@
-"""Connections of clients that are slow, silent or gone: each is given up after a bounded time, at a bounded cost."""
+"""Connections of clients that are slow, silent or gone: each is closed after a bounded time, at a bounded cost."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from server.transports.streamable_http import is_of_handshake_era
 
 
 class ClientConnection(H11Protocol):
-    """One connection, of uvicorn's protocol with limits of time: that has one only for the pause between requests.
+    """One connection: uvicorn's protocol with time limits. uvicorn itself limits only the pause between requests.
 
-    When there are too many, the one ends that has brought no request for longest. uvicorn would keep those, and refuse
-    the requests of all others: anyone who opens enough connections would need no token to keep everybody out.
+    If there are too many connections, the one without a request for longest is closed. uvicorn would keep those, and
+    refuse everybody else's requests: without a token, anyone could shut out all others by opening enough connections.
     """
 
     _waiting: ClassVar[WeakKeyDictionary[ServerState, OrderedDict[ClientConnection, None]]] = WeakKeyDictionary()
-    """The connections of each server without a request under way, the one that waits longest first."""
+    """The connections of each server without a request in progress, the one that waits longest first."""
 
     head_seconds: ClassVar[float] = 15.0  # for the head of a request, from connecting or the first byte after an answer
     body_seconds: ClassVar[float] = 60.0  # for the body after that
-    unread_seconds: ClassVar[float] = 30.0  # how long a client may leave unread what is there for it
+    unread_seconds: ClassVar[float] = 30.0  # how long a client may leave data unread
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
@@ -40,9 +40,9 @@ class ClientConnection(H11Protocol):
         super().connection_made(transport)
         self._wait()
         self._make_room()
-        # The system cuts a connection whose other end takes nothing, or is gone without a word: a little that waits in
-        # its own buffer is never seen by us. By name, since type stubs know it on Linux only; elsewhere the system's
-        # own limit holds, which is some minutes.
+        # The system closes a connection whose other end receives nothing, or is gone without notice. Otherwise a little
+        # data in the system's own buffer would never be noticed. Set by name, since type stubs know it only on Linux;
+        # elsewhere the system's limit of some minutes applies.
         option: int | None = getattr(socket, "TCP_USER_TIMEOUT", None)
         if option is not None:
             milliseconds = int(self.unread_seconds * 1000)
@@ -56,16 +56,16 @@ class ClientConnection(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Take in data. The head of a request begins with the first byte after an answer."""
+        """Receive data. The head of a request begins with the first byte after an answer."""
         super().data_received(data)
-        # Asked afterwards: most requests come as a whole, and need no limit.
+        # Checked afterwards: most requests arrive in one piece, and need no limit.
         if self._slow_sender is None and self._is_between_requests():
             self._expect(self.head_seconds)
 
     def eof_received(self) -> bool:  # pyright: ignore[reportIncompatibleMethodOverride] - uvicorn's closes always
-        """The client says no more, or is gone. It may read on, so what it has asked for as a whole is answered.
+        """The client sends no more, or is gone. It may still read, so its complete requests are answered.
 
-        Not where leaving means that the answer is not wanted, as in 2026-07-28 and for streams without an end.
+        This does not apply where leaving means that the answer is not wanted, as in 2026-07-28 and for endless streams.
         """
         cycle = cast("RequestResponseCycle | None", self.cycle)
         if cycle is None or cycle.response_complete or cycle.more_body or cycle.scope["method"] != "POST":
@@ -96,7 +96,7 @@ class ClientConnection(H11Protocol):
             self._wait()
 
     def pause_writing(self) -> None:
-        """The client reads more slowly than there is to read."""
+        """The client reads more slowly than data is written."""
         self.flow.pause_writing()
         self._note_read()
         self._slow_reader = self.loop.call_later(self.unread_seconds, self.transport.abort)
@@ -110,11 +110,11 @@ class ClientConnection(H11Protocol):
         self._waiting_here.move_to_end(self)
 
     def _make_room(self) -> None:
-        """Keep fewer connections than uvicorn would refuse requests at."""
+        """Keep the number of connections below uvicorn's limit for refusing requests."""
         most, waiting = self.limit_concurrency, self._waiting_here
         while most is not None and len(self.connections) >= most and (longest := next(iter(waiting))) is not self:
             del waiting[longest]
-            # Its end is told only later.
+            # The end of the connection is reported only later.
             self.connections.discard(longest)
             longest.transport.abort()
 
@@ -123,7 +123,7 @@ class ClientConnection(H11Protocol):
         return cycle is None or cycle.response_complete
 
     def _expect(self, seconds: float | None) -> None:
-        """Cut the connection after this time, unless it is said again."""
+        """Close the connection after this time, unless this is called again."""
         if self._slow_sender is not None:
             self._slow_sender.cancel()
         self._slow_sender = None if seconds is None else self.loop.call_later(seconds, self.transport.abort)

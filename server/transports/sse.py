@@ -1,7 +1,7 @@
-"""The older transport of MCP over HTTP: the server's messages by SSE at `/sse`, the client's posted to `/messages/`.
+"""The older HTTP transport of MCP: messages of the server by SSE at `/sse`, those of the client posted to `/messages/`.
 
-Requests come on other connections than the answers go, so a client that reads nothing could go on asking, and each
-answer would be held: what is posted is taken in only while few messages are unread.
+Requests and answers use different connections. So a client that reads nothing could keep sending requests, and every
+answer would take memory. Therefore posted messages are accepted only while few messages are unread.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from server.transports.posted_messages import (
     OPEN_REQUEST,
     ROOT_PATH,
     SERVER_ENDS,
-    accept,
     read_posted,
     refuse,
     refuse_json,
+    say_accepted,
 )
 
-MOST_UNREAD = 64  # messages of a session that wait to be read, before no more is taken in from its client
+MOST_UNREAD = 64  # unread messages of a session before no more are accepted from its client
 SESSION_EXPIRED = (
-    "The token of this connection has expired, so it ends, and this is not answered; what was at work for it was "
-    "cancelled. Connect again with a new one."
+    "The token of this connection has expired, so the connection ends and this request was cancelled without an "
+    "answer. Connect again with a new one."
 )
 
 
 class _Session:
-    """A client with a stream, for as long as that lasts."""
+    """A client with a stream, while that lasts."""
 
     def __init__(self, table: RequestTable, principal: Principal | None, request: anyio.CancelScope | None) -> None:
         self._principal, self._request = principal, request
@@ -54,11 +54,11 @@ class _Session:
 
     @property
     def is_expired(self) -> bool:
-        """Whether all tokens have expired that were shown for it."""
+        """Whether all tokens that it used have expired."""
         return self._request is not None and self._request.deadline <= anyio.current_time()
 
     def last_with(self, principal: Principal | None) -> None:
-        """Let the session last as long as the token that its client shows now."""
+        """Extend the session to the expiry of the client's present token."""
         if principal is not None and self._request is not None:
             self._request.deadline = max(self._request.deadline, anyio.current_time() + principal.seconds_left)
 
@@ -71,7 +71,7 @@ class _Session:
         self._room.set()
 
     async def wait_for_room(self) -> None:
-        """Wait until its client has read enough of what is there for it."""
+        """Wait until its client has read enough."""
         while not self.events.is_ended and (self.events.unread >= MOST_UNREAD or self.dispatcher.is_full):
             self._room.clear()
             await self._room.wait()
@@ -112,7 +112,7 @@ class SseSessions:
             conversation.connection.close()
 
     async def post(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Take in a message, as soon as its client has read enough of what is there for it."""
+        """Accept a message once its client has read enough."""
         if scope["method"] != "POST":
             told = f"There is no {scope['method']} at '/messages'."
             await refuse(HTTPStatus.METHOD_NOT_ALLOWED, told, send, {"Allow": "POST"})
@@ -122,7 +122,7 @@ class SseSessions:
         session = self._sessions.get(name or "")
         owner = None if principal is None else principal.owner
         if name is None or session is None or session.owner != owner:
-            told = "There is no such session here: it has ended, or was never opened. Open another one at /sse."
+            told = "There is no such session: it has ended, or never existed. Open another one at /sse."
             await refuse(HTTPStatus.BAD_REQUEST if name is None else HTTPStatus.NOT_FOUND, told, send)
             return
         takes_batches = session.dispatcher.takes_batches
@@ -143,11 +143,11 @@ class SseSessions:
             session.dispatcher.receive_batch(message, None, http_request)
         else:
             session.dispatcher.receive(message, body, None, http_request)
-        await accept(send, b"Accepted")
+        await say_accepted(send, b"Accepted")
 
 
 def named_session(scope: Scope) -> str | None:
-    """The session that a request names, in whichever way its id is written."""
+    """The session that a request names, in any spelling of its id."""
     named = parse_qs(scope["query_string"].decode("latin-1")).get("session_id", [""])[0]
     try:
         return uuid.UUID(hex=named).hex

@@ -1,9 +1,9 @@
-"""MCP over standard input and output, on the event loop: no thread, no hop for each line.
+"""MCP over standard input and output, on the event loop: no thread, and no hop for each line.
 
-The wire is moved to private descriptors; what remains at 0 is empty and what remains at 1 goes to standard error,
-so that no stray output of this process or a child can reach the protocol. At the end of input the answers that are
-owed are still sent, as far as they come soon: the end may mean that somebody piped requests in, or that the client is
-going and waits for this process.
+The wire moves to private descriptors. Descriptor 0 becomes empty and descriptor 1 goes to standard error, so that stray
+output of this process or a child cannot reach the protocol. After the end of input, pending answers are still sent if
+they come soon. The end may mean that somebody piped requests in, or that the client is leaving and waits for this
+process.
 """
 
 from __future__ import annotations
@@ -28,21 +28,22 @@ from tools.machine.threads import THREADS
 logger = logging.getLogger(__name__)
 
 
-READ_BYTES = 256 * 1024  # what is read from the pipe at once; a pipe of Linux holds 64 kB, a socket more
-DRAIN_SECONDS = 10.0  # how long, after the end of input, calls that were begun may still take to be answered
+READ_BYTES = 256 * 1024  # size of one read from the pipe; a Linux pipe holds 64 kB, a socket more
+DRAIN_SECONDS = 10.0  # limit for pending calls after the end of input
 COMMAND_SECONDS = 1.0
-"""The same for those that run a program: a command, an agent, a custom tool. It may take any time and change anything.
-Clients that close our input wait two seconds for our end before they send SIGTERM (the official SDKs)."""
-FLUSH_SECONDS = 30.0  # how long a slow reader may take for answers that are there
+"""The same for calls that run a program: a command, an agent, a custom tool. It may take any time and change anything.
+Clients that close the input wait two seconds for the end of this process before they send SIGTERM (the official SDKs).
+"""
+FLUSH_SECONDS = 30.0  # how long a slow reader may take for pending answers
 
 
 async def serve_stdio(table: RequestTable, max_message_bytes: int, runs_command: Callable[[str], bool]) -> None:
     """Serve the process's standard input and output until its end.
 
-    A line that is longer than `max_message_bytes` is refused and dropped, never held in memory. `runs_command` tells
-    of a tool, by its name, whether it runs programs.
+    A line longer than `max_message_bytes` is refused and dropped, and never held in memory. `runs_command` says whether
+    a tool, by its name, runs programs.
     """
-    # The wire leaves the standard descriptors; nothing but this transport can reach it then.
+    # The wire leaves the standard descriptors; then only this transport can reach it.
     sys.stdout.flush()
     reading, writing = _private(0), _private(1)
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -65,12 +66,12 @@ async def serve_stdio(table: RequestTable, max_message_bytes: int, runs_command:
 
 
 def _private(descriptor: int) -> int:
-    """A copy of a descriptor that no child gets, beyond the standard ones."""
+    """A copy of a descriptor, beyond the standard ones, that no child inherits."""
     if sys.platform == "win32":
         import msvcrt  # noqa: PLC0415 - where it exists
 
         copy = os.dup(descriptor)
-        msvcrt.setmode(copy, os.O_BINARY)  # else the ends of lines would be other ones
+        msvcrt.setmode(copy, os.O_BINARY)  # otherwise line ends would be translated
         return copy
     import fcntl  # noqa: PLC0415 - where it exists
 
@@ -109,7 +110,7 @@ class _Wire:
 
     def _begin(self) -> tuple[bool, ...]:
         if sys.platform == "win32":
-            return ()  # there is the other wire
+            return ()  # Windows uses the other wire
         was_blocking = os.get_blocking(self._reading), os.get_blocking(self._writing)
         os.set_blocking(self._reading, False)
         os.set_blocking(self._writing, False)
@@ -123,13 +124,13 @@ class _Wire:
             self._end.cancel()
         if sys.platform == "win32":
             return
-        # The descriptors may be shared with a shell that goes on after us.
+        # The descriptors may be shared with a shell that outlives this process.
         for descriptor, was_blocking in zip((self._reading, self._writing), self._was_blocking, strict=True):
             with suppress(OSError):
                 os.set_blocking(descriptor, was_blocking)
 
     def resume_reading(self) -> None:
-        """Read on, unless no more is taken in for now."""
+        """Continue reading, unless it must pause."""
         if not (self._is_reading or self._is_stopped or self.dispatcher.is_full) and self._end is None:
             self._is_reading = True
             self._loop.add_reader(self._reading, self._on_readable)
@@ -208,7 +209,7 @@ class _Wire:
     def _schedule_write(self) -> None:
         if self._is_write_scheduled:
             return
-        if not self.dispatcher.owed:  # what is sent now is all that will be for a while
+        if not self.dispatcher.owed:  # whatever is sent now is all for a while
             self._write()
             return
         # One write for all answers of this turn of the loop.
@@ -244,7 +245,7 @@ class _Wire:
 
 
 class _BlockingWire(_Wire):
-    """The same for descriptors that the event loop cannot wait for, as files and those of Windows: by threads."""
+    """The same with threads, for descriptors that the event loop cannot wait for: files, and those of Windows."""
 
     _reads: asyncio.Task[None] | None = None
     _writes: asyncio.Task[None] | None = None

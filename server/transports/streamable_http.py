@@ -1,7 +1,7 @@
 """Streamable HTTP, at `/mcp`: in sessions for clients of the handshake era, request by request for 2026-07-28.
 
-A request is answered as JSON where it is done before anything else is said, else by a stream of events. A client that
-loses a stream of a session goes on by `Last-Event-ID`; what it has asked for goes on meanwhile. In 2026-07-28 leaving
+A request is answered as JSON if the answer is its first message, and otherwise by a stream of events. A client that
+loses a stream of a session resumes it with `Last-Event-ID`; its requests continue meanwhile. In 2026-07-28, leaving
 means that the answer is not wanted.
 """
 
@@ -59,25 +59,27 @@ from server.transports.event_stream import (
     send_events,
     send_json,
 )
-from server.transports.posted_messages import SERVER_ENDS, accept, read_posted, refuse, refuse_json
+from server.transports.posted_messages import SERVER_ENDS, read_posted, refuse, refuse_json, say_accepted
 
 logger = logging.getLogger(__name__)
 
 MOST_SESSIONS = 1_000
-"""Sessions kept, and beyond them only those that are not silent: when too many are open, one that is silent ends.
-Clients often leave without a word, so one that opens enough sessions would keep all others out. A client whose
-session was ended gets 404 and opens a new one, as the protocol wants. What one costs is in docs/scale.md."""
+"""The maximum number of sessions; above it, only active ones are kept, and a silent one ends for each new one. Clients
+often leave without notice, so otherwise a client that opens enough sessions would shut out all others. A client whose
+session has ended gets 404 and opens a new one, as the protocol requires. docs/scale.md has the cost of a session.
+"""
 MOST_KEPT = 64
 KEPT_BYTES = 512 << 10
-"""Streams of one session that are kept after their end, and bytes of them: an answer may wait for a client that
-lost its connection, and that it was sent does not say that it arrived."""
+"""The finished streams kept for one session, and their bytes. An answer may wait for a client that lost its connection:
+that it was sent does not mean that it arrived.
+"""
 JSON, STREAM = "application/json", "text/event-stream"
 SESSION_HEADER = b"mcp-session-id"
 REVISION_HEADER = b"mcp-protocol-version"
 METHOD_HEADER = b"mcp-method"
 NAME_HEADER = b"mcp-name"
 EVENT_HEADER = b"last-event-id"
-LONGEST_NUMBER = 19  # digits of the number of an event, as many as no stream has
+LONGEST_NUMBER = 19  # digits of an event number, more than any stream reaches
 PRIMED_SINCE = "2025-11-25"  # the revision since which a stream begins with an event that has only an id
 _NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 """The parameter that the header `Mcp-Name` repeats."""
@@ -90,16 +92,16 @@ _STATUS = {
     UNSUPPORTED_PROTOCOL_VERSION: HTTPStatus.BAD_REQUEST,
     METHOD_NOT_FOUND: HTTPStatus.NOT_FOUND,
 }
-"""The status of an answer of 2026-07-28 that is an error; of all others it is 200."""
-_REFUSED = re.compile(r"\bq\s*=\s*0(?:\.0*)?\s*(?:;|$)")  # a weight of nothing
-SESSION_ENDED = "The session was ended before this was answered; what was at work for it was cancelled."
+"""The HTTP status of a 2026-07-28 answer that is an error; any other has 200."""
+_REFUSED = re.compile(r"\bq\s*=\s*0(?:\.0*)?\s*(?:;|$)")  # a weight of zero
+SESSION_ENDED = "The session ended before this request was answered, so it was cancelled."
 NO_SUCH_SESSION = (
-    "There is no such session here, and nothing was done: it has ended, or the server that it was opened at was "
-    "started again. Send initialize without the header Mcp-Session-Id to open another one, and ask there."
+    "There is no such session, and nothing was done: it has ended, or its server was restarted. Send initialize "
+    "without the header Mcp-Session-Id to open another one, and repeat the request there."
 )
 NO_SESSION = (
-    "This request names no session: send initialize first, and the header Mcp-Session-Id of its answer with every "
-    "request after that."
+    "This request names no session: send initialize first, and then the header Mcp-Session-Id of its answer with "
+    "every request."
 )
 
 
@@ -117,11 +119,11 @@ class HttpSession:
 
     def __init__(self, table: RequestTable, owner: object, principal: str) -> None:
         self.id = uuid.uuid4().hex
-        self.owner = owner  # the person or program whose token opened it
-        self.principal = principal  # who has it, among those whose sessions are counted
-        self.requests = 0  # and streams of it that are open
+        self.owner = owner  # the principal whose token opened it
+        self.principal = principal  # its owner in the counts of sessions
+        self.requests = 0  # and its open streams
         self.silent_since = time.monotonic()
-        self.events = EventStream("0", is_read=False)  # what belongs to no request
+        self.events = EventStream("0", is_read=False)  # for messages outside of requests
         self.streams: dict[str, EventStream] = {}  # of requests, the oldest first
         self.dispatcher = Dispatcher(self.events, on_room=lambda: None, is_bounded=False)
         self.conversation = Conversation(table, self.dispatcher, is_modern=False)
@@ -130,7 +132,7 @@ class HttpSession:
 
     @property
     def is_open(self) -> bool:
-        """Whether its client has introduced itself."""
+        """Whether its client has initialized."""
         return self.conversation.connection.is_open
 
     def new_stream(self) -> RequestStream:
@@ -138,17 +140,17 @@ class HttpSession:
         return RequestStream(str(self._streams), on_end=self._forget_streams)
 
     def stream_after(self, event_id: str) -> EventStream | None:
-        """The stream that goes on after an event."""
+        """The stream to resume after an event."""
         name, _, number = event_id.partition("/")
         stream = self.events if name == self.events.name else self.streams.get(name)
         if stream is not None:
-            # A longer number is none of this server's.
+            # A longer number is not from this server.
             is_number = number.isascii() and number.isdecimal() and len(number) < LONGEST_NUMBER
             stream.rewind(int(number) if is_number else 0)
         return stream
 
     async def send_stream(self, stream: EventStream, receive: Receive, send: Send, first: bytes = b"") -> None:
-        """Send a stream to its end, and keep it for a client that loses its connection before."""
+        """Send a stream to its end, and keep it for a client that loses its connection."""
         if stream is not self.events:
             self.streams[stream.name] = stream
         with ClientWatch(receive, stream) as watch:
@@ -156,7 +158,7 @@ class HttpSession:
         self._forget_streams()
 
     def _forget_streams(self) -> None:
-        """Keep no more than may be kept of what nobody reads."""
+        """Drop finished streams above the limits."""
         ended = [each for each in self.streams.values() if each.is_ended and not each.is_read]
         size = sum(each.kept_bytes for each in ended)
         while len(ended) > MOST_KEPT or size > KEPT_BYTES:
@@ -173,7 +175,7 @@ class HttpSession:
 
 @dataclass(slots=True)
 class _PrincipalSessions:
-    """The sessions of one principal, or of all clients where there are no tokens; the longest silent ones first."""
+    """The sessions of one principal, or of all clients if there are no tokens; the longest silent ones first."""
 
     silent: OrderedDict[str, HttpSession] = field(default_factory=OrderedDict[str, HttpSession])
     busy: dict[str, HttpSession] = field(default_factory=dict[str, HttpSession])
@@ -184,7 +186,7 @@ class _PrincipalSessions:
 
 
 class Sessions:
-    """All sessions, of which one more can always be opened."""
+    """All sessions; there is always room to open one more."""
 
     def __init__(self, table: RequestTable, most: int, idle_seconds: float) -> None:
         self._table = table
@@ -201,7 +203,7 @@ class Sessions:
         return session if session is not None and session.owner == owner else None
 
     def open(self, owner: object, principal: str) -> HttpSession:
-        """A new session, which is busy until it is released."""
+        """Open a session, which is busy until it is released."""
         session = HttpSession(self._table, owner, principal)
         self._sessions[session.id] = session
         self.take(session)
@@ -211,7 +213,7 @@ class Sessions:
         return session
 
     def take(self, session: HttpSession) -> None:
-        """A request of a session is at work, or a stream of it open."""
+        """Mark a request in progress, or an open stream, of a session."""
         session.requests += 1
         if session.id not in self._sessions:
             return  # it was ended meanwhile
@@ -220,7 +222,7 @@ class Sessions:
         of_principal.busy[session.id] = session
 
     def release(self, session: HttpSession) -> None:
-        """The request is done, or the stream at its end."""
+        """Mark a request as done, or a stream as ended."""
         session.requests -= 1
         if session.requests or session.id not in self._sessions:
             return
@@ -230,7 +232,7 @@ class Sessions:
         of_principal.silent[session.id] = session
 
     def end(self, session: HttpSession) -> None:
-        """End a session at once; what is at work for it may take a moment to clean up."""
+        """End a session at once; its cancelled requests may take a moment to clean up."""
         if self._sessions.pop(session.id, None) is None:
             return
         of_principal = self._principals[session.principal]
@@ -251,16 +253,16 @@ class Sessions:
             await asyncio.wait(self._ending)
 
     def _end_surplus(self) -> None:
-        """End silent sessions until there are no more than may be kept."""
+        """End silent sessions until the limit holds."""
         while len(self._sessions) > self._most:
-            # Anyone who has most loses one, so that nobody loses theirs because of somebody else's many.
+            # The principal with the most sessions loses one, so that nobody suffers from the sessions of others.
             with_silent = [each for each in self._principals.values() if each.silent]
             if not with_silent:
                 return
             if not self._has_warned:
                 self._has_warned = True
                 logger.warning(
-                    "%d sessions are open: for each new one, the one that is silent longest ends", self._most
+                    "%d sessions are open, so each new one ends the one that is silent for longest", self._most
                 )
             self.end(next(iter(max(with_silent, key=lambda each: each.count).silent.values())))
 
@@ -284,7 +286,7 @@ class Sessions:
 
 @dataclass(eq=False, slots=True)
 class _ModernRequest:
-    """A request of 2026-07-28, whose client can be told about it as long as it is open, and never be asked."""
+    """A request of 2026-07-28: its client can be notified while it is open, and never be asked."""
 
     stream: EventStream
 
@@ -304,11 +306,11 @@ class StreamableHttp:
     """The endpoint.
 
     Args:
-        table: Who answers requests.
-        schema_of: The schema of a tool, where it wants arguments in headers too; it may wait for the tool to be known.
-        max_bytes: A longer body is refused.
+        table: The handlers of requests.
+        schema_of: The schema of a tool that also wants arguments in headers; it may wait for the tool to be known.
+        max_bytes: The maximum size of a body.
         most_sessions: See `MOST_SESSIONS`.
-        idle_seconds: After so long without a request or a stream a session ends.
+        idle_seconds: How long a session may be without requests and streams.
     """
 
     def __init__(
@@ -330,7 +332,7 @@ class StreamableHttp:
             if method == "POST":
                 await self._post_modern(scope, receive, send)
             elif (version := header_of(headers, REVISION_HEADER)) in MODERN_PROTOCOL_VERSIONS:
-                told = f"2026-07-28 knows no {method} here."
+                told = f"2026-07-28 has no {method} here."
                 await refuse(HTTPStatus.METHOD_NOT_ALLOWED, told, send, {"Allow": "POST"})
             else:
                 await _refuse_version(None, version or "", send)
@@ -350,7 +352,7 @@ class StreamableHttp:
             await refuse(HTTPStatus.METHOD_NOT_ALLOWED, told, send, {"Allow": "GET, POST, DELETE"})
 
     async def _session(self, scope: Scope, send: Send) -> HttpSession | None:
-        """The session that a request names; where there is none, the request is refused."""
+        """The session that a request names; if there is none, the request is refused."""
         name = header_of(scope["headers"], SESSION_HEADER)
         if not name:
             await refuse(HTTPStatus.BAD_REQUEST, NO_SESSION, send)
@@ -394,11 +396,11 @@ class StreamableHttp:
             else:
                 session.dispatcher.receive(message, body, stream, http_request)
             if stream is None:
-                await accept(send)
+                await say_accepted(send)
             else:
                 await self._respond(session, identity, stream, receive, send)
         finally:
-            if not session.is_open:  # it was not opened
+            if not session.is_open:  # no session was opened
                 self.sessions.end(session)
             self.sessions.release(session)
 
@@ -418,13 +420,13 @@ class StreamableHttp:
             await session.send_stream(stream, receive, guarded, first)
 
     async def _listen(self, session: HttpSession, scope: Scope, receive: Receive, send: Send) -> None:
-        """A stream of what belongs to no request; or one that was lost, where a client goes on with that."""
+        """Open a stream for messages outside of requests, or resume one that was lost."""
         if not await _accepts(scope, send, STREAM):
             return
         stream = session.events
         if (last_event := header_of(scope["headers"], EVENT_HEADER)) is not None:
             if (found := session.stream_after(last_event)) is None:
-                told = "The stream of this Last-Event-ID is not kept any more. Open another one without that header."
+                told = "The stream of this Last-Event-ID is no longer kept. Open another one without that header."
                 # Not 404, which would mean that there is no such session.
                 await refuse(HTTPStatus.BAD_REQUEST, told, send)
                 return
@@ -448,11 +450,14 @@ class StreamableHttp:
             await _refuse_version(message.id if isinstance(message, Request) else None, version, send)
             return
         if isinstance(message, Notification):
-            # There is none that a client could send here, and nobody reads an error.
-            await accept(send)
+            # Clients have no notifications to send here, and nobody reads an error.
+            await say_accepted(send)
             return
         if not isinstance(message, Request):
-            told = "The body has to be one request, or one notification: nothing is asked of clients of 2026-07-28."
+            told = (
+                "The body must be one request or one notification: clients of 2026-07-28 are sent no requests to "
+                "answer."
+            )
             await refuse(HTTPStatus.BAD_REQUEST, told, send)
             return
         if message.method == "subscriptions/listen" and not await _accepts(scope, send, STREAM):
@@ -477,7 +482,7 @@ class StreamableHttp:
     async def _work(
         self, request: Request, http_request: HttpRequest, stream: EventStream, scope: anyio.CancelScope
     ) -> int:
-        """Work on a request; the status of its answer, where that is no stream."""
+        """Process a request. Returns the status of its answer, unless it is a stream."""
 
         async def work() -> Json:
             connection = await self._opened(request, http_request)
@@ -495,25 +500,27 @@ class StreamableHttp:
         return _STATUS.get(as_mapping(answer.get("error")).get("code", 0), HTTPStatus.OK)
 
     async def _opened(self, request: Request, http_request: HttpRequest) -> McpConnection:
-        """Who a request is from; `MCPError` where its headers say something else than it does itself."""
+        """The sender of a request; `MCPError` if its headers and its own fields differ."""
         headers, params = http_request.scope["headers"], request.params or {}
         for name in (REVISION_HEADER, METHOD_HEADER, NAME_HEADER):
             if sum(1 for each, _ in headers if each == name) > 1:
-                raise MCPError(HEADER_MISMATCH, f"The header {name.decode()} is there more than once.")
-        if has_envelope(params):  # else it is told what is missing
+                raise MCPError(HEADER_MISMATCH, f"The header {name.decode()} occurs more than once.")
+        if has_envelope(params):  # otherwise the error is about what is missing
             said = {REVISION_HEADER: params["_meta"][PROTOCOL_VERSION_META_KEY], METHOD_HEADER: request.method}
             given = {name: header_of(headers, name) for name in said}
             if (value := params.get(_NAMED_BY.get(request.method, ""))) is not None:
                 said[NAME_HEADER], given[NAME_HEADER] = value, decode_header(header_of(headers, NAME_HEADER))
             for name, value in said.items():
                 if given[name] != value:
-                    raise MCPError(HEADER_MISMATCH, f"The header {name.decode()} is not what the request says itself.")
+                    raise MCPError(
+                        HEADER_MISMATCH, f"The header {name.decode()} differs from the value in the request."
+                    )
         connection = opened_by(params, NO_WAY)
         await self._check_repeated(request, http_request)
         return connection
 
     async def _check_repeated(self, request: Request, http_request: HttpRequest) -> None:
-        """Raise `MCPError` where a tool wants arguments in headers too, and these are not what the call says."""
+        """Raise `MCPError` if a tool wants arguments in headers too, and these differ from those of the call."""
         params = request.params or {}
         name, arguments = params.get("name"), params.get("arguments")
         if request.method != "tools/call" or not isinstance(name, str) or not isinstance(arguments, dict | None):
@@ -529,7 +536,7 @@ class StreamableHttp:
 
 @asynccontextmanager
 async def _answered(identity: RequestId | None, stream: EventStream, send: Send) -> AsyncGenerator[Send]:
-    """Sends for a request, which is answered with an error where the server ends before."""
+    """Sends the messages of a request, or an error if the server shuts down first."""
     status, is_stream, has_end = 0, False, False
 
     async def guarded(message: Message) -> None:
@@ -557,18 +564,18 @@ async def _refuse_version(identity: RequestId | None, version: str, send: Send) 
 
 
 def _takes(scope: Scope, kind: str) -> bool:
-    """Whether a client takes answers of a kind; one that says nothing takes all (RFC 9110, 12.5.1)."""
+    """Whether a client accepts a content type; without an Accept header it accepts all (RFC 9110, 12.5.1)."""
     accept = header_of(scope["headers"], b"accept") or "*/*"
     parts = (each.lower().partition(";") for each in accept.split(","))
     taken = {name.strip(): _REFUSED.search(said) is None for name, _, said in parts}
-    names = (kind, f"{kind.partition('/')[0]}/*", "*/*")  # the most exact one counts
+    names = (kind, f"{kind.partition('/')[0]}/*", "*/*")  # the most specific range counts
     return next((taken[name] for name in names if name in taken), False)
 
 
 async def _accepts(scope: Scope, send: Send, kind: str) -> bool:
-    """Whether a client takes answers of a kind; else its request is refused."""
+    """Whether a client accepts a content type; otherwise its request is refused."""
     if _takes(scope, kind):
         return True
-    wanted = "application/json, and text/event-stream for what is said before an answer" if kind == JSON else kind
-    await refuse(HTTPStatus.NOT_ACCEPTABLE, f"The header Accept has to name {wanted}.", send)
+    wanted = "application/json, and text/event-stream for messages before an answer" if kind == JSON else kind
+    await refuse(HTTPStatus.NOT_ACCEPTABLE, f"The header Accept must contain {wanted}.", send)
     return False

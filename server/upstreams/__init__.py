@@ -1,5 +1,5 @@
-"""The servers behind this one, which `proxy` stands in front of.
+"""The upstream servers, behind the facade in `upstream_router`.
 
-What they offer (`catalog`), one session with one (`session`, `wire`, `login`), their life (`connections`), and what a
-client gets of them (`relay`). Requests, the console and telemetry import it.
+`catalog` has what they offer; `session`, `wire` and `login` a single session; `connections` their life cycle; `relay`
+what clients get from them. Requests, the console and telemetry import this package.
 """

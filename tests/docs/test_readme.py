@@ -18,7 +18,8 @@ from mcp.client import Client
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 
-from bench import filesystem_server_rows
+from bench.peer_rows import FILE_ROWS
+from bench.peers import FILESYSTEM
 from server.console.known_clients import client_configs
 from server.settings import load_settings
 from tests.fork_server import forked
@@ -72,10 +73,9 @@ def test_whatever_the_comparison_says_of_us_is_a_link_to_its_proof() -> None:
 @pytest.mark.requirement("project.comparison")
 def test_the_comparison_claims_no_more_speed_than_the_bench_holds() -> None:
     assert "at most the time of server-filesystem" in compared()["files found by their names"]
-    (row,) = [row for row in filesystem_server_rows.ROWS if re.match("glob among", row.name)]
-    assert row.bar <= 1
-    assert not row.at_least
-    assert not row.informative
+    found = [row for row in FILE_ROWS if row.figures[0].name.startswith("files by name among")]
+    assert found
+    assert all(row.figures[0].bar <= 1 and FILESYSTEM in row.targets for row in found)
 
 
 @pytest.mark.requirement("project.readme")

@@ -47,7 +47,7 @@ def test_tools_tells_whose_tool_a_name_is_and_what_is_hidden_and_why(root: Path,
     lines = [line.split() for line in shown.stdout.splitlines()]
     assert ["=", "echo", "of", "the", "server", "one"] in lines
     assert ["=", "steps", "of", "the", "server", "two;", "renamed"] in lines
-    assert "= odd name! of the server three; changed, since clients take" in shown.stdout
+    assert "= odd name! of the server three; changed, since clients accept" in shown.stdout
     assert "of the server three\n" not in shown.stdout
     hidden = "'echo' of the server two is not listed, since the name 'echo' belongs to 'echo' of the server one."
     assert f"Not listed:\n  {hidden} Calls reach it as 'two__echo'" in shown.stdout
@@ -138,7 +138,7 @@ def test_what_a_command_leaves_running_is_told_and_no_line_of_another_text_is_lo
     left = run("call", "run_shell_command", f"command={command}", "--yes", "--workspace", str(root))
     assert left.returncode == 0, left.stderr
     assert left.stdout == f"Output:\n{line}\n"
-    assert left.stderr.count("what the command left running ends with this call") == 1
+    assert left.stderr.count("processes that the command left running end with this call") == 1
 
 
 @pytest.mark.requirement("cli.call")
@@ -154,7 +154,7 @@ def test_call_refuses_a_change_where_nobody_can_answer(root: Path) -> None:
     path = root / "new.txt"
     done = run("call", "write_file", f"file_path={path}", "content=x", "--workspace", str(root))
     assert done.returncode == 77
-    assert "Give --yes" in done.stderr
+    assert "Use --yes" in done.stderr
     assert not path.exists()
 
 
@@ -172,10 +172,10 @@ QUESTIONS = [
 @pytest.mark.requirement("cli.call")
 def test_every_question_of_a_form_is_answered_at_the_terminal(root: Path) -> None:
     call = ("call", "ask_user_question", "--arguments", json.dumps({"questions": QUESTIONS}), "--workspace", str(root))
-    answers = [(b"Colour [1-3]: ", b"2\n"), (b"Sizes [1-3, several with commas]: ", b"1, 2\n")]
+    answers = [(b"Colour [1-3]: ", b"2\n"), (b"Sizes [1-3, several separated by commas]: ", b"1, 2\n")]
     code, seen = at_terminal(command_line(*call), answers=answers)
     assert code == 0, seen
-    told = seen.rpartition("several with commas]: ")[2]
+    told = seen.rpartition("several separated by commas]: ")[2]
     assert "Colour: blue" in told
     assert "Sizes: small, large" in told
 
@@ -249,7 +249,7 @@ def test_call_of_an_unknown_tool_proposes_the_nearest(root: Path) -> None:
         (("tools", "--include-tol", "x", "--jsn"), "--json"),
         (("serve", "--port", "0"), "--port has no effect"),
         (("trust", "--list", "--yes"), "--yes has no effect"),
-        (("undo", "last"), "a number is expected, and not 'last'"),
+        (("undo", "last"), "expected a number, got 'last'"),
     ],
 )
 def test_wrong_usage_is_a_sentence_and_exit_code_2(arguments: tuple[str, ...], expected: str) -> None:
@@ -345,7 +345,7 @@ def test_options_of_all_commands_may_stand_before_the_command_and_help_shows_the
 def test_a_call_that_nobody_can_be_asked_about_is_refused_once(root: Path) -> None:
     refused = run("call", "write_file", "file_path=a", "content=x", "--workspace", str(root))
     assert (refused.returncode, refused.stdout) == (77, "")
-    assert refused.stderr.count("Give --yes") == 1
+    assert refused.stderr.count("Use --yes") == 1
     assert "declined" not in refused.stderr
     assert "Index:" not in refused.stderr
     assert run("call", "glob", "--workspace", str(root)).returncode == 64, "an argument is missing"

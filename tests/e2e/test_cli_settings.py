@@ -75,7 +75,7 @@ def test_trust_shows_what_the_settings_would_do_and_they_count_from_then_on(home
     assert done.returncode == 0
     for expected in (
         "would start the server docs: npx docs --api-key hunter3; with",
-        "would run, to find tools: bin/find tools",
+        "would run, to discover tools: bin/find tools",
         "would allow without a question: Bash(make *)",
         'would set approvalMode to "auto-edit"',
         "http is ignored",
@@ -97,7 +97,7 @@ def test_trust_is_listed_and_taken_back(home: Path, project: Path) -> None:
     assert run(home, "trust", str(project), "--yes").returncode == 0
     listed = run(home, "trust", "--list").stdout
     assert listed == f"{project}: .qwen/settings.json, .coretools/settings.json\n"
-    assert run(home, "trust", str(project), "--remove").stdout == f"{project} is not trusted any more.\n"
+    assert run(home, "trust", str(project), "--remove").stdout == f"{project} is no longer trusted.\n"
     assert run(home, "trust", "--list").stdout == "No folder is trusted.\n"
 
 
@@ -227,7 +227,7 @@ def test_doctor_tells_what_works_and_counts_the_tools_of_each_upstream(home: Pat
     assert json.loads(done.stdout)["usable"]
     assert found["server demo"]["health"] == "ok"
     assert "10 tools" in found["server demo"]["text"]
-    assert found["server off"]["text"] == "left out: It is not enabled (mcpServers.off.enabled is false)."
+    assert found["server off"]["text"] == "left out: It is disabled (mcpServers.off.enabled is false)."
     assert found["settings"]["text"] == str(settings_of(home))
     assert found["web search"]["text"].startswith("tavily")
     assert found["tools.discoveryCommand"]["text"].startswith("1 tools in ")
@@ -235,7 +235,7 @@ def test_doctor_tells_what_works_and_counts_the_tools_of_each_upstream(home: Pat
     assert {"python", "shell", "sandbox", "git", "ripgrep", "extra pdf"} <= found.keys()
     assert "hunter2" not in done.stdout + done.stderr
     text = run(home, "doctor", "--workspace", str(project)).stdout
-    assert "All that is configured works." in text
+    assert "Everything that is configured works." in text
 
 
 @pytest.mark.requirement("cli.doctor")
@@ -298,10 +298,10 @@ def test_doctor_says_of_a_remote_server_to_bring_a_token_or_to_look_at_its_addre
     assert found["server locked"]["text"].startswith("needs authentication after ")
     assert "Put a token into its headers" in found["server locked"]["remedy"]
     assert found["server nobody"]["remedy"] == (
-        "look at the address in mcpServers.nobody, and whether its server is running there"
+        "check the address in mcpServers.nobody, and whether its server is running"
     )
     assert "HTTP status 401" in found["server locked"]["text"]
-    assert found["server gone"]["remedy"] == "look at mcpServers.gone, and run its command by hand"
+    assert found["server gone"]["remedy"] == "check mcpServers.gone, and run its command by hand"
     assert "its command is 'no-such-program-anywhere'" in found["server gone"]["text"]
 
 
@@ -324,10 +324,10 @@ def test_doctor_warns_of_packages_without_a_version_and_of_odd_tools(home: Path,
     done = run(home, "doctor", "--json", "--workspace", str(project))
     found = findings(done)
     assert done.returncode == 0
-    assert found["package of odd"]["text"] == "mcp-thing has no version: each start may run another one"
+    assert found["package of odd"]["text"] == "mcp-thing has no version, so each start may run another one"
     assert "mcpServers.odd.args" in found["package of odd"]["remedy"]
     assert found["tools listed by odd"]["text"].endswith("title of 'odd'")
-    assert found["tools of odd"]["text"].startswith("odd tells the model to keep something from the user")
+    assert found["tools of odd"]["text"].startswith("odd tells the model to hide something from the user")
 
 
 @pytest.mark.requirement("cli.doctor")
@@ -358,7 +358,7 @@ def test_explain_waits_for_the_server_of_the_tool_alone_and_tells_where_it_stand
     assert there.stdout.startswith("ask: demo__echo needs consent")
     gone = run(home, "permissions", "explain", "gone__echo")
     assert gone.returncode == 1
-    assert "The server gone is not available now (state failed: its command was not found)." in gone.stderr
+    assert "The server gone is unavailable (state failed: its command was not found)." in gone.stderr
 
 
 @pytest.mark.requirement("cli.doctor.settings")
@@ -379,7 +379,7 @@ def test_doctor_tells_what_is_wrong_with_the_settings_and_looks_at_the_rest(home
 @pytest.mark.requirement("cli.doctor.settings")
 def test_doctor_names_the_folder_to_trust_and_does_not_say_that_there_is_no_file(home: Path, project: Path) -> None:
     none = run(home, "doctor", "--json", "--workspace", str(project))
-    assert findings(none)["settings"]["text"] == "no file; everything has its default"
+    assert findings(none)["settings"]["text"] == "no file; every key has its default"
     write(project / ".coretools/settings.json", {})
     found = run(home, "doctor", "--json", "--workspace", str(project))
     told = [item for item in json.loads(found.stdout)["findings"] if item["subject"] == "settings"]

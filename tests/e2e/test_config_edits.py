@@ -91,7 +91,7 @@ def test_a_new_server_is_offered_for_approval_where_there_is_a_lock_file(home: P
         command_line("config", "add", "two", "--", *COMMAND), [yes[0], (b"[y/N]", b"\r")], environ=environ
     )
     assert (code, list(parse_lock(lock.read_bytes()))) == (0, ["demo"]), seen
-    assert "Until its tools are approved they are stopped: coretools-mcp lock --approve two" in seen
+    assert "Its tools are blocked until they are approved: coretools-mcp lock --approve two" in seen
     quiet = run(home, "add", "three", "--yes", "--", *COMMAND)
     assert "coretools-mcp lock --approve three" in quiet.stderr
     assert "WARNING" not in quiet.stderr
@@ -143,21 +143,21 @@ def test_a_name_that_is_taken_is_replaced_only_by_force(home: Path) -> None:
     file = write(settings_of(home), OWN)
     refused = run(home, "add", "files", "--yes", "--", "y")
     assert (refused.returncode, file.read_text()) == (1, OWN)
-    assert f"there is a server files in {file} already" in refused.stderr
+    assert f"{file} already has a server files" in refused.stderr
     forced = run(home, "add", "two-words", "--force", "--yes", "--no-check", "--", "y")
     assert forced.returncode == 0, forced.stderr
     assert file.read_text() == OWN.replace('{"command": "x"}', '{\n\t\t\t"command": "y"\n\t\t}')
     again = run(home, "add", "two-words", "--force", "--no-check", "--", "y")
-    assert (again.returncode, "has this entry already" in again.stdout) == (0, True)
+    assert (again.returncode, "already has this entry" in again.stdout) == (0, True)
 
 
 @pytest.mark.requirement("cli.config.add.connects")
 def test_a_server_that_does_not_connect_stays_and_it_is_told_why(home: Path) -> None:
     done = run(home, "add", "broken", "--yes", "--", sys.executable, "-c", "import sys; sys.exit('no luck')")
     assert done.returncode == 1
-    assert "broken was added, but does not work" in done.stderr
-    assert "It stays in the settings until: coretools-mcp config remove broken\n" in done.stderr
-    assert "it said: no luck" in done.stderr
+    assert "broken was added but does not work" in done.stderr
+    assert "It stays in the settings. To remove it: coretools-mcp config remove broken\n" in done.stderr
+    assert "its output: no luck" in done.stderr
     assert "broken" in servers_of(settings_of(home))
 
 
@@ -193,7 +193,7 @@ def test_a_server_that_would_not_be_used_is_not_started_and_it_is_told_why(
     write(settings_of(home), own)
     done = run(home, "add", "demo", *option, "--yes", "--", "sh", "-c", "touch started")
     assert (done.returncode, (home / "started").exists()) == (1, False)
-    assert "demo was added, but is not used" in done.stderr
+    assert "demo was added but is not used" in done.stderr
     assert told in done.stderr
 
 
@@ -258,8 +258,8 @@ def test_another_secret_is_refused_and_written_only_for_who_is_sure_and_then_it_
     assert ("--env" in refused.stderr) is ("--" in arguments)  # an address has none
     written = run(home, "add", "--no-check", "--yes", *arguments)
     assert written.returncode == 0
-    assert f"{where} looks like a secret and stands in {file} as it is" in written.stderr
-    assert "only you can read" in written.stderr
+    assert f"{where} looks like a secret and is stored in {file} in plain text" in written.stderr
+    assert "now readable only by you" in written.stderr
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert "hunter2" not in refused.stderr + written.stderr
 
@@ -268,21 +268,21 @@ def test_another_secret_is_refused_and_written_only_for_who_is_sure_and_then_it_
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["add", "docs"], "neither a command nor an address"),
-        (["add", "docs", "ftp://example.org"], "begins with http:// or https://"),
-        (["add", "two words", "--", "x"], "two-words would do"),
+        (["add", "docs"], "give a command or an address"),
+        (["add", "docs", "ftp://example.org"], "must begin with http:// or https://"),
+        (["add", "two words", "--", "x"], "two-words would work"),
         (["add", "", "--", "x"], "cannot be the name of a server"),
-        (["add", "a__b", "--", "x"], "a-b would do"),
+        (["add", "a__b", "--", "x"], "a-b would work"),
         (["add", "docs", "-t", "http", "--", "npx"], "takes an address that begins with http://"),
         (["add", "docs", "-t", "stdio", "https://example.org"], "takes a command"),
         (["add", "docs", "https://example.org", "more"], "an address takes no arguments"),
         (["add", "docs", "https://example.org", "-e", "A=1"], "--env has no effect"),
         (["add", "docs", "https://example.org", "--cwd", "/"], "--cwd has no effect"),
         (["add", "docs", "-H", "A: 1", "--", "x"], "--header has no effect"),
-        (["add", "docs", "-H", "A", "https://example.org"], "has no colon"),
+        (["add", "docs", "-H", "A", "https://example.org"], "needs a colon"),
         (["add", "docs", "-e", "=1", "--", "x"], "--env needs a name"),
         (["add", "docs", "--cwd", "nowhere", "--", "x"], "is not an existing folder"),
-        (["add", "docs", "npx", "-y"], "stands behind --"),
+        (["add", "docs", "npx", "-y"], "after --."),
         (["add", "docs", "--trusted", "--", "x"], "Did you mean --trust?"),
         (["remove", "a", "b"], "too many words: b"),
         (["inti"], "Did you mean config init?"),
@@ -303,8 +303,8 @@ def test_wrong_usage_is_a_sentence_and_nothing_is_written(home: Path, arguments:
         (b'{"a": "\xff"}', "not UTF-8"),
         ("[]", "one JSON object"),
         ('{"mcpServers": []}', "mcpServers is not an object"),
-        ('{"mcpServers": {}, "mcpServers": {"a": {"command": "x"}}}', "mcpServers is there more than once"),
-        ('{"mcpServers": {"a": {"command": "x"}, "a": {"command": "y"}}}', "mcpServers.a is there more than once"),
+        ('{"mcpServers": {}, "mcpServers": {"a": {"command": "x"}}}', "mcpServers occurs more than once"),
+        ('{"mcpServers": {"a": {"command": "x"}, "a": {"command": "y"}}}', "mcpServers.a occurs more than once"),
         ('{"limits": {"readLines": "many"}}', "limits.readLines is"),
     ],
 )
@@ -339,7 +339,7 @@ def test_a_file_with_a_second_name_is_left_alone_and_a_link_stays_one(home: Path
 def test_this_server_is_not_put_behind_itself_but_one_with_other_settings_is(home: Path, command: list[str]) -> None:
     done = run(home, "add", "core", "--yes", "--no-check", "--", *command)
     assert (done.returncode, settings_of(home).exists()) == (1, False)
-    assert "cannot stand behind itself" in done.stderr
+    assert "cannot be its own upstream" in done.stderr
     chain = [*command[:-1], "coretools-mcp", "--config", "other.json"]
     assert run(home, "add", "core", "--yes", "--no-check", "--", *chain).returncode == 0
 
@@ -363,7 +363,7 @@ def test_a_file_that_changes_while_the_person_thinks_is_not_written(home: Path) 
     file = write(settings_of(home), OWN)
     code, _, said = answer_at_terminal(home, "config", "remove", "files", meanwhile=lambda: file.write_text("{}"))
     assert (code, file.read_text()) == (1, "{}")
-    assert "was changed in the meantime" in said
+    assert "was changed meanwhile" in said
 
 
 # --- remove, enable, disable ---------------------------------------------------------------------------------------

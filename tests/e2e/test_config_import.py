@@ -142,7 +142,7 @@ def test_import_finds_every_client_and_takes_a_file(home: Path, path: str, clien
 @pytest.mark.parametrize(
     ("client", "expected"),
     [
-        ("cursor", "has no configuration of"),
+        ("cursor", "configuration. Searched:"),
         ("unheard-of", "Known clients: claude"),
         ("empty.json", "no servers"),
     ],
@@ -197,7 +197,7 @@ def test_the_files_of_the_working_folder_are_never_those_of_a_client(
     write(project / planted, {section: {"fine": PLANTED}})
     alone = imported(home, client, cwd=project)
     assert (alone.returncode, servers_of(home)) == (1, {})
-    assert "has no configuration of yours" in alone.stderr
+    assert "you have no" in alone.stderr
     write(home / own, {section: {"mine": {"command": "mine"}}})
     assert imported(home, client, cwd=project).returncode == 0
     assert list(servers_of(home)) == ["mine"]
@@ -368,7 +368,7 @@ def test_a_file_that_others_can_read_is_closed_to_them_before_secrets_come_in(
     done = imported(home, "cursor")
     assert list(servers_of(home)) == ["one"]
     assert stat.S_IMODE(own.stat().st_mode) == mode
-    assert ("only you can read" in done.stderr) is (mode == 0o600)
+    assert ("now readable only by you" in done.stderr) is (mode == 0o600)
 
 
 @pytest.mark.requirement("cli.import.seconds")
@@ -392,7 +392,7 @@ def test_seconds_of_other_clients_become_milliseconds(
     done = imported(home, {".cursor/mcp.json": "cursor", ".gemini/settings.json": "gemini"}.get(file, str(path)))
     assert done.returncode == 0, done.stderr
     assert servers_of(home)["one"]["timeout"] == imported_as
-    assert ("one.timeout is 60, which is taken for seconds, so 60000 ms here." in done.stderr) is is_told
+    assert ("one.timeout is 60, which was read as seconds: 60000 ms here." in done.stderr) is is_told
 
 
 @pytest.mark.requirement("settings.seconds")

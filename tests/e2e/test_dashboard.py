@@ -447,7 +447,7 @@ async def test_another_server_of_this_machine_is_sent_no_cookie_of_the_dashboard
         await until(lambda: heads[1:])
         assert not [head for head in heads if b"cookie:" in head.lower()]
         await page.reload()
-        assert "signs one browser in" not in await page.content()
+        assert "signs in one browser" not in await page.content()
         group.cancel_scope.cancel()
 
 
@@ -708,7 +708,7 @@ async def test_what_a_person_reads_is_updated_under_them_and_what_is_gone_is_cal
         await expect(box).to_contain_text("second")
         await expect(box).to_be_focused()
         await client.call_tool("todo_write", {"todos": []})
-        await expect(page.get_by_role("article")).to_contain_text("This is no longer remembered.")
+        await expect(page.get_by_role("article")).to_contain_text("This no longer exists.")
         await expect(box).to_contain_text("second")
 
 
@@ -722,14 +722,39 @@ async def test_pages_follow_changed_settings_and_what_is_wrong_with_them(
     ):
         tools = await page.context.new_page()
         await tools.goto(f"{page.url}tools?q=glob")
-        row = tools.locator("tr", has=tools.get_by_role("rowheader", name="glob", exact=True))
-        await expect(row).to_contain_text("allowed")
+        group = tools.locator("tbody", has=tools.get_by_role("rowheader", name="glob", exact=True))
+        await expect(group).to_contain_text("Allowed")
         await page.goto(f"{page.url}settings")
         await expect(page.get_by_role("row", name="permissions.ask")).to_have_count(0)
         write_config(root.parent, {"permissions": {"ask": ["glob"]}, "nonsense": 1})
         await expect(page.get_by_role("row", name="permissions.ask")).to_be_visible(timeout=SOON)
         await expect(page.get_by_role("main")).to_contain_text("nonsense is not a known key")
-        await expect(row).to_contain_text("ask first", timeout=SOON)
+        await expect(group).to_contain_text("Ask first", timeout=SOON)
+
+
+@pytest.mark.requirement("dashboard.pages")
+async def test_each_reason_stands_once_above_the_tools_that_it_is_true_of(runtime: Path, root: Path) -> None:
+    async with client_and_browser(runtime, root) as (_, browser):
+        page = (await browser.get("/tools")).text
+    reasons = re.findall(r'scope="rowgroup">([^<]+)<small>([^<]+)', page)
+    assert len(reasons) == len(set(reasons)) < page.count('scope="row">')
+    assert ("Allowed ", "changes nothing that needs consent") in reasons
+
+
+@pytest.mark.requirement("dashboard.pages")
+async def test_what_the_model_says_of_a_command_stands_apart_from_what_this_server_says(
+    runtime: Path, root: Path
+) -> None:
+    call = {"command": "touch a && rm a", "description": "A <b>harmless</b> check"}
+    async with (
+        client_and_browser(runtime, root, ASKS_AT_PAGE) as (client, browser),
+        asking(client, "run_shell_command", call),
+    ):
+        await question_on(browser)
+        page = (await browser.get("/")).text
+        assert "<blockquote>A &lt;b&gt;harmless&lt;/b&gt; check</blockquote>" in page
+        assert page.count("harmless") == 1
+        await answered(browser, "deny")
 
 
 @pytest.mark.requirement("dashboard.failures")
@@ -796,7 +821,7 @@ async def test_changes_are_undone_at_the_page_and_those_that_moved_on_are_not(
         await expect(page.locator("ins")).to_contain_text("hello")
         (root / "a.py").write_text("print('moved on')\n")
         await page.get_by_role("button", name="Undo change").click()
-        await expect(page.get_by_role("main")).to_contain_text("is not as change")
+        await expect(page.get_by_role("main")).to_contain_text("has changed since change")
         assert (root / "a.py").read_text() == "print('moved on')\n"
         await page.get_by_role("link", name="Changes").click()
         await page.get_by_role("link", name="Undo").first.click()
@@ -927,7 +952,7 @@ async def test_where_no_browser_can_be_started_a_sentence_says_so_and_the_link_i
         done = await ask(runtime, "dashboard", cwd=root, **variables)
         assert done.returncode == 0
         assert "/open?code=" in done.stdout
-        assert done.stderr.endswith("no browser could be started here; open the link in one yourself\n")
+        assert done.stderr.endswith("no browser could be started here; open the link yourself\n")
         assert not browser.with_name("browser.page").exists()
 
 
@@ -946,7 +971,7 @@ async def test_a_process_that_is_no_server_is_told_with_those_that_are(tmp_path:
         async with served(runtime, tmp_path):
             done = await ask(runtime, "dashboard", "--pid", "1", cwd=tmp_path)
             assert (done.returncode, done.stdout) == (2, "")
-            assert "no server runs as process 1. Running:\n" in done.stderr
+            assert "no server runs with process 1. Running:\n" in done.stderr
 
 
 @pytest.mark.requirement("lock.states")
@@ -963,10 +988,10 @@ async def test_a_stopped_tool_is_shown_and_approved_as_it_was_shown(
         (server,) = (await status_of(runtime, root))["servers"]
         assert server["approval"].keys() == {"new"}
         await page.goto(f"{page.url}tools?q=good__echo")
-        await page.get_by_text("What it is now").click()
+        await page.get_by_text("Present version good__echo", exact=True).click()
         await expect(page.locator("tbody pre")).to_contain_text("Its description now:")
-        await page.get_by_role("button", name="Approve it as it is now").click()
-        await expect(page.get_by_role("button", name="Approve it as it is now")).to_have_count(0)
+        await page.get_by_role("button", name="Approve the present version").click()
+        await expect(page.get_by_role("button", name="Approve the present version")).to_have_count(0)
         assert list(parse_lock(lock.read_bytes())["good"]["tools"]) == ["echo"]
         assert (
             "has added this tool" not in str(await client.list_tools()).partition("good__echo")[2].partition("name=")[0]

@@ -70,14 +70,14 @@ def test_a_person_sees_what_changes_agrees_and_gets_an_entry_that_works(home: Pa
     assert text.startswith(CURSOR[: CURSOR.index("\n\t},")])
     assert '\t\t"core": {\n\t\t\t"command": "/' in text
     assert "Started as Cursor would start it, it has " in shown
-    assert shown.endswith("whether the server is on.\n")
-    backup = next(line for line in shown.splitlines() if line.startswith("The file as it was: "))
+    assert shown.endswith("that the server is on.\n")
+    backup = next(line for line in shown.splitlines() if line.startswith("The original file: "))
     kept = Path(backup.partition(": ")[2])
     assert kept.read_text() == CURSOR
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
     assert "hunter2" not in (kept.parent / "installs.json").read_text()
     again = run_alone(home, "install", "cursor", "--yes")
-    assert "has this entry already, so nothing was changed" in again.stdout
+    assert "already has this entry, so nothing was changed" in again.stdout
     assert (again.returncode, file.read_text()) == (0, text)
     out = run_alone(home, "uninstall", "cursor", "--yes")
     assert (out.returncode, file.read_text()) == (0, CURSOR)
@@ -114,7 +114,7 @@ def test_the_entry_is_started_with_what_its_client_hands_to_a_server(home: Path,
         done = run_alone(home, "install", client, "--yes", "--workspace", str(root), variables={"NEEDED": "1", **KEY})
         assert done.returncode == 0, done.stderr
         counts[client] = int(done.stdout.partition("it has ")[2].split()[0])
-        assert ("passes TAVILY_API_KEY, NEEDED to no server" in done.stderr) is (client == "claude-desktop")
+        assert ("does not pass TAVILY_API_KEY, NEEDED to servers" in done.stderr) is (client == "claude-desktop")
     assert counts["codex"] > counts["claude-desktop"] > 10  # the server behind us is left out without its variable
     entry = tomllib.loads((home / ".codex/config.toml").read_text())["mcp_servers"]["core"]
     assert entry["env_vars"] == ["TAVILY_API_KEY", "NEEDED"]
@@ -128,7 +128,7 @@ def test_servers_that_still_connect_are_named_beside_the_number_of_tools(home: P
     write(settings_of(home), json.dumps(settings))
     done = run_alone(home, "install", "qwen", "--yes")
     assert done.returncode == 0, done.stderr
-    assert "Without those of slow, which still connected" in done.stdout
+    assert "The tools of slow come later: the connection is not up yet" in done.stdout
     assert "proxy.firstListWait" in done.stdout
 
 
@@ -141,7 +141,7 @@ def test_it_ends_with_what_is_left_to_do_in_this_scope_and_for_runs_without_a_pe
     assert done.returncode == 0, done.stderr
     assert ("qwen mcp approve mine" in done.stdout) is (scope == "project")
     assert "NAME" not in done.stdout
-    assert done.stdout.endswith('put "trust": true into the entry, which lets its tools run unasked.\n')
+    assert done.stdout.endswith('add "trust": true to the entry: its tools then run without a question.\n')
     codex = run_alone(home, "install", "codex", "--yes", cwd=root)
     assert "required = true" in codex.stdout
 
@@ -187,9 +187,9 @@ def test_what_is_printed_is_what_the_client_reads(home: Path) -> None:
     ("arguments", "told"),
     [
         (("install", "eclipse"), "is not a known client. Known clients: claude-desktop"),
-        (("install", "gemini", "--name", "core_tools"), "cannot be the name of a server in Gemini CLI"),
-        (("install", "claude-code", "--name", "workspace"), "cannot be the name"),
-        (("install", "claude-desktop"), "Say which one the tools may touch: --workspace DIR"),
+        (("install", "gemini", "--name", "core_tools"), "is not a valid server name in Gemini CLI"),
+        (("install", "claude-code", "--name", "workspace"), "is not a valid server name"),
+        (("install", "claude-desktop"), "Name the folders that the tools may use: --workspace DIR"),
         (("install", "cursor", "--workspace", "nowhere"), "not an existing folder"),
         (("install", "windsurf", "--scope", "project"), "has no project file"),
         (("install", "cursor", "--scope", "project", "--import"), "Leave out --scope project"),
@@ -209,7 +209,7 @@ def test_a_folder_whose_name_is_no_text_is_refused(home: Path) -> None:
     here = run_alone(home, "install", "cursor", "--yes", "--scope", "project", cwd=odd)
     for done in (named, here):
         assert (done.returncode, done.stdout) == (2, "")
-        assert "cannot hold the name of this folder" in done.stderr
+        assert "cannot be written to a client's file" in done.stderr
     assert list(odd.iterdir()) == []
 
 
@@ -228,16 +228,22 @@ OTHER = '{"mcpServers": {"core": {"command": "another"}}}'
         ("install", "claude-code", ".claude.json", '{"mcpServers": {"core": {}, "core": {}}}', "more than once"),
         ("install", "cursor", ".cursor/mcp.json", b'{"a": "\xff"}', "not UTF-8"),
         ("install", "cursor", ".cursor/mcp.json", '{"mcpServers": []}', "mcpServers is not an object"),
-        ("install", "cursor", ".cursor/mcp.json", OTHER, "already has another entry named core"),
+        ("install", "cursor", ".cursor/mcp.json", OTHER, "already has another server named core"),
         ("install", "cursor", ".cursor/mcp.json", '{"mcpServers": {}, "mcpServers": {}}', "more than once"),
         ("install", "cursor", ".cursor/mcp.json", '{"mcpServers": {}, "mcp\\u0053ervers": {}}', "more than once"),
-        ("install", "cursor", ".cursor/mcp.json", '{"mcpServers": {}, "mcp_servers": {}}', "in another spelling"),
+        (
+            "install",
+            "cursor",
+            ".cursor/mcp.json",
+            '{"mcpServers": {}, "mcp_servers": {}}',
+            "also occurs in another spelling",
+        ),
         (
             "install",
             "cursor",
             ".cursor/mcp.json",
             '{"mcpServers": {"tools": {"command": "uvx", "args": ["coretools-mcp"]}}}',
-            "has coretools-mcp already, as tools",
+            "already has coretools-mcp, as tools",
         ),
         ("install", "gemini", ".gemini/settings.json", '{"a": 1,}', "not valid JSON"),
         ("install", "claude-code", ".claude.json", '{"a": 1} // b', "comments"),
@@ -251,14 +257,14 @@ OTHER = '{"mcpServers": {"core": {"command": "another"}}}'
         ),
         ("uninstall", "cursor", ".cursor/mcp.json", OTHER, "does not start coretools-mcp, so it stays"),
         ("uninstall", "cursor", ".cursor/mcp.json", REACHED, "does not start coretools-mcp, so it stays"),
-        ("install", "cursor", ".cursor/mcp.json", REACHED, "already has another entry named core"),
+        ("install", "cursor", ".cursor/mcp.json", REACHED, "already has another server named core"),
         ("uninstall", "cursor", ".cursor/mcp.json", "{}", "there is no server core"),
         (
             "uninstall",
             "cursor",
             ".cursor/mcp.json",
             '{"mcpServers": {"tools": {"command": "coretools-mcp"}}}',
-            "It is installed as tools: give --name",
+            "It is installed as tools: use --name",
         ),
     ],
 )
@@ -319,7 +325,7 @@ def test_a_file_whose_servers_change_while_the_person_thinks_is_not_written(home
         home, "install", "cursor", "--profile", "core", meanwhile=lambda: file.write_text(other)
     )
     assert (code, file.read_text()) == (1, other)
-    assert "was changed in the meantime, so nothing was written" in said
+    assert "was changed meanwhile, so nothing was written" in said
 
 
 @pytest.mark.requirement("install.meanwhile")
@@ -362,7 +368,7 @@ def test_a_projects_file_is_written_for_others_and_removed_again(home: Path, roo
     assert done.returncode == 0, done.stderr
     file = root / ".zed/settings.json"
     assert json.loads(file.read_text())["context_servers"]["core"]["args"] == ["--workspace", str(root)]
-    assert "This file is the project's" in done.stdout
+    assert "This file belongs to the project" in done.stdout
     assert run_alone(home, "uninstall", "zed", "--scope", "project", "--yes", cwd=root).returncode == 0
     assert list(root.iterdir()) == []
 
@@ -411,7 +417,7 @@ def test_servers_that_came_later_move_only_where_all_of_them_can_come_back(home:
     write(file, json.dumps({"mcpServers": {**servers, "third": {"command": "z"}}}))
     refused = run_alone(home, "install", "gemini", "--import", "--yes")
     assert refused.returncode == 1
-    assert "was changed since its servers were moved. Give it back first" in refused.stderr
+    assert "was changed after its servers were moved. Undo that first" in refused.stderr
     assert run_alone(home, "uninstall", "gemini", "--yes").returncode == 0
     assert set(json.loads(file.read_text())["mcpServers"]) == {"first", "second", "third"}
     assert json.loads(settings_of(home).read_text())["mcpServers"] == {}
@@ -445,7 +451,7 @@ def test_config_import_leaves_out_what_starts_or_reaches_us(home: Path) -> None:
     assert done.returncode == 0
     assert list(json.loads(settings_of(home).read_text())["mcpServers"]) == ["docs"]
     for name in ours:
-        assert f"{name} starts or reaches this very server, and is left out." in done.stderr
+        assert f"{name} starts or reaches this server itself, and was left out." in done.stderr
     write(home / ".cursor/mcp.json", json.dumps({"mcpServers": ours}))
     assert run_alone(home, "config", "import", "cursor", "--yes").returncode == 1
 
@@ -587,9 +593,9 @@ def test_a_kill_at_any_moment_loses_no_server_and_done_again_it_is_whole(step: i
         [
             (
                 ("--bind", "HOME/read-only", "HOME/.cursor", "--cap-drop", "ALL"),
-                "you may not write in its folder. Change the mode of that (chmod u+w), and try again",
+                "you may not write in its folder. Change the folder's mode (chmod u+w), and try again",
             ),
-            (("--size", "40960", "--tmpfs", "HOME/.cursor"), "the disk is full. Make room, and try again"),
+            (("--size", "40960", "--tmpfs", "HOME/.cursor"), "the disk is full. Free some space, and try again"),
         ],
     ),
     ids=["read-only", "full"],

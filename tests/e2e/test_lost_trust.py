@@ -69,7 +69,7 @@ async def test_one_blank_in_a_trusted_file_opens_nothing_and_stops_what_the_file
             file.write_text(file.read_text() + " ")
             is_error, text = await until(client, is_error=True, tool="task", prompt="x", subagent_type="helper")
             assert is_error
-            assert "the settings of a workspace that name this agent have changed" in text
+            assert "the workspace settings that define this agent have changed" in text
             is_error, text = await said(client, "read_file", absolute_path=str(root / "secret.txt"))
             assert is_error
             assert "permissions.deny rule Read(secret.txt)" in text
@@ -78,5 +78,5 @@ async def test_one_blank_in_a_trusted_file_opens_nothing_and_stops_what_the_file
             names = {tool.name for tool in (await client.list_tools(cache_mode="bypass")).tools}
             assert not any(name.startswith("brought__") for name in names)
     told = (tmp_path / "stderr").read_text()
-    assert "what asks, refuses or leaves out in the last content of this file that was trusted still counts" in told
-    assert "agents that a workspace brought, and that are refused now: helper" in told
+    assert "the last trusted content of this file still asks, refuses and leaves out" in told
+    assert "workspace agents that are now refused: helper" in told

@@ -93,7 +93,7 @@ async def test_logs_are_of_the_server_that_works_in_the_folder_and_of_one_server
         assert "absent" not in alone.stdout
         nothing = await ask(runtime, "logs", cwd=other)
         assert nothing.stdout == ""
-        assert "nothing was logged so far (log.level is warning)" in nothing.stderr
+        assert "nothing has been logged so far (log.level is warning)" in nothing.stderr
         unknown = await ask(runtime, "logs", "speak", cwd=one)
         assert unknown.returncode == 2
         assert "It has speaks, absent." in unknown.stderr
@@ -183,8 +183,8 @@ async def test_of_a_server_that_is_stuck_nobody_is_told_that_it_does_not_run(run
         for done in (named, here):
             assert (done.returncode, done.stdout) == (1, "")
             assert done.stderr == (
-                "coretools-mcp: One server does not answer; its client can start it again. It may be the one that is "
-                "meant; --pid names another one.\n"
+                "coretools-mcp: A server does not answer; its client can restart it. It may be the one that you mean; "
+                "--pid selects another one.\n"
             )
 
 

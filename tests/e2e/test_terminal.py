@@ -177,7 +177,7 @@ def test_yes_allows_the_call_once_and_its_exit_status_is_ours(root: Path) -> Non
         (("call",), 64, "required: tool\n"),
         (("call", "read_file", "no-equals-sign"), 64, "key=value"),
         (("call", "read_file", "--arguments", "{"), 64, "JSON"),
-        (("call", "read_file", "--json", "{}"), 64, "an object stands behind --arguments"),
+        (("call", "read_file", "--json", "{}"), 64, "use --arguments for an object"),
         (("call", "read_file", "--arguments", "[]"), 64, "object"),
         (("call", "read_file", "--arguments", "@/no/such/file"), 64, "/no/such/file"),
         (("call", "read_file", "a=1", "a=2"), 64, "given twice"),
@@ -367,7 +367,7 @@ def test_a_full_disk_is_one_line_and_a_closed_pipe_is_silent(root: Path) -> None
         of_help = [command_line(*words) for words in (["install", "--help"], ["--version"])]
         told = [subprocess.run(each, stdout=full, stderr=subprocess.PIPE, text=True, check=False) for each in of_help]
     for each in (done, *told):
-        assert (each.returncode, each.stderr) == (1, "coretools-mcp: no space is left to write to\n")
+        assert (each.returncode, each.stderr) == (1, "coretools-mcp: there is no space left to write to\n")
     reading, writing = os.pipe()
     os.close(reading)
     done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
@@ -458,7 +458,7 @@ def test_an_unknown_tool_is_answered_with_what_was_perhaps_meant(
 def test_help_and_version_are_commands_too() -> None:
     assert run("-V").stdout == run("version").stdout == run("--version").stdout
     assert run("help", "call").stdout == run("call", "--help").stdout
-    assert "64 for wrong usage" in " ".join(run("help", "call").stdout.split())
+    assert "64 wrong usage" in " ".join(run("help", "call").stdout.split())
     assert run("help").stdout == run("--help").stdout
 
 
@@ -560,7 +560,7 @@ def test_config_check_tells_all_that_is_wrong_with_rules_and_keys_at_once(root: 
     done = run("config", "check", "--config", str(write_config(tmp_path, settings)), "--workspace", str(root))
     for expected in (
         "limts is not a known key and is ignored. Did you mean limits?",
-        "the rule 'Read(src/**' is left out, because its parenthesis is not closed",
+        "the rule 'Read(src/**' is left out: its parenthesis is not closed",
         "there is no tool 'Raed'. Did you mean Read?",
         "there is no server 'tme', which 'mcp__tme__x' names. Did you mean time__x?",
         "there is no tool 'cat'. Did you mean read_file?",

@@ -53,7 +53,7 @@ def test_a_file_of_another_cli_that_cannot_be_used_is_told_and_stops_nothing(tmp
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "settings.json").write_text("{broken")
     shown = trusted(tmp_path, {"approvalMode": "auto-edit"})
-    assert "not trusted, and not read until it can be: " in shown
+    assert "not trusted, and not read until it is fixed: " in shown
     assert shown.endswith("is trusted, with its settings, skills and programs as they are now.\n")
     known = json.loads((tmp_path / "home/.config/coretools-mcp/trusted.json").read_text())
     assert list(known["folders"][str(tmp_path / "project")]) == [".coretools/settings.json"]
@@ -66,8 +66,8 @@ def test_what_runs_is_the_last_thing_that_trust_shows_of_a_long_file(tmp_path: P
     lines = trusted(tmp_path, settings).splitlines()
     assert sum("is not a known key" in line for line in lines) == 20
     assert lines[-5:-1] == [
-        "  note: 480 more notes like these are not shown.",
-        "Once more, of all this, what runs and what is allowed:",
+        "  note: 480 more notes are not shown.",
+        "To repeat what runs and what is allowed:",
         "  would start the agent helper: bash",
         "  would allow without a question: Bash",
     ]
@@ -77,7 +77,7 @@ def test_what_runs_is_the_last_thing_that_trust_shows_of_a_long_file(tmp_path: P
 def test_what_runs_is_shown_whole_once_and_counted_where_it_is_too_much_for_a_second_time(tmp_path: Path) -> None:
     args = [40 * " " + 500 * "x"]
     lines = trusted(tmp_path, {"agents": {f"a{n}": {"command": "bash", "args": args} for n in range(30)}}).splitlines()
-    assert sum(line.endswith(f" <40 blanks> {500 * 'x'}'") for line in lines) == 30
+    assert sum(line.endswith(f" <40 spaces> {500 * 'x'}'") for line in lines) == 30
     assert sum(line.endswith("x [...]") for line in lines) == 20
     assert lines[-2] == "  and 10 more, shown above"
 

@@ -70,7 +70,7 @@ def test_changes_of_every_client_are_listed_and_taken_back_without_a_server(home
         (2, str(home / "b.txt"), False),
         (1, str(home / "a.txt"), False),
     ]
-    assert "Change 2 is undone" in run(home, "undo", "--yes").stdout
+    assert "Change 2 was undone" in run(home, "undo", "--yes").stdout
     assert not (home / "b.txt").exists()
     code, stdout, shown = answer(home, "undo")
     assert (code, (home / "a.txt").read_text()) == (0, "old\n")
@@ -80,7 +80,7 @@ def test_changes_of_every_client_are_listed_and_taken_back_without_a_server(home
     assert "This is change 4" in stdout
     elsewhere = home / "elsewhere"
     elsewhere.mkdir()
-    assert run(home, "changes", cwd=elsewhere).stdout.startswith(f"No changes are kept of {elsewhere}.")
+    assert run(home, "changes", cwd=elsewhere).stdout.startswith(f"There are no changes to undo in {elsewhere}.")
     assert run(home, "undo", "3", "--yes", cwd=elsewhere).returncode == 1
     assert run(home, "undo", "3", "--yes", "--workspace", str(home), cwd=elsewhere).returncode == 0
     assert (home / "b.txt").read_text() == "x\n"
@@ -95,10 +95,10 @@ def test_without_a_yes_or_where_the_file_moved_on_nothing_is_undone(home: Path, 
     assert answer(home, "undo", answer=b"n\n")[0] == 1
     code, _, said = answer(home, "undo", meanwhile=lambda: (home / "a.txt").write_text("mine\n"))
     assert code == 1
-    assert "is not as change 1 left it" in said
+    assert "has changed since change 1" in said
     assert "+mine" in said
     assert (home / "a.txt").read_text() == "mine\n"
-    assert "There is no change 7" in run(home, "undo", "7", "--yes").stderr
+    assert "There is no file change 7" in run(home, "undo", "7", "--yes").stderr
     assert run(home, "undo", "x").returncode == 2
 
 
@@ -120,12 +120,12 @@ def test_all_that_is_kept_is_forgotten_after_a_question(home: Path, journal: Jou
     assert run(home, "undo", "--forget").returncode == 1
     assert run(home, "undo", "1", "--forget").returncode == 2
     code, stdout, _ = answer(home, "undo", "--forget")
-    assert (code, stdout) == (0, "No change is kept any more.\n")
+    assert (code, stdout) == (0, "All kept changes were deleted.\n")
     assert b"a very secret line" not in store.read_bytes()
     store.write_bytes(b"damaged" * 1_000)
     damaged = run(home, "changes")
     assert damaged.returncode == 1
-    said = "The journal of changes is damaged (coretools-mcp undo --forget begins a new one)."
+    said = "The change journal is damaged (coretools-mcp undo --forget starts a new one)."
     assert damaged.stderr == f"coretools-mcp: {said}\n"
     assert run(home, "undo", "--forget", "--yes").returncode == 0
     assert not store.exists()

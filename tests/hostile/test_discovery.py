@@ -42,7 +42,7 @@ async def test_output_without_end_is_ended_and_kept_nowhere(root: Path, tmp_path
     async with custom_tools(root, tmp_path, discovery_command=command) as tools:
         state = await state_of(tools)
         assert state.status is DiscoveryStatus.FAILED
-        assert "printed more than 10 MiB" in state.problem
+        assert "printed more than the allowed 10 MiB" in state.problem
         assert tools.running() == []
         assert list(tmp_path.iterdir()) == [root]
 
@@ -50,7 +50,7 @@ async def test_output_without_end_is_ended_and_kept_nowhere(root: Path, tmp_path
 @pytest.mark.requirement("discovered.start")
 async def test_more_than_the_most_is_not_used_even_if_it_came_quickly(tools: CustomTools) -> None:
     tools.file.write_bytes(b"[" + b" " * (10 << 20) + b"]")
-    assert "printed more than 10 MiB" in (await state_of(tools)).problem
+    assert "printed more than the allowed 10 MiB" in (await state_of(tools)).problem
 
 
 @pytest.mark.requirement("discovered.start")
@@ -161,7 +161,7 @@ async def test_what_takes_long_is_checked_before_the_tool_runs(tools: CustomTool
     tool = await tools.tool("verdict", properties={"a": {"type": "array", "items": {"type": "integer"}}})
     arguments: dict[str, Any] = {"a": [*range(50_000), "x"], "text": "ran"}
     assert tool.validate_tool_params(arguments) == arguments
-    with anyio.fail_after(CEILING), pytest.raises(ToolError, match=r"'a\.50000' has to fulfil type"):
+    with anyio.fail_after(CEILING), pytest.raises(ToolError, match=r"'a\.50000' must satisfy type"):
         await tool.execute(arguments, tools.context)
 
 

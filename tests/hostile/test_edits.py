@@ -132,7 +132,7 @@ async def test_a_text_that_differs_in_white_space_or_quotes_matches_once_and_the
     assert (root / "a.txt").read_bytes() == after
     assert called.structured["strategy"] != "exact"
     if called.structured["strategy"] != "line_endings":
-        assert "old_string was not there exactly" in called.text
+        assert "old_string did not match exactly" in called.text
 
 
 @pytest.mark.requirement("edit.causes")
@@ -152,7 +152,7 @@ async def test_where_such_a_text_stands_twice_nothing_is_changed(
 @pytest.mark.parametrize(
     ("content", "old", "cause"),
     [
-        (b"one\ntwo\nthree\n", "1\tone\n2\ttwo", "line-number"),
+        (b"one\ntwo\nthree\n", "1\tone\n2\ttwo", "contains line numbers"),
         (b'print("a\\nb")\nx\n', 'print("a\nb")', "\\n"),
         (b"alpha\nbeta gamma\ndelta\n", "beta  gamma\ndelta", "beta gamma"),
         (b"alpha\nbeta gamma delta\n", "beta gamna delta", "beta gamma delta"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -85,27 +84,6 @@ def serving(root: Path, settings: Path, sandbox: str, *, is_patient: bool = Fals
             yield server
         finally:
             process.kill()
-
-
-def until_empty(folder: Path) -> None:
-    until = time.monotonic() + CEILING
-    while os.listdir(folder) and time.monotonic() < until:
-        time.sleep(0.01)
-    assert os.listdir(folder) == []
-
-
-def until_gone(pids: list[int]) -> None:
-    until = time.monotonic() + CEILING
-    while any(map(is_running, pids)) and time.monotonic() < until:
-        time.sleep(0.01)
-    assert not any(map(is_running, pids))
-
-
-def until_names(folder: Path, names: set[str]) -> None:
-    until = time.monotonic() + CEILING
-    while set(os.listdir(folder)) != names and time.monotonic() < until:
-        time.sleep(0.01)
-    assert set(os.listdir(folder)) == names
 
 
 def until_written(path: Path, lines: int) -> list[str]:

@@ -109,7 +109,7 @@ def test_below_folders_with_too_many_rules_further_ignore_files_do_not_count(
     assert in_force.hides("hidden0", is_folder=False) is HiddenBy.GIT
     assert in_force.hides("hidden5", is_folder=False) is None
     assert sum(layer.rules.cost for layer in in_force.git or ()) < 2 * MAX_COST_IN_FORCE
-    assert "those above it hold too many rules" in caplog.text
+    assert "those above it have too many rules" in caplog.text
 
 
 @pytest.mark.requirement("ignore.bounded_rules")
@@ -153,10 +153,10 @@ def test_an_agent_ignore_file_that_is_no_text_or_too_long_hides_everything(kind:
     (root / ".qwenignore").write_bytes(NO_TEXT[kind])
     (root / "pin.txt").write_text("4711")
     workspace = Workspace([str(root)])
-    with pytest.raises(ToolError, match="not known what it hides") as caught:
+    with pytest.raises(ToolError, match="unknown what it hides") as caught:
         agent_ignore_file(workspace, workspace.locate("pin.txt"))
     assert caught.value.code is ToolErrorType.PATH_IGNORED
-    with pytest.raises(ToolError, match="not known what it hides"):
+    with pytest.raises(ToolError, match="unknown what it hides"):
         scope(root)
 
 
@@ -196,5 +196,5 @@ def test_an_agent_ignore_file_that_never_ends_hides_everything(root: Path) -> No
     (root / ".qwenignore").symlink_to("/proc/kmsg")
     (root / "pin.txt").write_text("4711")
     workspace = Workspace([str(root)])
-    with pytest.raises(ToolError, match="not known what it hides"):
+    with pytest.raises(ToolError, match="unknown what it hides"):
         agent_ignore_file(workspace, workspace.locate("pin.txt"))

@@ -24,7 +24,7 @@ from tools.files.change.text_match import (
     find_text,
 )
 
-TOO_LARGE = "too large for the relaxed comparisons"
+TOO_LARGE = "too large for inexact comparisons"
 
 CHILD = """
 import resource

@@ -17,7 +17,7 @@ from typing import IO, Any
 import pytest
 
 from tests.harness import HANDSHAKES, LAUNCHER, MODERN
-from tests.processes import descendants_of, is_running
+from tests.processes import children_of, descendants_of, is_running
 from tests.waiting import CEILING, wait_until
 
 if sys.platform != "linux":
@@ -315,3 +315,15 @@ def test_a_server_that_is_killed_leaves_no_watchdog(root: Path) -> None:
         client.process.wait(CEILING)
         assert client.stdout.read() == b""
         wait_until(lambda: not any(map(is_running, started)))
+
+
+@pytest.mark.requirement("stdio.watchdog")
+def test_a_server_whose_watchdog_was_killed_serves_and_ends_in_order(root: Path) -> None:
+    with serving(root, NEWEST, {}) as client:
+        assert client.greet()
+        (watchdog,) = children_of(client.process.pid)
+        os.kill(watchdog, signal.SIGKILL)
+        wait_until(lambda: not children_of(client.process.pid) or not is_running(watchdog))
+        assert not refused(client.call("read_file", 1)[0])
+        assert client.end("signal") == 0
+        assert (root.parent / "log").read_text() == ""

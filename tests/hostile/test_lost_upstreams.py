@@ -35,7 +35,7 @@ async def test_a_lost_upstream_comes_back_when_it_is_wanted(
         await scene.names()
         assert "connection to the server bad was lost" in await scene.call()
         await until(lambda: scene.report()["state"] == "failed")
-        assert "not available now (state failed: it closed the connection)" in await scene.call()
+        assert "unavailable (state failed: it closed the connection)" in await scene.call()
         await until(lambda: scene.bad.live_session is not None)
         assert await scene.call(text="back") == "back"
         report = scene.report()
@@ -87,10 +87,10 @@ async def test_calls_do_not_start_an_upstream_that_crashes_again_and_again_each_
         for losses in range(1, 4):
             await until(lambda losses=losses: scene.bad.status.losses == losses)
             said = await scene.call()
-            assert "not available now" in said
+            assert "unavailable" in said
         for _ in range(10):
             assert "state crashing again and again" in said
-            assert re.search(r"is tried again in 3[56]\d\d s; try the call after that", said)
+            assert re.search(r"is retried in 3[56]\d\d s; try the call after that", said)
             said = await scene.call()
     assert tale.read_text().count("start\n") == 3
 
@@ -103,10 +103,10 @@ async def test_calls_do_not_start_an_upstream_that_does_not_come_up_each_time(
     tale = tmp_path / "tale"
     async with beside(tmp_path, root, over_stdio("exit@initialize", env={"TALE": str(tale)})) as scene:
         await until(scene.bad.tried.is_set)
-        assert "is tried again by itself" in await scene.call()
+        assert "is retried by itself" in await scene.call()
         await until(lambda: scene.bad.status.attempts == 2 and scene.report()["state"] == "failed")
         for _ in range(10):
-            assert "is tried again in 3" in await scene.call()
+            assert "is retried in 3" in await scene.call()
         assert scene.bad.status.attempts == 2
     assert tale.read_text().count("start\n") == 2
 
@@ -149,7 +149,7 @@ async def test_of_what_an_upstream_causes_only_so_much_is_done_at_once() -> None
 async def test_a_resource_that_changes_again_and_again_waits_to_be_told_of_once(root: Path, tmp_path: Path) -> None:
     async with beside(tmp_path, root, over_stdio()) as scene:
         await scene.names()
-        watching = scene.app.proxy.watching
+        watching = scene.app.router.watching
         for number in range(1_000):
             scene.bad.resource_updated(f"x:{number % 3}")
         assert len(watching.untold) == 3

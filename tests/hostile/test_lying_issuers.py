@@ -47,8 +47,8 @@ async def test_a_time_of_four_hundred_digits_is_a_time_like_any_other(
         ({"exp": 10**400}, ""),
         ({"nbf": 10**400}, "not valid"),
         ({"exp": True}, "not valid"),
-        ({"active": 1}, "has expired, or is not a token"),
-        ({"active": "true"}, "has expired, or is not a token"),
+        ({"active": 1}, "has expired, or is not from the issuer"),
+        ({"active": "true"}, "has expired, or is not from the issuer"),
         ({"aud": [[RESOURCE]]}, "another audience"),
         ({"typ": "Refresh"}, "not an access token"),
         ({"typ": "ID"}, "not an access token"),
@@ -100,6 +100,31 @@ async def test_keys_that_have_moved_are_found_where_the_issuer_says_now(
     renamed = signed(issuer.base, {"sub": "bob"}, headers={"kid": "renamed"})
     assert (await refusal(checks, renamed)).status == 503  # where they were there are none
     assert (await checks.principal_of(renamed)).unique_name == f"{issuer.base} bob"
+
+
+@pytest.mark.requirement("oauth.principals")
+@pytest.mark.parametrize(
+    ("said", "name"),
+    [
+        ({"email": "a@b", "name": "A"}, "a@b"),
+        ({"email": "a@b", "email_verified": "true", "name": "A"}, "a@b"),
+        ({"email": "a@b", "email_verified": False, "name": " A "}, "A"),
+        ({"email": 1, "preferred_username": " ", "username": "x" * 1_000, "name": "A"}, "A"),
+        ({}, ""),
+    ],
+)
+async def test_people_are_called_by_what_few_can_choose_themselves(
+    issuer: ScriptedIssuer, said: dict[str, Any], name: str
+) -> None:
+    assert (await checking(issuer).principal_of(signed(issuer.base, said))).readable_name == name
+
+
+@pytest.mark.requirement("oauth.keys")
+async def test_a_token_that_names_no_key_is_of_the_only_one_and_of_none_among_several(issuer: ScriptedIssuer) -> None:
+    token = signed(issuer.base, headers={"kid": ""})
+    assert (await checking(issuer).principal_of(token)).unique_name == f"{issuer.base} alice"
+    issuer.said[KEYS] = {"keys": [JWK, {**JWK, "kid": "other"}]}
+    assert (await refusal(checking(issuer), token)).status == 401
 
 
 @pytest.mark.requirement("oauth.keys")

@@ -25,7 +25,7 @@ from tests.tables import all_cases
 
 pytestmark = pytest.mark.anyio
 
-REFUSED = "nobody listens at its address: the connection was refused"
+REFUSED = "nothing listens at its address: the connection was refused"
 LOST = "The connection to the server {alias} was lost during the call of echo"
 
 
@@ -51,27 +51,27 @@ FAILING_OVER_HTTP = {
     "status:404": "HTTP status 404",
     "status:500": "HTTP status 500",
     "redirect": "another address",
-    "redirect-here": "to the very address",
-    "type:text/html": "neither JSON nor a stream of events",
-    "bad-json": "not a valid JSON-RPC message",
-    "json-list": "not a valid JSON-RPC message",
-    "break-off": "ended its answer before it was whole",
-    "break-off-json": "broke off",
-    "end": "ended its answer before it was whole",
+    "redirect-here": "to the same address",
+    "type:text/html": "neither JSON nor an event stream",
+    "bad-json": "not valid JSON-RPC",
+    "json-list": "not valid JSON-RPC",
+    "break-off": "ended its answer too early",
+    "break-off-json": "incomplete",
+    "end": "ended its answer too early",
     "long-json": "too long",
     "long": "too long",
-    "bomb": "is packed",
-    "header-flood": "what it sent is not HTTP",
+    "bomb": "compressed",
+    "header-flood": "its answer is not HTTP",
     "no-http": "could not be reached",
-    "null": "not a valid JSON-RPC message",
-    "deep": "not a valid JSON-RPC message",
+    "null": "not valid JSON-RPC",
+    "deep": "not valid JSON-RPC",
     "odd-result": "not the result of a tool",
 }
 FAILING_OVER_SSE = {
     "status:500": "HTTP status 500",
     "redirect": "another address",
-    "null": "not a valid JSON-RPC message",
-    "deep": "not a valid JSON-RPC message",
+    "null": "not valid JSON-RPC",
+    "deep": "not valid JSON-RPC",
     "long": LOST,
     "odd-result": "not the result of a tool",
 }
@@ -218,7 +218,7 @@ async def test_an_argument_is_not_repeated_under_what_is_no_name_of_a_header(
         assert scene.report()["state"] == "connected"
     repeated = [line.lower() for line in tale.read_text().splitlines() if line.lower().startswith("mcp-param")]
     assert repeated == ["mcp-param-fine: a"] * 2
-    assert caplog.text.count("under names that HTTP does not allow") == 1
+    assert caplog.text.count("whose names are not valid in HTTP") == 1
 
 
 @pytest.mark.requirement("proxy.faults.headers")
@@ -229,7 +229,7 @@ async def test_a_request_that_http_does_not_allow_fails_alone_and_says_nothing_o
         message = {"jsonrpc": "2.0", "id": 7, "method": "tools/call"}
         with pytest.raises(RefusedError) as refused:
             await client.post(honest["url"], json=message, headers={"a b": "c"})
-    assert refused.value.why == "what was to be sent is not allowed in HTTP"
+    assert refused.value.why == "the request is not valid in HTTP"
     assert doubts == []
     assert transport.challenge is None, "nothing is known of the server by it"
     assert not transport.unreachable, "nothing is known of the server by it"

@@ -31,16 +31,16 @@ SAFE_NAME = re.compile(r"[A-Za-z0-9_-]{1,48}")
 
 
 FAILING_STARTS = {
-    "exit@start": "ended or did not answer while connecting",
-    "exit@initialize": "ended or did not answer while connecting",
-    "exit@list": "ended or did not answer while connecting",
-    "close@initialize": "ended or did not answer while connecting",
-    "null@initialize": "not a valid JSON-RPC message",
-    "odd-greeting@initialize": "shares no protocol revision",
+    "exit@start": "ended or did not answer during the connection attempt",
+    "exit@initialize": "ended or did not answer during the connection attempt",
+    "exit@list": "ended or did not answer during the connection attempt",
+    "close@initialize": "ended or did not answer during the connection attempt",
+    "null@initialize": "not valid JSON-RPC",
+    "odd-greeting@initialize": "has no protocol revision",
     "error@initialize": "with error -32042",
-    "null@list": "not a valid JSON-RPC message",
+    "null@list": "not valid JSON-RPC",
     "long@list": "is larger than",
-    "deep@list": "not a valid JSON-RPC message",
+    "deep@list": "not valid JSON-RPC",
     "error@list": "with error -32042",
 }
 
@@ -55,7 +55,7 @@ async def test_an_upstream_that_fails_at_its_start_is_told_and_spoils_nothing(ro
                     report = scene.report(alias)
                     assert problem in report.get("problem", report.get("lastError", ""))
                     said = await scene.call(f"{alias}__echo")
-                    assert said.startswith(f"error: The server {alias} is not available now (state ")
+                    assert said.startswith(f"error: The server {alias} is unavailable (state ")
                     assert problem in said
                     check_told(said)
         await scene.check_others(root)
@@ -76,7 +76,7 @@ async def test_nobody_waits_for_an_upstream_that_hangs_at_its_start(root: Path, 
                 with case(deed):
                     assert not scene.upstream(alias).known.is_set()
                     said = await scene.call(f"{alias}__echo")
-                    assert said.startswith(f"error: The server {alias} is not available now (state connecting)")
+                    assert said.startswith(f"error: The server {alias} is unavailable (state connecting)")
                     check_told(said)
                     assert scene.report(alias)["state"] == "connecting"
         await scene.check_others(root)
@@ -124,7 +124,7 @@ async def test_a_call_of_a_server_that_is_known_to_be_down_does_not_wait(root: P
         await scene.names()
         await until(scene.bad.tried.is_set)
         # Its second attempt hangs, with a minute to go.
-        assert "not available now" in await scene.call()
+        assert "unavailable" in await scene.call()
 
 
 @pytest.mark.requirement("proxy.faults.start")
@@ -132,7 +132,7 @@ async def test_a_call_of_a_server_that_is_known_to_be_down_does_not_wait(root: P
     ("deed", "limit", "problem"),
     [
         ("hang@initialize", "connectTimeout", "did not connect in time"),
-        ("hang@list", "listTimeout", "did not tell its tools in time"),
+        ("hang@list", "listTimeout", "did not list its tools in time"),
     ],
 )
 async def test_an_upstream_that_hangs_at_its_start_is_given_up_in_its_time_and_tried_again(
@@ -152,8 +152,8 @@ LOST = "The connection to the server {alias} was lost during the call of echo"
 FAILING_CALLS = {
     "exit": LOST,
     "close": LOST,
-    "null": "not a valid JSON-RPC message",
-    "deep": "not a valid JSON-RPC message",
+    "null": "not valid JSON-RPC",
+    "deep": "not valid JSON-RPC",
     "long": "is larger than",
     "odd-result": "not the result of a tool",
 }

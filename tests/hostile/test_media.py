@@ -59,7 +59,7 @@ def test_what_was_read_in_time_is_shown_and_the_rest_is_told(root: Path, context
     reading = read_file(context, "a.pdf", seconds=3)
     text = text_of(reading)
     assert "--- Page 1 of 9 ---\n\nfirst\n" in text
-    assert "could be read: it takes longer than 3 seconds; other pages can be asked for" in text
+    assert "could be read: it would take longer than 3 seconds; request other pages" in text
     assert reading.truncated
     assert reading.total is None
 
@@ -222,7 +222,7 @@ def test_a_file_that_is_encrypted_without_a_password_is_read(root: Path, context
 def test_ten_thousand_pages_cost_no_more_than_those_that_are_shown(root: Path, context: ToolContext) -> None:
     (root / "a.pdf").write_bytes(document(*[lines("word " * 200)] * 10_000))
     reading = read_file(context, "a.pdf")
-    assert "This is from pages 1-" in text_of(reading)
+    assert "This is pages 1-" in text_of(reading)
     assert (reading.pages, reading.total) == (10_000, None)
     assert "--- Page 9999 of 10000 ---" in text_of(read_file(context, "a.pdf", pages=Pages(9_999, 9_999)))
 

@@ -233,7 +233,7 @@ def test_a_file_that_cannot_be_understood_hides_all_of_its_folder_and_nothing_el
     (root / level / ".coretoolsignore").write_text("!*\n")
     spoil(root / level / ".qwenignore", kind)
     for path in (f"{level}/a.txt", f"{level}/beneath/a.txt", level, f"{level}/new.txt"):
-        with pytest.raises(ToolError, match="not known what it hides") as caught:
+        with pytest.raises(ToolError, match="unknown what it hides") as caught:
             hidden_by(root, path)
         assert caught.value.code is ToolErrorType.PATH_IGNORED
     assert hidden_by(root, "other/a.txt") is None
@@ -241,7 +241,7 @@ def test_a_file_that_cannot_be_understood_hides_all_of_its_folder_and_nothing_el
     assert found == {"a.txt", "other/a.txt"}
     assert walk.hidden == {HiddenBy.AGENT: 1}
     workspace = Workspace([str(root)])
-    with pytest.raises(ToolError, match="not known what it hides"):
+    with pytest.raises(ToolError, match="unknown what it hides"):
         scope_of(workspace, workspace.locate(f"{level}/beneath"), git=True, agent=True)
     assert is_hidden_target(workspace, workspace.locate(f"{level}/a.txt"), agent=True)
 
@@ -255,7 +255,7 @@ async def test_a_file_that_cannot_be_understood_leaves_every_other_folder_usable
     (root / "link").symlink_to("sub/pin.txt")
     for called in await answers(client, [*readers_of(str(root / "sub")), *readers_of("sub/pin.txt")]):
         assert is_refused(called), (called.tool, called.text)
-        assert "not known what it hides" in called.text
+        assert "unknown what it hides" in called.text
     for tool, arguments in readers_of(str(root)):
         if tool == "read_file":
             continue
@@ -282,7 +282,7 @@ def test_below_files_with_too_many_rules_a_further_one_hides_its_folder(root: Pa
     found, walk = walked(root)
     assert {path for path in found if path.endswith("a.txt")} == {"d/a.txt", "d/d/a.txt", "d/d/d/a.txt"}
     assert walk.hidden == {HiddenBy.AGENT: 1}
-    with pytest.raises(ToolError, match="below others that hold too many rules"):
+    with pytest.raises(ToolError, match="below others that have too many rules"):
         hidden_by(root, "d/d/d/d/a.txt")
 
 
@@ -301,5 +301,5 @@ def test_where_a_name_would_be_too_long_to_look_for_nothing_is_read(root: Path) 
     with open(os.open(".qwenignore", os.O_WRONLY | os.O_CREAT, dir_fd=descriptor), "w") as stream:
         stream.write("a\n")
     os.close(descriptor)
-    with pytest.raises(ToolError, match="not known what it hides"):
+    with pytest.raises(ToolError, match="unknown what it hides"):
         hidden_by(root, f"{path}/a")

@@ -64,12 +64,12 @@ async def test_a_call_that_is_refused_alone_is_not_sent_again(root: Path, tmp_pa
         odd.say = lambda message, _: (400, {}, b"bad arguments") if message["method"] == "tools/call" else None
         async with beside(tmp_path, root, entry_of(odd.url)) as scene:
             await scene.names()
-            assert 'HTTP status 400, and said: "bad arguments"' in await scene.call()
+            assert 'HTTP status 400, with the message "bad arguments"' in await scene.call()
             assert odd.count("tools/call") == 1
             assert odd.count("initialize") == 1
             # Also where it is refused in each session.
             odd.say = lambda message, _: (404, {}, b"") if message["method"] in ("tools/call", "ping") else None
-            assert "does not know the session any more" in await scene.call()
+            assert "no longer knows the session" in await scene.call()
             assert odd.count("tools/call") == 3
 
 
@@ -168,13 +168,13 @@ async def test_what_is_wrong_with_one_answer_costs_no_session(
     with odd_server() as odd, caplog.at_level(logging.INFO):
         odd.holds = lambda body: b"redirect" in body
         faults: dict[str, tuple[Said, str]] = {
-            "a length that is none": ((200, {**JSON, "content-length": "x"}, b""), "what it sent is not HTTP"),
+            "a length that is none": ((200, {**JSON, "content-length": "x"}, b""), "its answer is not HTTP"),
             "a redirect with an endless body": (
                 (307, {**EVENTS, "location": "/elsewhere", "content-length": "1000000000"}, b""),
-                "very address",
+                "same address",
             ),
-            "a redirect to itself": ((307, {"location": "/mcp"}, b""), "very address"),
-            "events that are junk": ((200, EVENTS, b"data: [\n\n" * 1_000), "not a valid JSON-RPC message"),
+            "a redirect to itself": ((307, {"location": "/mcp"}, b""), "same address"),
+            "events that are junk": ((200, EVENTS, b"data: [\n\n" * 1_000), "not valid JSON-RPC"),
             "an event of very many lines": ((200, EVENTS, b"data\n" * 1_000_000), "too long"),
         }
         async with beside(tmp_path, root, entry_of(odd.url)) as scene:
@@ -190,7 +190,7 @@ async def test_what_is_wrong_with_one_answer_costs_no_session(
             assert await scene.call(text="hi") == "hi"
     assert (odd.count("initialize"), odd.count("tools/call")) == (1, 1 + 2 + 4)
     assert odd.targets.count("/elsewhere") == 1
-    assert caplog.text.count("is not a JSON-RPC message") == 1
+    assert caplog.text.count("other than a JSON-RPC message") == 1
 
 
 @pytest.mark.requirement("proxy.faults.http")
@@ -306,7 +306,7 @@ async def test_a_server_of_the_revision_before_the_first_is_spoken_to_as_one_of_
             await scene.names()
             assert await scene.call(text="hi") == "hi"
             assert scene.report()["protocolVersion"] == "2024-11-05"
-    assert "did not work" not in caplog.text, "a list that is not known is no failure"
+    assert " failed (" not in caplog.text, "a list that is not known is no failure"
 
 
 TOLD = {"type": "text", "text": "bad s3cr3t-t0ken-0815"}
@@ -393,8 +393,8 @@ async def test_a_connection_that_fails_is_told_with_its_cause(
             f"https://localhost:{named.port}/mcp": "its certificate is for another host name",
             f"https://localhost:{unknown.port}/mcp": "its certificate is self-signed",
             f"https://localhost:{plain.port}/mcp": "its address says https",
-            f"http://localhost:{unknown.port}/mcp": "whose address says http",
-            "http://no-such-host.invalid/mcp": "the name of its host was not found (DNS)",
+            f"http://localhost:{unknown.port}/mcp": "at an http address",
+            "http://no-such-host.invalid/mcp": "its host name was not found (DNS)",
             "http://127.0.0.1:9/mcp": "the connection was refused",
         }
         bad = {f"bad{number}": entry_of(url) for number, url in enumerate(causes)}

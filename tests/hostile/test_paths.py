@@ -126,7 +126,7 @@ async def test_a_chain_of_41_links_and_a_circle_are_refused_with_the_reason(root
     for path in ("41", "circle", "ping", "circle/x", "ping/../circle"):
         for called in await answers(client, readers_of(path) + changers_of(path)):
             assert is_refused(called), (called.tool, called.text)
-            assert "ELOOP" in called.text or "in a circle" in called.text, (called.tool, called.text)
+            assert "ELOOP" in called.text or "that loops" in called.text, (called.tool, called.text)
             assert MARKER not in called.everything
     assert (root / "0").read_text() == f"{MARKER}\n"
     assert (root / "circle").is_symlink()

@@ -174,7 +174,7 @@ def test_a_slip_in_a_rule_of_a_token_is_told_like_that_in_a_rule_of_all(
         arguments, check=False, capture_output=True, text=True, timeout=CEILING, env={**os.environ, "BOT": "b" * 30}
     )
     told = said.stdout + said.stderr
-    assert "http.tokens.bot.rules.allow: the rule 'Edit((' is left out" in told
-    assert "http.tokens.bot.rules.deny: the rule 'Read(' counts for every call of Read" in told
-    assert "http.oauth.principals.ada.rules.ask: the rule 'Bash(' counts for every call of Bash" in told
+    assert "http.tokens.bot.rules.allow: the rule 'Edit((' is ignored" in told
+    assert "http.tokens.bot.rules.deny: the rule 'Read(' applies to every call of Read" in told
+    assert "http.oauth.principals.ada.rules.ask: the rule 'Bash(' applies to every call of Bash" in told
     assert said.returncode == 0, "a slip stops nothing"

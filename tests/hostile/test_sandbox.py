@@ -468,7 +468,7 @@ async def test_what_is_moved_to_another_file_system_is_whole_and_bounded_and_out
         notes = sandbox_notes(result.changes)
         assert len(notes) == 2
         assert "until the system clears its temporary files" in notes[0]
-        assert "left where they are, under another name" in notes[1]
+        assert "renamed in place" in notes[1]
         assert stat.S_IMODE(root.stat().st_mode) == mode
     finally:
         sandbox.close()
@@ -829,7 +829,7 @@ async def test_a_temporary_folder_that_has_become_too_large_is_emptied_and_that_
     command = "cd /var/tmp; touch {1..30}; ln -s /etc link; mkdir -m 0 x"
     many = await run(sandbox, command, [str(root)], environment, **own)
     assert many.changes.temporary_files >= 20
-    assert "files and folders, which is too much" in sandbox_notes(many.changes)[-1]
+    assert "files and folders. This is too large" in sandbox_notes(many.changes)[-1]
     assert list((private / "work").iterdir()) == []
 
 

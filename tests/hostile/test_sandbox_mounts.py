@@ -320,7 +320,7 @@ def test_where_a_way_to_a_mount_was_changed_meanwhile_nothing_runs(base: Base, c
 @pytest.mark.parametrize("root", ["/", "/tmp", "/home"])
 async def test_a_root_that_holds_the_system_gets_no_sandbox_and_is_told_so(root: str) -> None:
     confinement = BubblewrapConfinement(SandboxMode.REQUIRED, Site("/root"), Passing(), PRIVATE_FOLDERS)
-    with pytest.raises(ToolError, match=f"'{root}' holds the system itself"):
+    with pytest.raises(ToolError, match=f"'{root}' contains the system itself"):
         await confinement.confine(ProcessSpec(("/bin/true",), root, {}), [root], WORKING)
 
 

@@ -13,7 +13,7 @@ import pytest
 from mcp.client import Client
 
 from server.app import App
-from server.consent.confirmers import QUESTION_KEY
+from server.consent.client_confirmer import QUESTION_KEY
 from server.settings import load_settings
 from tests.harness import HANDSHAKE, MODERN, own_state, write_config
 from tests.in_process import in_process
@@ -116,7 +116,7 @@ async def test_a_form_without_an_answer_is_told_to_the_model(
     async with asking(mode, root, tmp_path, elicitation_callback=Person(content=content)) as client:
         result = await client.call_tool(TOOL, QUESTIONS)
     assert result.is_error
-    assert "came back without an answer" in str(result.content)
+    assert "came back without any answer" in str(result.content)
 
 
 @pytest.mark.requirement("ask_user.always_asked")

@@ -14,7 +14,7 @@ from mcp.client import Client
 from mcp.shared.exceptions import MCPError
 from pydantic import FileUrl
 
-from server.consent.confirmers import Confirmers
+from server.consent.client_confirmer import ConsentPolicy
 from server.protocol.request_table import RequestTable
 from server.requests.workspace_resources import FileRequests, MemoryResources
 from server.store.replica import lone_replica
@@ -316,11 +316,9 @@ def features_of(names: set[str], policy: PermissionPolicy, context: ToolContext)
         return context
 
     table = RequestTable()
-    confirmers = Confirmers("client", 60, "form", lone_replica())
+    consent = ConsentPolicy("client", 60, "form", lone_replica())
     remembered = MemoryResources(MemoryFiles(), TodoLists())
-    FileRequests(ToolRunner(registry, policy), context_of, lambda _: nullcontext(), confirmers, remembered).register(
-        table
-    )
+    FileRequests(ToolRunner(registry, policy), context_of, lambda _: nullcontext(), consent, remembered).register(table)
     return table
 
 

@@ -128,7 +128,7 @@ async def test_a_server_that_one_command_starts_answers_the_next_one(outer_root:
         assert "served" in said
         assert facts["view"] == "reading"
     assert len(person.asked) == 1
-    assert "later commands reach" in person.asked[0].message
+    assert "Later commands can use" in person.asked[0].message
 
 
 @pytest.mark.requirement("scratch.work")

@@ -11,7 +11,7 @@ import mcp_types as types
 import pytest
 from mcp.client import Client
 
-from server.consent.confirmers import QUESTION_KEY
+from server.consent.client_confirmer import QUESTION_KEY, _read_reply  # pyright: ignore[reportPrivateUsage] - pure
 from server.store.replica import lone_replica
 from server.store.sealed_states import SealedStates
 from tests.harness import HANDSHAKE, MODERN, connected, write_config
@@ -64,6 +64,18 @@ async def test_a_replayed_answer_asks_again(root: Path, target: Path) -> None:
         assert not done.is_error
         again = await leg(client, same, ONCE, question.request_state, tool="write_file")
     assert isinstance(again, types.InputRequiredResult)
+
+
+@pytest.mark.requirement("consent.changed")
+def test_what_no_form_gives_is_no_answer_to_one() -> None:
+    texts = {"a": "x", "b": 1, "c": True, "d": None, "e": ["x"]}
+    odd: list[Any] = [{"a": {}}, {"a": [1]}, {"a": "x", "b": [[]]}, []]
+    assert _read_reply({"action": "accept", "content": texts}) == ("accept", texts)
+    assert _read_reply({"action": "decline"}) == ("decline", None)
+    odd = [*({"action": "accept", "content": each} for each in odd), {"action": "yes", "content": {}}, {}, None]
+    for reply in odd:
+        with pytest.raises(ValueError, match="form"):
+            _read_reply(reply)
 
 
 @pytest.mark.requirement("consent.bound")

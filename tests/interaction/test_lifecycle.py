@@ -201,7 +201,7 @@ def test_arguments_that_are_no_object_are_refused_with_what_they_have_to_be(
     params = {"name": "list_directory", "arguments": given}
     hardy.send({"jsonrpc": "2.0", "id": identity, "method": "tools/call", "params": params})
     error = hardy.answer()["error"]
-    said = f'The arguments of a call have to be an object, such as {{"path": "src"}}, and {came} came.'
+    said = f'The arguments of a call must be an object, such as {{"path": "src"}}, but {came} was sent.'
     assert (error["code"], error["message"]) == (-32602, said)
 
 

@@ -122,9 +122,9 @@ async def test_an_answer_that_is_cut_says_how_to_get_at_the_rest(root: Path) -> 
         (root / "b.fake").write_text("wrong\n" * 101)
         for operation, arguments, expected in (
             ("goToDefinition", AT, "901 more are not shown; raise limit."),
-            ("goToDefinition", {**AT, "limit": 9_999}, "1 more are not shown; deal with these first."),
+            ("goToDefinition", {**AT, "limit": 9_999}, "1 more are not shown; fix these first."),
             ("workspaceSymbol", {"query": "x", "limit": 1_000}, "1 more are not shown; ask about one file or a"),
-            ("diagnostics", {"filePath": "b.fake", "limit": 200}, "1 more are not shown; deal with these first."),
+            ("diagnostics", {"filePath": "b.fake", "limit": 200}, "1 more are not shown; fix these first."),
         ):
             assert text_of(await ask(client, operation, **arguments)).splitlines()[-1].startswith(expected), operation
 
@@ -280,7 +280,7 @@ async def test_reports_and_documents_are_kept_in_bounded_memory_and_lists_are_ma
         ):  # fmt: skip
             assert not (await ask(client, operation, **arguments)).is_error
         assert json.loads(text_of(await ask(client, "hover", **AT)))["closed"] == 2
-    assert told[-1].endswith("has reported on 1 files, and on more than are kept.")
+    assert told[-1].endswith("has reported on 1 files, and on others whose reports are not kept.")
     assert len(told) == 2
     assert len(threads) == 3
     assert threading.current_thread() not in threads
@@ -313,7 +313,7 @@ async def test_a_message_that_cannot_be_taken_for_any_reason_ends_the_connection
 async def test_a_server_that_asks_for_edits_is_refused_and_that_is_told(root: Path) -> None:
     async with client_of(root, settings("edits")) as client:
         places(root)
-        assert "asked to change files, which was refused" in text_of(await ask(client, "goToDefinition", **AT))
+        assert "tried to change files, which was refused" in text_of(await ask(client, "goToDefinition", **AT))
         assert json.loads(text_of(await ask(client, "hover", **AT)).splitlines()[0])["edit"] is False
     assert (root / "a.fake").read_text() == CODE
 

@@ -152,7 +152,7 @@ async def test_no_dialog_of_a_client_lets_a_model_write_settings_or_the_lock_fil
                 calls.append(("edit", {"file_path": named, "old_string": "{", "new_string": "x", "replace_all": True}))
             for tool, arguments in calls:
                 result = await client.call_tool(tool, arguments)
-                assert "Nobody could be asked for consent" in str(result.content[0]), (tool, path)
+                assert "The user could not be asked for consent" in str(result.content[0]), (tool, path)
         # A file of the name that approves nothing here is like any other that is asked about.
         unguarded = {"file_path": str(root / "sub" / LOCK_NAME), "content": "{}"}
         assert not (await client.call_tool("write_file", unguarded)).is_error
@@ -186,7 +186,7 @@ async def test_settings_that_no_mount_holds_are_held_by_a_question_about_every_c
             config.unlink()
             config.symlink_to(real)
         result = await client.call_tool("run_shell_command", {"command": f'python3 -c "{program}"'})
-        assert "Nobody could be asked for consent" in str(result.content[0])
+        assert "The user could not be asked for consent" in str(result.content[0])
         assert not (await client.call_tool("run_shell_command", {"command": "ls"})).is_error
     assert config.read_text() == "{}"
 

@@ -78,7 +78,7 @@ async def test_a_call_of_an_unknown_name_tells_of_a_server_without_prefix_that_i
         async with in_memory(HANDSHAKE, root, config) as client:
             result = await client.call_tool("search", {})
     assert result.is_error
-    assert "The server up is not available now" in text_of(result)
+    assert "The server up is unavailable" in text_of(result)
 
 
 @pytest.mark.requirement("proxy.names.stable")

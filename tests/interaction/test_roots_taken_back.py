@@ -47,4 +47,4 @@ async def test_a_yes_does_nothing_in_a_folder_that_the_client_has_taken_back_mea
         result = await client.call_tool("write_file", {"file_path": str(before / "a.txt"), "content": "x"})
         assert (before / "a.txt").exists() is is_same
         assert result.is_error is not is_same
-        assert is_same or "changed the folders" in str(result.content[0])
+        assert is_same or "changed its workspace folders" in str(result.content[0])

@@ -187,7 +187,7 @@ async def test_the_list_follows_the_providers_of_a_running_server(root: Path, tm
         rewrite(config, mode)
         await until_listed(client, {"web_fetch"}, {"web_search"})
         missing = await client.call_tool("web_search", {"query": "tabs"})
-        assert "no provider of web search is set up" in str(missing.content)
+        assert "no provider is set up" in str(missing.content)
 
 
 @pytest.mark.requirement("lists.instructions")

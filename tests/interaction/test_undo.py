@@ -134,7 +134,7 @@ async def test_it_is_asked_about_with_the_reverse_difference_as_an_edit_is(root:
     [
         (["--approval-mode", "plan"], "plan mode is on"),
         (["--config", "Edit(a.txt)"], "permissions.deny rule Edit(a.txt)"),
-        (["--config", "Write"], "switched off by the permissions.deny rule Write"),
+        (["--config", "Write"], "turned off by the permissions.deny rule Write"),
         (["--config", "undo_change"], "switched off"),
     ],
     ids=str,
@@ -166,7 +166,7 @@ async def test_an_answer_counts_for_the_file_as_it_was_shown_only(root: Path, st
 
     async with asked(root, state, Meddler("once")) as client:
         await text(client, "write_file", file_path="a.txt", content="new\n")
-        assert "is not as change 1 left it" in await text(client, "undo_change")
+        assert "has changed since change 1" in await text(client, "undo_change")
     assert (root / "a.txt").read_text() == "theirs\n"
 
 
@@ -223,11 +223,11 @@ async def test_files_that_a_command_changed_are_named_apart_from_what_it_printed
         result = await client.call_tool("run_shell_command", {"command": command, **options})
         return [each.text for each in result.content]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
 
-    start, end = "Files that changed during this call, by the command or otherwise: ", "back what commands change."
+    start, end = "Files that changed during this call, by the command or otherwise: ", "changes by commands."
     async with asked(root, state, Person("once"), "--approval-mode", "yolo") as client:
         printed, line = await said(client, "echo more >> a.txt; touch b.txt; echo done")
         assert printed.endswith("done")
-        assert line == f"{start}changed a.txt; created b.txt. undo_change does not take {end}"
+        assert line == f"{start}changed a.txt; created b.txt. undo_change cannot undo {end}"
         assert len(await said(client, "python3 -c 'print(1)'")) == 1
         assert len(await said(client, "cat a.txt")) == 1
         (ended,) = await said(client, "rm b.txt; echo gone; while :; do :; done", timeout=2_000)

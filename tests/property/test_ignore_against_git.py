@@ -193,10 +193,14 @@ MANY_STARS = st.lists(STARS | st.just("**"), min_size=1, max_size=6).map("/".joi
 @examples(200, database=None)
 @given(lines=st.lists(rules() | MANY_STARS, max_size=4), paths=st.lists(PATHS, max_size=20))
 def test_rules_mean_the_same_with_and_without_re2(lines: list[str], paths: list[str]) -> None:
-    content = "\n".join(lines).encode()
+    assert_the_same_with_and_without_re2("\n".join(lines).encode(), paths)
+
+
+def assert_the_same_with_and_without_re2(content: bytes, paths: list[str]) -> RuleList:
+    """The rules in the content of an ignore file; both ways to match them hide the same."""
     with pytest.MonkeyPatch.context() as patch:
         found: list[RuleList] = []
-        for most in (-1, len(lines)):
+        for most in (-1, len(content)):
             patch.setattr(gitignore_matcher, "MAX_RULES_FOR_RE", most)
             found.append(read_rules(content))
     assert [rules.uses_re2 for rules in found] == [True, False]
@@ -204,3 +208,4 @@ def test_rules_mean_the_same_with_and_without_re2(lines: list[str], paths: list[
         for is_folder in (False, True):
             with_re2, without = (rules.hides(path, is_folder=is_folder) for rules in found)
             assert with_re2 is without, path
+    return found[1]

@@ -141,7 +141,7 @@ def test_a_file_that_tools_can_reach_is_told_of(
 ) -> None:
     (tmp_path / "a").mkdir()
     AuditLog(str(tmp_path / name)).warn_of_roots([str(tmp_path / "a")])
-    assert ("lies in the workspace folder" in caplog.text) is is_told
+    assert ("is in the workspace folder" in caplog.text) is is_told
 
 
 @pytest.mark.requirement("audit.secrets")

@@ -122,7 +122,7 @@ def command_question(command: str, **more: Any) -> str:
         ("ls\x00\x07\x7f\x9b", "ls␀␇<U+007F><U+009B>"),
         ("ls\u2028rm x", "ls<U+2028>rm x"),
         ("ls \u3164\uffa0\u2800", "ls <U+3164><U+FFA0><U+2800>"),
-        ("ls" + " " * 5_000 + "; rm -rf x", "ls <5000 blanks> ; rm -rf x"),
+        ("ls" + " " * 5_000 + "; rm -rf x", "ls <5000 spaces> ; rm -rf x"),
         ("ls" + "\n" * 3_000 + "rm -rf x", "ls <3000 empty lines> rm -rf x"),
         ("ls" + "\t" * 400 + "; rm -rf x", "ls <400 tabs> ; rm -rf x"),
     ],

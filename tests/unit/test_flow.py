@@ -446,7 +446,7 @@ async def test_a_missing_answer_tells_what_to_do_and_the_setting_that_helps(
     result = await call(Recorder(), context, Person(Answer(Decision.DENY, channel)))
     assert isinstance(result, ToolResult)
     assert result.error is not None
-    assert "call it again" in result.error.message.lower()
+    assert "repeat the call" in result.error.message.lower()
     assert way_out in result.error.message
 
 

@@ -149,7 +149,7 @@ def test_names_that_begin_with_the_alias_of_another_server_are_for_that_one_even
 ) -> None:
     names = mapped(NameList("evil", ["git__push", "evil__x"], has_prefix=False), NameList("git", (), has_prefix))
     assert published(names) == {"evil__x": ("evil", "evil__x")}
-    assert [hidden.holder for hidden in names.hidden] == ["the server git, whose names begin like that"]
+    assert [hidden.holder for hidden in names.hidden] == ["the server git, whose names begin with its alias"]
 
 
 @pytest.mark.requirement("proxy.names.stable")

@@ -172,6 +172,6 @@ async def test_no_login_to_a_server_that_is_not_in_the_settings_any_more_is_open
         pool.change({}, tasks)
         for login in (known, upstream.login_of("bob")):
             assert login is not None
-            with pytest.raises(LoginError, match="not in the settings any more"):
+            with pytest.raises(LoginError, match="removed from the settings"):
                 await login.begin(tasks)
     assert not issuer.asked

@@ -156,7 +156,7 @@ def test_a_missing_and_an_unknown_property_are_both_named() -> None:
     with pytest.raises(InvalidToolParamsError) as caught:
         bound(file="x")
     assert "'path' is required." in caught.value.message
-    assert "Not known here: file." in caught.value.message
+    assert "Unknown: file." in caught.value.message
 
 
 @pytest.mark.requirement("params.empty")

@@ -74,5 +74,5 @@ def test_a_working_folder_that_is_gone_is_told(root: Path, monkeypatch: pytest.M
     gone.mkdir()
     monkeypatch.chdir(gone)
     gone.rmdir()
-    with pytest.raises(ToolError, match="gone"):
+    with pytest.raises(ToolError, match="no longer exists"):
         policy().workspace(ClientRoots()).locate("a.txt")

@@ -15,11 +15,12 @@ from server.settings import load_settings
 from server.settings.load import LockContent
 from server.settings.settings_files import LOCK_NAME
 from server.store.replica import Replica
+from server.store.sealed_rows import MOST_TRIES
 from server.store.sealing import Sealer
 from server.store.shared_store import StoreUnavailableError
 from server.store.valkey_store import ValkeyStore
 from server.upstreams.catalog.lock_file import Lock, lock_text, read_lock, tool_entry
-from server.upstreams.catalog.shared_approvals import MOST_TRIES, SharedApprovals
+from server.upstreams.catalog.shared_approvals import SharedApprovals
 from tests.harness import own_state, write_config
 from tests.interaction.replicas.scene import needs_redis
 from tests.valkey_servers import DURABLE, ValkeyServer, valkey_server
@@ -126,7 +127,7 @@ async def test_a_row_that_somebody_else_has_written_approves_nothing_and_is_writ
         return held.value
 
     of_others, of_another_file = await row(FILE, [OTHER_KEY]), await row(NEW_FILE, [KEY])
-    for_another_purpose = Sealer(Replica("x", store, (KEY,)).keys_for("grants")).seal(
+    for_another_purpose = Sealer(Replica("x", store, (KEY,)).keys_for(f"grants {FILE.digest}")).seal(
         lock_text({"up": {"tools": {"find": TOOL}}})
     )
     caplog.set_level(logging.WARNING)
@@ -135,7 +136,7 @@ async def test_a_row_that_somebody_else_has_written_approves_nothing_and_is_writ
         caplog.clear()
         judge = Judge(store)
         assert await judge.tool() == OTHER_TOOL
-        assert "not sealed with our keys; it counts for nothing" in caplog.text
+        assert "not sealed with the keys of this server; it is ignored" in caplog.text
         await judge.approvals.approve(FILE, "up", {"find": TOOL})
         assert await Judge(store).tool() == TOOL
 
@@ -158,7 +159,7 @@ async def test_while_the_store_is_away_what_is_known_counts_and_nothing_is_appro
     assert await knowing.tool() == TOOL
     fresh = Judge(store)
     assert await fresh.tool() == OTHER_TOOL
-    with pytest.raises(ToolError, match="the store that the replicas of this server share cannot be used now") as error:
+    with pytest.raises(ToolError, match="the store that the replicas of this server share is unavailable") as error:
         await knowing.approvals.approve(FILE, "up", {"find": OTHER_TOOL})
     assert error.value.code is ToolErrorType.STORE_UNAVAILABLE
     assert "Try again a little later" in error.value.message
@@ -182,7 +183,7 @@ class HesitantStore(ValkeyStore):
     ) -> str | None:
         if not self.has_refused:
             self.has_refused = True
-            raise StoreUnavailableError("it is a copy that cannot be written")
+            raise StoreUnavailableError("it is a read-only replica")
         return await super().put(key, value, seconds, if_version=if_version)
 
 
@@ -214,7 +215,7 @@ class SilentStore(ValkeyStore):
 async def test_an_approval_of_which_the_store_says_nothing_counts_once_it_is_found_there(server: ValkeyServer) -> None:
     store = SilentStore(server.url, "")
     judge = Judge(store)
-    with pytest.raises(ToolError, match="unless it counts by then"):
+    with pytest.raises(ToolError, match="if the tool is still blocked"):
         await judge.approvals.approve(FILE, "up", {"find": TOOL})
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(judge.approvals.follow)

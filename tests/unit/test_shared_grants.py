@@ -20,8 +20,8 @@ pytestmark = pytest.mark.anyio
 KEY, OTHER_KEY = b"k" * 32, b"o" * 32
 
 
-def grants_in(store: Store, key: bytes = KEY, seconds: float = 60) -> SharedGrants:
-    return SharedGrants(Replica("one", store, (key,)), seconds, lambda: "servers")
+def grants_in(store: Store, *keys: bytes, seconds: float = 60) -> SharedGrants:
+    return SharedGrants(Replica("one", store, keys or (KEY,)), seconds, lambda: "servers")
 
 
 async def taken_up(grants: SharedGrants, key: str = "token:ada") -> list[str] | None:
@@ -99,6 +99,16 @@ async def test_a_row_that_somebody_else_has_written_allows_nothing() -> None:
         assert await taken_up(grants_in(store)) == []
     await grants_in(store).add(ada(), ["Edit(/a)"])
     assert await taken_up(grants_in(store)) == ["Edit(/a)"]
+
+
+@pytest.mark.requirement("store.grants-keys")
+async def test_rules_are_sealed_by_the_first_key_so_that_the_one_before_can_be_left_out() -> None:
+    store = MemoryStore()
+    await grants_in(store).add(ada(), ["Edit(/a)"])
+    assert await taken_up(grants_in(store, OTHER_KEY)) == []
+    assert await taken_up(grants_in(store, OTHER_KEY, KEY)) == ["Edit(/a)"]
+    assert await taken_up(grants_in(store, OTHER_KEY)) == ["Edit(/a)"]
+    assert await taken_up(grants_in(store, KEY)) == []
 
 
 @pytest.mark.requirement("store.grants")

@@ -142,7 +142,7 @@ async def test_lines_that_are_no_messages_are_told_and_passed_over(
     )
     async with speaking(python(line("before") + garbage + line("after")), starter) as streams:
         assert await words(streams) == ["before", "after"]
-    told = [record.getMessage() for record in caplog.records if "is not a JSON-RPC message" in record.getMessage()]
+    told = [record.getMessage() for record in caplog.records if "other than a JSON-RPC message" in record.getMessage()]
     assert len(told) == 6
     assert "Listening on stdio" in told[0]
     assert all(message.isprintable() and len(message) < 5_000 for message in told)

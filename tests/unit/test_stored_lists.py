@@ -171,7 +171,7 @@ def test_a_disk_without_room_costs_nothing_but_what_would_have_been_kept(tmp_pat
         assert "up__find" in listed
         assert process.stderr is not None
         said = ""
-        while "cannot be kept for the next run" not in said:
+        while "cannot be stored for the next run" not in said:
             said = process.stderr.readline()
             assert said, "the server has ended"
     assert list((tmp_path / "state" / "coretools-mcp" / FOLDER).iterdir()) == []

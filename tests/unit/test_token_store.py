@@ -117,7 +117,7 @@ def test_a_disk_that_fails_leaves_the_login_before_it_whole_and_nothing_beside_i
     TokenStore(str(tmp_path)).write(LOGIN)
     store = TokenStore(str(tmp_path), disk=disk)
     said = refusal(lambda: store.write(replace(LOGIN, token={"access_token": "new"})))
-    assert said.startswith("The login to up cannot be kept in the state folder (")
+    assert said.startswith("The login to up cannot be stored in the state folder (")
     assert store.read(*KEY) == LOGIN
     assert os.listdir(tmp_path / FOLDER) == [file_of(tmp_path).name]
 
@@ -266,9 +266,10 @@ def test_nobody_else_may_look_at_logins(umask: int, tmp_path: Path) -> None:
     release()
     assert [stat.S_IMODE(path.stat().st_mode) for path in (state, state / FOLDER)] == [0o700, 0o700]
     assert {stat.S_IMODE(path.stat().st_mode) for path in (state / FOLDER).iterdir()} == {0o600}
-    (state / FOLDER).chmod(0o755)
-    assert TokenStore(str(state)).read(*KEY) == LOGIN
-    assert stat.S_IMODE((state / FOLDER).stat().st_mode) == 0o700
+    for mode in (0o755, 0o701, 0o720):
+        (state / FOLDER).chmod(mode)
+        assert TokenStore(str(state)).read(*KEY) == LOGIN
+        assert stat.S_IMODE((state / FOLDER).stat().st_mode) == 0o700
 
 
 @posix
@@ -287,12 +288,12 @@ def test_a_folder_that_is_not_ours_is_not_used(kind: str, tmp_path: Path) -> Non
         folder.mkdir()
         os.chown(folder, 65534, -1)
     store = TokenStore(str(tmp_path))
-    why = "its folder belongs to somebody else, or is a link"
-    said = f"What is kept of logins cannot be used ({why}): look at logins in the state folder."
+    why = "its folder belongs to another user or is a symlink"
+    said = f"The stored logins cannot be used ({why}): check logins in the state folder."
     assert refusal(lambda: store.read(*KEY)) == said
     assert refusal(lambda: store.try_lock(*KEY)) == said
     assert refusal(lambda: store.remove(*KEY)) == said
-    assert refusal(lambda: store.write(LOGIN)) == f"The login to up cannot be kept in the state folder ({why})."
+    assert refusal(lambda: store.write(LOGIN)) == f"The login to up cannot be stored in the state folder ({why})."
     assert list(map(str, store.all())) == [said]
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
@@ -454,7 +455,7 @@ def test_a_keyring_that_is_switched_off_or_not_installed_is_told(
 ) -> None:
     store = TokenStore(str(tmp_path), "keyring")
     use(monkeypatch, "keyring.backends.null.Keyring")
-    assert refusal(lambda: store.write(LOGIN)).startswith("The keyring has kept nothing")
+    assert refusal(lambda: store.write(LOGIN)).startswith("The keyring has not stored the login")
     monkeypatch.setitem(sys.modules, "keyring", None)  # as if it was not there
     said = refusal(lambda: store.write(LOGIN))
     assert "pipx install --force 'coretools-mcp[keyring]'" in said
@@ -471,7 +472,7 @@ def test_a_login_that_is_kept_otherwise_than_the_settings_say_is_told_and_loggin
     said = refusal(lambda: store.read(*KEY))
     place = "in the keyring" if storage == "keyring" else "in a file"
     assert said == (
-        f"The secrets of the login to up are {place}, and proxy.tokenStorage is {other}: change that, or "
+        f"The secrets of the login to up are {place}, but proxy.tokenStorage is {other}: change that, or "
         "remove it with coretools-mcp logout up, then log in with coretools-mcp login up."
     )
     assert list(map(str, store.all())) == [said]

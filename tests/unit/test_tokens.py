@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from server.settings import SettingsError, TokenSource
-from server.transports.credentials import VARIABLE, VARIABLE_NAME, read_tokens
+from server.settings.models import PrincipalSettings
+from server.transports.credentials import VARIABLE, VARIABLE_NAME, read_tokens, rights_for
+from tools.permissions.client_rights import ALL_RIGHTS
 
 FIRST, SECOND = "first-token-" + "a" * 20, "second-token-" + "b" * 20
 
@@ -52,8 +54,8 @@ def test_without_named_ones_the_token_of_the_environment_counts(tmp_path: Path) 
 
 @pytest.mark.requirement("network.tokens")
 def test_a_token_that_cannot_be_used_stops_the_start_with_what_to_do(tmp_path: Path) -> None:
-    assert "http.tokens.a needs one of file and env" in refusal({"a": TokenSource()}, {})
-    assert "needs one of" in refusal({"a": TokenSource(file="x", env="Y")}, {})
+    assert "http.tokens.a needs either file or env" in refusal({"a": TokenSource()}, {})
+    assert "needs either" in refusal({"a": TokenSource(file="x", env="Y")}, {})
     assert "'MISSING', which is not set" in refusal({"a": TokenSource(env="MISSING")}, {})
     assert "cannot be read" in refusal({"a": TokenSource(file=str(tmp_path / "none"))}, {})
     assert "too short" in refusal({"a": TokenSource(env="A")}, {"A": "short"})
@@ -77,3 +79,11 @@ def test_a_token_file_that_others_can_read_is_refused(tmp_path: Path, mode: int)
 def test_a_pipe_in_place_of_a_token_file_blocks_nothing(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe", 0o600)
     assert "is not a file" in refusal({"a": TokenSource(file=str(tmp_path / "pipe"))}, {})
+
+
+@pytest.mark.requirement("network.tokens")
+def test_what_is_set_apart_for_a_token_is_what_it_gives() -> None:
+    own = PrincipalSettings.model_validate({"rules": {"deny": ("Bash",)}})
+    rights = rights_for("http.tokens.a", own)
+    assert (rights.deny, rights.source) == (("Bash",), "http.tokens.a")
+    assert rights_for("http.tokens.a", PrincipalSettings()) is ALL_RIGHTS

@@ -88,7 +88,7 @@ async def test_a_failure_is_a_warning_when_it_is_new(tmp_path: Path, caplog: pyt
             written.chmod(0o755)
             written.rename(program)  # at once: an attempt must not find it before it may be executed
             await attempts(12)
-        ended = "upstream bad is not available: it ended or did not answer while connecting"
+        ended = "upstream bad is not available: it ended or did not answer during the connection attempt"
         assert warnings() == [missing, ended]
         tasks.cancel_scope.cancel()
 
@@ -102,7 +102,7 @@ async def test_a_server_that_is_left_out_is_not_tried_again_when_it_is_called() 
         with anyio.fail_after(60):
             await me.known.wait()
         for _ in range(3):
-            with pytest.raises(ToolError, match="state left out: it is this very server"):
+            with pytest.raises(ToolError, match="state left out: it is this server itself"):
                 raise me.unavailable()
             await anyio.wait_all_tasks_blocked()
             assert me.status.attempts == 1

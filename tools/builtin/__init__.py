@@ -1,4 +1,4 @@
-"""The built-in tools, a module for each: its parameters, its description, and what it hands to the rooms below.
+"""The built-in tools. Each has a module with its parameters, its description and its calls to the packages below.
 
-No tool imports another; `all_tools` knows them all, and the server knows `all_tools`.
+Tools do not import each other. `all_tools` lists them, and the server uses only `all_tools`.
 """

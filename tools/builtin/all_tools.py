@@ -1,4 +1,4 @@
-"""The one table of built-in tools; the only module that knows them all."""
+"""The table of built-in tools, and the only module that imports them all."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ def builtin_tools(
     has_language_servers: Callable[[], bool] = lambda: True,
     skills: SkillFolders | None = None,
 ) -> list[BaseTool[Any]]:
-    """A fresh instance of every built-in tool, in the order of listing.
+    """Create every built-in tool, in the order of listing.
 
-    By default only public addresses are fetched, nobody is asked to search the web, memories are the project's alone,
-    and no skill is found. Without agents, and what runs them, there is no `task`; `undo` says whether there are the
-    tools that take changes back, and `has_language_servers` whether `lsp` is listed.
+    By default only public addresses are fetched, no search provider is set up, memories belong to the project, and
+    there are no skills. Without agents and a program runner there is no `task`. `undo` says whether to include the
+    tools that undo changes, and `has_language_servers` whether `lsp` is listed.
     """
 
     @cache

@@ -16,26 +16,26 @@ from tools.contract.tool_parameters import ToolParams, coerce, object_schema
 from tools.contract.tool_results import ToolResult
 from tools.text.file_names import brief, one_line
 
-MAX_QUESTIONS = 4  # both seeds' number, of options too
-MAX_HEADER_CHARS = 16  # Gemini CLI's number; models are told Qwen Code's, 12
+MAX_QUESTIONS = 4  # as in Qwen Code and Gemini CLI; also the most options
+MAX_HEADER_CHARS = 16  # the limit of Gemini CLI; models are told 12, the limit of Qwen Code
 MAX_LABEL_CHARS = 80
 MAX_DESCRIPTION_CHARS = 300
-MAX_QUESTION_CHARS = 1_000  # with all of them at their limits a question is still shown whole
+MAX_QUESTION_CHARS = 1_000  # with every part at its limit, a question is still shown in full
 YES_OR_NO = (Option("Yes"), Option("No"))
 Outcome = Literal["answered", "declined", "dismissed", "timed_out"]
-# What is told where no answer came, which is no failure of the call
+# What the model reads if there is no answer. This is not a failed call
 _OUTCOMES: Mapping[ConsentChannel, tuple[Outcome, str]] = {
     ConsentChannel.DECLINED: (
         "declined",
-        "The user declined to answer. Go on as you think best and say what you assume, or stop if you cannot.",
+        "The user declined to answer. Use your best judgement and state your assumptions, or stop if you cannot.",
     ),
     ConsentChannel.CANCELLED: (
         "dismissed",
-        "The user dismissed the questions without an answer. Do not ask them again; ask in your reply how to go on.",
+        "The user dismissed the questions without an answer. Do not ask them again; ask in your reply how to continue.",
     ),
     ConsentChannel.TIMED_OUT: (
         "timed_out",
-        "Nobody answered in time. Go on as you think best and say what you assume, or ask in your reply.",
+        "Nobody answered in time. Use your best judgement and state your assumptions, or ask in your reply.",
     ),
 }
 
@@ -44,8 +44,8 @@ OUTPUT_SCHEMA = object_schema(
         "outcome": {"type": "string", "enum": list(get_args(Outcome))},
         "answers": {
             "type": "object",
-            "description": "For each question, by its header, what was chosen and written; empty where it was left "
-            "out. Without questions if nobody answered.",
+            "description": "By header: the chosen and written answers to each question; empty if it was skipped. No "
+            "headers if nobody answered.",
             "additionalProperties": {"type": "array", "items": {"type": "string"}},
         },
     }
@@ -53,7 +53,7 @@ OUTPUT_SCHEMA = object_schema(
 
 
 class AskedOption(ToolParams):
-    """One answer that is proposed."""
+    """One proposed answer."""
 
     label: str = Field(min_length=1, max_length=MAX_LABEL_CHARS, description="The answer, in one to five words.")
     description: str = Field(
@@ -65,28 +65,26 @@ class AskedQuestion(ToolParams):
     """One question."""
 
     question: str = Field(
-        min_length=1, max_length=MAX_QUESTION_CHARS, description="The whole question, clear by itself."
+        min_length=1, max_length=MAX_QUESTION_CHARS, description="The whole question, clear on its own."
     )
     header: str = Field(
         min_length=1,
         max_length=MAX_HEADER_CHARS,
-        description="Its subject in at most 12 characters, such as 'Library'; each question needs its own.",
+        description="Unique subject of at most 12 characters, such as 'Library'.",
     )
     type: Literal["choice", "text", "yesno"] = Field(
         default="choice",
-        description="choice among options, text in the user's own words, or yesno; without options text by default.",
+        description="choice among options, text in the user's own words, or yesno. Default without options: text.",
     )
     options: list[AskedOption] | None = Field(
         default=None,
         min_length=2,
         max_length=MAX_QUESTIONS,
-        description="2 to 4 answers that differ, the one you recommend first. The user can always answer in other "
-        "words: add no 'Other'.",
+        description="2 to 4 distinct answers, the one you recommend first. The user can always answer in other "
+        "words, so add no 'Other'.",
     )
-    multi_select: bool = Field(default=False, alias="multiSelect", description="Several options may be chosen.")
-    placeholder: str = Field(
-        default="", max_length=MAX_LABEL_CHARS, description="An example of words of the user's own."
-    )
+    multi_select: bool = Field(default=False, alias="multiSelect", description="The user may choose several options.")
+    placeholder: str = Field(default="", max_length=MAX_LABEL_CHARS, description="An example of a written answer.")
 
     def for_user(self) -> UserQuestion:
         options = {"choice": self.options or [], "text": [], "yesno": YES_OR_NO}[self.type]
@@ -107,15 +105,15 @@ class AskUserQuestionParams(ToolParams):
 
 
 class AskUserQuestionTool(BuiltinTool[AskUserQuestionParams]):
-    """Asks the user. The flow brings the answer, as it does for consent; to be offered where forms can be shown."""
+    """Asks the user. The runner brings the answer, as it does for consent. Offered if the client can show forms."""
 
     name = "ask_user_question"
     title = "Ask the user"
     display_name = "AskUserQuestion"
     aliases = ("ask_user", "AskUserQuestionTool", "AskUserQuestion", "AskUserTool", "AskUser")
     description = (
-        "Ask the user 1 to 4 questions in a form, when you need a decision, a preference or a fact that only the "
-        "user knows before you go on. Not for consent to a tool call, which is asked for by itself, and never for "
+        "Ask the user 1 to 4 questions in a form, if you need a decision, a preference or a fact that only the user "
+        "knows before you continue. Not for consent to a tool call, which is requested automatically, and never for "
         "passwords, keys or other secrets. The user may decline."
     )
     kind = ToolKind.COMMUNICATE
@@ -124,7 +122,7 @@ class AskUserQuestionTool(BuiltinTool[AskUserQuestionParams]):
     output_schema = OUTPUT_SCHEMA
 
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Take a single question that stands alone, another spelling of multiSelect, and a text without its type."""
+        """Accept a single question outside a list, another spelling of multiSelect, and a text without its type."""
         questions = coerce(arguments.get("questions"), {"type": "array"})
         listed: list[Any] = cast("list[Any]", questions) if isinstance(questions, list) else [questions]
         if "questions" not in arguments or len(listed) > MAX_QUESTIONS:
@@ -147,13 +145,13 @@ class AskUserQuestionTool(BuiltinTool[AskUserQuestionParams]):
             header, labels = _plain(asked.header), [_plain(option.label) for option in asked.options or ()]
             problem = ""
             if not asked.question.strip() or not asked.header.strip():
-                problem = f"question {number} or its header is blank; say what is asked."
+                problem = f"question {number} or its header is blank; write both."
             elif asked.type == "choice" and not asked.options:
                 problem = f"question {number} has no options; give 2 to 4, or set its type to text or yesno."
             elif header in headers:
-                problem = f"the header '{one_line(asked.header)}' is given more than once; each question needs its own."
+                problem = f"the header '{one_line(asked.header)}' is used more than once; give each question its own."
             elif "" in labels or len(set(labels)) < len(labels):
-                problem = f"the options of question {number} cannot be told apart; give each a label of its own."
+                problem = f"the options of question {number} look the same; give each a different label."
             if problem:
                 raise InvalidToolParamsError(self.name, problem)
             headers.add(header)
@@ -173,20 +171,20 @@ class AskUserQuestionTool(BuiltinTool[AskUserQuestionParams]):
         if answer is None:
             raise ToolError(
                 ToolErrorType.EXECUTION_FAILED,
-                "The user was not asked, because no form can be shown here: this client has announced none, or the "
-                "operator has set confirmation.style to simple. Ask the questions in your reply instead.",
+                "The user was not asked, because no form can be shown: the client did not announce support, or the "
+                "operator set confirmation.style to simple. Ask the questions in your reply instead.",
             )
         if answer.channel is ConsentChannel.FAILED:
             raise ToolError(
                 ToolErrorType.EXECUTION_FAILED,
-                f"The client answered the questions with an error ({answer.reason}), so perhaps the user did not see "
+                f"The client answered the questions with an error ({answer.reason}), so the user may not have seen "
                 "them. Ask them in your reply instead.",
             )
         if answer.channel is ConsentChannel.MALFORMED:
             raise ToolError(
                 ToolErrorType.EXECUTION_FAILED,
-                "The form came back without an answer to any question, or with one that was not offered. Ask once "
-                "more with type text, or ask in your reply instead.",
+                "The form came back without any answer, or with an option that was not offered. Ask again with type "
+                "text, or ask in your reply instead.",
             )
         if answer.channel is not ConsentChannel.FORM:
             outcome, sentence = _OUTCOMES[answer.channel]
@@ -201,7 +199,7 @@ class AskUserQuestionTool(BuiltinTool[AskUserQuestionParams]):
 
 
 def _plain(text: str) -> str:
-    """What a person sees of a label: the form tells labels apart by it."""
+    """The visible part of a label, which the form uses to tell labels apart."""
     from tools.contract.display import in_one_line  # noqa: PLC0415 - with the first call
 
     return in_one_line(text)

@@ -1,4 +1,4 @@
-"""The three tools for background jobs: listing them, reading what they print, ending them."""
+"""The three tools for background jobs: list them, read their output, stop them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tools.shell.job_table import Job, JobStatus, JobTable
 from tools.text.file_names import shortened_line, shown_whole_path
 
 MAX_LINES = 10_000
-# The text beside structured content stays below this; the jobs that started last come first, so they are in it
+# The text beside structured content stays below this size. The newest jobs come first and so are included
 MAX_TEXT_BYTES = 8_000
 LISTED_COMMAND_CHARS = 100
 STRUCTURED_COMMAND_CHARS = 500
-# Aliases of the parameter that names a job
+# Aliases of the parameter for the job's id
 JOB_ALIASES = {"id": "job_id", "task_id": "job_id", "shell_id": "job_id", "bash_id": "job_id"}
 _STATUS_PROPERTIES: Mapping[str, Any] = {
     "job_id": {"type": "string"},
@@ -46,18 +46,18 @@ class JobParams(ToolParams):
 
 
 def jobs_of(context: ToolContext) -> JobTable:
-    """The jobs of the calling client; one that cannot be told from others has none (`shell_execute_error`)."""
+    """Return the client's jobs. An anonymous client has none (`shell_execute_error`)."""
     if context.client.jobs is None:
         raise ToolError(
             ToolErrorType.SHELL_EXECUTE_ERROR,
-            "There are no background jobs for this client: it has no session, so nobody could say later whose they "
-            f"are. Run the command in the foreground; timeout may be up to {MAX_COMMAND_TIMEOUT} milliseconds.",
+            "This client cannot have background jobs: it has no session, so they could not be assigned to it later. "
+            f"Run the command in the foreground; timeout may be up to {MAX_COMMAND_TIMEOUT} milliseconds.",
         )
     return context.client.jobs
 
 
 def _status_of(job: Job) -> dict[str, Any]:
-    """What `_STATUS_PROPERTIES` describe."""
+    """Return the values for `_STATUS_PROPERTIES`."""
     code, signal = (job.exit.code, job.exit.signal) if job.exit is not None else (None, None)
     return {"job_id": job.id, "status": job.status.value, "exit_code": code, "signal": signal}
 
@@ -124,7 +124,7 @@ class ReadOutputParams(JobParams):
     offset: int | None = Field(
         default=None,
         ge=0,
-        description="Byte to read on from.",
+        description="Byte to continue from.",
     )
 
 
@@ -134,8 +134,8 @@ class ReadOutputTool(BuiltinTool[ReadOutputParams]):
     display_name = "ReadBackgroundOutput"
     aliases = ("ReadOutputTool", "ReadBackgroundOutput", "BashOutput")
     description = (
-        "Show the output (logs) of a background job and how it stands: the last lines, or those from "
-        "offset on. Each answer tells the next offset."
+        "Show the output (logs) and status of a background job: the last lines, or those from offset on. Each result "
+        "gives the next offset."
     )
     kind = ToolKind.READ
     behaviour = READS
@@ -156,13 +156,13 @@ class ReadOutputTool(BuiltinTool[ReadOutputParams]):
         if params.offset is not None and params.offset > output.total:
             raise InvalidToolParamsError(
                 self.name,
-                f"'offset' {params.offset} lies past the end: {output.total} bytes have been printed so far. Give at "
-                "most that, or leave it out to see the last lines.",
+                f"'offset' {params.offset} is past the end: {output.total} bytes have been printed so far. Give at "
+                "most that, or omit it to see the last lines.",
             )
         facts = job_facts(job)
         lines = [f"Status: {status_text(job)}"]
         if output.is_binary:
-            where = f", kept in {shown_whole_path(output.file.path)}" if output.file is not None else ""
+            where = f", saved in {shown_whole_path(output.file.path)}" if output.file is not None else ""
             lines.append(f"Output: (binary, {size(output.total)}{where})")
             return ToolResult(llm_content="\n".join(lines), return_display="\n".join(lines), facts=facts)
         is_over = job.status is not JobStatus.RUNNING
@@ -172,14 +172,14 @@ class ReadOutputTool(BuiltinTool[ReadOutputParams]):
             window = await lines_from(output, params.offset, params.lines, is_over=is_over)
         lines += sandbox_notes(job.running.changes)
         if window.lost:
-            lines.append(f"Note: {size(window.lost)} before this are not kept any more.")
+            lines.append(f"Note: the {size(window.lost)} before this are no longer kept.")
         if window.note:
             lines.append(f"Note: {window.note}")
         if window.end > window.start:
-            lines.append(f"Bytes {window.start}-{window.end} of {window.total}; offset {window.end} reads on.")
+            lines.append(f"Bytes {window.start}-{window.end} of {window.total}; continue with offset {window.end}.")
             lines.append(f"Output:\n{window.text}")
         else:
-            lines.append(f"Nothing new: {window.total} bytes were printed; offset {window.end} reads on.")
+            lines.append(f"Nothing new: {window.total} bytes were printed. Continue with offset {window.end}.")
             lines.append("Output: (empty)")
         return ToolResult(
             llm_content="\n".join(lines),
@@ -194,7 +194,7 @@ class StopJobTool(BuiltinTool[JobParams]):
     display_name = "StopBackgroundJob"
     aliases = ("StopJobTool", "StopBackgroundJob", "task_stop", "KillShell")
     description = (
-        "End (kill) a background job and all its processes: SIGTERM, after two seconds SIGKILL. Its output stays "
+        "Stop (kill) a background job and all its processes: SIGTERM, then SIGKILL after two seconds. Its output stays "
         "readable."
     )
     kind = ToolKind.EXECUTE
@@ -208,7 +208,7 @@ class StopJobTool(BuiltinTool[JobParams]):
         return f"Stop background job {shortened_line(params.job_id, len(params.job_id))}"
 
     async def execute(self, params: JobParams, context: ToolContext) -> ToolResult:
-        """End it, and wait until nothing of it runs. Nobody is asked: anyone who may run a command may end it."""
+        """Stop the job and wait for all its processes. No question: the client was already allowed to run it."""
         from tools.shell.result_text import status_text  # noqa: PLC0415 - with the first call
 
         context.signal.raise_if_aborted()
@@ -216,7 +216,7 @@ class StopJobTool(BuiltinTool[JobParams]):
         job = jobs.get(params.job_id)
         was_running = job.status is JobStatus.RUNNING
         await jobs.stop(job)
-        said = f"Job {job.id} was ended" if was_running else f"Job {job.id} had ended before"
+        said = f"Job {job.id} was ended" if was_running else f"Job {job.id} had already ended"
         return ToolResult(
             llm_content=f"{said} ({status_text(job)}): {shortened_line(job.request.command, STRUCTURED_COMMAND_CHARS)}",
             return_display=f"{said} ({status_text(job)})",

@@ -1,4 +1,4 @@
-"""Finds the custom tools and keeps them in the registry: for the first client, and when settings change."""
+"""Finds the custom tools and keeps them in the registry, for the first client and whenever settings change."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
     from tools.discovery.custom_tool_declarations import Declarations
 
 
-GROUP = "DiscoveredTool"  # how rules call all custom tools
-GEMINI_PREFIX = "discovered_tool_"  # what Gemini CLI puts before the name of a custom tool, so its rules have it
-RUN_BY = "This is a custom tool: it is run by the call command that the operator of this server has configured."
-DESCRIBED_CHARS = 200  # characters of the parameters' names in the line that describes a call
+GROUP = "DiscoveredTool"  # the name that rules use for all custom tools
+GEMINI_PREFIX = "discovered_tool_"  # Gemini CLI puts this before the name of a custom tool, so its rules contain it
+RUN_BY = "This is a custom tool. It runs through the call command that this server's operator has configured."
+DESCRIBED_CHARS = 200  # characters of parameter names in the one-line description of a call
 Arguments = Mapping[str, Any]
 
 
 class DiscoveredTool(BaseTool[Arguments]):
-    """Runs one custom tool. What it does is not known, so it may do anything."""
+    """Runs one custom tool. Its effect is unknown, so it is treated as able to do anything."""
 
     kind = ToolKind.EXECUTE
     behaviour = Behaviour(read_only=False, destructive=True, idempotent=False, open_world=True)
@@ -56,11 +56,11 @@ class DiscoveredTool(BaseTool[Arguments]):
         self.description = f"{declared.description}\n\n{RUN_BY}".lstrip("\n")
         self._declared = declared
         self._command = command
-        # Nothing with this in it: a rule, or a call, would mean the tool of a server by that.
+        # A name with the separator would mean the tool of a server, both in rules and in calls.
         self.aliases = (declared.called,) if BETWEEN not in declared.called and declared.called != self.name else ()
 
     def __eq__(self, other: object) -> bool:
-        """Equal when a client would see and get the same."""
+        """Equal if clients see no difference."""
         return isinstance(other, DiscoveredTool) and (self._declared, self._command) == (
             other._declared,
             other._command,
@@ -71,17 +71,17 @@ class DiscoveredTool(BaseTool[Arguments]):
 
     @property
     def rule_names(self) -> tuple[str, ...]:
-        """Its names, alone and as Gemini CLI writes them, and the name of all custom tools."""
+        """Its name, alone and with Gemini CLI's prefix, and the name of all custom tools."""
         names = self.name, *self.aliases
         return *names, *(f"{GEMINI_PREFIX}{name}" for name in names), GROUP
 
     @property
     def parameter_schema(self) -> Arguments:
-        """As declared, in the words of JSON Schema."""
+        """Return the declared schema, converted to JSON Schema."""
         return self._declared.schema
 
     def validate_tool_params(self, arguments: Arguments) -> Arguments:
-        """Hold the arguments against the schema. What takes long is checked in `execute` only, in a thread."""
+        """Check the arguments against the schema. A slow check is left to `execute`, which runs it in a thread."""
         from tools.discovery.custom_tool_declarations import LongCheckError  # noqa: PLC0415 - loaded since the discovery
 
         try:
@@ -126,7 +126,7 @@ class DiscoveredTool(BaseTool[Arguments]):
 
 logger = logging.getLogger(__name__)
 SOURCE = "discovered tools"  # their source in the registry
-LAST_WORDS = 500  # characters of the end of standard error that stand in a problem
+LAST_WORDS = 500  # characters from the end of standard error that a problem quotes
 
 
 class DiscoveryStatus(StrEnum):
@@ -139,19 +139,20 @@ class DiscoveryStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DiscoveryState:
-    """What came of the discovery, for people."""
+    """The result of the discovery, for people."""
 
     status: DiscoveryStatus
-    tools: tuple[str, ...] = ()  # the names of the custom tools that are there
+    tools: tuple[str, ...] = ()  # the names of the custom tools found
     warnings: tuple[str, ...] = ()  # what was left out or changed, and why
-    problem: str = ""  # why it failed, and what to do; empty if it did not
+    problem: str = ""  # why it failed and what to do; empty if it succeeded
     seconds: float = 0.0  # how long it took
 
 
 class Discovery:
-    """Keeps the custom tools. A discovery that fails is told, and leaves everything else alone.
+    """Keeps the custom tools up to date. A failed discovery is reported and changes nothing else.
 
-    Names that built-in tools have are reserved. A list waits so many seconds after the start for the first discovery.
+    Names of built-in tools are reserved. The first list of tools waits some seconds after the start for the first
+    discovery.
     """
 
     def __init__(
@@ -162,7 +163,7 @@ class Discovery:
         reserved: frozenset[str],
         first_list_seconds: float,
     ) -> None:
-        self.known = anyio.Event()  # set once it is known what tools there are, or that none could be discovered
+        self.known = anyio.Event()  # set when the first discovery has ended, with or without tools
         self._settings = settings
         self._registry = registry
         self._site = site
@@ -179,29 +180,29 @@ class Discovery:
         registry.declare_source(SOURCE, self.known.wait)
 
     def start(self, tasks: TaskGroup) -> None:
-        """Begin the first discovery, once; later calls do nothing. To be called when a client is really there."""
+        """Start the first discovery; later calls do nothing. To be called once a client has really connected."""
         if self._wait_until is None:
             self._wait_until = anyio.current_time() + self._first_list_seconds
             tasks.start_soon(self.refresh, name="discovery of tools")
 
     def change(self, settings: DiscoverySettings, tasks: TaskGroup) -> None:
-        """Use other settings from now on; if they differ, the tools are discovered again once they have been at all."""
+        """Use other settings from now on. If they differ and a discovery was started before, discover again."""
         if settings == self._settings:
             return
         self._settings = settings
         if self._turn.locked() and self._current is not None:
-            self._current.cancel()  # what is under way begins again
+            self._current.cancel()  # a discovery in progress starts over
         elif self._wait_until is not None:
             tasks.start_soon(self.refresh, name="discovery of tools")
 
     async def wait_for_first_list(self) -> None:
-        """Give the discovery a moment after the start, so that the first list is whole where it can be."""
+        """Wait for the discovery for a moment after the start, so that the first list is complete if possible."""
         if self._wait_until is not None:
             with anyio.CancelScope(deadline=self._wait_until):
                 await self.known.wait()
 
     async def refresh(self) -> DiscoveryState:
-        """Discover again. The registry gets exactly what is different; an error is told in the state."""
+        """Discover again and update what differs in the registry. The state reports an error."""
         async with self._turn:
             while True:
                 with anyio.CancelScope() as self._current:
@@ -214,7 +215,7 @@ class Discovery:
                     return self.state
 
     async def _discover(self, settings: DiscoverySettings) -> tuple[Declarations | None, str]:
-        """What is declared, `None` for no discovery at all or one that failed; and why it did."""
+        """Return the declarations, or `None` if there is no discovery or it failed, and why it failed."""
         if settings.discovery_command is None:
             return None, ""
         if settings.call_command is None:
@@ -230,27 +231,27 @@ class Discovery:
             outcome = await self._site.runner().run(replace(request, most_bytes=MOST_BYTES), no_progress)
             if outcome.ending is Ending.TIMED_OUT:
                 problem = (
-                    f"The discovery command took longer than {seconds:g} s and was ended. Make it quicker, or set a "
+                    f"The discovery command took longer than {seconds:g} s and was stopped. Make it faster, or set a "
                     "longer tools.discoveryTimeout."
                 )
             elif outcome.ending is Ending.OVERFLOWED or not outcome.is_whole or len(outcome.tail) > MOST_BYTES:
                 problem = (
-                    f"The discovery command printed more than {MOST_BYTES >> 20} MiB, which is the most, and was not "
-                    "used. Let it print the declarations of its tools and nothing else."
+                    f"The discovery command printed more than the allowed {MOST_BYTES >> 20} MiB, so its output was "
+                    "not used. Make it print only the declarations of its tools."
                 )
             elif outcome.exit is None or outcome.exit.code != 0:
                 code, signal = code_and_signal(outcome.exit)
-                how = f"was ended by {signal}" if signal is not None else f"failed with exit code {code}"
+                how = f"was killed by {signal}" if signal is not None else f"failed with exit code {code}"
                 problem = f"The discovery command {how}. Run it by hand to see why."
             else:
                 return await THREADS.run(partial(read_declarations, outcome.tail, self._reserved)), ""
         except (DiscoveryError, ToolError) as error:
             return None, error.message
         except Exception:
-            # Whatever it is, the server and all other tools go on.
-            logger.exception("the discovery of tools failed")
-            return None, "The discovery failed because of an internal error; the log has the details."
-        last = f" It last said: {one_line(redact(outcome.errors[-LAST_WORDS:]))}" if outcome.errors else ""
+            # Whatever failed, the server and all other tools continue.
+            logger.exception("the discovery of custom tools failed")
+            return None, "The discovery failed because of an internal error. The log has details."
+        last = f" Its last output: {one_line(redact(outcome.errors[-LAST_WORDS:]))}" if outcome.errors else ""
         return None, f"{problem}{last}"
 
     def _publish(self, settings: DiscoverySettings, found: Declarations | None, problem: str, seconds: float) -> None:
@@ -260,11 +261,11 @@ class Discovery:
             more = f"{found.unnamed_warnings:,} more declarations were left out or changed."
             warnings = (*found.warnings, *([more] if found.unnamed_warnings else []))
             self.state = DiscoveryState(DiscoveryStatus.DONE, tuple(found.tools), warnings, seconds=seconds)
-            logger.info("discovered %d tools in %.1f s", len(found.tools), seconds)
+            logger.info("discovered %d custom tools in %.1f s", len(found.tools), seconds)
             for warning in warnings:
-                logger.warning("discovery of tools: %s", warning)
+                logger.warning("discovery of custom tools: %s", warning)
         elif problem and settings.commands == self._published_by:
-            # What was found before is kept: the command may work again in a moment.
+            # The tools found earlier are kept: the command may soon work again.
             self.state = DiscoveryState(DiscoveryStatus.FAILED, self.state.tools, problem=problem, seconds=seconds)
         else:
             self._registry.replace_source(SOURCE, ())
@@ -272,4 +273,4 @@ class Discovery:
             self.state = DiscoveryState(status, problem=problem, seconds=seconds)
         self._published_by = settings.commands
         if problem:
-            logger.error("discovery of tools: %s", problem)
+            logger.error("discovery of custom tools: %s", problem)

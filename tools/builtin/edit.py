@@ -1,4 +1,4 @@
-"""`edit`: one text in a file replaced by another, every other byte untouched."""
+"""`edit`: replaces one text in a file. Every other byte stays the same."""
 
 from __future__ import annotations
 
@@ -18,24 +18,22 @@ if TYPE_CHECKING:
     from tools.files.change.file_change import FileChange, TargetFile
 
 
-MAX_DESCRIBED_CHARS = 30  # characters of each text in the description of an edit (as Qwen Code and Gemini CLI do)
+MAX_DESCRIBED_CHARS = 30  # characters of each text in the description of an edit (as in Qwen Code and Gemini CLI)
 
 
 class EditParams(ChangeParams):
-    old_string: str = Field(
-        description="The exact text to replace, with enough lines around it. Empty creates a new file."
-    )
-    new_string: str = Field(description="The text in its place. Empty deletes, whole lines entirely.")
+    old_string: str = Field(description="The exact text to replace, with enough context. Empty creates a new file.")
+    new_string: str = Field(description="The replacement. Empty deletes the text, and line breaks of whole lines.")
     replace_all: bool = Field(default=False, description="Replace every occurrence.")
     expected_sha256: str | None = Field(
         default=None,
         pattern=SHA256_PATTERN,
-        description="Only if the file's SHA-256 is this.",
+        description="Edit only if the file's SHA-256 is this.",
     )
     encoding: str | None = Field(
         default=None,
         max_length=40,
-        description="Of a file that is not Unicode, such as 'shift_jis', to add other than ASCII.",
+        description="For non-ASCII text in a non-Unicode file: 'shift_jis'.",
     )
     expected_replacements: int | None = Field(default=None, ge=1, json_schema_extra=UNPUBLISHED)
 
@@ -46,9 +44,9 @@ class EditTool(ChangingTool[EditParams]):
     display_name = "Edit"
     aliases = ("replace", "EditTool", "Edit")
     description = (
-        "Edit a file: replace old_string by new_string (search and replace, sed; insert or delete lines). old_string "
-        "must be unique unless replace_all is set: copy it exactly, white space included, without line numbers. All "
-        "else, encoding and line endings too, stays."
+        "Edit a file: replace old_string with new_string (search and replace, sed; insert or delete lines). old_string "
+        "must be unique unless replace_all is set. Copy it exactly, including white space, without line numbers. All "
+        "else stays, including encoding and line endings."
     )
     behaviour = Behaviour(read_only=False, destructive=True, idempotent=False)
     params_model = EditParams
@@ -59,34 +57,35 @@ class EditTool(ChangingTool[EditParams]):
     }  # fmt: skip
     foreign_parameters = {  # noqa: RUF012 - declared as a Mapping
         **FOREIGN_PARAMETERS,
-        "edits": foreign(way="Each call replaces one text: call edit once for each."),
-        "regex": foreign("false", way="old_string is taken literally: copy the text that it shall find."),
+        "edits": foreign(way="Each call replaces one text; call edit once for each."),
+        "regex": foreign("false", way="old_string is literal text; copy the text to replace."),
     }
     output_schema = object_schema(
         {
             **COMMON_OUTPUT,
-            "replacements": {"type": "integer", "description": "How many places were changed; 0 for a new file."},
+            "replacements": {"type": "integer", "description": "Number of changed places; 0 for a new file."},
             "strategy": {
                 "type": ["string", "null"],
-                "description": "How old_string was matched: exact, or what had to be forgiven; null for a new file.",
+                "description": "How old_string matched: exact, or the difference that was ignored; null for a new "
+                "file.",
             },
             "lines": {
                 "type": "array",
                 "items": {"type": "integer"},
-                "description": "Line numbers, before the edit, where the replaced texts began; at most 100.",
+                "description": "First line of each replaced text, before the edit; at most 100.",
             },
             "regions": {
                 "type": "array",
                 "items": object_schema(
                     {"first": {"type": "integer"}, "last": {"type": "integer"}, "text": {"type": "string"}}
                 ),
-                "description": "The changed places with the lines around them, as the file is now.",
+                "description": "The changed places with the lines around them, after the edit.",
             },
         }
     )
 
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Take the older count of expected replacements as an assertion; more than one means all."""
+        """Accept the older count of expected replacements as an assertion. A count above one means all occurrences."""
         expected = coerce(arguments.get("expected_replacements"), {"type": "integer"})
         if isinstance(expected, int) and expected > 1:
             arguments.setdefault("replace_all", True)
@@ -97,7 +96,7 @@ class EditTool(ChangingTool[EditParams]):
         if not params.old_string:
             return f"Create {path}"
         if params.old_string == params.new_string:
-            return f"No file changes to {path}"
+            return f"No changes to {path}"
         brief: list[str] = []
         for text in (params.old_string, params.new_string):
             short = text.strip().partition("\n")[0].rstrip()[:MAX_DESCRIBED_CHARS]

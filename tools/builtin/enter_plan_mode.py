@@ -1,4 +1,4 @@
-"""`enter_plan_mode`: from now on nothing is changed, until a person approves a plan."""
+"""`enter_plan_mode`: nothing may change from now on until a person approves a plan."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from tools.contract.tool_results import ToolResult
 
 
 class EnterPlanModeParams(ToolParams):
-    """Nothing has to be said."""
+    """No parameters."""
 
 
 class EnterPlanModeTool(BuiltinTool[EnterPlanModeParams]):
-    """Takes rights away from its client, so nobody is asked; `exit_plan_mode` asks a person to give them back."""
+    """Only takes rights from its client, so there is no question. `exit_plan_mode` asks a person to restore them."""
 
     name = "enter_plan_mode"
     title = "Enter plan mode"
     display_name = "EnterPlanMode"
     aliases = ("EnterPlanModeTool", "EnterPlanMode")
-    description = "Change nothing from now on until the user approves a plan: for large or unclear tasks."
+    description = "Change nothing until the user approves a plan. For large or unclear tasks."
     kind = ToolKind.THINK
     behaviour = Behaviour(read_only=False)
     params_model = EnterPlanModeParams
@@ -37,13 +37,13 @@ class EnterPlanModeTool(BuiltinTool[EnterPlanModeParams]):
         if context.client.is_anonymous:
             raise ToolError(
                 ToolErrorType.EXECUTION_DENIED,
-                "Plan mode cannot be entered: this client sends no session or token, so no mode can be kept for it. "
-                "Nothing has changed: write your plan as an answer, and change nothing before the user agrees.",
+                "Plan mode is not available: this client sends no session or token, so no mode can be kept for it. "
+                "Nothing changed. Write your plan in your reply, and change nothing before the user agrees.",
             )
         context.client.approval_mode = ApprovalMode.PLAN
-        scratch = " /tmp is another one in plan mode." if context.workspace.scratch is not None else ""
+        scratch = " Plan mode has its own /tmp." if context.workspace.scratch is not None else ""
         return ToolResult(
-            llm_content=f"Plan mode is on: read and search, and change nothing.{scratch} Present your plan with "
-            "exit_plan_mode; once the user approves it, carry it out.",
+            llm_content=f"Plan mode is on: read and search, but change nothing.{scratch} Present your plan with "
+            "exit_plan_mode, and carry it out once the user approves it.",
             structured={"approval_mode": ApprovalMode.PLAN.value},
         )

@@ -15,7 +15,7 @@ from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolEr
 from tools.contract.tool_parameters import ToolParams, object_schema
 from tools.contract.tool_results import ToolResult
 
-MAX_PLAN_CHARS = 30_000  # a person has to read it; a question shows about as much
+MAX_PLAN_CHARS = 30_000  # a person has to read it, and a question shows about as much
 OUTPUT_SCHEMA = object_schema(
     {
         "approved": {"type": "boolean"},
@@ -27,22 +27,20 @@ OUTPUT_SCHEMA = object_schema(
 class ExitPlanModeParams(ToolParams):
     plan: str = Field(
         max_length=MAX_PLAN_CHARS,
-        description="The plan that you want to carry out, as Markdown: concise, complete, and naming the files that "
-        "will change.",
+        description="The plan as Markdown: concise and complete, with the names of the files that will change.",
     )
 
 
 class ExitPlanModeTool(BuiltinTool[ExitPlanModeParams]):
-    """Presents a plan; what a person decides becomes the client's approval mode."""
+    """Presents a plan. The person's decision sets the client's approval mode."""
 
     name = "exit_plan_mode"
     title = "Leave plan mode"
     display_name = "ExitPlanMode"
     aliases = ("ExitPlanModeTool", "ExitPlanMode")
     description = (
-        "Present your finished plan to the user and leave plan mode. Use it only when you are in plan mode and ready "
-        "to change things: the user approves the plan, or says what to plan differently. Not for questions that need "
-        "no change."
+        "Present your finished plan to the user and leave plan mode. Use it only in plan mode, when you are ready to "
+        "make changes: the user approves the plan or asks for a different one. Not for questions that need no changes."
     )
     kind = ToolKind.COMMUNICATE
     behaviour = Behaviour(read_only=False)
@@ -57,7 +55,7 @@ class ExitPlanModeTool(BuiltinTool[ExitPlanModeParams]):
         return "Present a plan and leave plan mode"
 
     async def should_confirm_execute(self, params: ExitPlanModeParams, context: ToolContext) -> PlanConfirmation:
-        """The plan is always shown."""
+        """Always ask, with the whole plan."""
         _refuse_outside(context)
         return PlanConfirmation(title="Approve the plan and leave plan mode", plan=params.plan)
 
@@ -71,23 +69,23 @@ class ExitPlanModeTool(BuiltinTool[ExitPlanModeParams]):
             context.services.forget_plan(context.client.key)
         how = "The user is asked before each change."
         if mode is ApprovalMode.AUTO_EDIT:
-            how = "Files are edited without asking from now on."
+            how = "From now on files are edited without asking."
         if context.workspace.scratch is not None:
-            how += " What was in /tmp in plan mode is gone."
+            how += " The /tmp of plan mode is gone."
         return ToolResult(
-            llm_content=f"The user approved the plan and plan mode is off. {how} Start carrying it out.",
+            llm_content=f"The user approved the plan, and plan mode is off. {how} Start carrying it out.",
             return_display=params.plan,
             structured={"approved": True, "approval_mode": mode.value},
         )
 
 
 def _refuse_outside(context: ToolContext) -> None:
-    """Plan mode belongs to a client that can be told from others; elsewhere there is nothing to leave."""
+    """Refuse outside plan mode. An anonymous client cannot change its mode."""
     if context.client.approval_mode is not ApprovalMode.PLAN:
-        raise ToolError(ToolErrorType.EXECUTION_FAILED, "Plan mode is not on, so there is nothing to leave: go on.")
+        raise ToolError(ToolErrorType.EXECUTION_FAILED, "Plan mode is not on, so there is nothing to leave. Continue.")
     if context.client.is_anonymous:
         raise ToolError(
             ToolErrorType.EXECUTION_DENIED,
-            "Plan mode cannot be left here: this client sends no session or token, so no mode can be kept for it. "
-            "The operator starts the server with another approval mode.",
+            "This client cannot leave plan mode: it sends no session or token, so no mode can be kept for it. The "
+            "operator can start the server with another approval mode.",
         )

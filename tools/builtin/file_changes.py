@@ -1,4 +1,4 @@
-"""What the tools that change one file have in common: it is located, the change planned, asked about and made."""
+"""What the tools that change one file share: locate the file, plan the change, ask about it, make it."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 SHA256_PATTERN = r"^[0-9a-fA-F]{64}$"
-# Content, old and new, that is held while a person is asked; a larger change is planned again after the answer
+# Bytes of old and new content kept while a person is asked; a larger change is planned again after the answer
 MAX_PLAN_BYTES = 4_000_000
-# Under these keys a call's memo holds where the file is and what was planned for the question, each with the parameters
-# it belongs to
+# Keys in a call's memo for the file's location and the change planned for the question. Each is stored with the
+# parameters it belongs to
 _LOCATION, _PLAN = "location", "plan"
 
-_APPEND = "To add to a file use edit: its last line as old_string, and that line with what follows it as new_string."
-CREATE_ONLY = "To create a file and never replace one use edit with an empty old_string."
+_APPEND = "To append, use edit with the last line as old_string, and that line plus the new text as new_string."
+CREATE_ONLY = "To create a file but never replace one, use edit with an empty old_string."
 FOREIGN_PARAMETERS: Mapping[str, ForeignParameter] = {
     "append": foreign("false", way=_APPEND),
     **dict.fromkeys(("mode", "flag", "flags"), foreign(way=f"{_APPEND} {CREATE_ONLY}")),
@@ -42,13 +42,13 @@ FOREIGN_PARAMETERS: Mapping[str, ForeignParameter] = {
     ),
     **dict.fromkeys(
         ("create_dirs", "create_directories", "create_parents", "create_if_missing", "mkdir", "parents"),
-        foreign("true", way="What is missing is created: see with list_directory whether it is there."),
+        foreign("true", way="Missing folders are created. Check with list_directory whether one exists."),
     ),
     **dict.fromkeys(
         ("insert_line", "insert_at", "line", "line_number", "start_line", "end_line", "position", "view_range"),
         foreign(
-            way="edit finds its place by text: give the lines there as old_string (read_file shows them), and what "
-            "shall stand in their place as new_string."
+            way="edit finds the place by its text: give the lines there as old_string (read_file shows them), and the "
+            "replacement as new_string."
         ),
     ),
 }
@@ -62,7 +62,7 @@ ChangeParamsT = TypeVar("ChangeParamsT", bound=ToolParams)
 
 
 def author_of(tool: str, context: ToolContext) -> Author | None:
-    """Who changes files in a call; `None` where nothing is written down, as for clients that cannot be told apart."""
+    """Return the author of changes in a call, for the journal. `None` if changes are not recorded."""
     from tools.files.change.file_change import Author  # noqa: PLC0415 - with the first call
     from tools.files.change.journal import client_name  # noqa: PLC0415 - as above
 
@@ -74,39 +74,39 @@ def author_of(tool: str, context: ToolContext) -> Author | None:
 async def change_and_tell_errors(
     context: ToolContext, location: Location | None, make: Callable[[], ToolResult]
 ) -> ToolResult:
-    """Change a file in a thread. Where a language server runs for it, the result tells the errors that are new."""
-    code, awaited, said = context.services.code(), None, ""
+    """Change a file in a thread. If a language server runs for it, the result lists the errors that are new."""
+    code, awaited, new_errors = context.services.code(), None, ""
     if code is not None and location is not None and not location.in_scratch:
         try:
             awaited = await code.before_change(context.workspace, context.rights, location)
-        except Exception:  # the change is made whatever a language server does
-            logger.exception("a language server could not be asked about a file before its change")
+        except Exception:  # a language server's failure must not prevent the change
+            logger.exception("a language server could not check a file before its change")
     result = await run_blocking(context.signal, make)
     if awaited is not None:
         try:
-            said = await awaited.told()
+            new_errors = await awaited.told()
         except Exception:
-            logger.exception("a language server could not be asked for the errors that a change brings")
-    if not said:
+            logger.exception("a language server could not report the errors after a change")
+    if not new_errors:
         return result
     structured = dict(result.structured or {})
-    structured["notes"] = [*structured.get("notes", ()), said]
-    return replace(result, llm_content=f"{result.llm_content}\n{said}", structured=structured)
+    structured["notes"] = [*structured.get("notes", ()), new_errors]
+    return replace(result, llm_content=f"{result.llm_content}\n{new_errors}", structured=structured)
 
 
 class ChangingTool(BuiltinTool[ChangeParamsT], Generic[ChangeParamsT]):
-    """A tool that writes one file. Its path is resolved once; what was planned for the question is written."""
+    """A tool that writes one file. It resolves the path once, and writes what was planned for the question."""
 
     kind = ToolKind.EDIT
 
     path_parameter = "file_path"
-    text_parameter: str  # the parameter whose text a person may replace in the question
+    text_parameter: str  # the parameter with the text that a person may replace in the question
 
     @abstractmethod
     def plan(self, params: ChangeParamsT, target: TargetFile, text: str, *, is_users: bool) -> FileChange:
-        """The change against what the file is now, with this text in place of the parameter's. Writes nothing.
+        """Plan the change to the file as it is now, with `text` as the value of the text parameter. Writes nothing.
 
-        Blocking. `is_users` tells that a person put the text there. A `ToolError` says why it cannot be made.
+        Blocking. `is_users` is true if a person wrote the text. Raises a `ToolError` if the change is impossible.
         """
 
     def check(self, params: ChangeParamsT, spelled: Mapping[str, str]) -> None:
@@ -125,7 +125,7 @@ class ChangingTool(BuiltinTool[ChangeParamsT], Generic[ChangeParamsT]):
         return (located_subject(context.workspace, location, Access.WRITE),)
 
     async def should_confirm_execute(self, params: ChangeParamsT, context: ToolContext) -> ConfirmationDetails:
-        """The change as a diff against what is there now; a change that cannot be made is not asked about."""
+        """Show the change as a diff against the present content. An impossible change raises an error instead."""
         proposed = self._proposed(params)
 
         def preview() -> EditConfirmation:
@@ -137,7 +137,7 @@ class ChangingTool(BuiltinTool[ChangeParamsT], Generic[ChangeParamsT]):
         return await run_blocking(context.signal, preview)
 
     async def execute(self, params: ChangeParamsT, context: ToolContext) -> ToolResult:
-        """Change the file, with other writers kept away."""
+        """Change the file while other writers are locked out."""
         from tools.files.change.file_change import make_change  # noqa: PLC0415 - with the first call
 
         planned_for, planned = cast("tuple[object, FileChange | None]", context.memo.pop(_PLAN, (None, None)))
@@ -157,7 +157,7 @@ class ChangingTool(BuiltinTool[ChangeParamsT], Generic[ChangeParamsT]):
         return await change_and_tell_errors(context, location, make)
 
     def _target(self, params: ChangeParamsT, context: ToolContext) -> TargetFile:
-        """The file as it was located when the call was judged; a link that has come into its path is not followed."""
+        """Return the file as located when the call was judged. A symlink that appeared since then is not followed."""
         from tools.files.change.file_change import TargetFile  # noqa: PLC0415 - with the first call
 
         located_for, location = cast("tuple[object, Location | None]", context.memo.get(_LOCATION, (None, None)))
@@ -173,7 +173,7 @@ class ChangingTool(BuiltinTool[ChangeParamsT], Generic[ChangeParamsT]):
         )
 
 
-# What the result of every change tells; a tool adds its own
+# The output properties of every change; each tool adds its own
 COMMON_OUTPUT: dict[str, dict[str, Any]] = {
     "path": {"type": "string", "description": "Real path of the file."},
     "created": {"type": "boolean", "description": "The file did not exist before."},
@@ -181,10 +181,10 @@ COMMON_OUTPUT: dict[str, dict[str, Any]] = {
     "removed": {"type": "integer", "description": "Lines removed."},
     "bytes": {"type": "integer", "description": "Size of the file now."},
     "encoding": {"type": "string"},
-    "eol": {"type": ["string", "null"], "description": "lf, crlf, cr or mixed; null without any line ending."},
+    "eol": {"type": ["string", "null"], "description": "lf, crlf, cr or mixed; null if there is no line ending."},
     "sha256": {"type": "string", "description": "Digest of the file now; usable as expected_sha256."},
-    "links_broken": {"type": "integer", "description": "Other names (hard links) that keep the old content."},
+    "links_broken": {"type": "integer", "description": "Hard links that keep the old content."},
     "user_modified": {"type": "boolean", "description": "The user changed the text before it was written."},
-    "notes": {"type": "array", "items": {"type": "string"}, "description": "What else to know."},
-    "diff": {"type": "string", "description": "The final change where the user modified it, else empty."},
+    "notes": {"type": "array", "items": {"type": "string"}, "description": "Further remarks."},
+    "diff": {"type": "string", "description": "The final change if the user modified it, else empty."},
 }

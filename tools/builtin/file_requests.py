@@ -1,22 +1,20 @@
-"""What the server runs for its clients and does not publish: one file as a resource, and the completion of a path.
+"""Internal tools that clients do not see: a file as an MCP resource, and path completion.
 
-Both go through the same flow as every call: a resource under the rules for `read_file`, names that complete a path
-under those for `list_directory`. Unlike `read_file` a resource is every kind of file as what it is, media and binary
-files as bytes whatever the setting for media says, since the client asked for this very file.
+Both go through the same runner as every call. A resource follows the rules for `read_file`, and completion those for
+`list_directory`. Unlike `read_file`, a resource returns media and other binary files as bytes, whatever the setting for
+media, because the client asked for this very file.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from typing import Any
 
 from pydantic import Field
 
-from tools.builtin.path_parameters import path_subject, shown
-from tools.call.base_tool import READS, BuiltinTool
+from tools.builtin.path_parameters import PathReader, shown
 from tools.call.tool_context import ToolContext
-from tools.contract.permission_subjects import Access, Subject, ToolKind
+from tools.contract.permission_subjects import ToolKind
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_parameters import ToolParams
 from tools.contract.tool_results import InlineDataPart, ToolResult
@@ -29,9 +27,9 @@ from tools.files.workspace import explain
 from tools.machine.threads import run_blocking
 from tools.text.file_names import sendable_name
 
-# Bytes of a file that is not text; base64 makes 13 MB of them, as much as `read_many_files` gives of media
+# Most bytes of a file that is not text. Base64 makes 13 MB of them, the limit for media of `read_many_files`
 MAX_BLOB_BYTES = 10_000_000
-# Types of texts that clients show in their own way; any other text is `text/plain`. Notebooks come as their cells.
+# Text types that clients display specially; all other text is `text/plain`. Notebooks are shown as their cells.
 _TEXT_TYPES = {
     **dict.fromkeys((".md", ".markdown", ".ipynb"), "text/markdown"),
     **dict.fromkeys((".html", ".htm"), "text/html"),
@@ -48,24 +46,21 @@ class FileResourceParams(ToolParams):
     absolute_path: str = Field(description="Its absolute path.")
 
 
-class FileResourceTool(BuiltinTool[FileResourceParams]):
-    """Reads one file for a client; the fact `mime_type` of its result tells what a text is."""
+class FileResourceTool(PathReader[FileResourceParams]):
+    """Reads one file for a client. The fact `mime_type` of its result is the type of a text."""
 
     name = "read_file"
     display_name = "ReadFileResource"
     description = "The content of one file, as a resource."
     kind = ToolKind.READ
-    behaviour = READS
+    path_parameter = "absolute_path"
     params_model = FileResourceParams
 
     def get_description(self, params: FileResourceParams, context: ToolContext) -> str:
         return f"Read {shown(params.absolute_path, context.workspace)}"
 
-    def subjects(self, params: FileResourceParams, context: ToolContext) -> Sequence[Subject]:
-        return (path_subject(context.workspace, params.absolute_path, Access.READ),)
-
     async def execute(self, params: FileResourceParams, context: ToolContext) -> ToolResult:
-        """Read in one thread hop. The model may never see it, so it does not count as read before an edit."""
+        """Read in one thread. The model may never see the content, so this does not count as read before an edit."""
 
         def read_file() -> ToolResult:
             workspace, limits = context.workspace, context.limits
@@ -79,8 +74,8 @@ class FileResourceTool(BuiltinTool[FileResourceParams]):
                     if size > MAX_BLOB_BYTES:
                         raise ToolError(
                             ToolErrorType.FILE_TOO_LARGE,
-                            f"'{location.shown}' has {size:,} bytes and is not text; as a resource at most "
-                            f"{MAX_BLOB_BYTES:,} bytes are sent. Open it by its path.",
+                            f"'{location.shown}' has {size:,} bytes and is not text. A resource may have at most "
+                            f"{MAX_BLOB_BYTES:,} bytes. Open it by its path.",
                         )
                     try:
                         part = InlineDataPart(file_type.mime_type, opened.whole(context.signal), "")
@@ -111,25 +106,21 @@ MAX_VALUES = 100  # values of one completion; the protocol allows no more
 
 class CompletePathParams(ToolParams):
     path: str = Field(description="The folder.")
-    start: str = Field(description="The beginning of a name in it; with below, a part of a name.")
-    below: bool = Field(default=False, description="Look for files in the folders below as well.")
+    start: str = Field(description="Start of a name in it; with below, any part of a name.")
+    below: bool = Field(default=False, description="Also look in the folders below.")
 
 
-class CompletePathTool(BuiltinTool[CompletePathParams]):
-    """Lists what a path may become; the facts of its result are `names`, `total` and `partial`."""
+class CompletePathTool(PathReader[CompletePathParams]):
+    """Lists completions of a path. The facts of its result are `names`, `total` and `partial`."""
 
     name = "list_directory"
     display_name = "CompletePath"
-    description = "What a path that is being typed may become."
+    description = "Completions of a partly typed path."
     kind = ToolKind.SEARCH
-    behaviour = READS
     params_model = CompletePathParams
 
     def get_description(self, params: CompletePathParams, context: ToolContext) -> str:
         return f"Complete a path in {shown(params.path, context.workspace)}"
-
-    def subjects(self, params: CompletePathParams, context: ToolContext) -> Sequence[Subject]:
-        return (path_subject(context.workspace, params.path, Access.READ),)
 
     async def execute(self, params: CompletePathParams, context: ToolContext) -> ToolResult:
         def complete() -> ToolResult:

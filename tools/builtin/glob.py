@@ -1,4 +1,4 @@
-"""`glob`: files found by a pattern of their path."""
+"""`glob`: finds files by a pattern for their path."""
 
 from __future__ import annotations
 
@@ -32,27 +32,27 @@ RECENT_SECONDS = 24 * 60 * 60  # files changed within this time come first, as i
 class GlobParams(ToolParams):
     pattern: str = Field(description="Relative to path: '**/*.py', 'src/**/*.{ts,tsx}'.")
     path: str | None = Field(default=None, description="By default the whole workspace.")
-    case_sensitive: bool = Field(default=False, description="Upper and lower case differ.")
+    case_sensitive: bool = Field(default=False, description="Distinguish upper and lower case.")
     respect_git_ignore: bool | None = Field(default=None, description="False also finds what .gitignore hides.")
     respect_agent_ignore: bool | None = Field(
         default=None,
         description="The same for .qwenignore and the like.",
     )
-    limit: int | None = Field(default=None, ge=1, description="Most files; 100 by default.")
+    limit: int | None = Field(default=None, ge=1, description="Maximum files: 100 by default.")
     offset: int = Field(default=0, ge=0, description="Files to skip.")
 
 
 class GlobTool(BuiltinTool[GlobParams]):
-    seconds = SEARCH_SECONDS  # how long one search may take before it returns what it has
+    seconds = SEARCH_SECONDS  # how long one search may take before it returns what it has found
 
     name = "glob"
     title = "Find files"
     display_name = "FindFiles"
     aliases = ("GlobTool", "FindFiles", "Glob")
     description = (
-        "Find files by name or path (like find, fd or ls **). Gives absolute paths, those changed in the last 24 hours "
-        "first. Dotfiles are found; what ignore files hide, node_modules and .git only if asked for. For file contents "
-        "use grep_search."
+        "Find files by name or path (like find, fd or ls **). Returns absolute paths, files changed in the last 24 "
+        "hours first. Includes dotfiles; ignored files, node_modules and .git only on request. For file contents use "
+        "grep_search."
     )
     kind = ToolKind.SEARCH
     behaviour = READS
@@ -61,16 +61,16 @@ class GlobTool(BuiltinTool[GlobParams]):
     output_schema = object_schema(
         {
             "files": {"type": "array", "items": {"type": "string"}, "description": "Absolute paths."},
-            "total": {"type": "integer", "description": "Files that fit the pattern."},
-            "ignored": {"type": "integer", "description": "Fitting files, and folders, that ignore files left out."},
+            "total": {"type": "integer", "description": "Files that match the pattern."},
+            "ignored": {"type": "integer", "description": "Matching files, and folders, left out by ignore files."},
             "partial": {"type": "boolean", "description": "The time limit ended the search early."},
-            "next_offset": {"type": ["integer", "null"], "description": "The offset that continues the list."},
+            "next_offset": {"type": ["integer", "null"], "description": "The offset of the next part."},
         },
         is_closed=False,
     )
 
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Take the filter options of the other tools as well."""
+        """Also accept the filter options of the other tools."""
         gathered = gather_options(arguments)
         options = gathered.pop(OPTIONS, None)
         return {**options, **gathered} if isinstance(options, dict) else gathered

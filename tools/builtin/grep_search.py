@@ -1,4 +1,4 @@
-"""`grep_search`: lines found by a pattern of their text."""
+"""`grep_search`: finds lines by a pattern for their text."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tools.contract.tool_results import ToolResult
 from tools.machine.threads import run_blocking
 from tools.text.file_names import brief
 
-MAX_LIMIT = 1_000_000  # matches that can be asked for; the characters of a result are limited long before
-MAX_CONTEXT = 1_000  # neighbours of a match that are shown at most
+MAX_LIMIT = 1_000_000  # matches that a call may request; the limit on characters cuts the result long before
+MAX_CONTEXT = 1_000  # lines shown around a match
 
 
 class GrepParams(ToolParams):
@@ -30,35 +30,34 @@ class GrepParams(ToolParams):
     path: str | None = Field(default=None, description="Folder or file; by default the whole workspace.")
     glob: str | None = Field(
         default=None,
-        description="Only files that fit: '*.py' (any folder), 'src/**/*.{ts,tsx}'; '!*.min.js' leaves out.",
+        description="Only matching files: '*.py' (any folder), 'src/**/*.{ts,tsx}'; '!*.min.js' excludes.",
     )
-    case_sensitive: bool = Field(default=False, description="Upper and lower case differ.")
+    case_sensitive: bool = Field(default=False, description="Distinguish upper and lower case.")
     fixed_strings: bool = Field(default=False, description="The pattern is literal text.")
     context: int | None = Field(default=None, ge=0, description="Lines around each match.")
     before: int | None = Field(default=None, ge=0, description="Lines before.")
     after: int | None = Field(default=None, ge=0, description="Lines after.")
     names_only: bool = Field(default=False, description="Only the paths of matching files.")
-    max_matches_per_file: int | None = Field(default=None, ge=1, description="Most matches of one file.")
-    limit: int | None = Field(default=None, ge=1, description="Most matches, or files; 100 by default.")
-    exclude_pattern: str | None = Field(default=None, description="Leave out lines that match it too.")
-    no_ignore: bool = Field(default=False, description="Also search what .gitignore hides, node_modules and the like.")
+    max_matches_per_file: int | None = Field(default=None, ge=1, description="Maximum matches per file.")
+    limit: int | None = Field(default=None, ge=1, description="Maximum matches, or files: 100 by default.")
+    exclude_pattern: str | None = Field(default=None, description="Omit matching lines that also match this.")
+    no_ignore: bool = Field(default=False, description="Also search ignored files, node_modules and the like.")
     output_mode: Literal["content", "files_with_matches", "count"] | None = Field(
         default=None, json_schema_extra=UNPUBLISHED
     )
 
 
 class GrepTool(BuiltinTool[GrepParams]):
-    seconds = SEARCH_SECONDS  # how long one search may take before it returns what it has
+    seconds = SEARCH_SECONDS  # how long one search may take before it returns what it has found
 
     name = "grep_search"
     title = "Search files"
     display_name = "SearchText"
     aliases = ("GrepTool", "Grep", "SearchText", "search_file_content", "SearchFiles")
     description = (
-        "Search file contents with a regular expression or literal text (grep, ripgrep, rg, code search). Gives "
+        "Search file contents with a regular expression or literal text (grep, ripgrep, rg, code search). Returns "
         "matching lines by file, with line numbers; paths are relative to the folder. Case is ignored by default. "
-        "Not searched: what ignore files hide, node_modules, .git, binary and very large files. For file names use "
-        "glob."
+        "Skips ignored files, node_modules, .git, binary and very large files. For file names use glob."
     )
     kind = ToolKind.SEARCH
     behaviour = READS
@@ -70,15 +69,15 @@ class GrepTool(BuiltinTool[GrepParams]):
     }  # fmt: skip
     foreign_parameters = {  # noqa: RUF012 - declared as a Mapping
         **dict.fromkeys(
-            ("-i", "ignore_case", "case_insensitive"), foreign("true", way="case_sensitive minds the case.")
+            ("-i", "ignore_case", "case_insensitive"), foreign("true", way="Set case_sensitive to distinguish case.")
         ),
         "-n": foreign("true", way="Line numbers are always shown."),
-        "multiline": foreign("false", way="A pattern matches within single lines."),
+        "multiline": foreign("false", way="A pattern matches within one line."),
         "type": foreign(way="Give glob: '*.py'."),
     }
 
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Read the option of the other tools that says the same as `no_ignore`."""
+        """Accept the other tools' option that means the same as `no_ignore`."""
         gathered = gather_options(arguments)
         options = gathered.pop(OPTIONS, None)
         if isinstance(options, dict) and cast("dict[str, Any]", options).get("respect_git_ignore") in (False, "false"):
@@ -95,7 +94,8 @@ class GrepTool(BuiltinTool[GrepParams]):
             compile_file_filter(params.glob)
         if params.names_only and params.output_mode in ("content", "count"):
             raise InvalidToolParamsError(
-                self.name, f"'names_only' and the output_mode '{params.output_mode}' differ; give one of them."
+                self.name,
+                f"'names_only' and the output_mode '{params.output_mode}' contradict each other; give one of them.",
             )
 
     def get_description(self, params: GrepParams, context: ToolContext) -> str:

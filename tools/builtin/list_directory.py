@@ -1,8 +1,8 @@
-"""`list_directory`: what is in one folder."""
+"""`list_directory`: lists one folder."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import Field
@@ -11,15 +11,14 @@ from tools.builtin.path_parameters import (
     FOLDER_ALIASES,
     MAX_PATTERNS,
     FileFilteringOptions,
+    PathReader,
     ShortPattern,
     gather_options,
-    path_subject,
     respects,
     shown,
 )
-from tools.call.base_tool import READS, BuiltinTool
 from tools.call.tool_context import ToolContext
-from tools.contract.permission_subjects import Access, Subject, ToolKind
+from tools.contract.permission_subjects import ToolKind
 from tools.contract.tool_errors import InvalidToolParamsError
 from tools.contract.tool_parameters import ToolParams, object_schema
 from tools.contract.tool_results import ToolResult
@@ -31,27 +30,25 @@ class LSParams(ToolParams):
     ignore: list[ShortPattern] | None = Field(
         default=None,
         max_length=MAX_PATTERNS,
-        description="Names to leave out, with * and ?: ['*.log'].",
+        description="Names to omit, with * and ?: ['*.log'].",
     )
     offset: int = Field(default=0, ge=0, description="Entries to skip.")
-    limit: int | None = Field(default=None, ge=1, description="Most entries; 100 by default.")
+    limit: int | None = Field(default=None, ge=1, description="Maximum entries: 100 by default.")
     file_filtering_options: FileFilteringOptions | None = Field(
-        default=None, description="False also lists what .gitignore, or .qwenignore and the like, hide."
+        default=None, description="False also lists what .gitignore, .qwenignore and the like hide."
     )
 
 
-class LSTool(BuiltinTool[LSParams]):
+class LSTool(PathReader[LSParams]):
     name = "list_directory"
     title = "List folder"
     display_name = "ReadFolder"
     aliases = ("LSTool", "ReadFolder", "ListFiles")
     description = (
-        "List one folder (directory), like ls: subfolders first, then files with sizes in bytes, and where links "
-        "point. Dotfiles are listed; what ignore files hide is only counted. Not recursive: for a whole tree use "
-        "glob."
+        "List one folder (directory), like ls: subfolders first, then files with sizes in bytes, and targets of links. "
+        "Lists dotfiles; ignored entries are only counted. Not recursive: for a whole tree use glob."
     )
     kind = ToolKind.SEARCH
-    behaviour = READS
     params_model = LSParams
     parameter_aliases = FOLDER_ALIASES
     output_schema = object_schema(
@@ -69,9 +66,9 @@ class LSTool(BuiltinTool[LSParams]):
                     is_closed=False,
                 ),
             },
-            "total": {"type": "integer", "description": "Entries in the folder that are not hidden."},
+            "total": {"type": "integer", "description": "Entries in the folder, hidden ones excluded."},
             "hidden": object_schema({"git": {"type": "integer"}, "agent": {"type": "integer"}}, is_closed=False),
-            "next_offset": {"type": ["integer", "null"], "description": "The offset that continues the listing."},
+            "next_offset": {"type": ["integer", "null"], "description": "The offset of the next part."},
         },
         is_closed=False,
     )
@@ -81,13 +78,12 @@ class LSTool(BuiltinTool[LSParams]):
 
     def check(self, params: LSParams, spelled: Mapping[str, str]) -> None:
         if not params.path.strip():
-            raise InvalidToolParamsError(self.name, f"'{spelled['path']}' is empty; give a folder, '.' for the first.")
+            raise InvalidToolParamsError(
+                self.name, f"'{spelled['path']}' is empty; give a folder, such as '.' for the first workspace folder."
+            )
 
     def get_description(self, params: LSParams, context: ToolContext) -> str:
         return f"List {shown(params.path, context.workspace)}"
-
-    def subjects(self, params: LSParams, context: ToolContext) -> Sequence[Subject]:
-        return (path_subject(context.workspace, params.path, Access.READ),)
 
     async def execute(self, params: LSParams, context: ToolContext) -> ToolResult:
         from tools.files.find.folder_listing import list_folder  # noqa: PLC0415 - with the first call

@@ -1,4 +1,4 @@
-"""`lsp`: what language servers know of code."""
+"""`lsp`: answers questions about code with the help of language servers."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from tools.lsp.language_server_session import Document, LanguageServerSession
 
 DEFAULT_LIMIT, MAX_LIMIT = 100, 1_000
-REPORT_SECONDS = 20.0  # how long a server may take to report on one file
-SETTLE_SECONDS, QUIET_SECONDS = 30.0, 3.0  # how long on all, and how long it says nothing once it has
-_START = "start"  # under this key a call's memo holds what was asked about
+REPORT_SECONDS = 20.0  # how long to wait for a server's report on one file
+SETTLE_SECONDS, QUIET_SECONDS = 30.0, 3.0  # seconds to wait in all, and seconds of silence that count as done
+_START = "start"  # key in a call's memo for the server that a question was about
 _AT_PLACE = {
     "goToDefinition": "textDocument/definition",
     "findReferences": "textDocument/references",
@@ -48,7 +48,7 @@ class LspParams(ToolParams):
     line: int | None = Field(default=None, ge=1, description="1-based.")
     character: int | None = Field(default=None, ge=1, description="1-based, on the name.")
     query: str | None = Field(default=None, description="A name or part of one.")
-    includeDeclaration: bool = Field(default=False, description="For findReferences: also list the declaration.")  # noqa: N815
+    includeDeclaration: bool = Field(default=False, description="For findReferences: include the declaration.")  # noqa: N815
     limit: int | None = Field(
         default=None, ge=1, description=f"Maximum results: {DEFAULT_LIMIT} by default, at most {MAX_LIMIT}."
     )
@@ -63,8 +63,8 @@ class LspTool(BuiltinTool[LspParams]):
         "Ask a language server about code: definitions, references, types and documentation (hover), symbols, "
         "implementations, errors. More exact than grep_search for names. goToDefinition, findReferences, hover and "
         "goToImplementation need filePath, line and character; documentSymbol and diagnostics need filePath; "
-        "workspaceSymbol needs query. For workspaceSymbol and workspaceDiagnostics, filePath selects the language. "
-        "The first question is slow: it starts the server."
+        "workspaceSymbol needs query. For workspaceSymbol and workspaceDiagnostics, filePath selects the language. The "
+        "first call is slow, because it starts the server."
     )
     kind = ToolKind.READ
     behaviour = READS
@@ -79,7 +79,7 @@ class LspTool(BuiltinTool[LspParams]):
 
     @property
     def is_listed(self) -> bool:
-        """Only where there is a language server."""
+        """Listed only if there is a language server."""
         return self._has_servers()
 
     def check(self, params: LspParams, spelled: Mapping[str, str]) -> None:
@@ -131,7 +131,7 @@ class LspTool(BuiltinTool[LspParams]):
                 return await self._ask(params, context, session, location)
             finally:
                 if location is not None and location.path in session.documents:
-                    await session.follow(context.workspace)  # one that was shown for this call alone is closed
+                    await session.follow(context.workspace)  # a file that was opened for this call only is closed
 
     async def _ask(
         self, params: LspParams, context: ToolContext, session: LanguageServerSession, location: Location | None
@@ -141,7 +141,7 @@ class LspTool(BuiltinTool[LspParams]):
         document = None
         if location is not None:
             document = await session.follow(context.workspace, location)
-        elif not session.documents:  # some know no project before a file is open, and looked at
+        elif not session.documents:  # some servers know no project before they have opened and checked a file
             code, workspace = self._intelligence(), context.workspace
             sample = await run_blocking(context.signal, lambda: code.sample(workspace, session.server))
             if (opened := await session.follow(workspace, sample)) is not None:
@@ -149,9 +149,9 @@ class LspTool(BuiltinTool[LspParams]):
         else:
             await session.follow(context.workspace)
         teller = Teller(context.workspace, session, location)
-        said = await self._answer(params, context, session, document, teller)
+        answer = await self._answer(params, context, session, document, teller)
         notes, session.notes = list(session.notes), {}
-        return ToolResult(llm_content="\n".join((said, *notes)))
+        return ToolResult(llm_content="\n".join((answer, *notes)))
 
     async def _answer(
         self,
@@ -161,7 +161,7 @@ class LspTool(BuiltinTool[LspParams]):
         document: Document | None,
         teller: Teller,
     ) -> str:
-        """What the server says, in words for the model."""
+        """Return the server's answer as text for the model."""
         from tools.lsp.code_locations import place_of, places_in, symbols_in  # noqa: PLC0415 - with the first call
         from tools.lsp.language_server_session import uri_of  # noqa: PLC0415
 
@@ -196,27 +196,27 @@ class LspTool(BuiltinTool[LspParams]):
         from tools.lsp.code_locations import hover_text, places_in  # noqa: PLC0415 - with the first call
 
         text = hover_text(await session.ask(_AT_PLACE["hover"], asked))
-        if text and (session.hidden.files.masked or session.hidden.problem):  # it may be about what stands in one
+        if text and (session.hidden.files.masked or session.hidden.problem):  # the text may come from a hidden file
             definition: Sequence[CodePlace] = ()
             with suppress(ToolError):
                 definition = places_in(await session.ask(_AT_PLACE["goToDefinition"], asked))
             if session.sees_hidden and not definition:
-                return "What this is may stand in a file that is hidden from agents: no definition was found."
+                return "No definition was found; it may be in a file that is hidden from agents."
             reasons: list[str] = await run_blocking(context.signal, lambda: [*map(teller.hides, definition)])
             why = next(filter(None, reasons), "")
-            text = f"What this is stands in a file that is hidden from agents by {why}." if why else text
-        return text or f"{session.program} knows nothing about this position. Put character on a name."
+            text = f"Its definition is in a file that is hidden from agents by {why}." if why else text
+        return text or f"{session.program} knows nothing about this position. Set character to a position on a name."
 
     def _position(self, params: LspParams, session: LanguageServerSession, document: Document) -> Mapping[str, int]:
         from tools.lsp.language_server_session import lines_of  # noqa: PLC0415 - with the first call
 
         lines, line, character = lines_of(document.text), params.line or 1, params.character or 1
         if line > len(lines):
-            raise InvalidToolParamsError(self.name, f"line is {line}, and the file has {len(lines)} lines.")
+            raise InvalidToolParamsError(self.name, f"line is {line}, but the file has {len(lines)} lines.")
         text = lines[line - 1]
         if character > len(text) + 1:
             raise InvalidToolParamsError(
-                self.name, f"character is {character}, and line {line} has {len(text)} characters."
+                self.name, f"character is {character}, but line {line} has {len(text)} characters."
             )
         return {"line": line - 1, "character": session.units(text, character - 1)}
 
@@ -228,7 +228,7 @@ class LspTool(BuiltinTool[LspParams]):
         teller: Teller,
         total: int | None = None,
     ) -> str:
-        """Places in lines, as many as are wanted of all that there are. What finds them takes its time in a thread."""
+        """Format the requested number of places, one a line. Finding them may be slow, so it runs in a thread."""
         most = min(params.limit or DEFAULT_LIMIT, MAX_LIMIT)
 
         def tell() -> tuple[int, list[str]]:
@@ -240,7 +240,7 @@ class LspTool(BuiltinTool[LspParams]):
         hint = (
             "raise limit" if found > most and most < MAX_LIMIT
             else "ask about one file or a narrower name" if params.operation.startswith("workspace")
-            else "deal with these first"
+            else "fix these first"
         )  # fmt: skip
         more = [f"{left} more are not shown; {hint}."] if left > 0 else []
         return "\n".join((*lines, *more)) or f"{teller.session.program} found nothing."
@@ -253,18 +253,16 @@ class LspTool(BuiltinTool[LspParams]):
         if session.widen() or not session.reports:
             await session.settle(SETTLE_SECONDS, QUIET_SECONDS)
         if not session.reports:
-            return (
-                f"{session.program} has reported on no file yet. Ask for diagnostics of one file, or ask again later."
-            )
+            return f"{session.program} has not reported on any file yet. Ask about one file, or ask again later."
         reports = [*session.reports.items()]
 
         def find() -> list[CodePlace]:
             found = ((item.severity, path, item) for path, report in reports for item in report.items)
             return [place_of(path, item) for _, path, item in sorted(found)]
 
-        said = await self._told(find, params, context, teller, sum(report.total for _, report in reports))
-        more = ", and on more than are kept" if session.forgets else ""
-        return f"{said}\n{session.program} has reported on {len(reports)} files{more}."
+        diagnostics = await self._told(find, params, context, teller, sum(report.total for _, report in reports))
+        more = ", and on others whose reports are not kept" if session.forgets else ""
+        return f"{diagnostics}\n{session.program} has reported on {len(reports)} files{more}."
 
     def _intelligence(self) -> CodeIntelligence:
         if self._code is None:

@@ -1,4 +1,4 @@
-"""`notebook_edit`: one cell of a Jupyter notebook, by the id that `read_file` shows."""
+"""`notebook_edit`: changes one cell of a Jupyter notebook, by the id that `read_file` shows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class NotebookEditParams(ToolParams):
     notebook_path: str = Field(description="The .ipynb.")
     cell_id: str | None = Field(
         default=None,
-        description="From read_file, or cell-N from 0; insert: after it.",
+        description="From read_file, or cell-N from 0. Insert adds after it.",
     )
     new_source: str = Field(default="", description="Whole source.")
     cell_type: Literal["code", "markdown"] | None = Field(default=None, description="New type.")
@@ -36,7 +36,7 @@ class NotebookEditTool(ChangingTool[NotebookEditParams]):
     title = "Edit notebook"
     display_name = "NotebookEdit"
     aliases = ("NotebookEditTool", "NotebookEdit")
-    description = "Replace, insert or delete a cell of a Jupyter notebook; the outputs of changed code go."
+    description = "Replace, insert or delete a cell of a Jupyter notebook. Clears the outputs of changed code."
     behaviour = Behaviour(read_only=False, destructive=True, idempotent=False)
     params_model = NotebookEditParams
     path_parameter = "notebook_path"
@@ -49,7 +49,7 @@ class NotebookEditTool(ChangingTool[NotebookEditParams]):
     output_schema = object_schema(
         {
             **COMMON_OUTPUT,
-            "cell_id": {"type": "string", "description": "What the cell is called; of a deleted one, was called."},
+            "cell_id": {"type": "string", "description": "The id of the cell, even if it was deleted."},
             "cell_type": {"type": "string"},
             "cells": {"type": "integer", "description": "Cells in the notebook now."},
         }
@@ -57,7 +57,7 @@ class NotebookEditTool(ChangingTool[NotebookEditParams]):
 
     def _settled(self, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
         settled, spelled = super()._settled(arguments)
-        # What is optional and empty counts as left out, and a cell may well be empty.
+        # An optional empty value counts as missing, but an empty cell is a valid content.
         if any(value == "" and self._spellings.get(folded(name)) == "new_source" for name, value in arguments.items()):
             spelled.setdefault("new_source", "new_source")
         return settled, spelled
@@ -76,14 +76,14 @@ class NotebookEditTool(ChangingTool[NotebookEditParams]):
             )
         if params.new_source and params.edit_mode == "delete":
             raise InvalidToolParamsError(
-                self.name, "'new_source' says what a cell shall hold, and 'edit_mode' is delete; give one of them."
+                self.name, "'new_source' is a cell's new content, but 'edit_mode' is delete; give one of them."
             )
         if "new_source" not in spelled and params.edit_mode != "delete":
             raise InvalidToolParamsError(self.name, f"'new_source' is needed to {params.edit_mode} a cell.")
 
     def get_description(self, params: NotebookEditParams, context: ToolContext) -> str:
         where = f" cell {brief(params.cell_id)}" if params.cell_id else " the first cell"
-        behind = " a cell behind" if params.edit_mode == "insert" and params.cell_id else ""
+        behind = " a cell after" if params.edit_mode == "insert" and params.cell_id else ""
         path = shown(params.notebook_path, context.workspace)
         return f"{params.edit_mode.capitalize()}{behind}{where} of {path}"
 

@@ -1,15 +1,17 @@
-"""Paths and patterns as calls give them: what rules judge, how a path is shown, and which ignore files count."""
+"""Paths and patterns in calls: what rules check, how a path is shown, and which ignore files apply."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Generic, cast
 
 from pydantic import Field
 
-from tools.contract.permission_subjects import Access, PathSubject
+from tools.call.base_tool import READS, BuiltinParamsT, BuiltinTool
+from tools.call.tool_context import ToolContext
+from tools.contract.permission_subjects import Access, PathSubject, Subject
 from tools.contract.tool_errors import InvalidToolParamsError, ToolError
 from tools.contract.tool_parameters import MAX_UNKNOWN, ToolParams, coerce
 from tools.files.workspace import MAX_PATH_CHARS, Location, Workspace, contains
@@ -20,7 +22,7 @@ FILE_ALIASES = {"absolute_path": "file_path", "path": "file_path"}  # other name
 
 
 def check_file_path(tool: str, path: str, parameter: str) -> None:
-    """Refuse a path that is blank, ends like a folder, or is relative where its parameter is `absolute_path`."""
+    """Refuse a path that is blank, ends like a folder, or is relative although its parameter is `absolute_path`."""
     stripped = path.strip()
     if not stripped:
         raise InvalidToolParamsError(tool, f"'{parameter}' is empty; give the path of a file.")
@@ -29,24 +31,34 @@ def check_file_path(tool: str, path: str, parameter: str) -> None:
     if parameter == "absolute_path" and not os.path.isabs(stripped):
         raise InvalidToolParamsError(
             tool,
-            f"'absolute_path' must be absolute, got '{shown_path(path)}'. Start it at the file system's root; "
-            "a path relative to the workspace may be given as 'file_path'.",
+            f"'absolute_path' must be absolute, got '{shown_path(path)}'. Give the full path; 'file_path' accepts a "
+            "path relative to the workspace.",
         )
 
 
 def path_subject(workspace: Workspace, spelled: str, access: Access) -> PathSubject:
-    """What a path is to permission rules; a `ToolError` tells that it leads to nowhere in the workspace."""
+    """Return a path as a subject of permission rules. Raises a `ToolError` if it is not in the workspace."""
     return located_subject(workspace, workspace.locate(spelled, by_look=access is Access.READ), access)
 
 
 def located_subject(workspace: Workspace, location: Location, access: Access) -> PathSubject:
-    """The same for a path that has been resolved."""
+    """Return a resolved path as a subject of permission rules."""
     named = os.path.normpath(os.path.join(workspace.first_root, location.spelled))
     return PathSubject(access, location.name, named, location.in_scratch)
 
 
+class PathReader(BuiltinTool[BuiltinParamsT], Generic[BuiltinParamsT]):
+    """A tool whose calls read what one path leads to."""
+
+    behaviour = READS
+    path_parameter = "path"
+
+    def subjects(self, params: BuiltinParamsT, context: ToolContext) -> Sequence[Subject]:
+        return (path_subject(context.workspace, getattr(params, self.path_parameter), Access.READ),)
+
+
 def path_subjects(workspace: Workspace, entries: Iterable[str], access: Access) -> list[PathSubject]:
-    """The same for paths and globs: those that lead to something; what a glob finds, rules hide."""
+    """Return subjects for those paths and globs that exist in the workspace. Rules hide what a glob finds."""
     found: list[PathSubject] = []
     for entry in entries:
         with suppress(ToolError):
@@ -55,9 +67,9 @@ def path_subjects(workspace: Workspace, entries: Iterable[str], access: Access) 
 
 
 def shown(path: str, workspace: Workspace) -> str:
-    """A path for people, on one line: below a root without the root, long ones shortened in the middle."""
+    """Shorten a path for people, on one line: relative to its workspace folder, and cut in the middle if it is long."""
     if len(path) > MAX_PATH_CHARS:
-        # No path is that long. Its ends are enough, and megabytes cost nothing.
+        # No real path is this long. Looking only at its ends keeps a text of megabytes cheap.
         return _shortened(one_line(path[:MAX_BRIEF_CHARS]), one_line(path[-MAX_BRIEF_CHARS:]))
     short = path.strip()
     normal = os.path.normpath(short)
@@ -75,7 +87,7 @@ def _shortened(start: str, end: str) -> str:
 
 
 def start_subjects(workspace: Workspace, path: str | None) -> Sequence[PathSubject]:
-    """What a search is to permission rules: where it begins, by default all roots. What it finds there, rules hide."""
+    """Return the folder where a search starts, by default all of them. Rules hide what it finds there."""
     if path is None or not path.strip():
         return path_subjects(workspace, workspace.roots, Access.READ)
     return (path_subject(workspace, path, Access.READ),)
@@ -88,29 +100,29 @@ _OPTION_ALIASES = {
     "respect_gemini_ignore": "respect_agent_ignore",
     "respect_qwen_ignore": "respect_agent_ignore",
 }
-MAX_PATTERNS = 200  # patterns of one call; each costs a little for every file looked at
-# A pattern of a length that somebody may have meant
+MAX_PATTERNS = 200  # patterns of one call; each is tried on every file
+# A pattern of plausible length
 ShortPattern = Annotated[str, Field(min_length=1, max_length=1_000)]
 
 
 class FileFilteringOptions(ToolParams):
-    """Which ignore files count; what is left out is as the server is set up, usually true."""
+    """Which ignore files apply. The server's settings are the defaults, usually true."""
 
     respect_git_ignore: bool | None = None
     respect_agent_ignore: bool | None = None
 
 
 def gather_options(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Put the options, wherever and however they were named, under `file_filtering_options`.
+    """Collect the options, in any spelling and place, under `file_filtering_options`.
 
-    What is given outright beside the object counts more than what is in it.
+    An option given directly takes precedence over the same one inside the object.
     """
     given = coerce(arguments.get(OPTIONS), {"type": "object"})
     if given is not None and not isinstance(given, dict):
         return arguments
     inside = cast("dict[str, Any]", given or {})
     if len(inside) > MAX_UNKNOWN:
-        # They are refused where all arguments are looked at.
+        # The check of all arguments refuses them.
         return arguments
     beside = {name: arguments[name] for name in _OPTION_ALIASES if arguments.get(name) is not None}
     gathered = {_OPTION_ALIASES.get(name, name): value for name, value in (*inside.items(), *beside.items())}
@@ -119,7 +131,7 @@ def gather_options(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def respects(workspace: Workspace, options: FileFilteringOptions | None) -> tuple[bool, bool]:
-    """Whether the rules of git and of the agent-ignore files apply to a call."""
+    """Return whether git ignore files and agent-ignore files apply to a call."""
     git, agent = (options.respect_git_ignore, options.respect_agent_ignore) if options else (None, None)
     return (
         workspace.respect_git_ignore if git is None else git,

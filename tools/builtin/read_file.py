@@ -1,17 +1,16 @@
-"""`read_file`: one file, or a window of its lines."""
+"""`read_file`: reads one file, or a range of its lines."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 from pydantic import Field
 
-from tools.builtin.path_parameters import check_file_path, path_subject, shown
-from tools.call.base_tool import READS, BuiltinTool
+from tools.builtin.path_parameters import PathReader, check_file_path, shown
 from tools.call.tool_context import ToolContext
-from tools.contract.permission_subjects import Access, Subject, ToolKind
+from tools.contract.permission_subjects import ToolKind
 from tools.contract.tool_errors import InvalidToolParamsError
 from tools.contract.tool_parameters import ToolParams, coerce
 from tools.contract.tool_results import ToolResult
@@ -20,42 +19,42 @@ from tools.machine.threads import run_blocking
 from tools.text.file_names import sendable_name
 
 _INTEGER = {"type": "integer"}
-# What a person is told about a file that is shown as another text than it holds
+# What people are told about a file that is shown in converted form
 _SHOWN_AS = {"notebook": "notebook", "svg": "SVG as text", "pdf": "PDF as text"}
 
 
 class ReadFileParams(ToolParams):
-    absolute_path: str = Field(description="Absolute; a relative one is accepted as file_path.")
+    absolute_path: str = Field(description="Absolute. Give a relative path as file_path.")
     offset: int = Field(
         default=0,
-        description="First line, from 0; -20 is the last 20 lines.",
+        description="First line, from 0; -20 means the last 20 lines.",
     )
     limit: int | None = Field(default=None, ge=1, description="2000 lines by default.")
     pages: str | None = Field(
         default=None,
         max_length=40,
-        description="Pages of a PDF: '3', '10-15' or '8-'; offset and limit then count their lines.",
+        description="Pages of a PDF: '3', '10-15' or '8-'. offset and limit then count lines of these.",
     )
     chars: str | None = Field(default=None, max_length=40, description="Characters of the line at offset: '2000-4000'.")
 
 
-class ReadFileTool(BuiltinTool[ReadFileParams]):
+class ReadFileTool(PathReader[ReadFileParams]):
     name = "read_file"
     title = "Read file"
     display_name = "ReadFile"
     aliases = ("ReadFileTool", "ReadFile")
     description = (
-        "Read a file (view, open, cat, head, tail): text exactly as it is, without line numbers; notebooks, SVG and "
-        "PDF as text; images, audio and video as media. If it is too long, a header tells which lines are shown and "
-        "the offset to go on with."
+        "Read a file (view, open, cat, head, tail): text unchanged, without line numbers; notebooks, SVG and PDF as "
+        "text; images, audio and video as media. If it is too long, a header says which lines are shown and the next "
+        "offset."
     )
     kind = ToolKind.READ
-    behaviour = READS
+    path_parameter = "absolute_path"
     params_model = ReadFileParams
     parameter_aliases: Mapping[str, str] = {"file_path": "absolute_path", "path": "absolute_path"}
 
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Turn `start_line` and `end_line` (from 1, inclusive) into `offset` and `limit`; one page may be a number."""
+        """Convert `start_line` and `end_line` (from 1, inclusive) to `offset` and `limit`, and a page number."""
         page = coerce(arguments.get("pages"), _INTEGER)
         if isinstance(page, int) and not isinstance(page, bool) and page:
             arguments["pages"] = str(page)
@@ -65,16 +64,16 @@ class ReadFileTool(BuiltinTool[ReadFileParams]):
         for name, value in (("start_line", start), ("end_line", end)):
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
                 raise InvalidToolParamsError(
-                    self.name, f"'{name}' must be a whole number from 1 on, got {value!r:.80}."
+                    self.name, f"'{name}' must be a whole number of at least 1, got {value!r:.80}."
                 )
         first = start or 1
         if end is not None and end < first:
-            raise InvalidToolParamsError(self.name, f"'start_line' {first} lies after 'end_line' {end}.")
+            raise InvalidToolParamsError(self.name, f"'start_line' {first} is after 'end_line' {end}.")
         meant = {"offset": first - 1} if end is None else {"offset": first - 1, "limit": end - first + 1}
         for name, value in meant.items():
             if coerce(arguments.setdefault(name, value), _INTEGER) != value:
                 raise InvalidToolParamsError(
-                    self.name, "'start_line'/'end_line' and 'offset'/'limit' name different lines; give one of them."
+                    self.name, "'start_line'/'end_line' and 'offset'/'limit' mean different lines; give one pair."
                 )
         return arguments
 
@@ -113,11 +112,8 @@ class ReadFileTool(BuiltinTool[ReadFileParams]):
             lines = f" (from line {params.offset + 1})"
         return f"Read {shown(params.absolute_path, context.workspace)}{lines}"
 
-    def subjects(self, params: ReadFileParams, context: ToolContext) -> Sequence[Subject]:
-        return (path_subject(context.workspace, params.absolute_path, Access.READ),)
-
     async def execute(self, params: ReadFileParams, context: ToolContext) -> ToolResult:
-        """Read, where it has to be waited for in a thread, and remember what was seen."""
+        """Read the file, in a thread if it may block, and record what was seen."""
         from tools.files.read.file_reader import read_path  # noqa: PLC0415
         from tools.files.read.line_window import CharRange  # noqa: PLC0415 - with the first call
 
@@ -150,7 +146,7 @@ class ReadFileTool(BuiltinTool[ReadFileParams]):
                 "next_char": reading.next_char,
                 "pages": reading.pages,
             }
-        display = ""  # of a text that is shown whole
+        display = ""  # for a text shown in full
         if not reading.is_text:
             what = "Skipped binary" if kind == "binary" else f"Read {kind.value}"
             display = f"{what} file: {location.brief}"

@@ -1,4 +1,4 @@
-"""`read_many_files`: the content of several files in one result."""
+"""`read_many_files`: reads several files into one result."""
 
 from __future__ import annotations
 
@@ -32,39 +32,39 @@ class ReadManyFilesParams(ToolParams):
     paths: list[ShortPattern] = Field(
         min_length=1,
         max_length=MAX_PATHS,
-        description="Files, folders (with all in them) and globs: ['README.md', 'src/**/*.py'].",
+        description="Files, folders (with their contents) and globs: ['README.md', 'src/**/*.py'].",
     )
     exclude: list[ShortPattern] | None = Field(
         default=None,
         max_length=MAX_PATTERNS,
-        description="More globs to leave out.",
+        description="More globs to exclude.",
     )
     useDefaultExcludes: bool = Field(  # noqa: N815 - the name on the wire
         default=True,
-        description="Leave out node_modules, .git, dist, build, binary files, .env and the like.",
+        description="Exclude node_modules, .git, dist, build, binary files, .env and the like.",
     )
     file_filtering_options: FileFilteringOptions | None = Field(
-        default=None, description="False also reads what .gitignore, or .qwenignore and the like, hide."
+        default=None, description="False also reads what .gitignore, .qwenignore and the like hide."
     )
 
 
 class ReadManyFilesTool(BuiltinTool[ReadManyFilesParams]):
-    seconds = SEARCH_SECONDS  # how long finding the files may take, and then reading them
+    seconds = SEARCH_SECONDS  # limit for finding the files, and then again for reading them
 
     name = "read_many_files"
     title = "Read several files"
     display_name = "ReadManyFiles"
     aliases = ("ReadManyFilesTool", "ReadManyFiles")
     description = (
-        "Read several files at once (like cat), by path, folder or glob. A line '--- path ---' precedes each. Media "
-        "and PDF come only if named or asked for by extension. For one file use read_file."
+        "Read several files at once (like cat), by path, folder or glob. Each starts with a line '--- path ---'. Media "
+        "and PDF files only if named or matched by extension. For one file use read_file."
     )
     kind = ToolKind.READ
     behaviour = READS
     params_model = ReadManyFilesParams
 
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Merge `include` into `paths`, take a single string for a list, gather the filter options."""
+        """Merge `include` into `paths`, accept a single string for a list, and collect the filter options."""
         gathered = gather_options(arguments)
         for name in ("paths", "include", "exclude"):
             if name in gathered:
@@ -80,7 +80,7 @@ class ReadManyFilesTool(BuiltinTool[ReadManyFilesParams]):
     def check(self, params: ReadManyFilesParams, spelled: Mapping[str, str]) -> None:
         for entry in (*params.paths, *(params.exclude or ())):
             if not entry.strip():
-                raise InvalidToolParamsError(self.name, "an entry of 'paths' or 'exclude' is blank; leave it out.")
+                raise InvalidToolParamsError(self.name, "an entry of 'paths' or 'exclude' is blank; omit it.")
 
     def get_description(self, params: ReadManyFilesParams, context: ToolContext) -> str:
         named = ", ".join(brief(path) for path in params.paths[:3]) + (", ..." if len(params.paths) > 3 else "")

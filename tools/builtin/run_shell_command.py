@@ -1,4 +1,4 @@
-"""`run_shell_command`: one command line, waited for or in the background."""
+"""`run_shell_command`: runs one command line, in the foreground or in the background."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from tools.contract.tool_results import TextPart, ToolResult
 from tools.files.path_opener import PathKind
 from tools.files.workspace import Location
 from tools.machine.threads import run_blocking
-from tools.text.file_names import one_line, shortened_line, shown_whole_path
+from tools.text.file_names import shortened_line, shown_whole_path
 
 if TYPE_CHECKING:
     from tools.shell.changed_files import WorkspaceState
 
-MAX_COMMAND_CHARS = 100_000  # no command line of this length was meant; Linux takes 128 kB
-DESCRIBED_CHARS = 200  # characters of the command, and of what it is for, in the line that describes a call
+MAX_COMMAND_CHARS = 100_000  # a longer command line is a mistake; Linux accepts 128 kB
+DESCRIBED_CHARS = 200  # characters of the command, and of its purpose, in the one-line description of a call
 _ALIASES = {
     **dict.fromkeys(("dir_path", "cwd", "workdir", "working_directory"), "directory"),
     "timeout_ms": "timeout",
     **dict.fromkeys(("background", "run_in_background"), "is_background"),
 }
-_IN_SECONDS = ("timeoutseconds", "timeoutsecs", "timeoutsec", "timeouts")  # the timeout of other programs
-_NEEDS = foreign("false", way="'needs' asks the user for more: 'write' or 'network'.")
-# The `&` at the end of a command that runs in the background anyway; with it, the shell would be all that is seen
+_IN_SECONDS = ("timeoutseconds", "timeoutsecs", "timeoutsec", "timeouts")  # other programs' timeout in seconds
+_NEEDS = foreign("false", way="Set 'needs' to 'write' or 'network' to ask the user for more.")
+# The `&` at the end of a background command. It is removed, because otherwise the job would be only the shell
 _TO_BACKGROUND = re.compile(r"(?<![&\\|<>;])&\s*\Z")
 
 
@@ -47,7 +47,7 @@ class ShellParams(ToolParams):
     description: str | None = Field(default=None, description="Its purpose, for the user.")
     directory: str | None = Field(
         default=None,
-        description="By default the workspace's first.",
+        description="Default: the first workspace folder.",
     )
     timeout: int | None = Field(
         default=None,
@@ -57,11 +57,11 @@ class ShellParams(ToolParams):
     )
     needs: Literal["write", "network"] | None = Field(
         default=None,
-        description="To ask for more.",
+        description="Ask the user for more rights.",
     )
     is_background: bool = Field(
         default=False,
-        description="Go on after this call: servers, what takes over 10 minutes. Do not add '&'.",
+        description="Continue after this call: servers, or more than 10 minutes. Do not add '&'.",
     )
 
     @property
@@ -75,10 +75,9 @@ class ShellTool(BuiltinTool[ShellParams]):
     display_name = "Shell"
     aliases = ("ShellTool", "Shell", "Bash")
     description = (
-        "Run a shell command (bash, terminal): build, test, git, scripts, package managers. Output and errors come "
-        "together as printed, with a non-zero exit code. No input: use options that ask nothing (-y, "
-        "--no-pager). What is left running (&) becomes a background job. For files prefer read_file, edit, glob and "
-        "grep_search."
+        "Run a shell command (bash, terminal): build, test, git, scripts, package managers. Output and errors are "
+        "interleaved, plus a non-zero exit code. No input: use non-interactive options (-y, --no-pager). Anything left "
+        "running (&) becomes a background job. For files prefer read_file, edit, glob and grep_search."
     )
     kind = ToolKind.EXECUTE
     behaviour = Behaviour(read_only=False, destructive=True, idempotent=False, open_world=True)
@@ -86,13 +85,15 @@ class ShellTool(BuiltinTool[ShellParams]):
     parameter_aliases = _ALIASES
     foreign_parameters = {  # noqa: RUF012 - declared as a Mapping
         "dry_run": foreign("false", way="Use an option of the command itself, such as --dry-run, if it has one."),
-        **dict.fromkeys(("blocking", "wait"), foreign("true", way="is_background lets it go on after this call.")),
-        "shell": foreign("bash", "/bin/bash", "sh", "/bin/sh", way="Call another one in the command, as in zsh -c."),
-        "delay_ms": ForeignParameter(),  # how long a job runs before the call returns (Gemini CLI)
+        **dict.fromkeys(
+            ("blocking", "wait"), foreign("true", way="Set is_background to let it continue after this call.")
+        ),
+        "shell": foreign("bash", "/bin/bash", "sh", "/bin/sh", way="Call another shell in the command, as in zsh -c."),
+        "delay_ms": ForeignParameter(),  # how long a job runs before its call returns (Gemini CLI)
         **dict.fromkeys(
             ("additional_permissions", "dangerously_disable_sandbox", "with_escalated_permissions"), _NEEDS
         ),
-        **dict.fromkeys(("env", "environment"), foreign(way="Set variables in the command: NAME=value before it.")),
+        **dict.fromkeys(("env", "environment"), foreign(way="Set variables in front of the command: NAME=value.")),
         **dict.fromkeys(("stdin", "input"), foreign(way="Give input in the command, as a here-document or a pipe.")),
     }
 
@@ -111,11 +112,11 @@ class ShellTool(BuiltinTool[ShellParams]):
             problem = "'command' is empty; give a command line such as 'git status'."
         elif "\0" in params.command:
             problem = (
-                "'command' holds a NUL character, which no command line can have; write it as an escape, as in "
+                "'command' contains a NUL character, which a command line cannot have. Use an escape, as in "
                 "printf '\\x00'."
             )
         elif params.directory is not None and not params.directory.strip():
-            problem = f"'{spelled['directory']}' is empty; leave it out to run in the workspace's first folder."
+            problem = f"'{spelled['directory']}' is empty; omit it to run in the first workspace folder."
         if problem:
             raise InvalidToolParamsError(self.name, problem)
 
@@ -127,9 +128,6 @@ class ShellTool(BuiltinTool[ShellParams]):
             parts.append("[background]")
         elif params.timeout is not None:
             parts.append(f"[timeout: {params.timeout}ms]")
-        if params.description:
-            about = " ".join(params.description[:DESCRIBED_CHARS].split())
-            parts.append(f"({one_line(about)})")
         return " ".join(parts)
 
     async def make_ready(self, context: ToolContext) -> None:
@@ -164,10 +162,10 @@ class ShellTool(BuiltinTool[ShellParams]):
         if context.services.commands is None:
             raise ToolError(
                 ToolErrorType.SHELL_EXECUTE_ERROR,
-                "Commands cannot be run here. Use the file tools, or ask the user to run it.",
+                "Commands cannot run here. Use the file tools, or ask the user to run it.",
             )
         runner = context.services.commands()
-        view = context.view or UNCONFINED  # what was judged without a runner, as in a flow of tools alone
+        view = context.view or UNCONFINED  # a call judged without a command runner has no view
         request = CommandRequest(
             command=params.script,
             folder=folder.path,
@@ -191,7 +189,7 @@ class ShellTool(BuiltinTool[ShellParams]):
         finished = await runner.run(request, context.client.jobs, context.progress)
         changes = ""
         if before is not None:
-            with suppress(ExhaustedError):  # what the command printed is told in any case
+            with suppress(ExhaustedError):  # the command's output is returned in any case
                 look = partial(changes_since, before, context.workspace, context.signal)
                 changes = await run_blocking(context.signal, look)
         if finished.ending is not Ending.EXITED:
@@ -199,7 +197,7 @@ class ShellTool(BuiltinTool[ShellParams]):
             raise ToolError(ToolErrorType.SHELL_TIMED_OUT, f"{message.rstrip()}\n{changes}" if changes else message)
         content = result_text.run_content(finished, params.directory)
         return ToolResult(
-            # Apart from what the command printed, which could say the same.
+            # Kept apart from the output, which could contain the same words.
             llm_content=[*content, TextPart(changes)] if changes else content,
             return_display=result_text.run_display(finished),
             facts=result_text.run_facts(finished),
@@ -207,14 +205,14 @@ class ShellTool(BuiltinTool[ShellParams]):
 
 
 async def _real_folder(params: ShellParams, context: ToolContext) -> Location:
-    """The folder to run in, looked at in a thread if the call names it."""
+    """Return the folder to run in. If the call names one, it is checked in a thread."""
     if params.directory is None:
         return context.workspace.at(context.workspace.first_root)
     return await run_blocking(context.signal, partial(_folder, params, context))
 
 
 def _folder(params: ShellParams, context: ToolContext) -> Location:
-    """The folder to run in; a `ToolError` tells that there is none, or not in the workspace."""
+    """Return the folder to run in. Raises a `ToolError` if it does not exist or is outside the workspace."""
     workspace = context.workspace
     if params.directory is None:
         return workspace.at(workspace.first_root)
@@ -227,6 +225,6 @@ def _folder(params: ShellParams, context: ToolContext) -> Location:
     if kind is not PathKind.FOLDER:
         raise ToolError(
             ToolErrorType.PATH_IS_NOT_A_DIRECTORY,
-            f"'{location.shown}' is not a folder, so no command can run in it. Give the folder that it is in.",
+            f"'{location.shown}' is not a folder, so no command can run in it. Give the folder that contains it.",
         )
     return location

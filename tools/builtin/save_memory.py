@@ -1,4 +1,4 @@
-"""`save_memory`: a fact is kept for later conversations."""
+"""`save_memory`: keeps a fact for later conversations."""
 
 from __future__ import annotations
 
@@ -22,33 +22,33 @@ from tools.text.file_names import brief
 if TYPE_CHECKING:
     from tools.files.change.file_change import TargetFile
 
-MAX_FACT_CHARS = 1_500  # a fact is a sentence or two. The result repeats it, within 8 kB whatever its characters are.
-# Under this key a call's memo tells that there was nothing to ask, because the file held the fact
+MAX_FACT_CHARS = 1_500  # a fact is a sentence or two; the result repeats it and stays below 8 kB in any script
+# Key in a call's memo: there was nothing to ask, because the file already contains the fact
 HELD_ALREADY = "memory_held_already"
 OUTPUT_SCHEMA = object_schema(
     {
         "scope": {"type": "string", "enum": list(get_args(MemoryScope))},
         "path": {"type": "string", "description": "Real path of the memory file."},
-        "fact": {"type": "string", "description": "The fact as it stands in the file."},
-        "saved": {"type": "boolean", "description": "False if the file held the fact already."},
+        "fact": {"type": "string", "description": "The fact as written in the file."},
+        "saved": {"type": "boolean", "description": "False if the file already contained the fact."},
         "created": {"type": "boolean", "description": "The file did not exist before."},
-        "sha256": {"type": ["string", "null"], "description": "Digest of the file now, where it was written."},
+        "sha256": {"type": ["string", "null"], "description": "Digest of the file now, if it was written."},
         "user_modified": {"type": "boolean", "description": "The user changed the fact before it was written."},
-        "notes": {"type": "array", "items": {"type": "string"}, "description": "What else to know."},
+        "notes": {"type": "array", "items": {"type": "string"}, "description": "Further remarks."},
     }
 )
 
 
 class SaveMemoryParams(ToolParams):
-    """What to remember, and for whom."""
+    """What to remember, and for which scope."""
 
     fact: str = Field(
         max_length=MAX_FACT_CHARS,
-        description="A short sentence, clear by itself.",
+        description="A short sentence, clear on its own.",
     )
     scope: MemoryScope | None = Field(
         default=None,
-        description="project: kept with the workspace (default where there is one); global: for all projects.",
+        description="project: for this workspace (the default if there is one); global: for all projects.",
     )
 
 
@@ -59,12 +59,12 @@ class MemoryTool(BuiltinTool[SaveMemoryParams]):
     aliases = ("MemoryTool", "SaveMemory")
     description = (
         "Remember a fact for later conversations: a preference, convention or detail that the user states or asks to "
-        "keep. One short fact a call; no secrets, and nothing that only this conversation needs."
+        "keep. One short fact per call; no secrets, and nothing that only this conversation needs."
     )
     kind = ToolKind.EDIT
     behaviour = Behaviour(read_only=False, idempotent=True)
     params_model = SaveMemoryParams
-    # What the dialogs of Qwen Code and Gemini CLI fill in. Here a person changes the fact in the question
+    # Filled in by the dialogs of Qwen Code and Gemini CLI. Here a person changes the fact in the question
     foreign_parameters = dict.fromkeys(("modified_by_user", "modified_content"), ForeignParameter())
     output_schema = OUTPUT_SCHEMA
 
@@ -87,7 +87,7 @@ class MemoryTool(BuiltinTool[SaveMemoryParams]):
         return (PathSubject(Access.WRITE, location.path, location.spelled),)
 
     async def should_confirm_execute(self, params: SaveMemoryParams, context: ToolContext) -> EditConfirmation | None:
-        """The new line as a diff; nothing is asked where the fact is remembered already."""
+        """Show the new line as a diff. No question if the fact is already in the file."""
         from tools.memory.memory_entries import question_of  # noqa: PLC0415 - starting up does not need it
 
         scope = self._scope(params, context)
@@ -99,7 +99,7 @@ class MemoryTool(BuiltinTool[SaveMemoryParams]):
         return question
 
     async def execute(self, params: SaveMemoryParams, context: ToolContext) -> ToolResult:
-        """Add the fact, even where others add one at the same time, to the very file that a person was asked about."""
+        """Add the fact to the file that the person was asked about, safely beside other writers."""
         from tools.files.change.file_change import settled_text  # noqa: PLC0415 - as above
         from tools.memory.memory_entries import remember  # noqa: PLC0415 - as above
 
@@ -112,8 +112,8 @@ class MemoryTool(BuiltinTool[SaveMemoryParams]):
             if context.confirmed is not None and context.confirmed.state not in ("", target.location.path):
                 raise ToolError(
                     ToolErrorType.FILE_CHANGED_SINCE_READ,
-                    f"The {scope} memory leads to another file than the one that the user was asked about, so nothing "
-                    "was written. Ask the user before you try again.",
+                    f"The {scope} memory is now a different file from the one the user was asked about, so nothing was "
+                    "written. Ask the user before you try again.",
                 )
             return remember(scope, target, fact, self._files.headings, adds=adds, is_users=is_users)
 
@@ -126,6 +126,6 @@ class MemoryTool(BuiltinTool[SaveMemoryParams]):
         from tools.files.change.file_change import TargetFile  # noqa: PLC0415 - starting up does not need it
 
         file = self._files.file(scope, context.workspace)
-        # What lies outside the workspace is not undone in it.
+        # Undo covers only files in the workspace.
         author = author_of(self.name, context) if scope == "project" else None
         return TargetFile(file.workspace, file.location, context.reads, context.signal, author)

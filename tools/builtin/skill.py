@@ -1,4 +1,4 @@
-"""`skill`: the text of a skill, with where its files are."""
+"""`skill`: returns the text of a skill and the place of its files."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from tools.permissions.client_rights import Rights
 from tools.skills.skill_folders import MAX_NAME_CHARS, MAX_SKILL_BYTES, RelayedSkill, Skill, SkillFolders, Skills
 from tools.text.file_names import brief, shortened_line, shown_whole_path
 
-MAX_LIST_CHARS = 2_400  # that names and descriptions take in the list of tools, some 600 tokens
-MAX_ABOUT_CHARS = 200  # of one description there
-MOST_NAMED = 50  # skills that an error names
-SHORT_CHARS = 2  # words of so many characters are in every text
-MOST_FITTING = 5  # skills that a search finds
-MOST_REASONS = 10  # why others are not used
+MAX_LIST_CHARS = 2_400  # characters of names and descriptions in the list of tools, about 600 tokens
+MAX_ABOUT_CHARS = 200  # characters of one description there
+MOST_NAMED = 50  # skills that an error lists
+SHORT_CHARS = 2  # shorter words occur in every text
+MOST_FITTING = 5  # skills that a search returns
+MOST_REASONS = 10  # reasons why skills are not used, in an error
 
 
 class SkillParams(ToolParams):
@@ -35,13 +35,13 @@ class SkillParams(ToolParams):
 
 
 class SkillTool(BuiltinTool[SkillParams]):
-    """Loads a skill. Which there are differs by client, so the list of tools adds them to the description."""
+    """Loads a skill. Each client may have different skills, so the list of tools adds them to the description."""
 
     name = "skill"
     title = "Load skill"
     display_name = "Skill"
     aliases = ("activate_skill", "SkillTool", "Skill", "ActivateSkill")
-    description = "Load a skill (instructions for a kind of task) before such a task."
+    description = "Load a skill (instructions for a kind of task) before starting such a task."
     kind = ToolKind.READ
     behaviour = READS
     params_model = SkillParams
@@ -56,8 +56,8 @@ class SkillTool(BuiltinTool[SkillParams]):
     async def known(
         self, workspace: Workspace, rights: Rights, relayed: Iterable[RelayedSkill], signal: AbortSignal
     ) -> Skills:
-        """The skills that a client may load, which has this workspace and these rights."""
-        # Anyone who is given folders of their own, or is a person elsewhere, gets nothing of the home.
+        """Return the skills that a client with this workspace and these rights may load."""
+        # A client restricted to certain folders or scopes gets no skills from the home folder.
         with_home = not rights.roots and rights.scopes is None
         skills = await run_blocking(signal, lambda: self._folders.find(workspace, with_home=with_home, signal=signal))
         for skill in relayed:
@@ -67,7 +67,7 @@ class SkillTool(BuiltinTool[SkillParams]):
     async def execute(self, params: SkillParams, context: ToolContext) -> ToolResult:
         skills = await self.known(context.workspace, context.rights, (), context.signal)
         name = shortened_line(params.skill, MAX_NAME_CHARS)
-        # No skill that is known waits for a server that is slow to list its own.
+        # A skill already known does not wait for an upstream that is slow to list its own.
         for is_fresh in (False, True):
             for skill in await context.relayed_skills(is_fresh) if name not in skills.found else ():
                 skills.add(skill)
@@ -79,15 +79,16 @@ class SkillTool(BuiltinTool[SkillParams]):
             if len(text) > MAX_SKILL_BYTES:
                 raise ToolError(
                     ToolErrorType.FILE_TOO_LARGE,
-                    f"The skill {skill.name} was not loaded: its text has {len(text):,} characters, and at most "
-                    f"{MAX_SKILL_BYTES:,} are. Read the resource {brief(skill.uri)} in parts, or go on without it.",
+                    f"The skill {skill.name} was not loaded: its text has {len(text):,} characters, more than the "
+                    f"limit of {MAX_SKILL_BYTES:,}. Read the resource {brief(skill.uri)} in parts, or continue without "
+                    "it.",
                 )
             files = "".join(f"\n- {brief(uri)}" for uri in skill.files[:MOST_NAMED])
-            where = f"It is {brief(skill.uri)}; its files are resources:{files or ' none.'}"
+            where = f"Its address is {brief(skill.uri)}. Its files are resources:{files or ' none.'}"
             return ToolResult(f"{text}\n\n---\n{where}", return_display=f"Loaded the skill {skill.name}")
-        where = f"The skill lies in {shown_whole_path(skill.folder)}."
+        where = f"The skill is in {shown_whole_path(skill.folder)}."
         if why := _open_to(skill, context):
-            where += f" File tools do not read it: {why}."
+            where += f" File tools cannot read it: {why}."
         else:
             names, has_more = await run_blocking(context.signal, lambda: skill.files(context.signal))
             where += f" Read its files by their path, such as {shown_whole_path(os.path.join(skill.folder, '...'))}."
@@ -97,13 +98,13 @@ class SkillTool(BuiltinTool[SkillParams]):
 
 
 def _open_to(skill: Skill, context: ToolContext) -> str:
-    """Have the file tools of a client read the folder of a skill; why they do not, or nothing."""
+    """Let the client's file tools read a skill's folder. Returns why they cannot, or an empty string."""
     client, folder = context.client, skill.folder
     if not is_inside(folder, context.workspace.roots):
         if client.is_anonymous:
             return "this client sends no session or token, so nothing is kept for it"
         if not skill.lies_among_skills:
-            return "a link leads there, and only what lies in a folder 'skills' is opened"
+            return "a symlink leads there, and only folders inside a 'skills' folder are opened"
         client.skill_folders = tuple(dict.fromkeys((*client.skill_folders, folder)))
     return ""
 
@@ -112,12 +113,12 @@ def _unknown(name: str, skills: Skills) -> ToolError:
     near = difflib.get_close_matches(name, skills.found, n=3, cutoff=0.5)
     known = [*near, *(each for each in skills.found if each not in near)]
     more = f" and {len(known) - MOST_NAMED} more" if len(known) > MOST_NAMED else ""
-    said = f"There is no skill '{brief(name)}'. There are: {', '.join(known[:MOST_NAMED]) or 'none'}{more}."
+    said = f"There is no skill '{brief(name)}'. Available: {', '.join(known[:MOST_NAMED]) or 'none'}{more}."
     return ToolError(ToolErrorType.INVALID_TOOL_PARAMS, " ".join([said, *skills.unused[:MOST_REASONS]]))
 
 
 def told_skills(skills: Skills) -> str:
-    """What the list of tools says of the skills: names with descriptions, as many as there is room for, then names."""
+    """List the skills for the tool description: names with descriptions while there is room, then only names."""
     lines: list[str] = []
     found = list(skills.found.values())
     room = MAX_LIST_CHARS - len(" Skills:\nOthers: , and 10000 more; search_tools finds them.")
@@ -138,7 +139,7 @@ def told_skills(skills: Skills) -> str:
 
 
 def with_skills(found: ToolResult, skills: Skills, query: str) -> ToolResult:
-    """What a search for tools has found, with the skills that have words of the query."""
+    """Add the skills that contain words of the query to the result of a tool search."""
     words = {word for word in query.casefold().split() if len(word) > SHORT_CHARS}
     texts = {name: f"{name} {skill.about}".casefold() for name, skill in skills.found.items()}
     scores = {name: sum(word in text for word in words) for name, text in texts.items()}
@@ -146,5 +147,5 @@ def with_skills(found: ToolResult, skills: Skills, query: str) -> ToolResult:
     if not best:
         return found
     lines = [f"{name}: {skills.found[name].about[:MAX_ABOUT_CHARS]}" for name in best]
-    text = "\n".join([str(found.llm_content), "Skills, which the tool skill loads:", *lines])
+    text = "\n".join([str(found.llm_content), "Skills, to be loaded with the tool skill:", *lines])
     return replace(found, llm_content=text, structured={**(found.structured or {}), "skills": best})

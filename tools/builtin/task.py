@@ -1,4 +1,4 @@
-"""`task`: a piece of work for another agent, a program that the operator has configured."""
+"""`task`: gives work to another agent, a program that the operator has configured."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ if TYPE_CHECKING:
     from tools.shell.command_runner import ProgramRunner
 
 
-MAX_PROMPT_CHARS = 24_000  # a person has to be shown all of it
+MAX_PROMPT_CHARS = 24_000  # all of it has to be shown to a person
 MAX_DESCRIPTION_CHARS = 200
 PURPOSE = (
-    "Hand a task to another agent and wait for its answer: work of many steps that stands by itself, such as a search "
-    "through much code, a review, or a second opinion. It works in the first workspace folder, knows nothing of this "
-    "conversation, and gives one answer, which the user does not see unless you tell it. Agents:"
+    "Hand a task to another agent and wait for its answer: self-contained work of many steps, such as a search through "
+    "much code, a review, or a second opinion. It works in the first workspace folder, knows nothing of this "
+    "conversation, and gives one answer, which the user sees only if you repeat it. Agents:"
 )
 
 
 class TaskParams(ToolParams):
     prompt: str = Field(
         max_length=MAX_PROMPT_CHARS,
-        description="The whole task. The agent sees nothing of this conversation: say what is to be done, what it has "
-        "to know, and what it shall answer.",
+        description="The whole task. The agent sees nothing of this conversation: say what to do, what it has "
+        "to know, and what to answer.",
     )
-    subagent_type: str = Field(default="", description="The agent that does it, by its name.")
+    subagent_type: str = Field(default="", description="The name of the agent.")
     description: str = Field(
         default="", max_length=MAX_DESCRIPTION_CHARS, description="The task in three to five words, for the user."
     )
 
 
 class TaskTool(BuiltinTool[TaskParams]):
-    """Hands a task to an agent and waits for its answer. To be offered where there are agents.
+    """Hands a task to an agent and waits for its answer. Offered only if agents are configured.
 
-    An agent runs outside the sandbox of commands: it needs the network and its own configuration. So each call is asked
-    about, with the whole task and the command line. Each agent has a name of its own.
+    An agent runs outside the command sandbox, because it needs the network and its own configuration. So every call
+    needs consent, and the question shows the whole task and the command line. Each agent has a unique name.
     """
 
     name = "task"
@@ -83,11 +83,11 @@ class TaskTool(BuiltinTool[TaskParams]):
 
     @property
     def parameter_schema(self) -> Mapping[str, Any]:
-        """With the names of the agents; one alone need not be named."""
+        """Return the schema with the names of the agents. If there is only one, the name is optional."""
         return self._schema
 
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Find an agent whatever case its name is written in."""
+        """Find an agent regardless of the case of its name."""
         named = arguments.get("subagent_type")
         if named is None and len(self._agents) == 1:
             arguments["subagent_type"] = next(iter(self._agents))
@@ -103,7 +103,7 @@ class TaskTool(BuiltinTool[TaskParams]):
                 self.name, f"there is no agent '{brief(params.subagent_type)}'. 'subagent_type' is one of: {names}."
             )
         if not params.prompt.strip() or "\0" in params.prompt:
-            raise InvalidToolParamsError(self.name, "'prompt' is empty or holds NUL; say what is to be done, as text.")
+            raise InvalidToolParamsError(self.name, "'prompt' is empty or contains NUL; describe the task as text.")
 
     def get_description(self, params: TaskParams, context: ToolContext) -> str:
         return f"Task for {one_line(params.subagent_type)}: {brief(params.description or params.prompt.strip())}"
@@ -142,6 +142,6 @@ class TaskTool(BuiltinTool[TaskParams]):
     def _refuse_nested(self) -> None:
         if depth_in(self._environment) >= MAX_DEPTH:
             raise ExecutionDeniedError(
-                "This server was itself started by an agent, and agents hand no tasks to others, so nothing was done. "
-                "Do the task yourself."
+                "An agent started this server, and agents cannot hand tasks to others, so nothing was done. Do the "
+                "task yourself."
             )

@@ -1,4 +1,4 @@
-"""`todo_write`: a model's list of what is to be done, replaced as a whole."""
+"""`todo_write`: replaces the model's whole todo list."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tools.contract.tool_results import TodoListDisplay, ToolResult
 from tools.planning.todo_lists import Todo, TodoLists, TodoStatus
 from tools.text.file_names import one_line
 
-MAX_TODOS = 100  # a longer list is no plan that anybody follows
+MAX_TODOS = 100  # nobody follows a longer plan
 MAX_TODO_CHARS = 1_000
 MAX_ID_CHARS = 100
-# What the text for the model repeats of the todos, under 8 kB in any script; the structured result has all of it
+# Bytes of todos repeated in the text for the model, below 8 kB in any script; the structured result has them all
 MAX_TEXT_CHARS = 2_000
 _STATUS = {"type": "string", "enum": list(get_args(TodoStatus))}
 _TODO_SCHEMA = object_schema({"id": {"type": "string"}, "content": {"type": "string"}, "status": _STATUS})
@@ -30,15 +30,15 @@ OUTPUT_SCHEMA = object_schema(
         "todos": {"type": "array", "items": _TODO_SCHEMA, "description": "The list as it is now."},
         "kept": {
             "type": "boolean",
-            "description": "False for a client that cannot be told from others: only this result holds the list.",
+            "description": "False if this client has no session or token: only this result has the list.",
         },
-        "notes": {"type": "array", "items": {"type": "string"}, "description": "What else to know."},
+        "notes": {"type": "array", "items": {"type": "string"}, "description": "Further remarks."},
     }
 )
 
 
 class TodoItem(ToolParams):
-    """One thing to do."""
+    """One todo."""
 
     id: str = Field(min_length=1, max_length=MAX_ID_CHARS, description="Unique; keep it in later calls.")
     content: str = Field(min_length=1, max_length=MAX_TODO_CHARS)
@@ -57,17 +57,17 @@ class TodoWriteTool(BuiltinTool[TodoWriteParams]):
     display_name = "TodoWrite"
     aliases = ("write_todos", "TodoWriteTool", "TodoWrite", "WriteTodosTool", "WriteTodos")
     description = (
-        "Write the whole todo list (plan, checklist) of work in several steps; it replaces the former one. Mark a "
-        "todo in_progress when you begin it, one at a time, and completed as soon as it is done. Not for a single "
+        "Write the whole todo list (plan, checklist) for work in several steps; it replaces the previous one. Mark a "
+        "todo in_progress when you start it, one at a time, and completed as soon as it is done. Not for a single "
         "simple step."
     )
     kind = ToolKind.THINK
     behaviour = Behaviour(read_only=False, idempotent=True)
     params_model = TodoWriteParams
     foreign_parameters = {  # noqa: RUF012 - declared as a Mapping
-        # How a client shows a todo, while it is worked at (Claude Code) and among others
+        # The text a client shows for a todo in progress (Claude Code), and the field names of other programs
         **dict.fromkeys(("active_form", "priority"), ForeignParameter()),
-        "merge": foreign("false", way="The list is replaced: give all todos, those that stay as they are too."),
+        "merge": foreign("false", way="The list is replaced: give all todos, including unchanged ones."),
     }
     output_schema = OUTPUT_SCHEMA
 
@@ -75,7 +75,7 @@ class TodoWriteTool(BuiltinTool[TodoWriteParams]):
         self._lists = lists if lists is not None else TodoLists()
 
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Take todos as Gemini CLI writes them; a todo without an id gets its number."""
+        """Accept todos in Gemini CLI's form. A todo without an id gets its number."""
         given = coerce(arguments.get("todos"), {"type": "array"})
         if not isinstance(given, list) or len(cast("list[Any]", given)) > MAX_TODOS:
             return arguments
@@ -92,14 +92,14 @@ class TodoWriteTool(BuiltinTool[TodoWriteParams]):
         return arguments
 
     def _named(self, todo: Any) -> Any:
-        """A todo under our names: `description` is Gemini CLI's word for the content."""
+        """Rename the fields of a todo. Gemini CLI calls the content `description`."""
         if not isinstance(todo, dict):
             return todo
         given = {name: value for name, value in cast("dict[str, Any]", todo).items() if value is not None}
         described = given.pop("description", None)
         if described is not None and given.setdefault("content", described) != described:
             raise InvalidToolParamsError(
-                self.name, "'content' and 'description' of a todo mean the same and have different values; give one."
+                self.name, "'content' and 'description' of a todo mean the same but have different values; give one."
             )
         return given
 
@@ -108,11 +108,11 @@ class TodoWriteTool(BuiltinTool[TodoWriteParams]):
         for number, todo in enumerate(params.todos, start=1):
             problem = ""
             if not todo.content.strip():
-                problem = f"todo {number} has no content; say what is to be done."
+                problem = f"todo {number} has no content; say what to do."
             elif not todo.id.strip():
-                problem = f"the id of todo {number} is blank; give another, or leave it out."
+                problem = f"the id of todo {number} is blank; give another, or omit it."
             elif todo.id in seen:
-                problem = f"the id '{one_line(todo.id)}' is given more than once; each todo needs its own."
+                problem = f"the id '{one_line(todo.id)}' is used more than once; give each todo its own."
             if problem:
                 raise InvalidToolParamsError(self.name, problem)
             seen.add(todo.id)
@@ -122,7 +122,7 @@ class TodoWriteTool(BuiltinTool[TodoWriteParams]):
         return "Clear the todo list" if not total else f"Write {total} {'todo' if total == 1 else 'todos'}"
 
     async def execute(self, params: TodoWriteParams, context: ToolContext) -> ToolResult:
-        """Replace the list. Nobody is asked: only what this tool itself has kept is changed."""
+        """Replace the list. No question: this changes only what the tool itself has stored."""
         context.signal.raise_if_aborted()
         todos = tuple(Todo(todo.id, todo.content, todo.status) for todo in params.todos)
         self._lists.replace(context.client.key, context.workspace, todos)
@@ -132,7 +132,7 @@ class TodoWriteTool(BuiltinTool[TodoWriteParams]):
         if under_way > 1:
             notes.append(f"{under_way} todos are in progress; keep one at a time.")
         if not is_kept:
-            notes.append("The list is not kept here, since this client sends no session or token: keep it yourself.")
+            notes.append("The list is not stored, because this client sends no session or token. Keep it yourself.")
         total, done = len(todos), sum(todo.status == "completed" for todo in todos)
         said = f"The todo list has {total} {'todo' if total == 1 else 'todos'} now, {done} completed:"
         lines = [said if todos else "The todo list is empty now."]

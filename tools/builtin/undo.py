@@ -1,4 +1,4 @@
-"""The tools that show what was changed, and take it back: `list_changes` and `undo_change`."""
+"""The tools that list file changes and undo them: `list_changes` and `undo_change`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tools.files.change.revert import ChangeUndo
 
 MAX_LISTED = 30  # changes in a list
-_CHANGE, _PLAN = "undone_change", "undo_plan"  # what a call's memo holds, each with the parameters it belongs to
+_CHANGE, _PLAN = "undone_change", "undo_plan"  # keys in a call's memo; each value comes with its parameters
 
 
 def _author(tool: str, context: ToolContext) -> Author:
@@ -31,8 +31,8 @@ def _author(tool: str, context: ToolContext) -> Author:
     if author is None:
         raise ToolError(
             ToolErrorType.EXECUTION_FAILED,
-            "No changes are kept for this client: it has no session and no token, so nobody could say later whose they "
-            "are; or there is no folder to keep them in. Edit the file instead.",
+            "No changes are recorded for this client: it has no session and no token to assign them to, or there is no "
+            "folder to store them. Edit the file instead.",
         )
     return author
 
@@ -41,7 +41,7 @@ class ListChangesTool(BuiltinTool[ToolParams]):
     name = "list_changes"
     title = "List changes"
     display_name = "ListChanges"
-    description = "List your last changes of files (history), for undo_change; not those by commands."
+    description = "List your last file changes (history), for undo_change. Excludes changes by commands."
     kind = ToolKind.READ
     behaviour = READS
     params_model = ToolParams
@@ -57,7 +57,7 @@ class ListChangesTool(BuiltinTool[ToolParams]):
                         "path": {"type": "string"},
                         "added": {"type": "integer"},
                         "removed": {"type": "integer"},
-                        "undoes": {"type": ["integer", "null"], "description": "The change that it took back."},
+                        "undoes": {"type": ["integer", "null"], "description": "The change that this one undid."},
                         "undone": {"type": "boolean"},
                     }
                 ),
@@ -75,7 +75,7 @@ class ListChangesTool(BuiltinTool[ToolParams]):
             from tools.files.change.revert import NOT_COVERED, change_as_json, described  # noqa: PLC0415 - with the first call
 
             changes = author.journal.changes(author.client, context.workspace.roots, limit=MAX_LISTED)
-            lines = described(changes, context.workspace) or ["No change of files in this workspace is kept."]
+            lines = described(changes, context.workspace) or ["No file changes are recorded in this workspace."]
             return ToolResult(
                 llm_content="\n".join([*lines, NOT_COVERED]),
                 return_display=f"{len(changes)} changes",
@@ -86,16 +86,18 @@ class ListChangesTool(BuiltinTool[ToolParams]):
 
 
 class UndoParams(ToolParams):
-    change_id: int | None = Field(default=None, ge=1, description="From list_changes; by default the last not undone.")
+    change_id: int | None = Field(
+        default=None, ge=1, description="From list_changes; by default the last one not undone."
+    )
 
 
 class UndoChangeTool(BuiltinTool[UndoParams]):
-    """Takes back one change under the rules of an edit of its file; which change it is, is settled once for a call."""
+    """Undoes one change, under the rules for an edit of its file. The change is chosen once for each call."""
 
     name = "undo_change"
     title = "Undo change"
     display_name = "UndoChange"
-    description = "Undo (revert, restore) a change by write_file or edit, if the file is still as it left it."
+    description = "Undo (revert, restore) a change by write_file or edit, if the file has not changed since."
     kind = ToolKind.EDIT
     behaviour = Behaviour(read_only=False, destructive=True, idempotent=False)
     params_model = UndoParams
@@ -103,8 +105,11 @@ class UndoChangeTool(BuiltinTool[UndoParams]):
     output_schema = object_schema(
         {
             **COMMON_OUTPUT,
-            "undone": {"type": "integer", "description": "The change that was taken back."},
-            "removed_file": {"type": "boolean", "description": "The change had made the file, which is gone now."},
+            "undone": {"type": "integer", "description": "The change that was undone."},
+            "removed_file": {
+                "type": "boolean",
+                "description": "The change had created the file, which is now deleted.",
+            },
         }
     )
 

@@ -1,4 +1,4 @@
-"""`web_search`: asks a provider of web search that the operator has set up."""
+"""`web_search`: searches the web with a provider that the operator has set up."""
 
 from __future__ import annotations
 
@@ -22,33 +22,33 @@ if TYPE_CHECKING:
     from tools.web.url_opener import UrlOpener
 
 
-MAX_QUERY_CHARS = 400  # what Tavily and Brave take
-DEFAULT_LIMIT = 5  # results of one search (Qwen Code's number)
-MAX_LIMIT = 20  # what Tavily and Brave give at a time
+MAX_QUERY_CHARS = 400  # the limit of Tavily and Brave
+DEFAULT_LIMIT = 5  # results of one search (as in Qwen Code)
+MAX_LIMIT = 20  # the most that Tavily and Brave return at a time
 *_FIRST, _LAST = SETUP
 
 
 class WebSearchParams(ToolParams):
     query: str = Field(
         max_length=MAX_QUERY_CHARS,
-        description="A few words or a short question, with a year where it has to be recent.",
+        description="A few words or a short question, with a year if it has to be recent.",
     )
     provider: str | None = Field(
         default=None,
-        description=f"{', '.join(_FIRST)} or {_LAST}, if it is set up; leave it out for the default.",
+        description=f"{', '.join(_FIRST)} or {_LAST}, if set up; omit it for the default.",
     )
     limit: int = Field(
         default=DEFAULT_LIMIT,
         ge=1,
         le=MAX_LIMIT,
-        description="Most results, at most 20.",
+        description="Number of results, at most 20.",
     )
 
 
 class WebSearchTool(BuiltinTool[WebSearchParams]):
-    """Searches the web with what an operator has set up; other settings make another tool.
+    """Searches the web with the operator's settings. Other settings make another tool object.
 
-    The opener of URLs is made with the first call, and the same one each time.
+    The URL opener is created by the first call and then reused.
     """
 
     name = "web_search"
@@ -56,12 +56,12 @@ class WebSearchTool(BuiltinTool[WebSearchParams]):
     display_name = "WebSearch"
     aliases = ("google_web_search", "GoogleSearch", "WebSearchTool", "WebSearch")
     description = (
-        "Search the web (google, internet): titles, addresses and excerpts of pages, with a short answer where the "
-        "provider gives one. For what is newer than you know, documentation, versions, error messages, facts to be "
-        "checked. Read a page with web_fetch, and name your sources to the user."
+        "Search the web (google, internet): titles, addresses and excerpts of pages, with a short answer if the "
+        "provider gives one. For recent information, documentation, versions, error messages, and facts to check. Read "
+        "a page with web_fetch, and name your sources to the user."
     )
     kind = ToolKind.SEARCH
-    # Nothing is changed by it; but the query leaves this machine, so a client must not run it unasked.
+    # It changes nothing, but the query leaves this machine, so a client must not run it without asking.
     behaviour = Behaviour(read_only=False, idempotent=True, open_world=True)
     params_model = WebSearchParams
     parameter_aliases: Mapping[str, str] = {
@@ -75,7 +75,7 @@ class WebSearchTool(BuiltinTool[WebSearchParams]):
 
     @property
     def is_listed(self) -> bool:
-        """Where somebody is set up to be asked."""
+        """Listed only if a provider is set up."""
         return bool(self._settings.providers)
 
     def check(self, params: WebSearchParams, spelled: Mapping[str, str]) -> None:
@@ -83,9 +83,9 @@ class WebSearchTool(BuiltinTool[WebSearchParams]):
         if not params.query.strip():
             problem = f"'{spelled['query']}' is empty; give a few words to search for."
         elif provider is not None and not provider.strip():
-            problem = "'provider' is empty; leave it out to ask the default."
+            problem = "'provider' is empty; omit it for the default."
         elif provider is not None and names and _named(params) not in names:
-            problem = f"the provider '{brief(provider)}' is not set up; these are: {', '.join(names)}."
+            problem = f"the provider '{brief(provider)}' is not set up. Available: {', '.join(names)}."
         if problem:
             raise InvalidToolParamsError(self.name, problem)
 
@@ -116,7 +116,7 @@ class WebSearchTool(BuiltinTool[WebSearchParams]):
             found = await provider.search(query, params.limit, self._opener())
         except ToolError as error:
             others = ", ".join(name for name in self._settings.names if name != provider.name)
-            hint = f" You can also name another provider: {others}." if others else ""
+            hint = f" Or use another provider: {others}." if others else ""
             raise ToolError(error.code, f"{error.message}{hint}") from None
         count = len(found.results)
         return ToolResult(
@@ -126,16 +126,16 @@ class WebSearchTool(BuiltinTool[WebSearchParams]):
         )
 
     def _provider(self, params: WebSearchParams) -> SearchProvider:
-        """Who is asked; a `ToolError` that nobody is set up is `no_search_provider`."""
+        """Return the provider to ask. If none is set up, the `ToolError` is `no_search_provider`."""
         from tools.web.search_providers import SearchProvider  # noqa: PLC0415 - with the first call
 
         settings = self._settings.named(_named(params))
         if settings is None:
             raise ToolError(
                 ToolErrorType.NO_SEARCH_PROVIDER,
-                "The web cannot be searched here: no provider of web search is set up. The operator sets one of: "
-                f"{'; '.join(SETUP.values())}. Do not try again; if you know an address, use web_fetch, else tell the "
-                "user.",
+                "Web search is not available: no provider is set up. The operator can set one of: "
+                f"{'; '.join(SETUP.values())}. Do not try again. If you know an address, use web_fetch; otherwise tell "
+                "the user.",
             )
         return SearchProvider(settings)
 

@@ -1,4 +1,4 @@
-"""`write_file`: the whole content of one file, new or replaced."""
+"""`write_file`: writes the whole content of one file, new or existing."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class WriteFileParams(ChangeParams):
     expected_sha256: str | None = Field(
         default=None,
         pattern=SHA256_PATTERN,
-        description="Only if the file's SHA-256 is this.",
+        description="Write only if the file's SHA-256 is this.",
     )
     encoding: str | None = Field(
         default=None,
         max_length=40,
-        description="Such as 'windows-1252'; by default the file's own, else UTF-8.",
+        description="For example 'windows-1252'; default: the file's own, else UTF-8.",
     )
 
 
@@ -45,7 +45,7 @@ class WriteFileTool(ChangingTool[WriteFileParams]):
     description = (
         "Write a file: create it, or overwrite (replace, save) it with the complete content. Missing folders are "
         "created; an existing file keeps its encoding, BOM and line endings. Placeholders such as '// rest of code "
-        "...' are refused. To change only a part use edit."
+        "...' are refused. To change only part of a file use edit."
     )
     behaviour = Behaviour(read_only=False, destructive=True, idempotent=True)
     params_model = WriteFileParams
@@ -62,7 +62,7 @@ class WriteFileTool(ChangingTool[WriteFileParams]):
     output_schema = object_schema(
         {
             **COMMON_OUTPUT,
-            "changed": {"type": "boolean", "description": "False if the file held exactly this content already."},
+            "changed": {"type": "boolean", "description": "False if the file already had exactly this content."},
             "lines": {"type": "integer", "description": "Lines in the file now."},
         }
     )

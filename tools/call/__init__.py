@@ -1,4 +1,4 @@
-"""What every call passes through: the tool's contract, the registry, consent, the runner, the audit.
+"""What every call goes through: the base class of tools, the registry, consent, the runner and the audit.
 
-The tools and the server import it; it stands on the rooms below, and knows no tool.
+The built-in tools and the server import this package. It builds on the packages below it and knows no particular tool.
 """

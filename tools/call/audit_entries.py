@@ -1,4 +1,4 @@
-"""The audit: what the flow tells of its verdicts and of the answers, and arguments of calls as a log may show them."""
+"""Records for the audit log, and the redaction of secrets in the arguments that logs show."""
 
 from __future__ import annotations
 
@@ -13,70 +13,70 @@ from tools.contract.confirmation import Answer, Unavailable
 from tools.permissions.verdict import Permission
 from tools.text.secrets import HIDDEN, holds_secret, redact
 
-# How an object says what it names, and what that is, in whatever case: `{"name": "Cookie", "value": ...}`
+# The keys under which an object names a thing and holds its value, in any case: `{"name": "Cookie", "value": ...}`
 _NAMES = frozenset({"name", "key", "header", "field", "parameter", "param", "variable", "option", "id"})
 _VALUES = frozenset({"value", "values", "val"})
 _PROGRAMS = frozenset({"command", "program", "executable", "cmd"})
 _ONLY_BEARER = re.compile(r"\A(\s*bearer\s+)\S+\s*\Z", re.IGNORECASE)
 _SCHEMES = frozenset({"bearer", "basic", "digest", "negotiate"})
-_PRICE_OF_A_VALUE = 8  # characters that every value counts as, however short
+_PRICE_OF_A_VALUE = 8  # the least number of characters that any value is counted as
 _MAX_DEPTH = 20
-_MAX_BITS = 1_000  # Python writes no number of very many digits
+_MAX_BITS = 1_000  # Python refuses to print integers of very many digits
 _LONGEST_PART = 20
 _LEFT_OUT = "..."
 
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """One verdict on one call, or what came back for its question."""
+    """One decision about a call, or the answer to its question."""
 
     tool: str
-    arguments: Mapping[str, Any]  # as they came
-    description: str  # what the call does, in one line
-    client: str  # whose call it is
-    permission: Permission  # the verdict, with its reason
+    arguments: Mapping[str, Any]  # as the client sent them
+    description: str  # one line that says what the call does
+    client: str  # the client that made the call
+    permission: Permission  # the decision and its reason
     time: float  # seconds since the epoch
-    # What came back for the question, or `None` before it is asked and where there was none
+    # The answer to the question; `None` before it is asked, and for calls without a question
     answer: Answer | Unavailable | None = None
-    # What the answer allowed beyond this call, or `None` where it was about this call alone
+    # What the answer allows beyond this call; `None` if it was about this call alone
     lasting: LastingAnswer | None = None
 
 
 class Audit(Protocol):
-    """Keeps a record of what was decided."""
+    """Keeps a record of decisions."""
 
     def note(self, entry: AuditEntry) -> None:
-        """Take an entry down. Never raises, and never waits."""
+        """Record an entry. Never raises and never blocks."""
         ...
 
 
 def without_secrets(value: Any, name: str = "", *, max_chars: int = 8_000) -> Any:
-    """A value of JSON without what is a secret by the name before it, or by its form.
+    """Return a JSON value with its secrets left out. A secret is recognised by the name in front of it or by its form.
 
-    A name stands before a value as a key, as the `name` of a `value`, as the first of two items, or as an option. At
-    most `max_chars` characters of the value are looked at; what goes beyond them is left out.
+    That name can be a key, the `name` beside a `value`, the first item of a pair, or an option on a command line. At
+    most `max_chars` characters of the value are examined; the rest is left out.
     """
     return _Redaction(max_chars).of(value, name, 0)
 
 
 def argument_names(fields: Mapping[Any, Any]) -> dict[Any, str]:
-    """What values of an object are called that are not called by their keys, by key."""
+    """Map each key of an object to the name of its value, for values that are not named by their own key."""
     parts = {key: part for key in fields if (part := str(key)[:_LONGEST_PART].strip().lower()) in _NAMES | _VALUES}
     if _VALUES.isdisjoint(parts.values()):
         return {}
-    said = [str(fields[key]) for key, part in parts.items() if part in _NAMES][:_MAX_DEPTH]
+    names = [str(fields[key]) for key, part in parts.items() if part in _NAMES][:_MAX_DEPTH]
     return {
-        key: next((name for name in said if part in _VALUES and holds_secret(name, fields[key])), "")
+        key: next((name for name in names if part in _VALUES and holds_secret(name, fields[key])), "")
         for key, part in parts.items()
     }
 
 
 class _Redaction:
-    """One value on its way into a log."""
+    """The redaction of one value."""
 
     def __init__(self, max_chars: int) -> None:
         self._chars_left = max_chars
-        self._program = ""  # that the object around names: a letter means a password to some
+        self._program = ""  # the program that the enclosing object names; a one-letter option can mean a password to it
 
     def of(self, value: Any, name: str, depth: int) -> Any:
         self._chars_left -= _PRICE_OF_A_VALUE
@@ -98,7 +98,7 @@ class _Redaction:
         seen = text[: max(self._chars_left, 0)]
         self._chars_left -= len(seen)
         shown = redact(_ONLY_BEARER.sub(rf"\g<1>{HIDDEN}", seen))
-        # Where it is cut may be the middle of a secret, which is not recognised by its beginning.
+        # The cut may fall inside a secret, which its beginning alone would not reveal.
         return shown if len(seen) == len(text) else f"{shown[: len(seen) // 2]}{_LEFT_OUT}"
 
     def _fields(self, fields: Mapping[Any, Any], depth: int) -> dict[str, Any]:
@@ -119,7 +119,7 @@ class _Redaction:
             if self._chars_left <= 0:
                 break
             if isinstance(item, str) and item.lower() in _SCHEMES:
-                shown.append(self.of(item, "", depth + 1))  # what it says of a header stands behind it
+                shown.append(self.of(item, "", depth + 1))  # an item that says "header" describes the item after it
                 continue
             is_named = isinstance(before, str) and (
                 before[:1] == "-" or before[-1:] == ":" or (at % 2 and len(items) % 2 == 0)
@@ -128,7 +128,7 @@ class _Redaction:
             before = item
         if shown and all(isinstance(item, str) for item in shown):
             shown.insert(0, self._program)
-            # A quote without its other half tells of a line that was taken apart at its blanks.
+            # An unmatched quote means that this line was split at its spaces.
             is_torn = any(item.count(quote) % 2 for item in shown for quote in "\"'")
             line = " ".join(shown) if is_torn else shlex.join(shown)
             found, program = redact(line), shown.pop(0)

@@ -1,4 +1,4 @@
-"""A tool whose parameters are a pydantic model: the base of all built-in tools."""
+"""The base classes of tools. Built-in tools describe their parameters with a pydantic model."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ ParamsT = TypeVar("ParamsT")
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """The facts that clients decide by; published as MCP tool annotations and proved by tests."""
+    """Facts by which clients decide. They are published as MCP tool annotations, and tests prove them."""
 
     read_only: bool  # the tool changes nothing
     destructive: bool = False  # what it changes may be lost
-    idempotent: bool = False  # calling it again with the same arguments changes nothing more
+    idempotent: bool = False  # repeating the call with the same arguments changes nothing more
     open_world: bool = False  # it reaches beyond this machine
 
 
@@ -46,40 +46,41 @@ READS = Behaviour(read_only=True, idempotent=True)  # looks at local files and c
 
 
 class BaseTool(ABC, Generic[ParamsT]):
-    """A tool: validate, describe, confirm, execute.
+    """A tool: it validates its arguments, describes a call, asks for consent, and executes.
 
-    Subclasses set the attributes and implement the methods. `should_confirm_execute` has no side effect
-    and may be called any number of times; `execute` runs at most once for each confirmed call.
+    Subclasses set the attributes and implement the methods. `should_confirm_execute` has no side effects and may be
+    called any number of times. `execute` runs at most once for each confirmed call.
     """
 
     name: str  # the unique name used in calls
 
     display_name: str  # its name in Qwen Code and Gemini CLI, which rules and calls may use
 
-    title: str = ""  # its name for people; empty where that is the display name
+    title: str = ""  # its title for people; empty if that is the display name
 
-    description: str  # what it does, told to the model
+    description: str  # what it does, for the model
 
-    kind: ToolKind  # what permission rules and approval modes group tools by
+    kind: ToolKind  # the group that permission rules and approval modes put it in
 
     behaviour: Behaviour
 
-    aliases: tuple[str, ...] = ()  # older wire names, class names and display names that calls may use; never listed
+    aliases: tuple[str, ...] = ()  # older names, class names and display names that calls may use; never listed
 
-    is_builtin: bool = False  # whether it is one of this server's own
+    is_builtin: bool = False  # whether it is built into this server
 
-    alias: str = ""  # that of the server behind this one that it is of
+    alias: str = ""  # the alias of the upstream server that offers it; empty for other tools
 
-    # What it is made from, where that may change while it is in use; an answer to a question is bound to it
+    # What the tool was made from, if that can change while it is in use. An answer to a question holds only for this
+    # state
     version: str = ""
 
-    # JSON Schema of `ToolResult.structured`, where the tool always fills it. Documented, and not listed: it would be a
-    # third of all that a model is told about tools
+    # JSON Schema of `ToolResult.structured`, if the tool always fills it. It is documented but not listed, because it
+    # would make up a third of the text that a model reads about tools
     output_schema: Mapping[str, Any] | None = None
 
     @property
     def is_listed(self) -> bool:
-        """Whether clients are told about it. By its name it answers in any case, if only with what it lacks."""
+        """Whether clients see it in the list. A call to an unlisted tool still works, or says what is missing."""
         return True
 
     @property
@@ -89,42 +90,42 @@ class BaseTool(ABC, Generic[ParamsT]):
 
     @abstractmethod
     def validate_tool_params(self, arguments: Mapping[str, Any]) -> ParamsT:
-        """Turn arguments as they came into parameters.
+        """Turn the arguments of a call into parameters.
 
         Raises:
-            InvalidToolParamsError: They do not fit; the sentence says why.
+            InvalidToolParamsError: They do not fit; the message says why.
         """
 
     def about_ignored(self, arguments: Mapping[str, Any]) -> str:
-        """What to tell the model of arguments that are valid and were not used; empty if there is nothing."""
+        """Tell the model which valid arguments were not used. Empty if all were."""
         del arguments
         return ""
 
     @abstractmethod
     def get_description(self, params: ParamsT, context: ToolContext) -> str:
-        """What this call will do, in one line for people. Pure, and cheap."""
+        """Describe this call for people, in one line. Pure and cheap."""
 
     @property
     def asks(self) -> bool:
-        """Whether a call of it is shown to a person where neither a rule nor the approval mode says otherwise."""
+        """Whether a person is asked about its calls when neither a rule nor the approval mode decides."""
         return type(self).should_confirm_execute is not BaseTool[Any].should_confirm_execute
 
     @property
     def rule_names(self) -> tuple[str, ...]:
-        """The names that permission rules may call it by, beside those for groups of built-in tools.
+        """The names for this tool in permission rules, besides the names of groups of built-in tools.
 
-        The first one is nobody else's, now and later: what a person allows for good is written with it.
+        No other tool has the first one, now or later, so the rules that a person saves use it.
         """
         return (self.name,)
 
     @property
     def loose_rule_names(self) -> tuple[str, ...]:
-        """Names that may be another tool's tomorrow: only rules that ask or refuse count them."""
+        """Names that another tool may have tomorrow. Only rules that ask or deny may use them."""
         return ()
 
     @cached_property
     def traits(self) -> ToolTraits:
-        """What permissions go by of this tool."""
+        """The facts about this tool on which permission decisions depend."""
         return ToolTraits(
             self.name,
             self.kind,
@@ -136,10 +137,10 @@ class BaseTool(ABC, Generic[ParamsT]):
         )
 
     async def make_ready(self, context: ToolContext) -> None:
-        """Find out once what `subjects` has to know and cannot find out in a thread."""
+        """Find out, once, what `subjects` needs to know and cannot find out in a worker thread."""
 
     def subjects(self, params: ParamsT, context: ToolContext) -> Sequence[Subject]:
-        """What this call touches, for rules that are about it. Changes nothing; blocking: it may look at the disk.
+        """Return what this call touches, for permission rules. Changes nothing. Blocks, because it may read the disk.
 
         Raises:
             ToolError: The call cannot succeed.
@@ -148,20 +149,20 @@ class BaseTool(ABC, Generic[ParamsT]):
         return ()
 
     def why_asked_again(self, client_key: str) -> str:
-        """Why the person behind a client has to be asked whatever rules and modes allow; empty if there is nothing."""
+        """Why this client's user must be asked even if rules and modes allow the call. Empty if there is no reason."""
         del client_key
         return ""
 
     def consented(self, client_key: str) -> None:
-        """The person behind a client has agreed to a call of this very tool."""
+        """Record that this client's user agreed to a call of this version of the tool."""
         del client_key
 
     def why_outdated(self) -> str:
-        """Why this is not the tool any more that its name stands for, after a person was asked about it; else empty."""
+        """Why this object is no longer the tool that a person was asked about. Empty if it still is."""
         return ""
 
     async def should_confirm_execute(self, params: ParamsT, context: ToolContext) -> ConfirmationDetails | None:
-        """What a person has to be asked before this call, or `None`. Pure; may be repeated.
+        """Return what a person has to be asked before this call, or `None`. Has no side effects; may be repeated.
 
         Raises:
             ToolError: The call cannot succeed, so there is nothing to ask.
@@ -174,15 +175,16 @@ class BaseTool(ABC, Generic[ParamsT]):
         """Perform the action.
 
         Raises:
-            ToolError: It failed in a way the model can act on.
+                    ToolError: It failed in a way that the model can react to.
         """
 
     def declaration(self) -> FunctionDeclaration:
-        """The tool as the model is told about it."""
+        """The description of the tool that a model is given."""
         return FunctionDeclaration(self.name, self.description, self.parameter_schema)
 
 
-# By the folded name: what programs give to every tool, for themselves (Gemini CLI), or have models say of every call
+# Parameters that other programs give to every tool, by folded name: for their own use (Gemini CLI), or for the model to
+# explain its call
 REMARKS: Mapping[str, ForeignParameter] = dict.fromkeys(
     ("waitforprevious", "callid", "description", "displaydescription", "explanation", "goal", "instruction",
      "instructions", "justification", "purpose", "reason", "reasoning", "securityrisk", "summary", "taskprogress",
@@ -190,7 +192,7 @@ REMARKS: Mapping[str, ForeignParameter] = dict.fromkeys(
     ForeignParameter(),
 )  # fmt: skip
 _TRIAL = foreign(
-    "false", way="Nothing can be tried out: a call is carried out, once the user agrees if they are asked."
+    "false", way="There is no dry run. A call is carried out, after the user has agreed if they are asked."
 )
 _FOREIGN = {**REMARKS, **dict.fromkeys(("dryrun", "noop", "preview", "simulate", "validateonly", "whatif"), _TRIAL)}
 
@@ -198,15 +200,15 @@ BuiltinParamsT = TypeVar("BuiltinParamsT", bound=ToolParams)
 
 
 class BuiltinTool(BaseTool[BuiltinParamsT], Generic[BuiltinParamsT]):
-    """Validation by a model: other spellings first, then the model, then the tool's own checks.
+    """A tool whose arguments are validated by a pydantic model, after other spellings have been renamed.
 
-    Subclasses set `params_model` and, where older names exist, `parameter_aliases`.
+    Subclasses set `params_model`, and `parameter_aliases` if there are older names.
     """
 
     is_builtin = True
     params_model: type[BuiltinParamsT]
     parameter_aliases: Mapping[str, str] = {}  # accepted spelling -> published name
-    # What tools of other programs have besides
+    # Parameters of similar tools in other programs
     foreign_parameters: Mapping[str, ForeignParameter] = {}
 
     @property
@@ -232,10 +234,11 @@ class BuiltinTool(BaseTool[BuiltinParamsT], Generic[BuiltinParamsT]):
         return _FOREIGN | {folded(name): other for name, other in self.foreign_parameters.items()}
 
     def validate_tool_params(self, arguments: Mapping[str, Any]) -> BuiltinParamsT:
-        """Map spellings, bind the model, run the tool's own checks.
+        """Rename other spellings, validate against the model, and run the tool's own checks.
 
-        A tool that only reads passes over what it does not know. One that changes something refuses it: it could have
-        been meant to make the change a smaller one. What says no to something unknown asks for nothing.
+        A tool that only reads ignores unknown arguments. A tool that changes something refuses them, because they may
+        have been meant to limit the change. An unknown argument with a value like `false` asks for nothing and is
+        always ignored.
         """
         settled, spelled = self._settled(arguments)
         params = bind(self.name, self.params_model, self._own_schema, settled)
@@ -245,7 +248,7 @@ class BuiltinTool(BaseTool[BuiltinParamsT], Generic[BuiltinParamsT]):
         return params
 
     def about_ignored(self, arguments: Mapping[str, Any]) -> str:
-        """Names what the tool does not have, at any depth."""
+        """Name the unknown arguments, at any depth."""
         return self._about_unknown(self._settled(arguments)[0], is_refused=False)
 
     def _settled(self, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
@@ -258,15 +261,15 @@ class BuiltinTool(BaseTool[BuiltinParamsT], Generic[BuiltinParamsT]):
         )
 
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Rewrite older forms that are more than another name. Called before validation."""
+        """Rewrite older forms of the arguments that differ by more than a name. Called before validation."""
         return arguments
 
     def check(self, params: BuiltinParamsT, spelled: Mapping[str, str]) -> None:
-        """What the schema cannot say.
+        """Check what the schema cannot express.
 
         Args:
             params: The validated parameters.
-            spelled: For each parameter given, the spelling that was used.
+            spelled: For each parameter in the call, the spelling that was used.
 
         Raises:
             InvalidToolParamsError: The values do not fit together.

@@ -1,4 +1,4 @@
-"""From a verdict to consent: what a person is asked, what the answer is worth, and what it allows from now on."""
+"""From a decision to consent: what a person is asked, whether the answer counts, and what it allows from now on."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from tools.text.file_names import one_line
 
 logger = logging.getLogger(__name__)
 
-MAX_GRANTS = 4  # rules that a title names; where more would be needed, nothing is offered for always
+MAX_GRANTS = 4  # the most rules that one answer names; if more were needed, no lasting answer is offered
 
 PLAN_CHOICES = (
     Choice(Decision.ONCE, "Carry out the plan, asking before each change"),
@@ -58,16 +58,16 @@ class Judgement:
 
     tool: BaseTool[Any]
     params: Any
-    permission: Permission  # the verdict, with its reason
-    details: ConfirmationDetails | None = None  # what the tool itself would ask, where it was asked
-    choices: tuple[Choice, ...] = ()  # where the verdict is to ask: the answers that are offered
-    written: tuple[str, ...] = ()  # where the verdict is to ask: real paths of the files that are written
-    state: str = ""  # of the details, as the tool itself gave it
-    is_granted: bool = False  # whether a rule or the mode allows the call, whatever the tool would ask
+    permission: Permission  # the decision and its reason
+    details: ConfirmationDetails | None = None  # what the tool itself would ask, if it was consulted
+    choices: tuple[Choice, ...] = ()  # the answers on offer, if a person has to be asked
+    written: tuple[str, ...] = ()  # real paths of the files that the call writes, if a person has to be asked
+    state: str = ""  # the `state` of the details, as the tool gave it
+    is_granted: bool = False  # whether a rule or the mode allows the call, regardless of what the tool would ask
 
 
 class GrantScope(StrEnum):
-    """How far an answer counts."""
+    """How far an answer applies."""
 
     CALL = "call"
     SESSION = "session"
@@ -75,39 +75,39 @@ class GrantScope(StrEnum):
 
 
 class RuleKeeper(Protocol):
-    """Saves rules that a person has allowed for good."""
+    """Saves the rules that a person allows permanently."""
 
     async def save(self, rules: Sequence[str]) -> str:
-        """Save rules that allow.
+        """Save rules that allow calls.
 
         Returns:
-            Where they stand now, for reasons.
+            Where they are saved, for use in reasons.
 
         Raises:
-            ToolError: They cannot be saved; nothing was. The sentences say why, and what helps.
+            ToolError: Nothing could be saved. The message says why and what helps.
         """
         ...
 
 
 class GrantStore(Protocol):
-    """Rules that people have allowed for a session which goes on in other processes too."""
+    """Shares what people allow for a session with the other processes that serve it."""
 
     async def take_up(self, client: ClientState) -> bool:
-        """Add to a client's grants what was allowed elsewhere; whether there was anything. Never fails."""
+        """Add what other processes have allowed to a client's grants; return whether anything was new. Never fails."""
         ...
 
     async def add(self, client: ClientState, rules: Sequence[str]) -> None:
-        """Tell the others of rules. Never fails."""
+        """Share rules with the other processes. Never fails."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class LastingAnswer:
-    """What became of an answer that allows more than its call."""
+    """The effect of an answer that allows more than its own call."""
 
     rules: tuple[str, ...]  # the rules that it allows
-    scope: GrantScope  # how far they count
-    note: str = ""  # told beside the call's result, where they count less far than the person wanted; else empty
+    scope: GrantScope  # how far they apply
+    note: str = ""  # added to the call's result if the rules apply less far than the person wanted; else empty
 
 
 def grants_for(
@@ -117,13 +117,13 @@ def grants_for(
     subjects: Sequence[Subject],
     workspace: Workspace,
 ) -> tuple[Grant, ...]:
-    """What would allow such a call from now on; empty where no rule could, or more than a person would read."""
+    """Return what would allow such a call from now on. Empty if no rule can, or if there would be too many to read."""
     if permission.is_explicit or permission.no_rule_allows or isinstance(details, AskUserConfirmation):
         return ()
     if permission.parts:
         found = permission.grants
     elif tool.kind is ToolKind.EDIT:
-        # Edits anywhere in the same workspace folder; of a file outside of it, only of this very file.
+        # Any edit in the same workspace folder; outside the workspace, edits of this file only.
         titles: dict[str, str] = {}
         for subject in subjects:
             if isinstance(subject, PathSubject) and subject.access is Access.WRITE:
@@ -137,7 +137,7 @@ def grants_for(
     else:
         agents = [subject.name for subject in subjects if isinstance(subject, AgentSubject)]
         if any(ANYTHING in name for name in agents):
-            return ()  # the rule would be about other agents too
+            return ()  # the rule would cover other agents too
         hosts = dict.fromkeys(subject.host for subject in subjects if isinstance(subject, HostSubject))
         rules = (
             [f"Task({name})" for name in agents]
@@ -156,14 +156,14 @@ def choices_for(
     saves: bool,
     offers_sandboxed: bool = False,
 ) -> tuple[Choice, ...]:
-    """The answers that are offered for a call. Nothing is remembered for a client that cannot be told from others.
+    """Return the answers to offer for a call. An anonymous client gets no lasting ones.
 
     Args:
         details: What is asked about.
         grants: What would allow such calls from now on.
-        client: Whose call it is.
-        saves: Whether there is a place to save rules to.
-        offers_sandboxed: Whether any command that stays in the sandbox may be allowed.
+        client: The client that made the call.
+        saves: Whether rules can be saved.
+        offers_sandboxed: Whether to offer an answer that allows every command that stays in the sandbox.
     """
     if isinstance(details, PlanConfirmation):
         return PLAN_CHOICES
@@ -193,10 +193,10 @@ def choices_for(
 
 
 def question_of(judged: Judgement, arguments: Mapping[str, Any], description: str) -> Question:
-    """What a person is asked, where the verdict is to ask.
+    """Build the question for a call that needs consent.
 
     Raises:
-        ExecutionDeniedError: The action cannot be shown to a person as a whole.
+        ExecutionDeniedError: The action is too long to show in full.
     """
     tool, shown = judged.tool, judged.details
     if shown is None:
@@ -205,83 +205,89 @@ def question_of(judged: Judgement, arguments: Mapping[str, Any], description: st
         shown = InfoConfirmation(title=f"Confirm: {tool.title or tool.display_name}", prompt=f"{tool.name}\n{text}")
     if isinstance(shown, ExecConfirmation) and not can_be_shown(shown.command):
         raise ExecutionDeniedError(
-            "The call needs consent and is too long to be shown to a person as a whole, so nothing was run. "
-            "Write what is long to a file with write_file (a command to a script) and name that, or split it."
+            "The call needs consent and is too long to show to a person in full, so nothing was run. Write the long "
+            "part to a file with write_file (a command to a script) and name it, or split the call."
         )
     if isinstance(shown, ApprovalConfirmation) and not can_be_shown(shown.prompt):
         raise ExecutionDeniedError(
-            "This tool is too long to be shown to a person as a whole in a question, so it was not approved. "
+            "The description of this tool is too long to show in full in a question, so it was not approved. "
             + shown.way_out
         )
-    # Binds an answer to one action: the tool as it is, its arguments, and the state of the world the details show.
+    # Binds an answer to one action: the tool in its present form, its arguments, and the state that the details show.
     action = [tool.name, tool.version, arguments, shown.state]
     canonical = json.dumps(action, sort_keys=True, separators=(",", ":"), default=str)
     fingerprint = hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()
-    # Anyone who is asked for an answer and not for consent needs no reason.
+    # A question that asks for an answer and not for consent needs no reason.
     reason = "" if isinstance(shown, AskUserConfirmation) else judged.permission.reason
     return Question(description, shown, fingerprint, judged.choices, reason)
 
 
-async def accept(
-    answer: Answer | Unavailable,
-    question: Question,
-    judged: Judgement,
-    context: ToolContext,
-    policy: PermissionPolicy,
-    keeper: RuleKeeper | None,
-    shared_grants: GrantStore | None = None,
-) -> LastingAnswer | None:
-    """Go on only with consent, and let what an answer allows beyond its call count from now on.
-
-    The policy goes by saved rules from now on. What cannot be saved counts for the session, if the client has one.
-
-    Returns:
-        What the answer allows beyond its call, if it does.
+async def require_consent(
+    answer: Answer | Unavailable, judged: Judgement, context: ToolContext, policy: PermissionPolicy
+) -> None:
+    """Continue only with consent, and only if nothing has changed meanwhile.
 
     Raises:
-        ExecutionDeniedError: There is no consent, or none to what the tool is now; the sentence says why, and what
+        ExecutionDeniedError: There is no consent, or none for the tool as it is now. The message says why and what
             would help.
     """
-    tool, permission, client = judged.tool, judged.permission, context.client
-    # Whatever came back for a question of the model, or that nobody could be asked, is for the tool to tell.
+    tool, permission = judged.tool, judged.permission
+    # Answers to a question of the model, or the lack of one, are for the tool itself to report.
     if not isinstance(judged.details, AskUserConfirmation):
         if isinstance(answer, Unavailable):
-            # A client may run a tool published as read-only without asking, so its dialog vouches for the others only;
-            # and a question that an operator's rule demands, or about what a tool has become, has to be seen. So
-            # has one about a file that says which programs are started, and which tools are approved.
+            # A client may run a tool that is published as read-only without asking. So its own dialog counts as consent
+            # only for other tools. A question that an operator's rule demands, or that is about a changed tool, must be
+            # shown. So must one about a file that decides which programs are started or which tools are approved.
             is_of_operator = permission.is_explicit or permission.is_guarded
             has_to_be_seen = is_of_operator or isinstance(judged.details, ApprovalConfirmation)
             if not answer.client_decides or tool.behaviour.read_only or has_to_be_seen:
                 is_particular = permission.is_explicit or permission.no_rule_allows or bool(permission.parts)
                 why = f"It was asked because: {permission.reason}." if is_particular else ""
                 who = "Use a client that can show it (form elicitation)." if permission.is_explicit else answer.way_out
-                said = ("Nobody could be asked for consent, so nothing was done.", why, who, _way_out(judged))
-                raise ExecutionDeniedError(" ".join(filter(None, said)))
+                sentences = (
+                    "The user could not be asked for consent, so nothing was done.",
+                    why,
+                    who,
+                    _way_out(judged),
+                )
+                raise ExecutionDeniedError(" ".join(filter(None, sentences)))
         elif answer.decision is Decision.DENY:
             raise ExecutionDeniedError(_refusal(judged, answer))
     if not isinstance(answer, Answer) or answer.channel is not ConsentChannel.EARLIER:
-        tool.consented(client.key)
-    if (gone := policy.why_not_offered(tool.traits, context.rights)) is not None:  # meanwhile
+        tool.consented(context.client.key)
+    if (gone := policy.why_not_offered(tool.traits, context.rights)) is not None:  # rights may have changed
         refuse(gone)
     if not context.keeps_folders():
         raise ExecutionDeniedError(
-            "The client has changed the folders that it works in while the user was asked, so nothing was done. "
-            "If it is still wanted, call it again: it is then judged by the folders that are there now."
+            "The client changed its workspace folders while the user was being asked, so nothing was done. If the call "
+            "is still needed, repeat it: it is then checked against the present folders."
         )
     if outdated := tool.why_outdated():
         raise ExecutionDeniedError(
-            f"The consent is for the tool as it was when it was asked for, and {outdated}, so nothing was done. "
-            "Look at what the tool is now; if you still want it, call it again: the user is then asked about that."
+            f"The user agreed to an earlier version of the tool, and {outdated}, so nothing was done. Read the tool's "
+            "present description. If you still need it, repeat the call: the user is then asked about this version."
         )
-    # An edit compares it itself, while it keeps other writers away.
+    # An edit makes this comparison itself, while it locks out other writers.
     if judged.state and not isinstance(judged.details, EditConfirmation):
         now = await tool.should_confirm_execute(judged.params, context)
         if now is not None and now.state != judged.state:
             raise ExecutionDeniedError(
-                "What the user agreed to has changed while they were asked, so nothing was done. If it is still "
-                "wanted, call it again: the user is then asked about what is there now."
+                "What the user agreed to changed while they were being asked, so nothing was done. If it is still "
+                "needed, repeat the call: the user is then asked about the present state."
             )
-    choice = question.choice(answer.decision) if isinstance(answer, Answer) else None
+
+
+async def keep_rules(
+    choice: Choice | None,
+    client: ClientState,
+    policy: PermissionPolicy,
+    keeper: RuleKeeper | None,
+    shared_grants: GrantStore | None,
+) -> LastingAnswer | None:
+    """Apply from now on what an answer allows beyond its call, if anything.
+
+    The policy uses saved rules from now on. A rule that cannot be saved applies to the session, if the client has one.
+    """
     if choice is None or not choice.rules:
         return None
     note = ""
@@ -290,7 +296,7 @@ async def accept(
         try:
             policy.allow(choice.rules, await keeper.save(choice.rules))
         except ToolError as error:
-            logger.warning("%s The answer counts for the %s only.", error.message, scope)
+            logger.warning("%s The answer applies to the %s only.", error.message, scope)
             note = f"Allowed for this {scope} only: {', '.join(map(one_line, choice.rules))}. {error.message}"
         else:
             return LastingAnswer(choice.rules, GrantScope.SAVED)
@@ -302,14 +308,14 @@ async def accept(
 
 
 def refuse(permission: Permission) -> NoReturn:
-    """Refuse a call whose verdict is to deny.
+    """Refuse a call that is denied.
 
     Raises:
-        ExecutionDeniedError: Always; it tells why, that nothing was done, and what helps.
+        ExecutionDeniedError: Always. The message says why, that nothing was done, and what helps.
     """
     way_out = permission.way_out
     if not way_out:
-        way_out = "Do not try it in another way: tell the user."
+        way_out = "Do not try to do it in another way; tell the user."
         if permission.setting:
             way_out += f" The operator can change {permission.setting}."
         elif permission.grants:
@@ -318,15 +324,15 @@ def refuse(permission: Permission) -> NoReturn:
 
 
 def _refusal(judged: Judgement, answer: Answer) -> str:
-    """What a model is told about an answer that is not consent."""
+    """Tell the model about an answer that is not consent."""
     match answer.channel:
         case ConsentChannel.FORM | ConsentChannel.EARLIER:
             said = f" Their reason: {answer.reason}" if answer.reason else ""
-            return f"The user refused this action; nothing was done. Do not try it again unchanged.{said}"
+            return f"The user refused this action; nothing was done. Do not repeat the same call.{said}"
         case ConsentChannel.DECLINED:
             return (
-                "The question was declined, so nothing was done. Some clients decline by themselves: perhaps nobody "
-                f"saw it. {_way_out(judged) or 'Ask the user how to go on.'}"
+                "The question was declined, so nothing was done. Some clients decline on their own, so perhaps nobody "
+                f"saw it. {_way_out(judged) or 'Ask the user how to continue.'}"
             )
         case ConsentChannel.FAILED:
             return (
@@ -334,47 +340,47 @@ def _refusal(judged: Judgement, answer: Answer) -> str:
                 f"nobody saw it. Tell the user. {_way_out(judged)}".rstrip()
             )
         case ConsentChannel.CANCELLED:
-            return "The question was dismissed without a decision, so nothing was done. Ask the user how to go on."
+            return "The question was dismissed without a decision, so nothing was done. Ask the user how to continue."
         case ConsentChannel.TIMED_OUT:
             return (
-                "The question was not answered in time, so nothing was done. Tell the user what is waiting for an "
-                "answer, and call it again when they are there. The operator can set a longer confirmation.timeout."
+                "The question was not answered in time, so nothing was done. Tell the user that a question "
+                "waits, and repeat the call when they are available. The operator can raise confirmation.timeout."
             )
         case ConsentChannel.NOBODY_CAME:
             return (
                 "Nobody answered the question at the dashboard in time, so nothing was done. Ask the user to run "
-                "`coretools-mcp dashboard` in a terminal, where such questions are shown and answered, and call it "
-                "again when they have it open."
+                "`coretools-mcp dashboard` in a terminal, where they can answer such questions, and repeat the call "
+                "when it is open."
             )
         case ConsentChannel.MALFORMED:
             return (
-                "The answer carried no valid decision, which is no consent, so nothing was done. Call it again to have "
-                "it asked once more. If the client cannot show the fields of a form, the operator can set "
-                'confirmation.style to "simple".'
+                "The answer contained no valid decision, so nothing was done. Repeat the call to have the question "
+                "asked again. If the client cannot show form fields, the operator can set confirmation.style to "
+                '"simple".'
             )
 
 
 def _way_out(judged: Judgement) -> str:
-    """What the operator can do so that such a call runs without the question; empty where it is not known."""
+    """What the operator can do to let such a call run without the question. Empty if that is not known."""
     permission = judged.permission
     if isinstance(judged.details, ApprovalConfirmation):
         return judged.details.way_out
     if permission.is_explicit:
         demanded = f": {permission.setting} demands it" if permission.setting else ""
-        return f"No mode or setting replaces this question{demanded}."
+        return f"No mode or setting can turn this question off{demanded}."
     if permission.no_rule_allows:
-        return "It is asked in every mode, and no rule allows it."
+        return "This question is asked in every mode, and no rule can allow the call."
     if not permission.grants:
-        return ""  # perhaps no mode would do either
+        return ""  # a mode may not help either
     ways = [_allowing(permission)]
     if isinstance(judged.details, McpConfirmation):
         ways.append("trust: true for this upstream server")
     if isinstance(judged.details, EditConfirmation) or judged.tool.kind in (ToolKind.FETCH, ToolKind.SEARCH):
-        ways.append("--approval-mode auto-edit (for files of the workspace and the web)")
+        ways.append("--approval-mode auto-edit (for files in the workspace and for the web)")
     elif permission.offers_sandboxed:
         ways.append('permissions.sandboxedCommands "allow" (for any command that stays in the sandbox)')
     else:
-        ways.append("--approval-mode yolo (for calls of every kind)")
+        ways.append("--approval-mode yolo (for all calls)")
     return f"The operator can allow such calls by {', or by '.join(ways)}."
 
 

@@ -1,4 +1,4 @@
-"""The registry: which tools there are, found by name or alias, listed in a stable order."""
+"""The registry of tools. It finds them by name or alias and lists them in a stable order."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tools.permissions.tool_names import BETWEEN
 
 AnyTool = BaseTool[Any]
 
-NEAR = 0.55  # how alike a name has to be to be proposed, from 0 to 1
+NEAR = 0.55  # similarity from which a name is proposed, from 0 to 1
 MEANT: Mapping[str, str] = {
     **dict.fromkeys(("bash", "sh", "shell", "exec", "execute", "run", "command", "terminal"), "run_shell_command"),
     **dict.fromkeys(("cat", "read", "open", "view"), "read_file"),
@@ -28,22 +28,22 @@ MEANT: Mapping[str, str] = {
     **dict.fromkeys(("remember", "memory"), "save_memory"),
     **dict.fromkeys(("todo", "todos", "plan"), "todo_write"),
 }
-"""What names of other programs and habits mean here; they are proposed and never followed."""
+"""Names from other programs and from habit, with their counterparts here. They are proposed, never resolved."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """The tools of one source: those that are listed, by name, and those that only calls reach."""
+    """The tools of one source by name: the listed ones, and those that can only be called."""
 
     listed: Mapping[str, AnyTool] = field(default_factory=dict[str, AnyTool])
     unlisted: Mapping[str, AnyTool] = field(default_factory=dict[str, AnyTool])
 
 
 class ToolRegistry:
-    """Holds all tools. Built-in tools come first, then each source in the order in which it was declared.
+    """Holds all tools. Built-in tools come first, then each source in the order of declaration.
 
-    A source is a name under which a group of tools comes and goes together: an upstream's alias, the
-    discovery command. A name has exactly one tool, the first one in that order, for listing and for calling.
+    A source is the name of a group of tools that appear and disappear together, such as an upstream's alias or the
+    discovery command. If several tools claim a name, the first in this order has it, both in lists and in calls.
     """
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class ToolRegistry:
         self._aliases: dict[str, str] = {}
         self._sources: dict[str, _Source] = {}
         self._visible: dict[str, AnyTool] = {}
-        self._others: dict[str, AnyTool] = {}  # by the further names of what sources hold
+        self._others: dict[str, AnyTool] = {}  # by the additional names of tools from sources
         self._listeners: list[Callable[[], None]] = []
         self._discoveries: dict[str, Callable[[], Awaitable[None]]] = {}
 
@@ -59,38 +59,38 @@ class ToolRegistry:
         """Add a built-in tool under its name and its aliases.
 
         Raises:
-            ValueError: The name or an alias is taken; two built-in tools cannot share one.
+            ValueError: Another built-in tool has the name or an alias.
         """
         for name in (tool.name, *tool.aliases):
             if name in self._builtin or name in self._aliases:
-                raise ValueError(f"two built-in tools claim the name {name!r}")
+                raise ValueError(f"two built-in tools have the name {name!r}")
         self._builtin[tool.name] = tool
         self._aliases.update(dict.fromkeys(tool.aliases, tool.name))
         self._changed()
 
     def replace_tool(self, tool: AnyTool) -> None:
-        """Put a built-in tool in the place of the one of its name. Calls that are at work go on with the former one."""
+        """Replace the built-in tool of the same name. Calls in progress continue with the old one."""
         self._builtin[tool.name] = tool
         self._changed()
 
     def declare_source(self, source: str, discover: Callable[[], Awaitable[None]] | None = None) -> None:
-        """Give a source its place in the order, before its tools are known.
+        """Reserve a source's place in the order before its tools are known.
 
         Args:
             source: Its name.
-            discover: Finds its tools; run by `discover_all_tools`.
+            discover: Finds its tools; `discover_all_tools` calls it.
         """
         self._sources.setdefault(source, _Source())
         if discover is not None:
             self._discoveries[source] = discover
 
     def replace_source(self, source: str, tools: Iterable[AnyTool], unlisted: Iterable[AnyTool] = ()) -> None:
-        """Set the tools of one source; an empty set removes them. Tells the listeners if anything changed.
+        """Set the tools of one source. An empty set removes them. Notifies the listeners if anything changed.
 
         Args:
             source: Its name.
-            tools: Those that are listed. Their aliases reach them too, where those are nobody's name.
-            unlisted: Those that are not listed, and found by name and alias where those are nobody else's.
+            tools: Those to list. Their aliases work too, unless an alias is some tool's name.
+            unlisted: Those to leave out of lists. Their names and aliases work unless another tool has them.
         """
         fresh = _Source({tool.name: tool for tool in tools}, {tool.name: tool for tool in unlisted})
         if fresh == self._sources.get(source, _Source()):
@@ -99,13 +99,13 @@ class ToolRegistry:
         self._changed()
 
     def drop_source(self, source: str) -> None:
-        """Forget a source with its tools and its place; one that is declared again comes last."""
+        """Remove a source, its tools and its place. If it is declared again, it comes last."""
         self._discoveries.pop(source, None)
         if self._sources.pop(source, _Source()) != _Source():
             self._changed()
 
     async def discover_all_tools(self) -> None:
-        """Wait until every source has said what tools it has, or that it has none now."""
+        """Wait until every source has reported its tools, or that it has none at the moment."""
         for discover in tuple(self._discoveries.values()):
             await discover()
 
@@ -114,10 +114,10 @@ class ToolRegistry:
         self._listeners.append(listener)
 
     def get_tool(self, name: str) -> AnyTool:
-        """Find a tool by its name or by an alias.
+        """Find a tool by its name or an alias.
 
         Raises:
-            ToolNotRegisteredError: Nobody has this name; it proposes the nearest three.
+            ToolNotRegisteredError: No tool has this name. It proposes up to three similar names.
         """
         tool = self.find(name)
         if tool is None:
@@ -127,14 +127,14 @@ class ToolRegistry:
     def not_registered(
         self, name: str, is_proposed: Callable[[AnyTool], bool] = lambda _: True
     ) -> ToolNotRegisteredError:
-        """The error for a name that nobody has, with up to three that were perhaps meant."""
+        """Return the error for an unknown name, with up to three names that may have been meant."""
         name = name[:128]
         folded, visible = name.casefold(), [listed for listed, tool in self._visible.items() if is_proposed(tool)]
         meant = {listed.casefold(): listed for listed in visible}
         meant.update({spelling.casefold(): listed for spelling, listed in self._aliases.items()})
         meant.update(MEANT)
         nearest = [meant[folded]] if meant.get(folded) in visible else []
-        # What a server calls it, no matter who the server is; and the same tool of a server with nearly that name.
+        # A tool whose own name is this one at any upstream, or the same tool of an upstream with a similar alias.
         nearest += [listed for listed in visible if listed.partition(BETWEEN)[2].casefold() == folded]
         alias, between, own = folded.partition(BETWEEN)
         if between:
@@ -146,28 +146,28 @@ class ToolRegistry:
         return ToolNotRegisteredError(name, tuple(dict.fromkeys(nearest))[:3])
 
     def canonical(self, name: str) -> str:
-        """The wire name that an alias stands for; any other name as it is."""
+        """Return the name that an alias stands for. Any other name is returned unchanged."""
         return self._aliases.get(name, name)
 
     def find(self, name: str) -> AnyTool | None:
-        """The tool that has this name or alias now."""
+        """Return the tool that has this name or alias now."""
         return self._visible.get(name) or self._builtin.get(self._aliases.get(name, "")) or self._others.get(name)
 
     def names(self) -> set[str]:
-        """Every name that a call may use now, aliases included."""
+        """Every name that a call may use now, including aliases."""
         return {*self._visible, *self._aliases, *self._others}
 
     def names_beside(self, sources: Container[str]) -> set[str]:
-        """The names of all listed tools and of their aliases, but for those that come from some sources."""
+        """Return the names and aliases of all listed tools, except those of some sources."""
         others = (source.listed for name, source in self._sources.items() if name not in sources)
         return {*self._builtin, *self._aliases, *chain.from_iterable(others)}
 
     def get_all_tools(self) -> list[AnyTool]:
-        """All tools in the order of listing."""
+        """Return all tools in the order of listing."""
         return list(self._visible.values())
 
     def get_function_declarations(self) -> list[FunctionDeclaration]:
-        """What a model is told about all tools, in the shape of Qwen Code and Gemini CLI."""
+        """Return the descriptions of all tools, in the format of Qwen Code and Gemini CLI."""
         return [tool.declaration() for tool in self.get_all_tools()]
 
     def _changed(self) -> None:

@@ -1,14 +1,15 @@
-"""The flow: the one place where a call runs.
+"""The one place where a call runs.
 
     1 receive the call                    2 find the tool
-    3 validate the parameters             4 judge it by the tool, by the rules and by what it touches
-    5 judge it by what the tool asks      6 confirm it with a person
+    3 validate the parameters             4 decide by the tool, the rules and what the call touches
+    5 decide by what the tool asks        6 ask a person for consent
     7 execute it                          8 package the result for the model
-    9 display it for a person
+    9 display it to a person
 
-Until a question is answered nothing has a side effect, so a call that has to pause for an answer simply runs again
-from the top with the answer in hand. What an answer allows beyond the call is kept in step 6. Steps 8 and 9 are the
-caller's: `package` gives it the content for the model, and `ToolResult.return_display` is what a person sees.
+Nothing has a side effect until the question is answered. So a call that has to wait for an answer simply runs again
+from the beginning, together with the answer. Step 6 also keeps what the answer allows beyond this call. Steps 8 and 9
+are up to the caller: `package` returns the content for the model, and `ToolResult.return_display` is what a person
+sees.
 """
 
 from __future__ import annotations
@@ -30,11 +31,12 @@ from tools.call.consent import (
     Judgement,
     LastingAnswer,
     RuleKeeper,
-    accept,
     choices_for,
     grants_for,
+    keep_rules,
     question_of,
     refuse,
+    require_consent,
 )
 from tools.call.tool_context import ToolContext
 from tools.call.tool_registry import ToolRegistry
@@ -59,26 +61,26 @@ from tools.permissions.verdict import Permission, Verdict
 
 logger = logging.getLogger(__name__)
 
-PROGRESS_AFTER_SECONDS = 0.2  # a call that takes no longer is not worth telling of
-APART_SECONDS = 0.03  # between what is told last and the answer: in one piece of input they pass each other
+PROGRESS_AFTER_SECONDS = 0.2  # no progress is reported for shorter calls
+APART_SECONDS = 0.03  # from the last report to the result: some clients mix up their order if both arrive at once
 
 
 _FOR_EVERYBODY = Permission(
     Verdict.DENY,
-    "the tool has changed, and an approval counts for everybody, so it is not for a client with rights of its own",
-    way_out="Tell the user that the operator has to look at the tool.",
+    "the tool has changed, and a client with restricted rights cannot approve it for everybody",
+    way_out="Tell the user that the operator has to review the tool.",
 )
 
 
 @dataclass(slots=True)
 class ToolRunner:
-    """What every call goes through."""
+    """Runs every call."""
 
-    registry: ToolRegistry  # where tools are found
-    policy: PermissionPolicy  # decides whether a call may run, has to be asked about, or is refused
-    keeper: RuleKeeper | None = None  # saves rules for good, where there is a place for them
-    audit: Audit | None = None  # is told about every decision; there may be one later
-    shared_grants: GrantStore | None = None  # knows what was allowed in other processes, where there are such
+    registry: ToolRegistry  # finds the tools
+    policy: PermissionPolicy  # decides whether a call may run, needs a question, or is denied
+    keeper: RuleKeeper | None = None  # saves permanent rules, if there is a place for them
+    audit: Audit | None = None  # is told about every decision; may be set later
+    shared_grants: GrantStore | None = None  # knows what other processes have allowed, if there are any
 
     async def run(
         self, call: FunctionCall, context: ToolContext, confirmer: Confirmer, *, has_answer: bool = False
@@ -86,100 +88,90 @@ class ToolRunner:
         """Run one call.
 
         Args:
-            call: The tool's name and the arguments as they came.
-            context: Whose call it is and where it may act.
+            call: The tool's name and the arguments as received.
+            context: The client that calls, and where it may act.
             confirmer: Asks the person behind this client.
-            has_answer: Whether this is the round of a call that brings the answer. Before the question it was looked
-                up whether the person has allowed it in another process, so it is not looked up once more.
+            has_answer: Whether this run brings the answer to an earlier question. What other processes allow was looked
+                up before that question and is not looked up again.
 
         Returns:
-            The result, failed or not; or a question that must travel to the client, after which the same call
-            is run again with the answer.
+            The result, whether it failed or not; or a question for the client. Once it is answered, run the same call
+            again with the answer.
 
         Raises:
-            ToolNotRegisteredError: Nobody has this name; a protocol matter, all other failures are results.
+            ToolNotRegisteredError: No tool has this name. This is a protocol error; all other failures are results.
         """
-        tool, arguments, notes = self.registry.find(call.name), call.arguments, ""
-        if tool is None:
+        if (tool := self.registry.find(call.name)) is None:
             raise self.registry.not_registered(call.name)
+        arguments, notes = call.arguments, ""
         try:
             judged = await self.judge(tool, arguments, context)
-            if (
-                self.shared_grants is not None
-                and not has_answer
-                and any(choice.decision in ALWAYS_IN_SESSION and choice.rules for choice in judged.choices)
-                and await self.shared_grants.take_up(context.client)
-            ):
+            is_offered = any(choice.decision in ALWAYS_IN_SESSION and choice.rules for choice in judged.choices)
+            shared = self.shared_grants if is_offered and not has_answer else None
+            if shared is not None and await shared.take_up(context.client):
                 judged = await self.judge(tool, arguments, context)
-            permission = judged.permission
-            description = tool.get_description(judged.params, context)
-            entry: AuditEntry | None = None
+            permission, description = judged.permission, tool.get_description(judged.params, context)
+            entry = AuditEntry(tool.name, arguments, description, context.client.key, permission, context.clock())
             if self.audit is not None:
-                entry = AuditEntry(tool.name, arguments, description, context.client.key, permission, context.clock())
                 self.audit.note(entry)
-            lasting: LastingAnswer | None = None
-            view = permission.view
             if permission.verdict is Verdict.DENY:
                 refuse(permission)
+            lasting, view = None, permission.view
             if permission.verdict is Verdict.ASK:
                 question = question_of(judged, arguments, description)
                 rules, mode = self.policy.rules, context.client.approval_mode
                 answer = await confirmer.ask(question)
                 if isinstance(answer, Pending):
                     return question
-                try:
-                    # What is denied since the question was asked is not done.
-                    if self.policy.rules is not rules or context.client.approval_mode is not mode:
-                        now = (await self.judge(tool, arguments, context)).permission
-                        if now.verdict is Verdict.DENY:
-                            refuse(now)
-                    lasting = await accept(
-                        answer, question, judged, context, self.policy, self.keeper, self.shared_grants
-                    )
-                finally:
-                    # Whatever it is, it is recorded, and before the action.
-                    if self.audit is not None and entry is not None:
-                        self.audit.note(replace(entry, answer=answer, lasting=lasting))
-                given = answer if isinstance(answer, Answer) else None
-                context = replace(context, answer=given, confirmed=judged.details)
+                is_same = self.policy.rules is rules and context.client.approval_mode is mode
+                lasting = await self._consent(answer, question, judged, arguments, context, entry, is_same=is_same)
                 if isinstance(answer, Unavailable):
                     view = permission.dialog_view
+                given = answer if isinstance(answer, Answer) else None
+                context = replace(context, answer=given, confirmed=judged.details)
             if view is not None or judged.is_granted:
                 context = replace(context, view=view, is_granted=judged.is_granted)
-            notes = "\n".join(
-                filter(None, (tool.about_ignored(arguments), lasting.note if lasting is not None else ""))
-            )
-            if context.progress is no_progress:
-                result = await tool.execute(judged.params, context)
-            else:
-                progress = LateProgress(context.progress, description)
-                try:
-                    result = await tool.execute(judged.params, replace(context, progress=progress.tell))
-                finally:
-                    progress.timer.cancel()
-                    if progress.telling is not None:  # most calls have told nothing
-                        await progress.end()
-            digest = result.structured.get("sha256") if result.structured is not None else None
-            if permission.verdict is Verdict.ASK and digest is not None:
-                # Consent is for what was written, not for what somebody else puts in its place.
-                context.services.consented.update(dict.fromkeys(judged.written, str(digest)))
+            notes = "\n".join(filter(None, (tool.about_ignored(arguments), lasting.note if lasting else "")))
+            result = await _execute(judged, context, description)
         except ToolError as error:
             logger.info("%s failed: %s", tool.name, error.code)
             result = ToolResult.failed(error)
         except Exception as error:
-            # The boundary where a bug becomes a sentence: the log has the traceback, the client has none of it.
+            # Here a bug becomes an error message. The traceback goes to the log only, never to the client.
             logger.exception("%s raised %s", tool.name, type(error).__name__)
-            result = ToolResult.failed(
-                exhaustion_of(error)
-                or ToolError(
-                    ToolErrorType.EXECUTION_FAILED,
-                    f"{tool.name} failed because of an internal error; its log has the details. {UNKNOWN_EFFECT}",
-                )
-            )
+            sentence = f"{tool.name} failed because of an internal error. The server log has details. {UNKNOWN_EFFECT}"
+            result = ToolResult.failed(exhaustion_of(error) or ToolError(ToolErrorType.EXECUTION_FAILED, sentence))
         return replace(result, note=notes) if notes else result
 
+    async def _consent(
+        self,
+        answer: Answer | Unavailable,
+        question: Question,
+        judged: Judgement,
+        arguments: Mapping[str, Any],
+        context: ToolContext,
+        entry: AuditEntry,
+        *,
+        is_same: bool,
+    ) -> LastingAnswer | None:
+        """Step 6: continue only with consent, unless the call is now denied. Returns the lasting part of the answer."""
+        lasting: LastingAnswer | None = None
+        try:
+            if not is_same:
+                now = (await self.judge(judged.tool, arguments, context)).permission
+                if now.verdict is Verdict.DENY:
+                    refuse(now)
+            await require_consent(answer, judged, context, self.policy)
+            choice = question.choice(answer.decision) if isinstance(answer, Answer) else None
+            lasting = await keep_rules(choice, context.client, self.policy, self.keeper, self.shared_grants)
+        finally:
+            # Every decision is recorded, before the action.
+            if self.audit is not None:
+                self.audit.note(replace(entry, answer=answer, lasting=lasting))
+        return lasting
+
     async def judge(self, tool: BaseTool[Any], arguments: Mapping[str, Any], context: ToolContext) -> Judgement:
-        """Steps 3 to 5: what would happen to a call, and why. Changes nothing.
+        """Steps 3 to 5: decide what would happen to a call, and why. Changes nothing.
 
         Raises:
             ToolError: The call cannot succeed.
@@ -213,7 +205,7 @@ class ToolRunner:
         if permission.verdict is not Verdict.ASK:
             return Judgement(tool, params, permission)
         grants = grants_for(tool, details, permission, subjects, workspace)
-        # Saved rules count for everybody, which is not for a client to say for which something is set apart.
+        # Saved rules apply to everybody, so a client with restricted rights may not save any.
         saves = self.keeper is not None and context.rights == ALL_RIGHTS
         choices = choices_for(details, grants, client, saves=saves, offers_sandboxed=permission.offers_sandboxed)
         state = details.state if details is not None else ""
@@ -226,29 +218,47 @@ class ToolRunner:
         return Judgement(tool, params, replace(permission, grants=grants), details, choices, written, state)
 
 
-class LateProgress:
-    """Progress of one call, which begins with what the call does; none for a call that ends at once.
+async def _execute(judged: Judgement, context: ToolContext, description: str) -> ToolResult:
+    if context.progress is no_progress:
+        result = await judged.tool.execute(judged.params, context)
+    else:
+        progress = LateProgress(context.progress, description)
+        try:
+            result = await judged.tool.execute(judged.params, replace(context, progress=progress.tell))
+        finally:
+            progress.timer.cancel()
+            if progress.telling is not None:  # most calls have reported no progress
+                await progress.end()
+    digest = result.structured.get("sha256") if result.structured is not None else None
+    if judged.permission.verdict is Verdict.ASK and digest is not None:
+        # The consent is for the text that was written, not for what another program puts in its place.
+        context.services.consented.update(dict.fromkeys(judged.written, str(digest)))
+    return result
 
-    Clients on the TypeScript SDK take a notification that comes right before its answer for one of an unknown call,
-    and Qwen Code shows the server as disconnected then.
+
+class LateProgress:
+    """Progress of one call. A call that finishes quickly reports none.
+
+    Clients built on the TypeScript SDK reject a progress notification that arrives right before its result, because the
+    call is then unknown to them. Qwen Code then shows the server as disconnected.
     """
 
     def __init__(self, progress: Progress, description: str) -> None:
         self._progress = progress
         self._waiting: list[tuple[float, float | None, str]] = [(0, None, description)]
         self.telling: asyncio.Task[None] | None = None
-        self._told = 0.0  # when something was told last
+        self._told = 0.0  # when progress was last reported
         self.timer = asyncio.get_running_loop().call_later(PROGRESS_AFTER_SECONDS, self._begin)
 
     async def tell(self, done: float, total: float | None, message: str) -> None:
-        """Tell it, or in its time: the latest counts."""
+        """Report progress now, or after the minimum interval; then only the latest report is sent."""
         if self.telling is not None and self.telling.done():
             await self._tell(done, total, message)
         else:
             self._waiting[1:] = [(done, total, message)]
 
     async def end(self) -> None:
-        """Tell nothing more, and let the answer come a little after what was told last."""
+        """Stop reporting, and delay the result a little after the last report."""
         if self.telling is not None:
             await asyncio.wait([self.telling], timeout=APART_SECONDS)
             self.telling.cancel()
@@ -270,7 +280,7 @@ class LateProgress:
 
 
 def package(name: str, result: ToolResult) -> FunctionResponse:
-    """Step 8: the content for the model, never empty. A failed call shows its error, and no content."""
+    """Step 8: return the content for the model, which is never empty. A failed call shows only its error."""
     note = (TextPart(result.note),) if result.note else ()
     if result.error is not None:
         failure = TextPart(f"{result.error.message} [{result.error.code}]")

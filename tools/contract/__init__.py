@@ -1,4 +1,4 @@
-"""What a tool is: parameters in, confirmation details, a context to run in, a result out.
+"""The vocabulary of tools: parameters, confirmation details, limits, errors and results.
 
-Everything in `tools` speaks in it; it does no input or output.
+All of `tools` uses these types. They do no input or output.
 """

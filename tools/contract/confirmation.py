@@ -1,7 +1,7 @@
-"""What a person is asked before something happens, and what they may answer.
+"""What a person is asked before something happens, and the answers they may give.
 
-`should_confirm_execute` returns details; a `Confirmer` turns them into an answer. The details are plain data:
-how a question looks to a person is decided in `tools.contract.display`, how it travels in the server.
+`should_confirm_execute` returns details, and a `Confirmer` turns them into an answer. The details are plain data:
+`tools.contract.display` decides how a question looks, and the server decides how it travels.
 """
 
 from __future__ import annotations
@@ -18,72 +18,72 @@ from tools.contract.command_views import CommandView
 class EditConfirmation:
     """A file is about to be written."""
 
-    title: str  # one line: what will happen
-    state: str  # digest of the content the diff was made against, or "absent"; the answer is bound to it
+    title: str  # one line that says what will happen
+    state: str  # digest of the content that the diff is based on, or "absent"; the answer is bound to it
     file_path: str  # the real path of the file
-    file_diff: str  # the change as a unified diff; empty for a creation without content
+    file_diff: str  # the change as a unified diff; empty for a new file without content
     added: int  # lines added
     removed: int  # lines removed
     truncated: bool = False  # whether the diff was cut
-    # The text that the person may change before it is written, or `None` where it is too long
+    # The text, which the person may change before it is written; `None` if it is too long
     editable: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Details:
-    """What a person is asked about, where mostly nothing beside the tool and its arguments binds the answer."""
+    """The details of a question. Often the tool and its arguments are all that the answer is bound to."""
 
-    title: str  # one line: what will happen
-    state: str = ""  # a digest of the rest, where there is some
+    title: str  # one line that says what will happen
+    state: str = ""  # a digest of the other fields, if the answer is bound to them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecConfirmation(_Details):
     """A shell command is about to run."""
 
-    command: str  # the whole command, as given
+    command: str  # the whole command, as received
     directory: str  # the real path of the folder it runs in
-    description: str = ""  # what the model says it is for
-    is_background: bool = False  # whether it goes on after the call
-    view: CommandView | None = None  # what it will be able to do, where that is held to something; `state` has a digest
-    roots: tuple[str, ...] = ()  # real paths of the workspace's folders
+    description: str = ""  # the model's explanation of the command
+    is_background: bool = False  # whether it continues after the call
+    view: CommandView | None = None  # what the command will be able to do, if it is restricted; `state` has its digest
+    roots: tuple[str, ...] = ()  # real paths of the workspace folders
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpConfirmation(_Details):
     """A tool of an upstream server is about to be called."""
 
-    server_name: str  # the alias in our configuration
+    server_name: str  # the alias in this server's configuration
     tool_name: str  # the tool's name at the upstream
     arguments: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InfoConfirmation(_Details):
-    """Something is about to happen that a sentence says completely."""
+    """An action that one sentence describes completely."""
 
-    prompt: str  # what a person has to know, as text
+    prompt: str  # what the person has to know, as text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalConfirmation(InfoConfirmation):
-    """A tool that has changed is about to be approved as it is: for everybody, and by a person who has seen it."""
+    """A changed tool is about to be approved in its new form, for everybody, by a person who has seen it."""
 
-    way_out: str  # a sentence: how a person approves it where they cannot be asked
+    way_out: str  # a sentence: how a person can approve it if they cannot be asked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanConfirmation(_Details):
-    """A plan is about to be carried out: plan mode ends."""
+    """A plan is about to be carried out, which ends plan mode."""
 
     plan: str  # the plan, as Markdown
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One answer that a question of the model proposes."""
+    """One answer that the model proposes."""
 
-    label: str  # the answer, in a few words; unlike those of the other options
+    label: str  # the answer in a few words; unique among the options
     description: str = ""  # what choosing it means
 
 
@@ -91,17 +91,17 @@ class Option:
 class UserQuestion:
     """One question of the model to the user."""
 
-    header: str  # what it is about, in a word or two; unlike the headers of the other questions
+    header: str  # the topic in a word or two; unique among the questions
     question: str
-    options: tuple[Option, ...] = ()  # the answers proposed; none where a text is asked for
+    options: tuple[Option, ...] = ()  # the proposed answers; none if the answer is free text
     is_multiple: bool = False  # whether several options may be chosen
-    takes_text: bool = True  # whether words of one's own may be given, beside the options or instead
-    placeholder: str = ""  # an example of a text
+    takes_text: bool = True  # whether the user may write an answer instead of, or in addition to, the options
+    placeholder: str = ""  # an example of a written answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskUserConfirmation(_Details):
-    """The model wants to know something. Not consent is asked for but answers, in a form of its own."""
+    """The model asks the user for information. This needs answers, not consent, and has its own form."""
 
     questions: tuple[UserQuestion, ...]
 
@@ -112,7 +112,7 @@ ConfirmationDetails = (
 
 
 class Decision(StrEnum):
-    """The values of the form's `decision` field, in the order in which they are offered."""
+    """The values of the form's `decision` field, in the order of display."""
 
     ONCE = "once"
     ALWAYS = "always"
@@ -124,7 +124,7 @@ class Decision(StrEnum):
 
 
 ALWAYS_IN_SESSION = (Decision.ALWAYS, Decision.ALWAYS_SANDBOXED)
-"""What a client is offered in a session, and may be allowed in another process of it."""
+"""Answers that last for the session, which may include other processes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ class Choice:
     """One answer that a question offers."""
 
     decision: Decision
-    title: str  # what a person reads; names what it covers
+    title: str  # the text that a person reads; it names what the choice covers
     rules: tuple[str, ...] = ()  # what it allows beyond this call, as permission rules
 
 
@@ -141,61 +141,61 @@ DENY = Choice(Decision.DENY, "Deny")
 
 
 class ConsentChannel(StrEnum):
-    """How an answer came about; it decides what a refusal tells the model."""
+    """How an answer was obtained. This decides what the model is told about a refusal."""
 
     FORM = "form"
     DECLINED = "declined"
     CANCELLED = "cancelled"
     TIMED_OUT = "timed_out"
-    NOBODY_CAME = "nobody_came"  # to the dashboard, where it was asked
+    NOBODY_CAME = "nobody_came"  # nobody opened the dashboard, where it was asked
     MALFORMED = "malformed"
-    FAILED = "failed"  # the client answered with an error, which is the reason
-    EARLIER = "earlier"  # given before, for a call that goes on
+    FAILED = "failed"  # the client answered with an error; `reason` has its text
+    EARLIER = "earlier"  # given before, for a call that now continues
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back for a question."""
+    """The answer to a question."""
 
-    decision: Decision  # whether the action may happen. Everything but a valid acceptance is a denial.
-    channel: ConsentChannel = ConsentChannel.FORM  # how the answer came about
-    reason: str = ""  # what the person wrote beside a denial, or the client's error
-    content: str | None = None  # the text the person put in place of the proposed one, or `None`
-    # To the questions of an `AskUserConfirmation`, in order: for each what was chosen and written, nothing where it was
-    # left out
+    decision: Decision  # whether the action may happen; anything but a valid acceptance is a denial
+    channel: ConsentChannel = ConsentChannel.FORM  # how the answer was obtained
+    reason: str = ""  # the person's comment on a denial, or the client's error
+    content: str | None = None  # text that the person wrote in place of the proposed text, or `None`
+    # The answers to the questions of an `AskUserConfirmation`, in order: the chosen options and the written text of
+    # each. Empty for a question that was skipped
     answers: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a person is asked before a call can go on."""
+    """What a person is asked before a call may continue."""
 
-    description: str  # what this call will do, in one line
+    description: str  # one line that says what this call will do
     details: ConfirmationDetails  # what the person has to know
-    fingerprint: str  # binds the answer to exactly this action and this state of the world
-    choices: tuple[Choice, ...] = (ONCE, DENY)  # the answers it offers, in order. No other one is taken.
-    reason: str = ""  # why it is asked, as a sentence
+    fingerprint: str  # binds the answer to exactly this action and this state
+    choices: tuple[Choice, ...] = (ONCE, DENY)  # the answers on offer, in order; no other answer is accepted
+    reason: str = ""  # why the question is asked, as a sentence
 
     def choice(self, decision: Decision) -> Choice | None:
-        """The answer of this kind, if it is offered."""
+        """Return the choice with this decision, if it is offered."""
         return next((choice for choice in self.choices if choice.decision is decision), None)
 
 
 class Pending:
-    """The question has to be returned to the client; the call is run again with the answer."""
+    """The question has to be sent to the client. The call is run again with the answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unavailable:
     """Nobody can be asked."""
 
-    client_decides: bool  # the operator lets the client's own approval dialog decide instead
-    way_out: str  # a sentence that names the setting or the mode which would allow the call
+    client_decides: bool  # the operator lets the client's own approval dialog decide
+    way_out: str  # a sentence that names the setting or mode that would allow the call
 
 
 class Confirmer(Protocol):
-    """Asks a person. The server implements it for each client and protocol era."""
+    """Asks a person. The server implements it for each client and protocol revision."""
 
     async def ask(self, question: Question) -> Answer | Pending | Unavailable:
-        """Ask, or look up what was answered to exactly this question."""
+        """Ask, or look up an earlier answer to exactly this question."""
         ...

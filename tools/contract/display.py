@@ -1,7 +1,7 @@
-"""The one renderer of text for people: questions, displays, and characters that would otherwise not be seen.
+"""The one renderer of text for people: questions, displays, and marks for invisible characters.
 
-What a person decides by must look like what it is: control characters, text that changes its direction and
-characters without a shape are replaced by visible marks before anything is shown.
+People must be able to trust what they read. So control characters, characters that change the text direction, and
+characters without a visible shape are replaced by marks.
 """
 
 from __future__ import annotations
@@ -25,37 +25,37 @@ from tools.contract.confirmation import (
 from tools.contract.tool_results import FileDiff, ReturnDisplay, TodoListDisplay
 from tools.text.file_names import UNSEEN
 
-# A longer diff or argument text is cut in a question, and the cut is told. Clients cut far earlier or not at all.
+# A question cuts a longer diff or argument and says so. Clients cut much earlier, or never.
 MAX_QUESTION_BYTES = 32_000
 CUT_HERE = "Cut here: it is too long to be shown in full."
-# A display shown beside the result for the model stays this small: most clients give every block to the model
+# A display beside the result stays below this size, because most clients give every block to the model
 MAX_BLOCK_BYTES = 4_096
-ROOM_FOR_TOTALS = 80  # bytes kept free in the block for the line that tells the totals
-MAX_DROPPED_CHARS = 200  # of the last line that does not fit whole; of a longer one the beginning is shown
+ROOM_FOR_TOTALS = 80  # bytes reserved in the block for the line with the totals
+MAX_DROPPED_CHARS = 200  # the longest incomplete last line that is left out; of a longer one the beginning is shown
 _BLANK = "[ \t\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]"
-# Blanks of every width and lines of nothing else, which push what follows them out of sight
+# Whitespace of any width, and long runs of empty lines, which push the text after them out of sight
 _LONG_GAP = re.compile(f"(?:{_BLANK}*\n){{8,}}{_BLANK}*|\t{{20,}}|{_BLANK}{{40,}}")
-MAX_HOST_CHARS = 253  # of a host, and of what stands before it (RFC 1035: no name is longer)
+MAX_HOST_CHARS = 253  # characters of a host, and of the part before it (RFC 1035 allows no longer name)
 MAX_HOSTS_TOLD = 5
-MAX_PLACES_TOLD = 8  # files and folders that a question says a command may change, or sees
+MAX_PLACES_TOLD = 8  # files and folders that a question lists as changeable or visible
 
-# What a URL begins with. Of the usual schemes browsers need no slash, and take any number of both kinds.
+# The start of a URL. For common schemes browsers accept any number of slashes and backslashes, even none.
 _URL = re.compile(
     r"(?i)(?P<usual>\b(?:https?|wss?|ftp):[/\\]*)|\b(?P<scheme>[a-z][a-z0-9+.-]{0,30}):[/\\]{2}|(?<![\w:/\\])[/\\]{2}"
 )
 
-# As browsers read it, to whom a backslash is a slash, and as others do
+# Browsers treat a backslash as a slash; other programs do not. Both readings are covered
 _ENDS_OF_AUTHORITY = (re.compile(r"[\s/\\?#]"), re.compile(r"[\s/?#]"))
-# In quotes too: a shell takes them away
+# Quotes may surround it: a shell removes them
 _HOST = re.compile(r"[\"'`]*(\[[^\s\]]{1,64}\]|[^\s/\\?#:@\"'`<>)\]]{1,300})")
-# No name of a user has these; `ssh://git@host` leads where it seems to
+# A user name never contains these characters; `ssh://git@host` is what it seems to be
 _LIKE_A_HOST = re.compile("[.%\u3002\uff0e\uff61]")
 _CONTROL_PICTURES = 0x2400
 _LAST_C0 = 0x1F
 
 
 def visible(text: str) -> str:
-    """Replace every character that a person would not see, or would see wrongly, by a mark."""
+    """Replace each character that a person would not see, or would see wrongly, with a mark."""
 
     def mark(match: re.Match[str]) -> str:
         code = ord(match.group())
@@ -65,33 +65,33 @@ def visible(text: str) -> str:
 
 
 def without_gaps(text: str) -> str:
-    """Replace long runs of blanks by their number, so that nothing hides behind them."""
+    """Replace long runs of whitespace with their length, so that nothing can hide behind them."""
 
     def count(match: re.Match[str]) -> str:
         gap = match.group()
         if lines := gap.count("\n"):
             return f" <{lines} empty lines> "
-        return f" <{len(gap)} {'blanks' if gap.strip(chr(9)) else 'tabs'}> "
+        return f" <{len(gap)} {'spaces' if gap.strip(chr(9)) else 'tabs'}> "
 
     return _LONG_GAP.sub(count, text)
 
 
 def visible_line(text: str) -> str:
-    """The same for what has to stay on one line: a path, a title, a name."""
+    """Like `visible`, for text that has to stay on one line: a path, a title or a name."""
     return visible(text).replace("\n", "␊")
 
 
 def in_one_line(text: str) -> str:
-    """The same for words that mean no more on several lines: each run of white space is one blank."""
+    """Like `visible_line`, for text whose line breaks mean nothing: each run of whitespace becomes one space."""
     return visible(" ".join(text.split()))
 
 
 def true_hosts(text: str) -> list[str]:
-    """Lines for a person about the URLs in a text that lead to another host than they seem to.
+    """Return warnings about URLs in a text whose host is not what it seems.
 
-    What stands before an `@` is a name and a password, and letters of other scripts look like Latin ones.
+    The part before an `@` is a user name and a password, and letters of other scripts can look like Latin ones.
     """
-    told: dict[str, None] = {}
+    hosts: dict[str, None] = {}
     readings = [_Authorities(text, end) for end in _ENDS_OF_AUTHORITY]
     for found in _URL.finditer(text):
         is_web = (found["usual"] or "")[:4].lower() == "http"
@@ -104,20 +104,20 @@ def true_hosts(text: str) -> list[str]:
             if before and (is_web or _LIKE_A_HOST.search(before)):
                 whom = "some programs " if number else ""
                 shown = visible_line(before[:MAX_HOST_CHARS])
-                told[f"Note: the link with {shown} leads {whom}to the host {_plain(host)}."] = None
+                hosts[f"Note: the link with {shown} leads {whom}to the host {_plain(host)}."] = None
             elif not host.isascii() and (found["usual"] or found["scheme"]):
-                told[f"Note: the host {visible_line(host[:MAX_HOST_CHARS])} in a link is {_plain(host)}."] = None
-        if len(told) >= MAX_HOSTS_TOLD:
+                hosts[f"Note: the host {visible_line(host[:MAX_HOST_CHARS])} in a link is {_plain(host)}."] = None
+        if len(hosts) >= MAX_HOSTS_TOLD:
             break
-    return list(told)[:MAX_HOSTS_TOLD]
+    return list(hosts)[:MAX_HOSTS_TOLD]
 
 
 class _Authorities:
-    """What stands between the beginning of each URL of a text and its path: read once, however many there are.
+    """The part between the scheme and the path of each URL in a text. Each part is read only once.
 
     Args:
         text: The text.
-        end: What ends it.
+        end: Matches the end of such a part.
     """
 
     def __init__(self, text: str, end: re.Pattern[str]) -> None:
@@ -126,7 +126,7 @@ class _Authorities:
         self._last_end = self._last_at = -1
 
     def at(self, start: int) -> tuple[str, str]:
-        """A name with what belongs to it, and a host, each empty if there is none. Asked from left to right."""
+        """Return the user part and the host, each empty if missing. Must be called from left to right."""
         if start > self._last_end:
             found = self._end.search(self._text, start)
             self._last_end = found.start() if found else len(self._text)
@@ -138,7 +138,7 @@ class _Authorities:
 
 
 def ascii_host(host: str) -> str:
-    """A host name in the letters of ASCII, as it is looked up; a `UnicodeError` if it has none."""
+    """Convert a host name to the ASCII form used for lookups. Raises a `UnicodeError` if there is none."""
     if host.isascii():
         return host
     import idna  # noqa: PLC0415 - its tables are large, and few hosts need them
@@ -147,7 +147,7 @@ def ascii_host(host: str) -> str:
 
 
 def _plain(host: str) -> str:
-    """A host in the letters of ASCII, in which none looks like another."""
+    """Show a host in ASCII, so that no letter looks like another."""
     try:
         return visible_line(ascii_host(host[:MAX_HOST_CHARS])[:MAX_HOST_CHARS])
     except UnicodeError:
@@ -156,17 +156,18 @@ def _plain(host: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class QuestionParts:
-    """What a person has to see of a question, in order: lines, what would happen, lines. Only the block may be long."""
+    """What a person has to see of a question, in order: lines, a block, lines. Only the block may be long."""
 
     before: tuple[str, ...] = ()
-    block: str = ""  # without gaps, and else as it is
-    language: str = ""  # of the block, as a fence of Markdown names it; empty where there is none
-    is_cut: bool = False  # whether the block lacks something at its end
+    block: str = ""  # without long gaps, otherwise unchanged
+    language: str = ""  # language of the block for a Markdown fence; empty if there is none
+    is_cut: bool = False  # whether the end of the block was cut off
     after: tuple[str, ...] = ()
+    purpose: str = ""  # what the model says the action is for, in its own words
 
 
 def effects_of(view: CommandView, roots: Sequence[str]) -> str:
-    """What a command will be able to do in its view, as a sentence for a person."""
+    """Describe for a person what a command can do in its view, in one sentence."""
     if view.kind is ViewKind.UNCONFINED:
         return "It runs without a sandbox: it can do whatever you can."
     kept = view.restrictions.read_only
@@ -182,7 +183,7 @@ def effects_of(view: CommandView, roots: Sequence[str]) -> str:
 
 
 def question_parts(details: ConfirmationDetails) -> QuestionParts:
-    """Take apart what is asked, for every way in which it is shown. The lines are made visible, the block is not."""
+    """Split a question into the parts that every way of display needs. The lines are escaped, the block is not."""
     match details:
         case EditConfirmation():
             file = f"File: {visible_line(details.file_path)} (+{details.added} -{details.removed} lines)"
@@ -193,11 +194,11 @@ def question_parts(details: ConfirmationDetails) -> QuestionParts:
                 after.append(effects_of(details.view, details.roots))
             if details.is_background:
                 served = details.view is not None and details.view.network is Network.SESSION_LOOPBACK
-                answers = " What it serves on this machine's loopback, later commands reach unasked." if served else ""
-                after.append(f"It keeps running in the background after the call.{answers}")
-            if details.description:
-                after.append(f"The model says: {visible_line(details.description)}")
-            return QuestionParts(block=without_gaps(details.command), language="bash", after=tuple(after))
+                answers = " Later commands can use its local servers unasked." if served else ""
+                after.append(f"It keeps running in the background after this call.{answers}")
+            return QuestionParts(
+                block=without_gaps(details.command), language="bash", after=tuple(after), purpose=details.description
+            )
         case PlanConfirmation():
             return QuestionParts(block=details.plan, language="markdown")
         case McpConfirmation():
@@ -207,7 +208,7 @@ def question_parts(details: ConfirmationDetails) -> QuestionParts:
         case InfoConfirmation():
             return QuestionParts(block=without_gaps(details.prompt), language="text")
         case AskUserConfirmation():
-            # Whole, since a tool takes only short ones.
+            # Shown in full, because the tool accepts only short texts.
             lines: list[str] = []
             for number, asked in enumerate(details.questions, start=1):
                 several = " (several may be chosen)" if asked.is_multiple else ""
@@ -219,26 +220,30 @@ def question_parts(details: ConfirmationDetails) -> QuestionParts:
 
 
 def render_question(question: Question) -> str:
-    """The whole action as text, for the message of an elicitation form or a terminal."""
+    """Render the whole action as text, for the message of an elicitation form or a terminal."""
     parts = question_parts(question.details)
-    # The line that describes a command is the command.
+    # A command is its own description.
     head = [] if isinstance(question.details, ExecConfirmation) else [visible_line(question.description), ""]
     lines = [*head, visible_line(question.details.title), *parts.before]
     if parts.language:
-        lines.append(_shown(parts.block, parts.language, is_cut=parts.is_cut))
+        shown, is_cut_here = cut_at_line(visible(parts.block).rstrip("\n"), MAX_QUESTION_BYTES)
+        block = fenced(shown, parts.language)
+        lines.append(f"{block}\n{CUT_HERE}" if parts.is_cut or is_cut_here else block)
     lines += parts.after
+    if parts.purpose:
+        lines.append(f"The model says: {visible_line(parts.purpose)}")
     if question.reason:
         lines.append(f"Asked because: {visible_line(question.reason)}")
     return "\n".join([*lines, *true_hosts("\n".join(lines))])
 
 
 def can_be_shown(command: str) -> bool:
-    """Whether a question shows a command whole; of one that it would cut, a person cannot know what it does."""
+    """Whether a question can show the whole command. Nobody can judge a command that is cut."""
     return len(visible(without_gaps(command)).encode("utf-8", "replace")) <= MAX_QUESTION_BYTES
 
 
 def fenced(text: str, language: str) -> str:
-    """The text between marks of Markdown that it cannot close by itself."""
+    """Return the text in a Markdown fence that the text itself cannot close."""
     longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
     fence = "`" * (longest + 1)
     return f"{fence}{language}\n{text}\n{fence}"
@@ -248,7 +253,7 @@ def cut_at_line(text: str, size: int) -> tuple[str, bool]:
     """Keep as many whole lines as fit into `size` bytes of UTF-8.
 
     Returns:
-        The text, and whether something was cut off. A line that is too long is cut within, and its length is told.
+        The text, and whether anything was cut off. A single line that is too long is cut, and its length is stated.
     """
     data = text.encode("utf-8", "replace")
     if len(data) <= size:
@@ -263,18 +268,12 @@ def cut_at_line(text: str, size: int) -> tuple[str, bool]:
     return data[: max(size - len(told), 0)].decode("utf-8", "ignore") + told, True
 
 
-def _shown(text: str, language: str, *, is_cut: bool = False) -> str:
-    shown, is_cut_here = cut_at_line(visible(text).rstrip("\n"), MAX_QUESTION_BYTES)
-    block = fenced(shown, language)
-    return f"{block}\n{CUT_HERE}" if is_cut or is_cut_here else block
-
-
-# How a person sees the status of a todo; an empty box is what is still to be done
+# The symbol of each todo status; an empty box means open
 _BOXES = {"completed": "[x]", "cancelled": "[-]", "in_progress": "[>]", "blocked": "[!]"}
 
 
 def display_block(display: ReturnDisplay) -> str | None:
-    """The display as a small block beside the result, where it says more than the text for the model does."""
+    """Return the display as a small block beside the result, if it says more than the text for the model."""
     if isinstance(display, TodoListDisplay):
         lines = [f"{_BOXES.get(todo['status'], '[ ]')} {visible_line(todo['content'])}" for todo in display.todos]
         whole, told = "\n".join(lines), f"the list goes on: {len(display.todos)} todos in all"
@@ -288,7 +287,7 @@ def display_block(display: ReturnDisplay) -> str | None:
 
 
 def display_object(display: ReturnDisplay) -> dict[str, object] | str | None:
-    """The display for programs, as it travels under `_meta`: never a whole file, `None` where there is nothing."""
+    """Return the display for programs, sent under `_meta`. Never a whole file; `None` if there is nothing."""
     if isinstance(display, TodoListDisplay):
         return {"type": "todo_list", "todos": [dict(todo) for todo in display.todos]}
     if not isinstance(display, FileDiff):

@@ -1,4 +1,4 @@
-"""What bounds a call: the approval mode, the limits of results, what becomes of media, and the signal that ends it."""
+"""The bounds of a call: the approval mode, limits of results, the handling of media, and the cancel signal."""
 
 from __future__ import annotations
 
@@ -21,49 +21,49 @@ class ApprovalMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much one call may return. Every cut is announced in the result."""
+    """How much one call may return. The result states every cut."""
 
-    read_lines: int = 2_000  # lines of one read without an explicit limit (Gemini CLI's 2,000)
-    read_chars: int = 25_000  # characters of one read (Qwen Code's 25,000)
-    line_chars: int = 2_000  # characters of one line before it is cut (Gemini CLI's 2,000)
-    list_entries: int = 100  # entries of one listing, and files of one glob (Qwen Code's 100)
-    grep_matches: int = 100  # matching lines of one search (Gemini CLI's 100)
+    read_lines: int = 2_000  # lines of one read without a `limit` argument (2,000 in Gemini CLI)
+    read_chars: int = 25_000  # characters of one read (25,000 in Qwen Code)
+    line_chars: int = 2_000  # characters after which a line is cut (2,000 in Gemini CLI)
+    list_entries: int = 100  # entries of one listing, and files of one glob (100 in Qwen Code)
+    grep_matches: int = 100  # matching lines of one search (100 in Gemini CLI)
     read_many_files: int = 100  # files of one `read_many_files`
     read_many_chars: int = 100_000  # characters of one `read_many_files`
 
 
 class MediaHandling(StrEnum):
-    """What becomes of images, sounds and other media in results."""
+    """How results contain images, sounds and other media."""
 
     INLINE = "inline"
     RESOURCE_LINK = "resource_link"
     NOTICE = "notice"
 
 
-MAX_COMMAND_TIMEOUT = 600_000  # the longest time a command may be given, in milliseconds (Qwen Code's number)
+MAX_COMMAND_TIMEOUT = 600_000  # the longest timeout of a command, in milliseconds (as in Qwen Code)
 
 
 @dataclass(slots=True, eq=False)
 class AbortSignal:
-    """A flag that worker threads look at between steps; set once, never cleared (Qwen Code's AbortSignal)."""
+    """A flag that worker threads check between steps. Once set, it is never cleared (AbortSignal in Qwen Code)."""
 
-    aborted: bool = False  # somebody asked the work to stop
+    aborted: bool = False  # whether the work should stop
 
     def abort(self) -> None:
         """Ask the work to stop."""
         self.aborted = True
 
     def raise_if_aborted(self) -> None:
-        """Stop here if asked to: a `ToolError` with the code `cancelled`."""
+        """Raise a `ToolError` with the code `cancelled` if the work should stop."""
         if self.aborted:
-            raise ToolError(ToolErrorType.CANCELLED, "The call was cancelled before it was finished.")
+            raise ToolError(ToolErrorType.CANCELLED, "The call was cancelled before it finished.")
 
 
-SEARCH_SECONDS = 30.0  # how long one search may take before it returns what it has
+SEARCH_SECONDS = 30.0  # how long a search may take before it returns what it has found
 
 
 class Deadline:
-    """The time budget of one call, in seconds from now on, and its cancellation."""
+    """The time budget of one call, in seconds from its creation, together with its cancellation."""
 
     __slots__ = ("_end", "seconds", "signal")
 
@@ -78,14 +78,14 @@ class Deadline:
         return time.monotonic() >= self._end
 
     def check(self) -> bool:
-        """Whether the budget is used up; a `ToolError` if the call is cancelled."""
+        """Whether the budget is used up. Raises a `ToolError` if the call is cancelled."""
         self.signal.raise_if_aborted()
         return self.is_over
 
 
-# Tells how far something is: done, total or `None`, message
+# Reports how far the work is: done, total or `None`, message
 Progress = Callable[[float, float | None, str], Awaitable[None]]
 
 
 async def no_progress(done: float, total: float | None, message: str) -> None:
-    """Tell nobody: no progress was asked for."""
+    """Ignore progress, for calls whose client did not ask for it."""

@@ -1,4 +1,4 @@
-"""What permission rules can be about: the kind of a tool, and the paths, commands, hosts and agents a call touches."""
+"""What permission rules can be about: the kind of a tool, and the paths, commands, hosts and agents of a call."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from tools.contract.command_views import UNHELD, CommandSite
 
 
 class ToolKind(StrEnum):
-    """What a tool does to the world, in the words of Qwen Code and Gemini CLI.
+    """What a tool does, in the words of Qwen Code and Gemini CLI.
 
-    `COMMUNICATE` speaks with the user: no rule and no approval mode answers in a person's place.
+    A `COMMUNICATE` tool talks with the user, so no rule or approval mode can answer for them.
     """
 
     READ = "read"
@@ -26,26 +26,26 @@ class ToolKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class ToolTraits:
-    """What permissions go by of a tool, whatever a call of it touches."""
+    """The facts about a tool on which permission decisions depend, whatever a particular call touches."""
 
     name: str  # the name used in calls
-    kind: ToolKind  # what rules and approval modes group tools by
-    # The names that permission rules may call it by. The first one is nobody else's, now and later.
+    kind: ToolKind  # the group that rules and approval modes put it in
+    # Names for the tool in permission rules. No other tool has the first one, now or later.
     rule_names: tuple[str, ...]
-    # Names that may be another tool's tomorrow: only rules that ask or refuse count them
+    # Names that another tool may have tomorrow. Only rules that ask or deny may use them
     loose_rule_names: tuple[str, ...] = ()
     read_only: bool = False  # it changes nothing
-    is_builtin: bool = False  # it is one of this server's own
-    server: str = ""  # the alias of the server behind this one that it is of
+    is_builtin: bool = False  # it is built into this server
+    server: str = ""  # the alias of the upstream server that offers it
 
     @property
     def only_reads_or_talks(self) -> bool:
-        """Whether it changes nothing but plans and what is said."""
+        """Whether it changes nothing except plans and the conversation."""
         return self.read_only or self.kind in (ToolKind.THINK, ToolKind.COMMUNICATE)
 
 
 class Access(StrEnum):
-    """What something is touched for."""
+    """What a path is used for."""
 
     READ = "read"
     WRITE = "write"
@@ -56,14 +56,14 @@ class Access(StrEnum):
 class PathSubject:
     """A file or folder."""
 
-    access: Access  # what it is touched for
-    path: str  # its real path, every link resolved; the one below `/tmp` of what lies in the client's scratch folder
-    named: str  # the absolute path as it was named, links not resolved; a rule about either one holds
+    access: Access  # what it is used for
+    path: str  # its real path without symlinks; for a file in the client's scratch folder, its path below `/tmp`
+    named: str  # the absolute path as written, symlinks not resolved; a rule may match either path
     in_scratch: bool = False  # whether it lies in the client's scratch folder
 
 
 class Needs(StrEnum):
-    """What a command may ask for beyond the view that its words get."""
+    """What a command may request beyond the view that its words lead to."""
 
     WRITE = "write"
     NETWORK = "network"
@@ -74,22 +74,22 @@ class CommandSubject:
     """A shell command."""
 
     command: str  # the whole text
-    directory: str  # the folder it starts in, by the real path or the name below `/tmp` that a `PathSubject` has
+    directory: str  # the folder it starts in: the real path, or the path below `/tmp` as in a `PathSubject`
     site: CommandSite = UNHELD
-    needs: Needs | None = None  # what the caller says that its usual view is too small for
-    is_background: bool = False  # whether it goes on after its call
+    needs: Needs | None = None  # what the caller says it needs beyond the usual view
+    is_background: bool = False  # whether it continues after its call
 
 
 @dataclass(frozen=True, slots=True)
 class HostSubject:
-    """A host that is fetched from."""
+    """A host that is contacted."""
 
     host: str
 
 
 @dataclass(frozen=True, slots=True)
 class AgentSubject:
-    """An agent that is given a task."""
+    """An agent that receives a task."""
 
     name: str
 

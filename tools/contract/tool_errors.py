@@ -1,15 +1,15 @@
-"""What can go wrong in a tool call, said for the one who must act next.
+"""The errors of tool calls, addressed to the one who has to act next.
 
-A `ToolError` carries a stable code and one sentence for the model: what failed, the value, why,
-and what to do. Nothing else about an exception ever reaches a client.
+A `ToolError` carries a stable code and one sentence for the model: what failed, the value, why, and what to do. Nothing
+else about an exception reaches a client.
 
     ToolError
     ├── InvalidToolParamsError     the arguments do not fit the tool
-    ├── ToolNotRegisteredError     nobody has this name
-    ├── ExecutionDeniedError       a rule, a mode or a person said no
-    └── PathNotInWorkspaceError    the path leads outside every root
+    ├── ToolNotRegisteredError     no tool has this name
+    ├── ExecutionDeniedError       a rule, a mode or a person refused
+    └── PathNotInWorkspaceError    the path is outside every workspace folder
 
-What the machine does not give (memory, threads, processes, descriptors) is told in one way, wherever it is missed.
+A lack of resources (memory, threads, processes, descriptors) is reported in the same way everywhere.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tools.text.file_names import shown_path, shown_whole_path
 
 
 class ToolErrorType(StrEnum):
-    """Stable codes, those of `ToolErrorType` in Qwen Code and Gemini CLI where they have one."""
+    """Stable codes. They are those of Qwen Code and Gemini CLI where these programs have one."""
 
     INVALID_TOOL_PARAMS = "invalid_tool_params"
     TOOL_NOT_REGISTERED = "tool_not_registered"
@@ -74,11 +74,11 @@ class ToolErrorType(StrEnum):
 
 
 class ToolError(Exception):
-    """A failure of one call, told to the model.
+    """A failure of one call, reported to the model.
 
     Args:
         code: The stable code, for programs.
-        message: One or more sentences, for the model: what failed, the value, why, what to do.
+        message: One or more sentences for the model: what failed, the value, why, and what to do.
     """
 
     def __init__(self, code: ToolErrorType, message: str) -> None:
@@ -92,7 +92,7 @@ class InvalidToolParamsError(ToolError):
 
     def __init__(self, tool: str, reason: str) -> None:
         super().__init__(
-            ToolErrorType.INVALID_TOOL_PARAMS, f"Invalid parameters for {tool}, nothing was done: {reason}"
+            ToolErrorType.INVALID_TOOL_PARAMS, f"Invalid parameters for {tool}; nothing was done: {reason}"
         )
 
 
@@ -100,85 +100,87 @@ HOW_TO_LIST = "List the tools to see their names."
 
 
 class ToolNotRegisteredError(ToolError):
-    """Nobody has this name. `nearest` holds up to three registered names to try."""
+    """No tool has this name. `nearest` has up to three registered names to try."""
 
     def __init__(self, name: str, nearest: tuple[str, ...]) -> None:
         hint = f" Did you mean {', '.join(nearest)}?" if nearest else f" {HOW_TO_LIST}"
         super().__init__(
-            ToolErrorType.TOOL_NOT_REGISTERED, f"Tool '{name}' is not registered. Use the exact names listed.{hint}"
+            ToolErrorType.TOOL_NOT_REGISTERED,
+            f"Tool '{name}' is not registered. Use an exact name from the list.{hint}",
         )
         self.nearest = nearest
 
 
 class ExecutionDeniedError(ToolError):
-    """A rule, a mode or a person said no; nothing was done."""
+    """A rule, a mode or a person refused; nothing was done."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ToolErrorType.EXECUTION_DENIED, message)
 
 
 class PathNotInWorkspaceError(ToolError):
-    """The path, with every link resolved, lies outside every root. `why` is a sentence that explains it further."""
+    """The path, with symlinks resolved, is outside every workspace folder. `why` is a sentence with more detail."""
 
     def __init__(self, spelled: str, roots: tuple[str, ...], why: str = "") -> None:
         where = "', '".join(map(shown_whole_path, roots[:5]))
         super().__init__(
             ToolErrorType.PATH_NOT_IN_WORKSPACE,
-            f"Path '{shown_path(spelled)}' is outside the workspace, links resolved. {why}{why and ' '}"
-            f"Use a path inside '{where}'; the operator can add roots with --workspace.",
+            f"Path '{shown_path(spelled)}', with symlinks resolved, is outside the workspace. {why}{why and ' '}Use a "
+            f"path inside '{where}'; the operator can add folders with --workspace.",
         )
 
 
 _SCARCE = {
     errno.EAGAIN: "no more processes or threads can be started",
-    errno.ENOMEM: "there is no more memory",
+    errno.ENOMEM: "there is not enough memory",
     errno.EMFILE: "too many files are open",
     errno.ENFILE: "too many files are open",
 }
 
 NOTHING_DONE = "Nothing was done."
-UNKNOWN_EFFECT = "Whether it had an effect is not known: look before you try again."
+UNKNOWN_EFFECT = "It may have had an effect: check before you try again."
 
 
 class ExhaustedError(ToolError):
-    """The machine, or a limit of this process, does not give what the call needs.
+    """The machine, or a limit of this process, lacks a resource that the call needs.
 
-    `why` says what there is too little of, as a sentence without its end; `effect` what is known of the call's effect.
+    `why` names the resource, as a sentence without its full stop. `effect` says whether the call may have had an
+    effect.
     """
 
     def __init__(self, why: str, effect: str = NOTHING_DONE) -> None:
         super().__init__(
             ToolErrorType.RESOURCES_EXHAUSTED,
-            f"The server is short of resources: {why}. {effect} Make fewer calls at once and try again a little later; "
-            "if it stays so, tell the user to look at the limits of the server (`ulimit -a`, those of its container).",
+            f"The server is short of resources: {why}. {effect} Make fewer calls at once and try again a little later. "
+            "If that fails, tell the user to check the server's limits (`ulimit -a`, and those of its container).",
         )
         self.why = why
 
 
 def exhaustion_of(error: BaseException, effect: str = UNKNOWN_EFFECT) -> ExhaustedError | None:
-    """What an exception means, if it means that memory, threads, processes or descriptors are used up."""
+    """Return the error for an exception that means a lack of memory, threads, processes or descriptors."""
     if isinstance(error, ExhaustedError):
         return error
     if isinstance(error, MemoryError):
         return ExhaustedError(_SCARCE[errno.ENOMEM], effect)
     if isinstance(error, OSError) and error.errno in _SCARCE:
         return ExhaustedError(_SCARCE[error.errno], effect)
-    # How Python tells that the system gives no thread, or no lock.
+    # How Python reports that the system cannot create a thread or a lock.
     if isinstance(error, RuntimeError) and str(error).startswith(("can't start new thread", "can't allocate lock")):
         return ExhaustedError(_SCARCE[errno.EAGAIN], effect)
     return None
 
 
 def scarcity_in(said: str) -> OSError | None:
-    """The error of a system short of something, if a program that failed has told of one in the system's words."""
+    """Find a lack of resources in the output of a failed program, by the system's own error messages."""
     return next((OSError(number, "") for number in _SCARCE if os.strerror(number) in said), None)
 
 
 def sandbox_unavailable(failure: str) -> ToolError:
-    """What a call is told where a sandbox is required and none works."""
+    """Return the error for a call when a sandbox is required and none works."""
     return ToolError(
         ToolErrorType.SANDBOX_UNAVAILABLE,
-        f"The command was not run: a sandbox is required here, and it cannot be used: {failure}. Nothing is "
-        "run without it. The operator can mend that, or set shell.sandbox to 'auto' to run commands without a "
-        "sandbox where there is none. Until then use the file tools, or ask the user to run it.",
+        f"The command was not run: a sandbox is required here, but it cannot be used: {failure}. Nothing runs without "
+        "it. The operator can repair it, or set shell.sandbox to 'auto' to allow commands without a sandbox. Until "
+        "then use the file tools, or ask the user to run the command.",
     )

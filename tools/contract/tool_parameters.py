@@ -1,4 +1,4 @@
-"""From arguments as a model wrote them to validated parameters: other spellings, gentle coercion, clear errors."""
+"""From a model's arguments to validated parameters: other spellings, lenient types, and clear errors."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 from tools.contract.tool_errors import InvalidToolParamsError
 from tools.text.file_names import brief
 
-MAX_INTEGER_DIGITS = 18  # digits that still fit 64 bits; a longer string is not an integer that anybody meant
-MAX_INTEGER = 2**53  # of either sign; beyond it not every reader of JSON keeps a whole number exactly
-MAX_SHOWN_VALUE = 80  # characters of a wrong value that an error repeats
-MAX_SHOWN_UNKNOWN = 10  # unknown properties that an error names
-MAX_TOLD = 5  # unknown properties that are named one by one
-# Characters of a string that is read as a list or an object; parsing a million takes some 10 milliseconds
+MAX_INTEGER_DIGITS = 18  # digits that fit into 64 bits; a longer string is not meant as an integer
+MAX_INTEGER = 2**53  # largest absolute value; many JSON parsers cannot represent larger integers exactly
+MAX_SHOWN_VALUE = 80  # characters of a wrong value that an error shows
+MAX_SHOWN_UNKNOWN = 10  # unknown properties that an error lists
+MAX_TOLD = 5  # unknown properties that are explained one by one
+# Longest string that is parsed as a list or an object; parsing a million characters takes about 10 milliseconds
 MAX_JSON_CHARS = 1_000_000
-MAX_ITEMS = 10_000  # items of a list whose schema names no limit; validating them takes milliseconds
-MAX_UNKNOWN = 1_000  # properties of a call or of an object in it; more are no slip of a model
+MAX_ITEMS = 10_000  # items of a list whose schema sets no limit; validating them takes milliseconds
+MAX_UNKNOWN = 1_000  # properties of one object; a larger number is not a model's mistake
 
 
 class ToolParams(BaseModel):
-    """Base of the parameter models. Strict: what may be coerced is decided by `coerce`, not by pydantic."""
+    """Base of the parameter models. It is strict: `coerce` decides what may be converted, not pydantic."""
 
     model_config = ConfigDict(
         frozen=True, extra="ignore", strict=True, json_schema_extra={"additionalProperties": False}
@@ -35,17 +35,17 @@ class ToolParams(BaseModel):
 ModelT = TypeVar("ModelT", bound=ToolParams)
 Schema = Mapping[str, Any]
 _TRUTHS = {**dict.fromkeys(("true", "yes", "on", "1"), True), **dict.fromkeys(("false", "no", "off", "0"), False)}
-_NAME_WORD = re.compile(r"[^\W_]+?(?=[A-Z\W_]|$)")  # of a name in camelCase, snake_case or kebab-case
+_NAME_WORD = re.compile(r"[^\W_]+?(?=[A-Z\W_]|$)")  # a word in a camelCase, snake_case or kebab-case name
 
-# As `json_schema_extra` of a parameter that is taken like any other, and not listed
+# `json_schema_extra` of a parameter that is accepted like any other but not listed
 UNPUBLISHED: dict[str, JsonValue] = {"x-unpublished": True}
 
 
 class ForeignParameter(NamedTuple):
-    """A parameter that tools of other programs have."""
+    """A parameter of similar tools in other programs."""
 
-    own: frozenset[str] | None = None  # values, as lower-case text, that ask for what happens anyway; `None` for any
-    way: str = ""  # a sentence: how to get here what another value asks for
+    own: frozenset[str] | None = None  # values, as lower-case text, for what happens here anyway; `None` for any value
+    way: str = ""  # a sentence: how to get here what other values ask for
 
 
 def foreign(*own: str, way: str = "") -> ForeignParameter:
@@ -57,25 +57,25 @@ def rename(
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Map every accepted spelling to its canonical name.
 
-    A null counts as absent, and so does what is empty where it is not required. Two spellings of one parameter may
-    stand side by side only with equal values.
+    A null counts as absent, and so does an empty value of an optional parameter. A parameter may be given in two
+    spellings only if their values are equal.
 
     Args:
         tool: The tool's name.
-        arguments: As they came.
-        spellings: By each accepted spelling, `folded`, the canonical name.
+        arguments: The arguments as received.
+        spellings: The canonical name of each accepted spelling, which is `folded`.
         required: Canonical names of the parameters that may be empty.
 
     Returns:
-        The arguments under canonical names, and for each canonical name the spelling that was used.
+        The arguments under canonical names, and the spelling that was used for each.
 
     Raises:
-        InvalidToolParamsError: Two spellings of one parameter disagree, or there are very many properties.
+        InvalidToolParamsError: Two spellings of one parameter disagree, or there are too many properties.
     """
     if len(arguments) > MAX_UNKNOWN:
         raise InvalidToolParamsError(
             tool,
-            f"{len(arguments):,} properties were given; at most {MAX_UNKNOWN:,} may be. Give only those of the schema.",
+            f"{len(arguments):,} properties are too many; the limit is {MAX_UNKNOWN:,}. Give only those of the schema.",
         )
     named: dict[str, Any] = {}
     spelled: dict[str, str] = {}
@@ -85,7 +85,7 @@ def rename(
             continue
         if canonical in named and named[canonical] != value:
             raise InvalidToolParamsError(
-                tool, f"'{spelled[canonical]}' and '{name}' mean the same and have different values; give one of them."
+                tool, f"'{spelled[canonical]}' and '{name}' mean the same but have different values; give only one."
             )
         if canonical not in named or name == canonical:
             spelled[canonical] = name
@@ -94,12 +94,12 @@ def rename(
 
 
 def folded(name: str) -> str:
-    """A name as it is compared: camelCase, snake_case and kebab-case are one."""
+    """Normalise a name for comparison, so that camelCase, snake_case and kebab-case are equal."""
     return name[:MAX_SHOWN_VALUE].replace("-", "").replace("_", "").lower()
 
 
 def _is_empty(value: Any, schema: Schema) -> bool:
-    """Whether it is what frameworks that send every parameter put where there is nothing to say."""
+    """Whether the value is one that frameworks send for an unused parameter."""
     is_number = isinstance(value, int) and not isinstance(value, bool)
     if not is_number:
         return value in ("", [], {})
@@ -108,19 +108,19 @@ def _is_empty(value: Any, schema: Schema) -> bool:
 
 
 def _truth(value: Any) -> bool | None:
-    """What a value says where yes or no is asked for; `None` if it is neither."""
+    """Read a value as a boolean; `None` if it is not one."""
     if isinstance(value, int):
         return bool(value) if value in (0, 1) else None
     return _TRUTHS.get(value.strip().lower()) if isinstance(value, str) else None
 
 
 def coerce(value: Any, schema: Schema) -> Any:
-    """Read a value as the property's type where models commonly write it as another one.
+    """Convert a value to the type of its property, if models often write it as another type.
 
-    What says yes or no becomes a boolean, integral strings and integral floats become integers, integers become
-    strings, JSON text becomes an array or an object, each only where the schema wants that type and does not accept
-    the value as it is. In objects what is null, or empty and not required, is left out. What is too long to be meant
-    stays as it is, for `bind` to refuse.
+    Words for yes and no become booleans, integral strings and floats become integers, integers become strings, and JSON
+    text becomes an array or an object. A value is converted only if the schema wants that type and does not accept it
+    unchanged. Objects lose members that are null, or empty and optional. A value that is too long stays unchanged, and
+    `bind` refuses it.
     """
     wanted = schema.get("type")
     if isinstance(value, float) and wanted == "integer" and value.is_integer():
@@ -166,16 +166,16 @@ def _from_text(text: str, wanted: str) -> Any:
 
 
 def bind(tool: str, model: type[ModelT], schema: Schema, arguments: Mapping[str, Any]) -> ModelT:
-    """Validate arguments under canonical names, each read as the type that the schema wants.
+    """Validate arguments under canonical names, after converting each to the type in the schema.
 
     Raises:
-        InvalidToolParamsError: They do not fit, or are too many to be looked at closely. The sentence
-            names every wrong property, and what is accepted.
+        InvalidToolParamsError: They do not fit, or there are too many to check. The message names every wrong property
+            and what is accepted.
     """
     properties: Mapping[str, Schema] = schema["properties"]
     unknown = [name for name in arguments if name not in properties]
     if len(unknown) > MAX_UNKNOWN:
-        raise InvalidToolParamsError(tool, f"{len(unknown):,} properties are not known here. {accepted_in(schema)}")
+        raise InvalidToolParamsError(tool, f"{len(unknown):,} properties are unknown. {accepted_in(schema)}")
     _refuse_oversized(tool, arguments, schema, model)
     coerced = coerce(arguments, schema)
     _refuse_oversized(tool, coerced, schema, model)
@@ -194,7 +194,7 @@ def bind(tool: str, model: type[ModelT], schema: Schema, arguments: Mapping[str,
                 problems.append(f"'{where}': {reason}, got {shown}.")
         problems.append(accepted_in(schema))
         if unknown:
-            problems.append(f"Not known here: {', '.join(map(brief, unknown[:MAX_SHOWN_UNKNOWN]))}.")
+            problems.append(f"Unknown: {', '.join(map(brief, unknown[:MAX_SHOWN_UNKNOWN]))}.")
         raise InvalidToolParamsError(tool, " ".join(problems)) from None
 
 
@@ -205,15 +205,15 @@ def accepted_in(schema: Schema) -> str:
 class UnknownParameter(NamedTuple):
     """A property in a call's arguments that the schema does not have."""
 
-    at: str  # the way to the object that has it, such as `todos[0].`
+    at: str  # the path to the object that has it, such as `todos[0].`
     name: str
     value: Any
-    known: Schema  # what that object may have
-    given: Collection[str]  # what it has
+    known: Schema  # the properties that this object may have
+    given: Collection[str]  # the properties that it has
 
 
 def unknown_in(value: Any, schema: Schema, at: str = "") -> Iterator[UnknownParameter]:
-    """The unknown properties of a value and of all that is in it."""
+    """Find the unknown properties of a value, at any depth."""
     if isinstance(value, str) and schema.get("type") in ("array", "object"):
         value = _from_text(value, schema["type"])
     if isinstance(value, list) and "items" in schema:
@@ -238,17 +238,17 @@ def about_unknown(
     *,
     is_refused: bool,
 ) -> str:
-    """Sentences for the model about properties that a tool does not have, at any depth, with what to do instead.
+    """Tell the model which properties a tool does not have, at any depth, and what to use instead.
 
     Args:
         tool: Its name.
-        arguments: Those of the call, under canonical names.
-        schema: What the tool has.
-        spellings: By each accepted spelling, `folded`, the canonical name.
-        others: What tools of other programs have, by its name, `folded`.
-        is_refused: Whether the call is refused for them, or runs without them.
+        arguments: The call's arguments, under canonical names.
+        schema: The tool's schema.
+        spellings: The canonical name of each accepted spelling, which is `folded`.
+        others: Parameters of other programs' tools, by `folded` name.
+        is_refused: Whether the call is refused because of them, or runs without them.
     """
-    told: list[str] = []
+    names: list[str] = []
     for at, name, value, known, given in unknown_in(arguments, schema):
         other, truth = _other(name, others), _truth(value)
         if other is not None and (
@@ -256,18 +256,18 @@ def about_unknown(
         ):
             continue
         if is_refused and other is None and truth is False and value != "0":
-            continue  # it asks for nothing, which is told with the result
-        if len(told) == MAX_TOLD:
-            told.append("There are more unknown ones." if is_refused else "More unknown parameters were ignored.")
+            continue  # it asks for nothing; the result mentions it
+        if len(names) == MAX_TOLD:
+            names.append("There are more unknown ones." if is_refused else "More unknown parameters were ignored.")
             break
         hint = f". {other.way}" if other is not None and other.way else _proposal(at, name, spellings, known, given)
         ignored = "" if is_refused else " and was ignored"
-        told.append(f"'{brief(at + name)}' is not a parameter of {tool}{ignored}{hint}")
-    return " ".join([*told, accepted_in(schema)] if told and is_refused else told)
+        names.append(f"'{brief(at + name)}' is not a parameter of {tool}{ignored}{hint}")
+    return " ".join([*names, accepted_in(schema)] if names and is_refused else names)
 
 
 def _other(name: str, others: Mapping[str, ForeignParameter]) -> ForeignParameter | None:
-    """What is known of a name, or else of words in it if that says how to do here what they ask for."""
+    """Look up what is known about a name, or about a word in it if that has advice for the model."""
     words = [word.lower() for word in _NAME_WORD.findall(name[:MAX_SHOWN_VALUE])]
     parts = ["".join(words[i:j]) for i in range(len(words)) for j in range(len(words), i, -1)]
     found = others.get(folded(name))
@@ -282,11 +282,11 @@ def _proposal(at: str, name: str, spellings: Mapping[str, str], known: Schema, g
     free = next((name for name in meant if name not in given), None)
     if free is not None:
         return f"; did you mean '{at}{free}'?"
-    return f"; '{at}{meant[0]}' is one, and it is given too." if meant else "."
+    return f"; '{at}{meant[0]}' is, and it is given too." if meant else "."
 
 
 def _refuse_oversized(tool: str, arguments: Mapping[str, Any], schema: Schema, model: type[ToolParams]) -> None:
-    """Refuse what would take long to validate or to repeat in a sentence, before it is looked at any closer."""
+    """Refuse values that would be slow to validate or to quote, before examining them."""
     for name, value in arguments.items():
         if isinstance(value, int) and abs(value) > MAX_INTEGER and name in model.model_fields:
             raise InvalidToolParamsError(
@@ -300,12 +300,12 @@ def _refuse_oversized(tool: str, arguments: Mapping[str, Any], schema: Schema, m
         elif isinstance(value, dict):
             count, most, what = len(cast("dict[str, Any]", value)), MAX_UNKNOWN, "properties"
         elif isinstance(value, str) and wanted.get("type") in ("array", "object"):
-            count, most, what = len(value), MAX_JSON_CHARS, f"characters, and should be an {wanted['type']}"
+            count, most, what = len(value), MAX_JSON_CHARS, f"characters and should be an {wanted['type']}"
         else:
             continue
         if count > most:
             raise InvalidToolParamsError(
-                tool, f"'{name}' has {count:,} {what}; at most {most:,} are accepted. Give fewer, in several calls."
+                tool, f"'{name}' has {count:,} {what}; the limit is {most:,}. Split it over several calls."
             )
 
 
@@ -314,7 +314,7 @@ def _most_items(schema: Schema) -> int:
 
 
 def _sample(value: Any, depth: int = 2) -> Any:
-    """As much of a value as an error shows: a wrong one may have any size."""
+    """Return as much of a value as an error shows, because a wrong value may be huge."""
     if isinstance(value, str):
         return value[: MAX_SHOWN_VALUE + 1]
     if not isinstance(value, list | dict):
@@ -329,7 +329,7 @@ def _sample(value: Any, depth: int = 2) -> Any:
 
 
 def full_schema(model: type[ToolParams]) -> dict[str, Any]:
-    """The model's JSON Schema as clients like it: no titles, no `$ref`, optional instead of nullable."""
+    """Return the model's JSON Schema as clients prefer it: no titles, no `$ref`, optional instead of nullable."""
     raw = model.model_json_schema()
     definitions: Mapping[str, Any] = raw.pop("$defs", {})
     schema = cast("dict[str, Any]", _simplify(raw, definitions))
@@ -338,12 +338,12 @@ def full_schema(model: type[ToolParams]) -> dict[str, Any]:
     return schema
 
 
-# Bounds that a model keeps to anyway or reads in a description; an error tells them to the one that does not
+# Bounds that models keep anyway or read in a description; a model that breaks one learns it from the error
 _BOUNDS = frozenset({"minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems", "pattern"})
 
 
 def published_schema(schema: Schema) -> dict[str, Any]:
-    """What of a full schema is told to models, which pay for every character: no bounds, no empty defaults."""
+    """Return the part of a full schema that models see. They pay for every character: no bounds, no empty defaults."""
     published: dict[str, Any] = {}
     for key, value in schema.items():
         if key == "properties":
@@ -358,7 +358,7 @@ def published_schema(schema: Schema) -> dict[str, Any]:
 
 
 def object_schema(properties: Mapping[str, Any], *, is_closed: bool = True) -> dict[str, Any]:
-    """The JSON Schema of an object that has all of these properties, and no others if it is closed."""
+    """Return the JSON Schema of an object that has all of these properties, and no others if it is closed."""
     schema = {"type": "object", "properties": properties, "required": list(properties)}
     return {**schema, "additionalProperties": False} if is_closed else schema
 
@@ -375,7 +375,7 @@ def _simplify(node: Any, definitions: Mapping[str, Any]) -> Any:
         fields = {**variants[0], **fields}
     if "$ref" in fields:
         target = dict(definitions[fields.pop("$ref").rpartition("/")[2]])
-        target.pop("description", None)  # a class says what it is to us; to models its field does
+        target.pop("description", None)  # a class docstring is for maintainers; models read the field's description
         fields = {**target, **fields}
     if fields.get("default", ...) is None:
         del fields["default"]

@@ -1,4 +1,4 @@
-"""What a tool gives back: content for the model, a display for people.
+"""What a tool returns: content for the model, a display for people.
 
 The names are those of Qwen Code and Gemini CLI: `llmContent` (a `PartListUnion`), `returnDisplay`, `FileDiff`,
 `FunctionCall`, `FunctionResponse`, `FunctionDeclaration`.
@@ -24,32 +24,32 @@ class TextPart:
 class InlineDataPart:
     """Bytes with their MIME type: an image, a sound, a PDF."""
 
-    mime_type: str  # for example `image/png`; decides the kind of content block
+    mime_type: str  # for example `image/png`; determines the kind of content block
     data: bytes  # the raw bytes, not base64
-    uri: str  # where they came from (`file://...`), for kinds that travel as an embedded resource
+    uri: str  # their origin (`file://...`), for kinds that are sent as an embedded resource
 
 
 @dataclass(frozen=True, slots=True)
 class FileDataPart:
-    """A file by reference: the client fetches it if it wants to."""
+    """A file by reference, which the client may fetch."""
 
     uri: str  # the file's URI
-    name: str  # its name for people
-    mime_type: str | None = None  # its type, where known
-    size: int | None = None  # its size in bytes, where known
+    name: str  # its name, for people
+    mime_type: str | None = None  # its MIME type, if known
+    size: int | None = None  # its size in bytes, if known
 
 
 Part = TextPart | InlineDataPart | FileDataPart
-# What `llm_content` may be: a string, a part, or a list that mixes both; order is kept
+# A string, a part, or a list of both; the order is kept
 PartListUnion = str | Part | Sequence["str | Part"]
 
 
 @dataclass(frozen=True, slots=True)
 class FileDiff:
-    """A change of one file, for people."""
+    """A change to one file, for people."""
 
     file_name: str  # the file's base name
-    file_diff: str  # a unified diff, cut where it is very long
+    file_diff: str  # a unified diff, cut if it is very long
     added: int  # lines added
     removed: int  # lines removed
     is_new_file: bool = False  # whether the file did not exist before
@@ -60,10 +60,10 @@ class FileDiff:
 class TodoListDisplay:
     """A todo list, for people."""
 
-    todos: tuple[Mapping[str, str], ...]  # for each todo its id, its content and its status, in order
+    todos: tuple[Mapping[str, str], ...]  # the id, content and status of each todo, in order
 
 
-# What a person is shown: a text (often Markdown), or an object that says more than the text
+# What a person sees: a text (often Markdown), or an object with more detail
 ReturnDisplay = str | FileDiff | TodoListDisplay
 
 
@@ -80,24 +80,24 @@ class ToolResult:
     """The outcome of one execution."""
 
     llm_content: PartListUnion = ""  # what goes into the model's history
-    return_display: ReturnDisplay = ""  # what a person is shown
-    structured: Mapping[str, Any] | None = None  # the `structuredContent`; complete by itself, or `None`
+    return_display: ReturnDisplay = ""  # what a person sees
+    structured: Mapping[str, Any] | None = None  # the `structuredContent`, complete in itself, or `None`
     # Small facts for programs, published under `_meta`
     facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    error: ToolFailure | None = None  # present exactly when the call failed; the model then reads `error.message`
-    # A result that is in wire shape already (an upstream's) and passes through untouched
+    error: ToolFailure | None = None  # set exactly if the call failed; the model then reads `error.message`
+    # A result that is already in wire format (from an upstream) and is passed on unchanged
     verbatim: Mapping[str, Any] | None = None
-    note: str = ""  # a line to be told after the content, also of a call that failed; not the tool's but the flow's
+    note: str = ""  # a line from the runner, not from the tool, that follows the content even if the call failed
 
     @classmethod
     def failed(cls, error: ToolError) -> ToolResult:
-        """The result that tells the model of a failure."""
+        """Return the result that reports a failure to the model."""
         return cls(error=ToolFailure(error.code, error.message))
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionCall:
-    """What the model asks for: a tool's name and the arguments as they came."""
+    """A model's call: a tool's name and the arguments as received."""
 
     name: str
     arguments: Mapping[str, Any]
@@ -105,7 +105,7 @@ class FunctionCall:
 
 @dataclass(frozen=True, slots=True)
 class FunctionResponse:
-    """What goes back to the model for one call."""
+    """The response to the model for one call."""
 
     name: str  # the tool's registered name
     parts: tuple[Part, ...]  # the content in order; never empty
@@ -114,7 +114,7 @@ class FunctionResponse:
 
 @dataclass(frozen=True, slots=True)
 class FunctionDeclaration:
-    """A tool as the model is told about it."""
+    """The description of a tool for the model."""
 
     name: str
     description: str

@@ -1,4 +1,4 @@
-"""Custom tools: one command of the operator declares them, another one carries them out.
+"""Custom tools: one command of the operator declares them, and another one runs them.
 
-Tools and the server import it; it runs programs through `tools.shell`.
+Tools and the server import this package. It runs programs through `tools.shell`.
 """

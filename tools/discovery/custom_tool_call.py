@@ -1,6 +1,6 @@
-"""One call of a custom tool: its arguments on standard input, its result from standard output.
+"""One call of a custom tool: arguments go to its standard input, and its standard output becomes the result.
 
-Text stays as it is, a JSON object is structured content too, and MCP content is passed on as content.
+Text stays as it is. A JSON object is also returned as structured content. MCP content is passed on as content.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from tools.shell.result_text import DISPLAY_CHARS, code_and_signal, kept_output,
 from tools.shell.shell_command import Ending
 from tools.text.file_names import one_line, shown_whole_path
 
-# What a label is followed by where there is nothing (Qwen Code's and Gemini CLI's words).
+# Values for a label without content (the words of Qwen Code and Gemini CLI).
 EMPTY, NONE = "(empty)", "(none)"
-# What is said of a tool that tells its failure itself.
-FAILED = "it failed; read Stdout and Stderr, then mend the arguments or tell the user"
-STRUCTURED_CHARS = 8_000  # a longer JSON object is sent as text only: never is much sent twice
+# The reason given for a tool that reports its failure itself.
+FAILED = "it failed; read Stdout and Stderr, then correct the arguments or tell the user"
+STRUCTURED_CHARS = 8_000  # a longer JSON object is sent as text only, so that much data is never sent twice
 MAX_BLOCKS = 1_000
 _MCP_MEMBERS = frozenset({"content", "structuredContent", "isError", "_meta"})
 
@@ -36,14 +36,14 @@ _MCP_MEMBERS = frozenset({"content", "structuredContent", "isError", "_meta"})
 async def run_tool(
     declared: DeclaredTool, command: CallCommand, arguments: Mapping[str, Any], client_key: str, progress: Progress
 ) -> ToolResult:
-    """Run a tool. Progress tells the client what it writes to standard error.
+    """Run a tool. Its standard error is sent to the client as progress.
 
     Raises:
         ToolError: It failed, took too long or was not started (`discovered_tool_execution_error`).
     """
     try:
         given = json.dumps(dict(arguments), ensure_ascii=False, default=str).encode()
-    except UnicodeEncodeError:  # half of a surrogate pair, which only an escape can stand for
+    except UnicodeEncodeError:  # half of a surrogate pair, which only an escape can represent
         given = json.dumps(dict(arguments), default=str).encode()
     try:
         request = await command.site.request(CALL_COMMAND, (*command.argv, declared.called), command.seconds)
@@ -51,7 +51,7 @@ async def run_tool(
     except ToolError as error:
         raise _failure(declared, None, error.message) from None
     if outcome.ending is Ending.TIMED_OUT:
-        why = f"it took longer than {command.seconds:g} s (tools.callTimeout) and was ended, with all it started"
+        why = f"it took longer than {command.seconds:g} s (tools.callTimeout) and was stopped, with all its processes"
     elif outcome.exit is None or outcome.exit.code != 0:
         why = FAILED
     elif command.strict and outcome.errors:
@@ -62,7 +62,7 @@ async def run_tool(
 
 
 def _failure(declared: DeclaredTool, outcome: ProgramOutcome | None, why: str) -> ToolError:
-    """The five lines by which Qwen Code and Gemini CLI tell of a failure."""
+    """Report a failure in the five lines that Qwen Code and Gemini CLI use."""
     printed = errors = ""
     if outcome is not None:
         shown, errors = outcome.shown, outcome.errors
@@ -82,7 +82,7 @@ def _failure(declared: DeclaredTool, outcome: ProgramOutcome | None, why: str) -
 
 
 def _result_of(outcome: ProgramOutcome) -> ToolResult:
-    """The result of a tool that has succeeded. Blocking: it may read some megabytes of JSON."""
+    """Build the result of a successful tool. Blocking: it may parse several megabytes of JSON."""
     shown = outcome.shown
     path = shown_whole_path(shown.file) if shown.file is not None else ""
     parsed: dict[str, Any] | None = None
@@ -94,19 +94,19 @@ def _result_of(outcome: ProgramOutcome) -> ToolResult:
         except UnreadableError:
             parsed = None
     if parsed is not None:
-        verbatim = _mcp_result(parsed, f"all that the tool printed is in {path}" if path else "the rest is not kept")
+        verbatim = _mcp_result(parsed, f"the whole output is in {path}" if path else "the rest is not kept")
         if verbatim is not None:
             return ToolResult(verbatim=verbatim)
     content: list[Part] = [TextPart(shown.text)]
-    if not shown.total and outcome.errors:  # some tools tell everything on standard error
+    if not shown.total and outcome.errors:  # some tools print everything to standard error
         content = [TextPart(f"Stdout: (empty)\nStderr: {outcome.errors}")]
     elif shown.is_cut or shown.is_binary:
         what = "it is not text" if shown.is_binary else "only its beginning and its end are shown"
-        note = f"Note: the output has {size(shown.total)}; {what}. The rest is not kept."
+        note = f"Note: the output has {size(shown.total)}, and {what}. The rest was not kept."
         if shown.file is not None:
-            missing = f" (without the last {size(shown.missing)}, which are not kept)" if shown.missing else ""
-            how = "" if shown.is_binary else "; read_file shows it by lines"
-            note = f"Note: the output has {size(shown.total)}; {what}. All of it{missing} is in {path}{how}."
+            missing = f" (except the last {size(shown.missing)}, which were not kept)" if shown.missing else ""
+            how = "" if shown.is_binary else ". Read it with read_file"
+            note = f"Note: the output has {size(shown.total)}, and {what}. All of it{missing} is in {path}{how}."
         text = TextPart("\n\n".join(filter(None, (note, shown.text))))
         content = [text, *kept_output(shown, "output of the tool")]
     return ToolResult(
@@ -118,10 +118,10 @@ def _result_of(outcome: ProgramOutcome) -> ToolResult:
 
 
 def _mcp_result(printed: Mapping[str, Any], rest: str) -> dict[str, Any] | None:
-    """A printed object as a result in wire shape, or `None` if it is an ordinary object.
+    """Return a printed object as a result in wire format, or `None` if it is an ordinary object.
 
-    All text together is cut at what one result shows; there `rest` says where the whole of it is. Of each block only
-    what the protocol names is kept.
+    The text of all blocks together is cut to the size of one result, and `rest` then says where the full text is. Only
+    members that the protocol defines are kept in a block.
     """
     content = printed.get("content")
     structured, is_error = printed.get("structuredContent"), printed.get("isError", False)

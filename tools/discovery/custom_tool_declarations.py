@@ -1,8 +1,8 @@
-"""Custom tools as the discovery command prints them: declarations, their schemas, and calls held against these.
+"""The declarations printed by the discovery command: their schemas, and the check of calls against these.
 
-What is wrong with one declaration leaves the others alone. Declarations come in two dialects. JSON Schema stays as it
-is. The one of the Gemini API writes types in upper case, says `nullable`, and its Python library writes all keys with
-underscores and nulls for what is not set.
+An invalid declaration does not affect the others. Declarations come in two dialects. JSON Schema is used unchanged. The
+dialect of the Gemini API writes types in upper case and uses `nullable`. Its Python library writes all keys with
+underscores, and null for unset values.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from jsonschema.protocols import Validator
 
 
-# Keywords that hold an object of schemas.
+# Keywords whose value is an object of schemas.
 BY_NAME = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
-IN_LIST = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})  # keywords that hold an array of schemas
+IN_LIST = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})  # keywords whose value is an array of schemas
 
-# Keywords that hold one schema.
+# Keywords whose value is one schema.
 SINGLE = frozenset(
     {"items", "additionalProperties", "unevaluatedItems", "unevaluatedProperties", "contains", "propertyNames"}
     | {"contentSchema", "not", "if", "then", "else"}
@@ -44,12 +44,12 @@ COUNTS = frozenset(
     {"maxItems", "minItems", "maxLength", "minLength", "maxProperties", "minProperties", "maxContains", "minContains"}
 )
 REFERENCES = frozenset({"$ref", "$dynamicRef"})
-# What a schema is called. References here are paths from its root, so no other name is needed.
+# Identifiers of a schema. References here are paths from the root, so these are not needed.
 IDENTITY = frozenset({"$schema", "$id", "$anchor", "$dynamicAnchor", "$vocabulary"})
-# What older drafts have; leaving it out allows more, and the tool decides.
+# Keywords of older drafts. Dropping them allows more; the tool itself decides.
 OUTDATED = frozenset({"dependencies", "$recursiveRef", "$recursiveAnchor"})
-TEXTS = frozenset({"title", "description"})  # what people and models read
-NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}  # the schema of a tool that declares none
+TEXTS = frozenset({"title", "description"})  # texts for people and models
+NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}  # the schema of a tool without parameters
 
 _UNDERSCORED = {
     "any_of": "anyOf",
@@ -64,19 +64,19 @@ _UNDERSCORED = {
 
 
 class SchemaError(ValueError):
-    """A schema cannot be used; the message says why, as the end of a sentence."""
+    """A schema cannot be used. The message says why, as the end of a sentence."""
 
 
 def readable_schema(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """A declared schema as it is published: JSON Schema (2020-12) of an object; a `SchemaError` if it is none."""
+    """Convert a declared schema to the published JSON Schema (2020-12). Raises a `SchemaError` for anything else."""
     schema = _normal({**raw, "nullable": None})
     if schema.setdefault("type", "object") != "object":
-        raise SchemaError(f"its parameters are of type {brief(json.dumps(schema['type']))}, and have to be an object")
+        raise SchemaError(f"its parameters are of type {brief(json.dumps(schema['type']))}, but must be an object")
     schema.setdefault("properties", {})
     wrong = next(_metaschema().iter_errors(schema), None)
     if wrong is not None:
         where, value = wrong.absolute_path, brief(json.dumps(wrong.instance, default=str))
-        raise SchemaError(f"its {where[-1] if where else 'schema'} is {value}, which JSON Schema does not have")
+        raise SchemaError(f"its {where[-1] if where else 'schema'} is {value}, which JSON Schema does not define")
     references: list[str] = []
 
     def note(node: Any) -> Any:
@@ -89,23 +89,23 @@ def readable_schema(raw: Mapping[str, Any]) -> dict[str, Any]:
     note(schema)
     for reference in references:
         if not reference.startswith("#") or schema_at(schema, reference[1:]) is None:
-            raise SchemaError(f"the reference '{brief(reference)}' leads to nothing in its schema")
+            raise SchemaError(f"the reference '{brief(reference)}' has no target in its schema")
     return schema
 
 
 def _normal(node: Any) -> Any:
-    """A schema in the dialect of JSON Schema, those in it included."""
+    """Convert a schema, including nested ones, to JSON Schema."""
     if isinstance(node, bool):
         return node
     if not isinstance(node, dict):
-        raise SchemaError(f"where a schema should be, {brief(json.dumps(node))} is")
+        raise SchemaError(f"{brief(json.dumps(node))} stands in place of a schema")
     fields: dict[str, Any] = {}
     for written, value in cast("dict[str, Any]", node).items():
         key = _UNDERSCORED.get(written, written)
         if (value is None and key != "const") or key in IDENTITY | OUTDATED:
             continue
         if key in COUNTS and isinstance(value, str) and value.isascii() and value.isdigit():
-            fields[key] = int(value)  # the Gemini API writes counts as strings, since they have 64 bits
+            fields[key] = int(value)  # the Gemini API writes counts as strings, because they have 64 bits
         else:
             fields[key] = visible(value) if key in TEXTS and isinstance(value, str) else value
     wanted = fields.get("type")
@@ -115,7 +115,7 @@ def _normal(node: Any) -> Any:
         fields["type"] = [each.lower() if isinstance(each, str) else each for each in cast("list[Any]", wanted)]
     if fields.get("type") == "type_unspecified":
         del fields["type"]
-    if isinstance(fields.get("items"), list):  # older drafts say so for what is `prefixItems` now
+    if isinstance(fields.get("items"), list):  # older drafts used this for today's `prefixItems`
         fields["prefixItems"] = fields.pop("items")
         if "additionalItems" in fields:
             fields["items"] = fields.pop("additionalItems")
@@ -137,7 +137,7 @@ def _metaschema() -> Validator:
 
 
 def with_children(fields: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
-    """A schema with each schema in it changed; what only looks like one, such as a default, stays."""
+    """Apply a change to each nested schema. A value that only looks like a schema, such as a default, is kept."""
     changed = dict(fields)
     for key, value in fields.items():
         if key in BY_NAME and isinstance(value, dict):
@@ -150,7 +150,7 @@ def with_children(fields: Mapping[str, Any], change: Callable[[Any], Any]) -> di
 
 
 def schema_at(schema: Mapping[str, Any], pointer: str) -> dict[str, Any] | bool | None:
-    """The schema in another one that a JSON Pointer leads to; names of places are not looked up."""
+    """Return the nested schema at a JSON Pointer. Named anchors are not resolved."""
     if pointer and not pointer.startswith("/"):
         return None
     node: Any = schema
@@ -164,28 +164,28 @@ def schema_at(schema: Mapping[str, Any], pointer: str) -> dict[str, Any] | bool 
     return cast("dict[str, Any] | bool", node) if isinstance(node, dict | bool) else None
 
 
-MAX_REFERENCES = 2_000  # of one check: a small schema may have two ways to each of many levels, and so no end
-QUICK_VALUES = 1_000  # arguments of more values than this are checked in a thread
-MAX_PROBLEMS = 5  # wrong values that one sentence names
+MAX_REFERENCES = 2_000  # limit of one check: a small schema can branch at each of many levels, and so never end
+QUICK_VALUES = 1_000  # more argument values than this are checked in a thread
+MAX_PROBLEMS = 5  # wrong values that one message lists
 _COERCED = ("boolean", "integer", "array", "object")  # types that models often write as a string
-# What may take very long to check in steps that cannot be counted. It is left to the tool.
+# Keywords whose check may take very long in steps that cannot be counted. They are left to the tool.
 _COSTLY = frozenset({"pattern", "patternProperties", "uniqueItems", "unevaluatedItems", "unevaluatedProperties"})
 
 
 def _quickly_checked(node: Any) -> Any:
-    """A schema without what may take long to check."""
+    """Return a schema without the keywords that may take long to check."""
     if not isinstance(node, dict):
         return node
     fields = cast("dict[str, Any]", node)
     left_out = _COSTLY
     if "patternProperties" in fields:
-        # What is additional cannot be told without the patterns.
+        # Without the patterns it is unknown which properties are additional.
         left_out = left_out | {"additionalProperties"}
     return with_children({key: value for key, value in fields.items() if key not in left_out}, _quickly_checked)
 
 
 class LongCheckError(Exception):
-    """The check has come to no end within its bounds."""
+    """The check exceeded its limit."""
 
 
 _references: ContextVar[Iterable[int]] = ContextVar("references that a check has followed")
@@ -193,10 +193,10 @@ _references: ContextVar[Iterable[int]] = ContextVar("references that a check has
 
 @cache
 def _validator_class() -> type[Validator]:
-    """The library's validator, which follows a bounded number of references. The import takes some 70 milliseconds."""
+    """Return the library's validator with a limit on references. The import takes about 70 milliseconds."""
     from jsonschema import Draft202012Validator  # noqa: PLC0415
 
-    library: Any = import_module("jsonschema.validators")  # its types are not all told
+    library: Any = import_module("jsonschema.validators")  # its type information is incomplete
     keywords: Mapping[str, Any] = Draft202012Validator.VALIDATORS
 
     def counted(follow: Any) -> Any:
@@ -211,12 +211,12 @@ def _validator_class() -> type[Validator]:
 
 
 def load() -> None:
-    """Import what checks, for a thread, before the first call."""
+    """Import the validator (in a thread), before the first call."""
     _validator_class()
 
 
 class ArgumentCheck:
-    """Holds arguments against a schema, as `readable_schema` gives it."""
+    """Checks arguments against a schema from `readable_schema`."""
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self._schema = schema
@@ -228,10 +228,10 @@ class ArgumentCheck:
         return _validator_class()(_quickly_checked(self._schema), registry=Registry())
 
     def gently_read(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The arguments. If that helps, text is read as the type that is wanted, and nulls are left out.
+        """Return the arguments, with text converted to the expected type and nulls removed if that makes them valid.
 
         Raises:
-            LongCheckError: They are too many for the event loop.
+            LongCheckError: There are too many of them for the event loop.
         """
         if self.quick_problem_of(arguments) is None:
             return arguments
@@ -244,7 +244,7 @@ class ArgumentCheck:
         return read if read != arguments and self.quick_problem_of(read) is None else arguments
 
     def quick_problem_of(self, arguments: Mapping[str, Any]) -> str | None:
-        """The same as `problem_of`, for the event loop; a `LongCheckError` if they are too many for it."""
+        """Like `problem_of`, for the event loop. Raises a `LongCheckError` if there are too many arguments."""
         waiting: list[Any] = [arguments]
         found = 0
         while waiting:
@@ -258,7 +258,7 @@ class ArgumentCheck:
         return self.problem_of(arguments)
 
     def problem_of(self, arguments: Mapping[str, Any]) -> str | None:
-        """What is wrong with the arguments, as sentences, or `None`. What takes too long is left to the tool."""
+        """Return what is wrong with the arguments, as sentences, or `None`. A slow check is left to the tool."""
         token = _references.set(count())
         try:
             errors = islice(self._validator.iter_errors(arguments), MAX_PROBLEMS)
@@ -286,46 +286,46 @@ def _sentence(error: ValidationError) -> str:
         value = value[:100]  # more is not shown
     elif isinstance(value, dict | list):
         value = "{...}" if isinstance(value, dict) else "[...]"
-    return f"{subject} has to fulfil {rule} {limit}, got {brief(json.dumps(value, ensure_ascii=False, default=str))}."
+    return f"{subject} must satisfy {rule} {limit}, got {brief(json.dumps(value, ensure_ascii=False, default=str))}."
 
 
 @dataclass(frozen=True, slots=True)
 class DeclaredTool:
-    """What is known of a custom tool."""
+    """One custom tool."""
 
     name: str  # its name for clients
     called: str  # its name for the call command
     title: str  # its name for people
     description: str  # what it does; may be empty
     schema: Mapping[str, Any]  # JSON Schema of its parameters
-    check: ArgumentCheck = field(compare=False, repr=False)  # holds arguments against the schema
-    size: int  # characters that it takes in a list of tools
+    check: ArgumentCheck = field(compare=False, repr=False)  # checks arguments against the schema
+    size: int  # characters that it adds to a list of tools
 
 
-MAX_TOOLS = 1_000  # more tools than any model is helped by; that many are listed in a fraction of a second
-MAX_NAME = 64  # characters of a published name: what the models' own interfaces take
+MAX_TOOLS = 1_000  # no model can use more tools; this many are listed in a fraction of a second
+MAX_NAME = 64  # characters of a published name, which the APIs of models limit
 MAX_DECLARATION_CHARS = 64_000  # characters of one tool's description and schema
-MAX_LISTED_CHARS = 2_000_000  # the same for all tools together, since each list of tools holds them
-MAX_WARNINGS = 20  # warnings that are kept; of further ones only the number
+MAX_LISTED_CHARS = 2_000_000  # the limit for all tools together, because every list of tools contains them
+MAX_WARNINGS = 20  # warnings that are kept; the rest are only counted
 SHAPE = 'an array of function declarations, such as [{"name": "...", "description": "...", "parameters": {...}}]'
-_HINT = "Let it print nothing but JSON on standard output; its messages belong on standard error."
-_FULL = f"at most {MAX_TOOLS:,} tools and {MAX_LISTED_CHARS:,} characters are taken"
+_HINT = "Make it print only JSON to standard output, and messages to standard error."
+_FULL = f"at most {MAX_TOOLS:,} tools and {MAX_LISTED_CHARS:,} characters are accepted"
 _WRAPPERS = ("function_declarations", "functionDeclarations")
-# Where the schema may stand; the first that is there counts.
+# Keys that may contain the schema; the first one present is used.
 _SCHEMAS = ("parametersJsonSchema", "parameters_json_schema", "parameters", "inputSchema", "input_schema")
 _NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{MAX_NAME}}}")
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]|_(?=_)")
-# How rules call the tools of other servers: `mcp_server_tool`, `mcp__server__tool`, `server__tool`. A custom tool of
-# such a name would be taken for one of them.
+# Rules name upstream tools `mcp_server_tool`, `mcp__server__tool` or `server__tool`. A custom tool with such a name
+# would be mistaken for one of them.
 OF_SERVERS = "mcp_"
-# What other coding agents call tools that they have built in, besides the names that those here answer to.
+# Names of built-in tools in other coding agents, besides those that the tools here also answer to.
 OF_CODING_AGENTS = frozenset(
     {"apply_patch", "exec_command", "KillBash", "local_shell", "NotebookEdit", "NotebookRead", "patch", "TodoRead"}
 )
 
 
 class DiscoveryError(Exception):
-    """No tools could be discovered; `message` says why, and what to do, as sentences for the operator."""
+    """Discovery failed. `message` says why and what to do, as sentences for the operator."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -334,15 +334,15 @@ class DiscoveryError(Exception):
 
 @dataclass(slots=True)
 class Declarations:
-    """What was declared."""
+    """The result of reading the declarations."""
 
-    # By the names under which they are published, in the order of the declarations.
+    # By published name, in the order of the declarations.
     tools: dict[str, DeclaredTool] = field(default_factory=dict[str, DeclaredTool])
     warnings: list[str] = field(default_factory=list[str])  # what was left out or changed, and why
-    unnamed_warnings: int = 0  # how many more warnings there were
+    unnamed_warnings: int = 0  # number of further warnings
 
     def warn(self, warning: str) -> None:
-        """Keep a warning."""
+        """Keep a warning, or count it if there are too many."""
         if len(self.warnings) < MAX_WARNINGS:
             self.warnings.append(warning)
         else:
@@ -350,31 +350,31 @@ class Declarations:
 
 
 class _LeftOutError(Exception):
-    """A declaration is left out; the message says why, as the end of a sentence."""
+    """A declaration is left out. The message says why, as the end of a sentence."""
 
 
 def read_declarations(printed: bytes, reserved: frozenset[str]) -> Declarations:
-    """The tools that a text declares. Blocking: it checks each schema.
+    """Read the declared tools from a text. Blocking: it checks each schema.
 
     Args:
-        printed: What the discovery command has printed.
-        reserved: Names that other tools have, or that rules give them. Nobody tells names apart by their case, so
-            they are taken in every spelling of it.
+        printed: The output of the discovery command.
+        reserved: Names of other tools and names that rules give them. Case is ignored, because people cannot tell
+            names apart by it.
 
     Raises:
-        DiscoveryError: It is not a list of declarations.
+        DiscoveryError: The text is not a list of declarations.
     """
     text = printed.decode("utf-8-sig", "replace").strip()
     if not text:
-        raise DiscoveryError(f"The discovery command printed nothing. Let it print {SHAPE}.")
+        raise DiscoveryError(f"The discovery command printed nothing. Make it print {SHAPE}.")
     try:
         value: Any = read_json(text)
     except UnreadableError as error:
-        raise DiscoveryError(f"What the discovery command printed cannot be used: {error}. {_HINT}") from None
+        raise DiscoveryError(f"The output of the discovery command cannot be used: {error}. {_HINT}") from None
     if isinstance(value, dict) and any(key in value for key in _WRAPPERS):
         value = cast("list[Any]", [value])
     if not isinstance(value, list):
-        raise DiscoveryError(f"The discovery command printed JSON that is not an array. Let it print {SHAPE}.")
+        raise DiscoveryError(f"The discovery command printed JSON that is not an array. Make it print {SHAPE}.")
     found = Declarations()
     declarations: list[Any] = []
     for number, entry in enumerate(cast("list[Any]", value), start=1):
@@ -385,7 +385,7 @@ def read_declarations(printed: bytes, reserved: frozenset[str]) -> Declarations:
         elif isinstance(fields[wrapper], list):
             declarations += cast("list[Any]", fields[wrapper])
         else:
-            found.warn(f"Entry {number} is left out: its {wrapper} is not an array.")
+            found.warn(f"Entry {number} was left out: its {wrapper} is not an array.")
     taken = frozenset(name.casefold() for name in (*reserved, *OF_CODING_AGENTS))
     chars_left = MAX_LISTED_CHARS
     for number, declaration in enumerate(declarations, start=1):
@@ -396,19 +396,19 @@ def read_declarations(printed: bytes, reserved: frozenset[str]) -> Declarations:
                 raise _LeftOutError(_FULL)  # noqa: TRY301 - before it is looked at, which takes a while
             tool = _read(declaration, taken)
             if tool.name in found.tools:
-                raise _LeftOutError("another one before it has this name")  # noqa: TRY301 - as the others
+                raise _LeftOutError("an earlier declaration has this name")  # noqa: TRY301 - as the others
             if tool.size > chars_left:
                 raise _LeftOutError(_FULL)  # noqa: TRY301 - as the others
         except _LeftOutError as reason:
             which = f" ('{brief(called)}')" if isinstance(called, str) else ""
-            found.warn(f"Declaration {number}{which} is left out: {reason}.")
+            found.warn(f"Declaration {number}{which} was left out: {reason}.")
             continue
         chars_left -= tool.size
         found.tools[tool.name] = tool
         if tool.name != tool.called:
             found.warn(
-                f"'{brief(tool.called)}' is published as '{tool.name}': names hold A-Z a-z 0-9 _ -, no {BETWEEN}, "
-                f"and at most {MAX_NAME}."
+                f"'{brief(tool.called)}' is published as '{tool.name}': names may contain A-Z a-z 0-9 _ -, but not "
+                f"{BETWEEN}, and at most {MAX_NAME} characters."
             )
     if found.tools:
         load()
@@ -416,7 +416,7 @@ def read_declarations(printed: bytes, reserved: frozenset[str]) -> Declarations:
 
 
 def _read(declaration: Any, taken: frozenset[str]) -> DeclaredTool:
-    """One tool; `taken` holds names in small letters."""
+    """Read one tool. `taken` contains lower-case names."""
     if not isinstance(declaration, dict):
         raise _LeftOutError("it is not an object")
     fields = cast("dict[str, Any]", declaration)
@@ -424,18 +424,18 @@ def _read(declaration: Any, taken: frozenset[str]) -> DeclaredTool:
     if not isinstance(called, str) or not called:
         raise _LeftOutError("it has no name")
     if called.startswith("-"):
-        raise _LeftOutError("the call command would take its name for an option")
+        raise _LeftOutError("the call command would read its name as an option")
     if not called.isprintable():
-        raise _LeftOutError("its name has characters that cannot be seen")
+        raise _LeftOutError("its name has invisible characters")
     name = called
     if not _NAME.fullmatch(called) or BETWEEN in called:
-        # A short hash keeps the published name the same, whatever else is declared.
+        # A short hash of the name alone keeps the published name stable, whatever else is declared.
         digest = hashlib.sha256(called.encode()).hexdigest()[:8]
         name = f"{_NOT_IN_NAMES.sub('-', called)[: MAX_NAME - len(digest) - 1]}-{digest}"
     if name.casefold() in taken or called.casefold() in taken:
-        raise _LeftOutError("a built-in tool has this name in some spelling, or rules or models call built-in tools so")
+        raise _LeftOutError("it is, apart from case, a name that built-in tools, rules or other coding agents use")
     if called.casefold().startswith(OF_SERVERS):
-        raise _LeftOutError(f"rules call the tools of servers so; give it a name that does not begin with {OF_SERVERS}")
+        raise _LeftOutError(f"rules name upstream tools this way; choose a name that does not begin with {OF_SERVERS}")
     texts = {key: text for key in ("title", "description") if isinstance(text := fields.get(key), str)}
     description = visible(texts.get("description", ""))
     key = next((key for key in _SCHEMAS if fields.get(key) is not None), None)

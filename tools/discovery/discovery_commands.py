@@ -1,4 +1,4 @@
-"""The operator's two commands: one tells which custom tools there are, the other one carries them out."""
+"""The operator's two commands: one declares the custom tools, the other one runs them."""
 
 from __future__ import annotations
 
@@ -15,46 +15,46 @@ from tools.text.file_names import one_line
 if TYPE_CHECKING:
     from tools.shell.command_runner import ProgramRequest, ProgramRunner
 
-MOST_BYTES = 10 << 20  # bytes of an output that are read as a whole (Gemini CLI's and Qwen Code's number for discovery)
-# The settings that name the commands.
+MOST_BYTES = 10 << 20  # bytes of output that are read in full (as in the discovery of Gemini CLI and Qwen Code)
+# The settings for the commands.
 DISCOVERY_COMMAND = "tools.discoveryCommand"
 CALL_COMMAND = "tools.callCommand"
 
 
 @dataclass(frozen=True, slots=True)
 class DiscoverySettings:
-    """What the operator has configured."""
+    """The operator's settings for custom tools."""
 
-    # Prints the declarations of tools; a program and its arguments, `None` for no custom tools.
+    # Prints the declarations: a program and its arguments, or `None` if there are no custom tools.
     discovery_command: tuple[str, ...] | None = field(default=None, repr=False)
-    call_command: tuple[str, ...] | None = field(default=None, repr=False)  # the tool's name is put at its end
-    discovery_seconds: float = 60.0  # how long the first may take
+    call_command: tuple[str, ...] | None = field(default=None, repr=False)  # the tool's name is appended
+    discovery_seconds: float = 60.0  # how long the discovery command may take
     call_seconds: float = 600.0
-    strict: bool = False  # whether a tool that writes to standard error has failed, as in Qwen Code and Gemini CLI
+    strict: bool = False  # whether output on standard error means failure, as in Qwen Code and Gemini CLI
 
     @property
     def commands(self) -> tuple[tuple[str, ...] | None, ...]:
-        """What decides which tools there are, and what they do."""
+        """The settings that decide which tools exist and what they do."""
         return self.discovery_command, self.call_command
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramSite:
-    """Where the commands run: in the operator's folder, without a shell or a sandbox, as upstream servers do."""
+    """Where the commands run: in the operator's folder, without a shell or a sandbox, like upstream servers."""
 
-    runner: Callable[[], ProgramRunner]  # gives what runs programs; called with the first one
+    runner: Callable[[], ProgramRunner]  # creates the program runner, at the first use
     environment: Mapping[str, str] = field(repr=False)
-    folder: str  # the folder they start in: the operator's first workspace folder, else the server's own
-    # Real paths of the operator's workspace folders. A program that is named without a folder is not taken from there.
+    folder: str  # the working folder: the operator's first workspace folder, or the server's own
+    # Real paths of the operator's workspace folders. A program given without a folder is never taken from there.
     roots: tuple[str, ...] = ()
 
     async def request(self, setting: str, command: tuple[str, ...], seconds: float) -> ProgramRequest:
-        """What is to be run for a command, without anything to read and with no file of its output.
+        """Prepare to run a command, without input and without saving its output to a file.
 
         Args:
-            setting: What names the command, for sentences.
-            command: The program, and its arguments.
-            seconds: How long it may take, waiting for its turn included.
+            setting: The setting that names the command, for messages.
+            command: The program and its arguments.
+            seconds: How long it may take, including the wait for its turn.
         """
         from tools.files.child_process import find_configured  # noqa: PLC0415 - as above
         from tools.shell.command_runner import ProgramRequest  # noqa: PLC0415 - with the first command
@@ -66,8 +66,8 @@ class ProgramSite:
             where = "there" if os.path.basename(name) != name else "on the PATH outside the workspace"
             raise ToolError(
                 ToolErrorType.EXECUTION_FAILED,
-                f"The program '{one_line(name)}' of {setting} is not {where}, or cannot be run. The operator can "
-                "install it, make it executable, or give its absolute path.",
+                f"The program '{one_line(name)}' of {setting} was not found {where}, or cannot be run. The operator "
+                "can install it, make it executable, or give its absolute path.",
             )
         return ProgramRequest(
             argv=(program, *arguments),
@@ -81,9 +81,9 @@ class ProgramSite:
 
 @dataclass(frozen=True, slots=True)
 class CallCommand:
-    """What carries custom tools out."""
+    """The command that runs custom tools."""
 
-    argv: tuple[str, ...] = field(repr=False)  # the program and its arguments; the tool's name comes behind them
+    argv: tuple[str, ...] = field(repr=False)  # the program and its arguments; the tool's name is appended
     seconds: float
-    strict: bool  # whether a tool that writes to standard error has failed
+    strict: bool  # whether output on standard error means failure
     site: ProgramSite = field(compare=False)

@@ -1,4 +1,4 @@
-"""JSON that a program printed: read only where that is quick, and looked at before it is sent on."""
+"""JSON that a program printed. It is parsed only if that is quick, and checked before it is sent on."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import json
 import math
 from typing import Any, cast
 
-MAX_VALUES = 100_000  # values in one text; reading more would hold up everything else for longer than 50 milliseconds
-MAX_DEPTH = 50  # arrays and objects inside of each other; not every reader takes more
+MAX_VALUES = 100_000  # values in one text; parsing more would block everything else for longer than 50 milliseconds
+MAX_DEPTH = 50  # nested arrays and objects; many parsers accept no more
 
 
 class UnreadableError(ValueError):
-    """A text is not taken as JSON; the message says why, as the end of a sentence."""
+    """A text is not accepted as JSON. The message says why, as the end of a sentence."""
 
 
 def read_json(text: str) -> Any:
-    """The value that a text stands for, or an `UnreadableError`. Whether it can be sent on is not looked at."""
-    # Each value but the first follows one of these. Those in strings count too, which does no harm.
+    """Parse a text, or raise an `UnreadableError`. Does not check whether the value can be sent on."""
+    # Each value except the first follows one of these characters. Counting those in strings too does no harm.
     if text.count(",") + text.count("[") + text.count("{") >= MAX_VALUES:
         raise UnreadableError(f"it has more than {MAX_VALUES:,} values")
 
@@ -32,11 +32,11 @@ def read_json(text: str) -> Any:
     except UnreadableError:
         raise
     except ValueError:
-        raise UnreadableError("it has a number with thousands of digits") from None
+        raise UnreadableError("it contains a number with thousands of digits") from None
 
 
 def require_sendable(value: Any) -> None:
-    """Raise an `UnreadableError` for what JSON cannot hold although Python reads it, or what is nested deeply."""
+    """Raise an `UnreadableError` for values that Python accepts but JSON cannot contain, and for deep nesting."""
     level: list[Any] = [value]
     for _ in range(MAX_DEPTH + 1):
         below: list[Any] = []
@@ -48,13 +48,15 @@ def require_sendable(value: Any) -> None:
             elif isinstance(each, list):
                 below += cast("list[Any]", each)
             elif isinstance(each, float) and not math.isfinite(each):
-                raise UnreadableError("it has NaN" if math.isnan(each) else "it has a number that is too large")
+                raise UnreadableError(
+                    "it contains NaN" if math.isnan(each) else "it contains a number that is too large"
+                )
             elif isinstance(each, str):
                 try:
                     each.encode()
                 except UnicodeEncodeError:
-                    raise UnreadableError("it has half of a surrogate pair, which is not text") from None
+                    raise UnreadableError("it contains half of a surrogate pair, which is not text") from None
         if not below:
             return
         level = below
-    raise UnreadableError(f"it is nested more than {MAX_DEPTH} deep")
+    raise UnreadableError(f"it is nested more than {MAX_DEPTH} levels deep")

@@ -1,4 +1,4 @@
-"""Files of the workspace: the way to them, reading, changing, finding, searching.
+"""Files of the workspace: opening, reading, changing, finding and searching them.
 
-Every room above may import it; whatever opens a file of a workspace does so here.
+Every package above may import this one. It is the only one that opens workspace files.
 """

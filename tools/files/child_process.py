@@ -1,6 +1,6 @@
-"""A child process that ends when a call's time is over: ripgrep, and the worker for documents that may be hostile.
+"""A child process that is stopped when the call's time is over: ripgrep, and the worker for untrusted documents.
 
-Programs are found by their absolute path, never in the workspace, where anybody may have put one.
+Programs are found by absolute path and never in the workspace, where anybody may have put one.
 """
 
 from __future__ import annotations
@@ -24,34 +24,34 @@ from tools.files import html_and_pdf_worker
 from tools.files.workspace import contains
 from tools.machine.process_limits import start_thread
 
-WATCH_SECONDS = 0.05  # how often cancellation and the time limit are looked at while the child is silent
-REAP_SECONDS = 0.0002  # a process that has closed its output is gone within a few times this
-FINISH_SECONDS = 2.0  # a process that is still there so long after it has closed its output hangs
-# What a process may write to stderr before it is ended; of its failure, the first lines tell
+WATCH_SECONDS = 0.05  # how often cancellation and the time limit are checked while the child prints nothing
+REAP_SECONDS = 0.0002  # a process that closed its output normally ends within a few times this
+FINISH_SECONDS = 2.0  # a process that still runs this long after closing its output is stuck
+# Bytes that a process may write to stderr before it is killed; the first lines explain its failure
 MAX_STDERR_BYTES = 1 << 20
-_WINDOWS_VARIABLES = ("SYSTEMROOT", "TEMP", "TMP")  # what a process on Windows does not start without
+_WINDOWS_VARIABLES = ("SYSTEMROOT", "TEMP", "TMP")  # a process on Windows does not start without these
 
 
 class ChildFailedError(Exception):
-    """The process cannot be run here. The text is for the log."""
+    """The process cannot run here. The text is for the log."""
 
 
 class Child:
-    """A running process, in a group of its own; gone at the end of its `with`, on Linux also when we are killed.
+    """A running process in its own process group. It ends with its `with` block; on Linux also if the server dies.
 
-    Used by one thread. Anyone who reads from it ends it when the deadline is over or the call is cancelled. A
-    `ChildFailedError` says that it does not start.
+    For use by one thread. Reading from it kills it if the deadline is over or the call is cancelled. Raises a
+    `ChildFailedError` if it does not start.
     """
 
     def __init__(
         self,
-        arguments: Sequence[str | bytes],  # the program by its absolute path, and its arguments
+        arguments: Sequence[str | bytes],  # the absolute path of the program, and its arguments
         folder: str,
         deadline: Deadline,
         *,
-        given: int | IO[bytes] = subprocess.DEVNULL,  # the file that it reads
-        errors: int | None = None,  # takes its stderr; without it, `finish` gives that
-        environment: Mapping[str, str] | None = None,  # all of it, but for what Windows needs
+        given: int | IO[bytes] = subprocess.DEVNULL,  # the file used as its stdin
+        errors: int | None = None,  # receives its stderr; without it, `finish` returns stderr
+        environment: Mapping[str, str] | None = None,  # its whole environment, except for what Windows needs
     ) -> None:
         self.deadline = deadline
         self.was_killed = False
@@ -78,14 +78,15 @@ class Child:
             if sys.platform == "linux":
                 import fcntl  # noqa: PLC0415 - not on every system
 
-                # However we end, the kernel then sends the signal to the owner of the pipe that only we could write to.
+                # However this process ends, the kernel then signals the pipe's owner: only this process had the other
+                # end.
                 with suppress(OSError):
                     fcntl.fcntl(reading, fcntl.F_SETOWN, -self.pid)
                     fcntl.fcntl(reading, fcntl.F_SETSIG, signal.SIGKILL)
                     fcntl.fcntl(reading, fcntl.F_SETFL, os.O_ASYNC)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             self._close()
-            raise ChildFailedError(f"the process does not start: {type(error).__name__}") from error
+            raise ChildFailedError(f"the process did not start: {type(error).__name__}") from error
         finally:
             if reading >= 0:
                 os.close(reading)
@@ -94,7 +95,7 @@ class Child:
                 start_thread(self._watch)
             except ExhaustedError as error:
                 self.__exit__()
-                raise ChildFailedError("no thread can be started to watch it") from error
+                raise ChildFailedError("the thread that watches it could not start") from error
 
     def __enter__(self) -> Self:
         return self
@@ -105,7 +106,7 @@ class Child:
         self._close(self._process.stdout)
 
     def read(self) -> bytes:
-        """Some output; nothing at its end. Once it is gone, nobody is waited for to whom it has left its pipe."""
+        """Return some output, or nothing at its end. Once the process is gone, its children are not waited for."""
         assert self._process.stdout is not None  # noqa: S101 - it was asked for
         descriptor = self._process.stdout.fileno()
         self._kill_if_due()
@@ -116,12 +117,12 @@ class Child:
         return os.read(descriptor, 1 << 16)
 
     def finish(self) -> tuple[int, bytes]:
-        """After all output was read: the exit code, and its stderr."""
+        """Return the exit code and stderr, after all output was read."""
         if not self._reap(FINISH_SECONDS):
-            raise ChildFailedError(f"the process has closed its output, but still runs after {FINISH_SECONDS:g} s")
+            raise ChildFailedError(f"the process closed its output but still runs after {FINISH_SECONDS:g} s")
         if self._stderr is None:
             return self._process.returncode, b""
-        # The child has the same position: it is at the end of what was written.
+        # The child shares this position, which is at the end of what it wrote.
         self._stderr.seek(0)
         return self._process.returncode, self._stderr.read(MAX_STDERR_BYTES + 1)
 
@@ -134,7 +135,7 @@ class Child:
             os.close(self._lifeline)
 
     def _watch(self) -> None:
-        """In a thread, on Windows, where a pipe cannot be waited for: a reader is stuck until the child ends."""
+        """Watch the process in a thread. On Windows a read from its pipe cannot be interrupted until it ends."""
         while self._process.poll() is None:
             self._kill_if_due()
             time.sleep(WATCH_SECONDS)
@@ -145,7 +146,7 @@ class Child:
             self._kill()
 
     def _kill(self) -> None:
-        """End the process and those that it started; they are not waited for."""
+        """Kill the process and its children, without waiting for them."""
         if not self._is_reaped:
             self.was_killed = True
             self._end_group()
@@ -160,15 +161,15 @@ class Child:
     def _is_gone(self) -> bool:
         if not self._is_reaped:
             if sys.platform == "linux":
-                with suppress(ChildProcessError):  # somebody else has reaped it
-                    # Its number is ours until it is reaped, so what it has left behind can be ended by it.
+                with suppress(ChildProcessError):  # another thread has reaped it
+                    # Its process id stays reserved until it is reaped, so its remaining children can be killed by it.
                     if os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
                         self._end_group()
             self._is_reaped = self._process.poll() is not None
         return self._is_reaped
 
     def _reap(self, seconds: float) -> bool:
-        """Wait until it is gone, so long at most; whether it is."""
+        """Wait for the end of the process, at most this long. Returns whether it has ended."""
         end = time.monotonic() + seconds
         while not self._is_gone():
             if time.monotonic() >= end:
@@ -178,27 +179,27 @@ class Child:
 
 
 def _is_readable(descriptor: int, seconds: float) -> bool:
-    """Whether a pipe has something to read, or is at its end; waits so long for it."""
+    """Wait until a pipe has data or is at its end, at most this long. Returns whether that is so."""
     if sys.platform == "win32":
-        return True  # only sockets can be waited for; to read waits as well
+        return True  # Windows can wait for sockets only; the read itself waits
     waiting = select.poll()
     waiting.register(descriptor, select.POLLIN)
     return bool(waiting.poll(seconds * 1_000))
 
 
 def unnamed_file() -> IO[bytes]:
-    """A file for what a process reads or writes, in memory where that is possible.
+    """Create a file for a process to read or write, in memory if possible.
 
-    A pipe that nobody reads would hold it up, and a disk makes it dear that each word may be written by itself.
+    A pipe that nobody reads would block the process, and many tiny writes to a disk are slow.
     """
     make: Callable[[str], int] | None = getattr(os, "memfd_create", None)
     return open(make("document"), "w+b", buffering=0) if make else tempfile.TemporaryFile(buffering=0)
 
 
 class DocumentWorker(Child):
-    """The process that takes the text out of a document (`html_and_pdf_worker.py`).
+    """The process that extracts text from a document (`html_and_pdf_worker.py`).
 
-    It reads the open document from its position on; no path is handed over. `memory` is bytes of address space.
+    It reads the open document from its position and gets no path. `memory` limits its address space, in bytes.
     """
 
     def __init__(
@@ -211,12 +212,12 @@ class DocumentWorker(Child):
             Deadline(signal, seconds),
             given=document,
             errors=subprocess.DEVNULL,
-            # The PDF library looks for programs that decode pictures, and none of them is wanted.
+            # The PDF library looks for programs that decode images; they are not wanted.
             environment={"PATH": ""},
         )
 
     def messages(self, longest: int) -> Iterator[dict[str, Any]]:
-        """What it says, up to one that is too long; the last has `end`, unless it was killed or ended by itself."""
+        """Yield its messages, up to one that is too long. The last one has `end`, unless the process died before."""
         buffer = b""
         while chunk := self.read():
             *lines, buffer = (buffer + chunk).split(b"\n")
@@ -227,9 +228,9 @@ class DocumentWorker(Child):
 
 
 def find_program(name: str, search_path: str, roots: Sequence[str]) -> str | None:
-    """The first program of this name that lies outside the workspace, whose roots are given as real paths.
+    """Return the first program of this name outside the workspace, whose roots are real paths.
 
-    The search path lists folders as `PATH` does; relative ones are passed over.
+    The search path lists folders like `PATH`; relative ones are skipped.
     """
     for folder in search_path.split(os.pathsep):
         program = os.path.join(folder, name)
@@ -239,11 +240,11 @@ def find_program(name: str, search_path: str, roots: Sequence[str]) -> str | Non
 
 
 def find_configured(name: str, search_path: str, folder: str | None, roots: Sequence[str]) -> str | None:
-    """The absolute path of a program as an operator names it in the settings; `None` if it cannot be run.
+    """Return the absolute path of a program named in the settings. `None` if it cannot be run.
 
-    A name without a folder is looked for outside the workspace. Anyone who gives a path means that one file, wherever
-    it lies; `~` is the home folder. A relative path starts from a folder that the operator has chosen; where clients
-    choose the folder, it would be another program for each of them, so none is taken (`folder` is `None`).
+    A name without a folder is looked up outside the workspace. A path means exactly that file, wherever it is; `~` is
+    the home folder. A relative path starts from a folder that the operator chose. If clients choose the folder, it
+    would mean a different program for each of them, so it is refused (`folder` is `None`).
     """
     if os.path.basename(name) == name:
         return find_program(name, search_path, roots)
@@ -255,7 +256,7 @@ def find_configured(name: str, search_path: str, folder: str | None, roots: Sequ
 
 
 def is_outside(program: str, roots: Sequence[str]) -> bool:
-    """Whether a program lies outside the workspace, and a link to it does, too."""
+    """Whether a program, and any link to it, is outside the workspace."""
     real = (os.path.realpath(os.path.dirname(program)), os.path.realpath(program))
     return not any(contains(root, path) for root in roots for path in real)
 

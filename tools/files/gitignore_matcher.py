@@ -1,13 +1,13 @@
-"""The rules of one ignore file, read by `pathspec` and matched the way git matches them: the last that fits decides.
+"""The rules of one ignore file, parsed by `pathspec` and matched as git does: the last matching rule decides.
 
-`pathspec` turns a line into a regular expression and matches many of them. Three things are put right here:
+`pathspec` turns each line into a regular expression and matches many of them. This module corrects three things:
 
-- A rule is about an entry itself, not about what is beneath it. The caller goes down from the top and enters nothing
-  hidden; otherwise `secret/` and `!*.md` would show `secret/notes.md`, and `!docs/` would bring back `docs/id.key`.
-- A line that `pathspec` would read in another way than git, or not at all, is told apart (`RuleList.odd_line`).
-- No expression tries the same thing again and again: eight stars would take Python seconds for one name.
+- A rule is about an entry itself, not about its contents. The caller descends from the top and skips hidden folders.
+  Otherwise `secret/` and `!*.md` would show `secret/notes.md`, and `!docs/` would bring back `docs/id.key`.
+- A line that `pathspec` reads differently from git, or not at all, is reported (`RuleList.odd_line`).
+- No expression backtracks without bound: eight stars would keep Python busy for seconds with one name.
 
-Names are compared byte by byte, as git does: a `?` stands for one byte. See `bytes_text`.
+Names are compared byte by byte, as in git: a `?` matches one byte. See `bytes_text`.
 """
 
 from __future__ import annotations
@@ -22,40 +22,40 @@ from collections import OrderedDict
 from collections.abc import Sequence
 
 logger = logging.getLogger(__name__)
-# git's `core.ignoreCase` as it is set when a repository is made on these systems
+# git's default for `core.ignoreCase` on these systems
 IGNORE_CASE = sys.platform in ("win32", "darwin")
-MAX_COST = 150_000  # what the rules of one file that count may cost: some thousands of rules as people write them
-COST_OF_RULE = 25  # what a rule costs in time and memory, in addition to its characters, each of which counts as one
-# More rules than these are matched by RE2 where that is installed: all in one pass, with memory of its own
+MAX_COST = 150_000  # the cost allowed for one file's rules: several thousand ordinary rules
+COST_OF_RULE = 25  # a rule's cost in time and memory, besides one for each character
+# More rules than these are matched by RE2 if it is installed: in one pass, with its own memory
 MAX_RULES_FOR_RE = 16
-MAX_CACHED_BYTES = 64_000_000  # memory, about, for rules that are kept in case the same file is read again
-# What rules take in memory for each unit of their cost (measured, and rounded up), and what RE2 may take for them
+MAX_CACHED_BYTES = 64_000_000  # approximate memory for cached rules, in case the same file is read again
+# Memory of a rule per unit of its cost (measured and rounded up), and the memory that RE2 may use for them
 _BYTES_OF_COST = 60
 _BYTES_OF_RE2 = 8 << 20
-MAX_PATTERN_CHARS = 4_096  # as long as a path may be; a longer line is not understood
-# Bytes that Latin-1 takes for white space or the end of a line, as letters that stand for them. UTF-8 is full of them:
-# the last one of `à` is 0xA0, which `pathspec` would trim.
+MAX_PATTERN_CHARS = 4_096  # the longest possible path; a longer line is not understood
+# Bytes that Latin-1 treats as white space or line ends, mapped to letters. UTF-8 text is full of them: the last byte of
+# `à` is 0xA0, which `pathspec` would trim.
 _LETTERS = {byte: byte + 0x100 for byte in (*range(0x20), 0x85, 0xA0)}
-# Lines that `pathspec` reads as git does. It takes a backslash within brackets literally, knows no `[:alpha:]`, and
-# leaves the rest to Python's or RE2's brackets, where `--`, `&&` and a range over the slash mean something else. Ranges
-# are those of letters and digits.
+# Lines that `pathspec` reads as git does. It takes a backslash in brackets literally and does not know `[:alpha:]`.
+# Other brackets are passed to Python or RE2, where `--`, `&&` and a range that includes the slash mean something else.
+# So only ranges of letters and digits are understood.
 _UNDERSTOOD = re.compile(
     r"""(?>(?: [^\\[] | \\[^/]
     | \[ [!^]?+ \]?+ -?+ (?>(?: [^\W_]-[^\W_] | (?!([&|~])\1) [^]\\[-] )*) -? \]
     )*)""",
     re.DOTALL | re.VERBOSE,
 )
-# How `pathspec` ends its expressions for `x/**`, `x/` and `x`, and how it writes `/**` between two names
+# The ends of `pathspec`'s expressions for `x/**`, `x/` and `x`, and its form of `/**` between two names
 _BELOW, _FOLDERS_ONLY, _FOLDERS_TOO = "/", "(?P<ps_d>/)", "(?:(?P<ps_d>/)|$)"
 _TREE = "(?:/.+)?"
-# A star with what follows it in the same name, where another star comes next
+# A star and the text after it in the same name, if another star follows
 _STAR_BEFORE_STAR = re.compile(
     r"\[\^//\]\*((?>(?:\\.|\[(?:\\.|[^]\\])*\](?!\*)|[^]\\[/^+*().$])*))(?=\[\^//\]\*)", re.DOTALL
 )
 
 
 def bytes_text(name: str) -> str:
-    """A file name as it is compared with rules: one character for each of its bytes."""
+    """Return a file name in the form that rules are compared with: one character for each byte."""
     if name.isascii() and name.isprintable():
         return name.lower() if IGNORE_CASE else name
     return _as_text(os.fsencode(name))
@@ -75,7 +75,7 @@ class RuleList:
         self.is_cut = is_cut
         self.odd_line = odd_line
         self.uses_re2 = False
-        self._any: re.Pattern[str] | None = None  # tells quickly that no rule fits; RE2 needs no such thing
+        self._any: re.Pattern[str] | None = None  # quickly shows that no rule matches; RE2 does not need it
         from pathspec import PathSpec, RegexPattern  # noqa: PLC0415 - starting up does not need it
 
         if len(rules) > MAX_RULES_FOR_RE:
@@ -94,10 +94,10 @@ class RuleList:
         return len(self._rules)
 
     def hides(self, path: str, *, is_folder: bool) -> bool | None:
-        """Whether these rules hide an entry or bring it back; `None` if no rule fits. Folders above are not looked at.
+        """Whether these rules hide an entry or bring it back; `None` if no rule matches. Parents are not considered.
 
-        The path is below the folder of the ignore file, as bytes text with forward slashes. A link to a folder is
-        not one.
+        The path is relative to the ignore file's folder, as bytes text with forward slashes. A symlink to a folder does
+        not count as a folder.
         """
         if is_folder:
             path += "/"
@@ -106,17 +106,17 @@ class RuleList:
         return self._rules.check_file(path).include
 
     def hidden_folders(self, paths: Sequence[str]) -> list[str]:
-        """Those of many paths that `hides` tells of folders. Quick where hardly any is hidden."""
+        """Return those of many folders that `hides` reports. Fast if hardly any is hidden."""
         match = self._any.match if self._any is not None else None
         likely = [path for path in paths if match(f"{path}/")] if match is not None else paths
         return [path for path in likely if self.hides(path, is_folder=True)]
 
 
 def _without_repetition(regex: re.Pattern[str]) -> re.Pattern[str]:
-    """An expression that fits the same, and of which Python's `re` tries each part once at each place.
+    """Return an equivalent expression for which Python's `re` tries each part only once at each place.
 
-    Behind a star stand parts of fixed length. So where another star follows, the first place where they fit is as good
-    as any later one, and is never tried again (an atomic group). The same holds for `**` and the names behind it.
+    The parts after a star have a fixed length. So if another star follows, the first match is as good as any later one,
+    and an atomic group prevents retries. The same holds for `**` and the names after it.
     """
     bounded = _STAR_BEFORE_STAR.sub(r"(?>[^/]*?\1)", regex.pattern)
     first, *others = bounded.split(_TREE)
@@ -129,7 +129,7 @@ def _without_repetition(regex: re.Pattern[str]) -> re.Pattern[str]:
 
 
 class _Cache:
-    """Rules by the content of their file, those used last, in bounded memory."""
+    """A memory-bounded cache of rules by file content, which keeps the most recently used."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -137,9 +137,9 @@ class _Cache:
         self._bytes = 0
 
     def rules(self, content: bytes) -> RuleList:
-        """The rules in the content of an ignore file. Kept by that content, so never stale.
+        """Parse the content of an ignore file. The cache is keyed by content, so it is never stale.
 
-        UTF-16 with its mark, which PowerShell's `>` writes, is understood, and so are the line endings of old Macs.
+        Also understands UTF-16 with a byte order mark, which PowerShell's `>` writes, and the line endings of old Macs.
         """
         with self._lock:
             if (rules := self._rules.get(content)) is not None:
@@ -160,16 +160,16 @@ parse_rules = _Cache().rules
 
 
 def read_rules(content: bytes) -> RuleList:
-    """The same, whether or not they are kept."""
+    """Parse the content of an ignore file, without the cache."""
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        # Replaced is what is not text; half a rule more is better than none of them.
+        # Invalid text is replaced: a partly wrong rule is better than no rules.
         content = content.decode("utf-16", "replace").encode("utf-8", "replace")
     content = content.removeprefix(codecs.BOM_UTF8)
     rules: list[tuple[re.Pattern[str], bool]] = []
     cost, odd_line, is_cut = 0, None, False
     for number, line in enumerate(content.split(b"\n" if b"\n" in content else b"\r"), start=1):
         pattern = _as_text(line.removesuffix(b"\r"))
-        # Spaces at the end do not count, but one that a backslash protects does.
+        # Trailing spaces are ignored unless a backslash protects them.
         bare = pattern.rstrip(" ")
         backslashes = len(bare) - len(bare.rstrip("\\"))
         pattern = bare + " " if backslashes % 2 and len(bare) < len(pattern) else bare
@@ -178,7 +178,7 @@ def read_rules(content: bytes) -> RuleList:
         cost += COST_OF_RULE + len(pattern)
         is_cut = cost > MAX_COST
         if is_cut:
-            logger.warning("an ignore file has too many rules: those behind the first %s do not count", len(rules))
+            logger.warning("an ignore file has too many rules: those after the first %s are ignored", len(rules))
             break
         regex = _expression(pattern)
         if regex is not None:
@@ -189,7 +189,7 @@ def read_rules(content: bytes) -> RuleList:
 
 
 def _expression(pattern: str) -> re.Pattern[str] | None:
-    """The regular expression for a rule, which fits paths of entries; those of folders end in a slash.
+    """Return the regular expression of a rule, which matches the paths of entries. Folder paths end in a slash.
 
     `None` if the rule is not understood.
     """
@@ -201,7 +201,7 @@ def _expression(pattern: str) -> re.Pattern[str] | None:
         regex = GitIgnoreSpecPattern.pattern_to_regex(pattern)[0]
         if regex is None:
             return None
-        # What stands at the end would fit everything beneath as well.
+        # This end of the expression would also match everything inside.
         if regex.endswith(_FOLDERS_TOO):
             regex = f"{regex.removesuffix(_FOLDERS_TOO)}/?$"
         elif regex.endswith(_FOLDERS_ONLY):
@@ -212,7 +212,8 @@ def _expression(pattern: str) -> re.Pattern[str] | None:
             return None
         if not regex.startswith("^"):
             regex = f"^.*{regex}"
-        # A bracket never fits a slash. One that begins with a bracket is written so that it may begin otherwise too.
+        # A bracket expression never matches a slash. A `]` at its beginning is escaped, so that the slash can precede
+        # it.
         regex = regex.replace("[]", r"[\]").replace("[^]", r"[^\]").replace("[^", "[^/")
         return re.compile(regex)
     except (ValueError, re.error):

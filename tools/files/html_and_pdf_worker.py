@@ -1,21 +1,22 @@
-"""Takes the text out of a document that somebody may have made to cost any time and memory: a PDF file, a web page.
+"""Extract the text of a PDF file or web page. The document may be made to use any amount of time and memory.
 
-Run as a script by its path, in a process that can be killed at any time and has nothing of the server's environment.
-`child_process.py` starts it. Arguments: the kind of document, bytes of memory, seconds, then what the kind takes.
-Standard input is the document itself, so no path is opened here. Each line on standard output is one JSON object.
+This module runs as a script by its path, in a process that can be killed at any time and has no environment of the
+server. `child_process.py` starts it. The arguments are the kind of document, bytes of memory, seconds, and then those
+of the kind. Standard input is the document itself, so no path is opened here. Each line on standard output is one JSON
+object.
 
 `pdf FIRST LAST` (pages from 1; 0 is the end) writes
 
-    {"pages": 12}                   how many there are, first of all
+    {"pages": 12}                   the number of pages, before anything else
     {"page": 3, "text": "..."}      or {"page": 3, "failed": "broken"}, in order
-    {"end": "done"}                 or why nothing more comes: encrypted, broken, memory, missing
+    {"end": "done"}                 or why it stopped: encrypted, broken, memory, missing
 
 `html URL` (empty for text without links) writes
 
     {"title": "...", "text": "...", "is_partial": false, "hides": false, "refresh": [], "frames": [], "end": "done"}
 
-where `is_partial` says that elements nested too deep are missing, `hides` that text is left out which the page hides,
-and the lists have what a refresh says, and the targets of frames.
+Here `is_partial` means that deeply nested elements are missing, and `hides` that text hidden on the page is left out.
+The lists contain the content of refreshes and the targets of frames.
 """
 
 from __future__ import annotations
@@ -33,20 +34,20 @@ if TYPE_CHECKING:
     from html_to_markdown import ConversionResult
 
 
-MAX_PAGE_CHARS = 500_000  # characters of one page of a PDF that are passed on; a page of a book has about 3,000
-MAX_GROWTH = 8  # a page whose links make its text so many times as long, by a long `<base>`, is shown without links
-FREE_CHARS = 100_000  # a text of this length is no reason for that
-# What nobody reads on a page
+MAX_PAGE_CHARS = 500_000  # characters of one PDF page in the output; a page of a book has about 3,000
+MAX_GROWTH = 8  # if links (with a long `<base>`) make a page's text so many times longer, links are left out
+FREE_CHARS = 100_000  # a text up to this length keeps its links anyway
+# Elements that nobody reads on a page
 NOISE = (
     "nav", "[role=navigation]", "button", "select", "textarea", "iframe", "svg", "template", "[aria-hidden=true]",
 )  # fmt: skip
-HIDDEN = ("template", "[aria-hidden=true]")  # those of them that hold text which a page shows later, or to some
-MAX_TRIED = 2_000_000  # characters of a page that is converted once more to see whether it hides text
-MAX_LEADS = 10  # refreshes and frames of a page that are passed on
-NICENESS = 10  # the server, which is waited for, comes first where processors are scarce
+HIDDEN = ("template", "[aria-hidden=true]")  # those of them with text that a page shows later, or to some users
+MAX_TRIED = 2_000_000  # characters of a page that is converted a second time to see whether it hides text
+MAX_LEADS = 10  # refreshes and frames of a page in the output
+NICENESS = 10  # where processors are scarce, the server comes first, because clients wait for it
 _NOT_TEXT = re.compile("[\x00-\x08\x0e-\x1f\x7f]")
 _ENDINGS = re.compile("\r\n|[\r\x0b\x0c\x85\u2028\u2029]")
-# What may hide text; whether there is any is tried
+# What may hide text; a second conversion shows whether it does
 _MAY_HIDE = re.compile(
     r"\shidden[\s=>/]|visibility\s{0,9}:\s{0,9}(?:hidden|collapse)|display\s{0,9}:\s{0,9}none|<template\b|aria-hidden",
     re.IGNORECASE,
@@ -57,17 +58,17 @@ _TITLE = re.compile(r"<title\b[^>]*>(.{0,2000}?)</title", re.IGNORECASE | re.DOT
 
 
 def main(kind: str, memory: int, seconds: int, *arguments: str) -> None:
-    """Write what is in the document, and why no more of it comes."""
+    """Write the text of the document, and why it ends."""
     if sys.platform != "win32":
         import resource  # noqa: PLC0415 - not everywhere
         import signal  # noqa: PLC0415 - only here
 
-        # So it stays small and short though nobody is left to kill it.
+        # A limit in case nobody is left to kill this process.
         os.nice(NICENESS)
         signal.alarm(seconds + 1)
         limits = ((resource.RLIMIT_CPU, seconds + 1), (resource.RLIMIT_CORE, 0), (resource.RLIMIT_AS, memory))
         for what, most in limits:
-            # macOS knows the limit of memory but does not take it.
+            # macOS knows this limit but does not accept it.
             with suppress(OSError, ValueError):
                 resource.setrlimit(what, (most, most))
     try:
@@ -92,7 +93,7 @@ def pdf(first: str, last: str) -> Iterator[dict[str, Any]]:
     reader = pypdf.PdfReader(sys.stdin.buffer)
     is_open = True
     if reader.is_encrypted:
-        # Many documents are encrypted with an empty password, to say what a viewer should forbid.
+        # Many documents are encrypted with an empty password, only to tell viewers what to forbid.
         try:
             is_open = bool(reader.decrypt(""))
         except MemoryError:
@@ -118,7 +119,7 @@ def pdf(first: str, last: str) -> Iterator[dict[str, Any]]:
 
 
 def _forbid_writing() -> None:
-    """No file can grow from here on; before, the import may have cached its byte code."""
+    """Forbid any file to grow from here on. Before this, the import may have cached its byte code."""
     if sys.platform == "win32":
         return
     import resource  # noqa: PLC0415 - not everywhere
@@ -153,7 +154,7 @@ def html(url: str) -> Iterator[dict[str, Any]]:
     found = converted(**linked, exclude_selectors=list(NOISE))
     hides = False
     if not (found.content or "").strip():
-        # Better with all its navigation than without its text.
+        # A page with all its navigation is better than no text.
         found = converted(**linked, hidden_content="all")
     elif len(page) <= MAX_TRIED and time.process_time() < 1 and _MAY_HIDE.search(page):
         seen = [selector for selector in NOISE if selector not in HIDDEN]
@@ -172,7 +173,7 @@ def html(url: str) -> Iterator[dict[str, Any]]:
 
 
 def _leads(page: str) -> dict[str, list[str]]:
-    """Where a page leads by itself: by a refresh, and in frames."""
+    """Find where a page leads on its own: by a refresh, or in frames."""
     from html import unescape  # noqa: PLC0415 - the limits come first
 
     leads: dict[str, dict[str, None]] = {"refresh": {}, "frames": {}}
@@ -200,7 +201,7 @@ def _say(message: dict[str, Any]) -> None:
         sys.stdout.buffer.write(line)
         sys.stdout.buffer.flush()
     except OSError:
-        os._exit(1)  # nobody listens any more
+        os._exit(1)  # nobody reads the output any more
 
 
 _READERS = {"pdf": pdf, "html": html}

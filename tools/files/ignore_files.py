@@ -1,13 +1,13 @@
-"""Which files discovery leaves out: `.gitignore`, `.git/info/exclude` and the agent-ignore files, as one rule list.
+"""Which files are left out: `.gitignore`, `.git/info/exclude` and agent-ignore files, combined into one list of rules.
 
-Ignore files are read again for every call, so a change counts at once. Rules of git apply from the top of the
-repository that a folder lies in, also where that is above the root; an inner repository starts afresh. Agent-ignore
-files stand in the root and in any folder below it. As with git's, the deeper one overrules the higher one; all of them
-come after all of git's, so a `!name` there brings back what git hides. As in git, nothing below a hidden folder can be
-brought back. What permission rules forbid to read is left out as well, always.
+Ignore files are read again for every call, so a change applies at once. Git's rules apply from the top of a folder's
+repository, even if that is above the root. An inner repository starts without them. Agent-ignore files may be in the
+root and in any folder below it. As with git, the deeper file overrules the higher one. They all come after git's files,
+so a `!name` there brings back what git hides. As in git, nothing below a hidden folder can be brought back. Files that
+permission rules forbid to read are always left out too.
 
-What git's files hold counts as far as it is understood. An agent-ignore file protects something, so one that is not
-understood to its last line hides all of its folder.
+Git's files apply as far as they are understood. An agent-ignore file protects something, so if any line is not
+understood, it hides its whole folder.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from tools.files.workspace import Forbidden, Location, Workspace
 from tools.text.file_names import shown_path, shown_whole_path
 
 logger = logging.getLogger(__name__)
-# In the root of a workspace and in any folder below it; in one folder, a later one overrules an earlier one
+# In the root of a workspace and in any folder below it. Within one folder, a later name overrules an earlier one
 AGENT_IGNORE_FILES = (".geminiignore", ".qwenignore", ".coretoolsignore")
 GIT_IGNORE_FILE = ".gitignore"
-GIT_FOLDER = ".git"  # a repository's own folder, or a file that says where it is
-# Rules are read from the first megabyte of an ignore file; the longest real ones have some kilobytes
+GIT_FOLDER = ".git"  # a repository's own folder, or a file that names it
+# Only the first megabyte of an ignore file is read; the longest real ones have a few kilobytes
 MAX_IGNORE_FILE_BYTES = 1 << 20
-# What the rules of git that one folder comes under may cost: files below those do not count. The same for agents, where
-# a file below those hides all of its folder.
+# The allowed cost of all git rules that apply to one folder; files deeper than that are ignored. The same for
+# agent-ignore files, but there a deeper file hides its whole folder.
 MAX_COST_IN_FORCE = 2 * MAX_COST
-# Bytes that no text holds which is neither UTF-8 nor UTF-16
+# Bytes that do not occur in text, unless it is UTF-16
 _UNREADABLE = frozenset(range(0x20)) - frozenset(b"\t\n\f\r")
 
 
@@ -48,24 +48,24 @@ class HiddenBy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class IgnoreFile:
-    rules: RuleList  # what it says
-    base: int  # length of the path, from the top on, of the folder it stands in
+    rules: RuleList  # the rules in the file
+    base: int  # length of the path from the top to the file's folder
     path: str
-    hidden_by: HiddenBy  # whose rule it is
+    hidden_by: HiddenBy  # the kind of file
 
 
 @dataclass(frozen=True, slots=True)
 class IgnoreScope:
-    """The rules in force in one folder."""
+    """The rules that apply in one folder."""
 
-    prefix: str  # the folder below the top, as bytes text with a slash at its end; empty for the top
-    git: tuple[IgnoreFile, ...] | None  # files of git, weakest first, or `None` where git's rules are not asked for
-    agent: tuple[IgnoreFile, ...] | None  # agent-ignore files, weakest first, or `None` where they are not asked for
-    forbidden: Forbidden | None  # what permission rules forbid, if there are such rules
+    prefix: str  # the folder relative to the top, as bytes text that ends in a slash; empty for the top
+    git: tuple[IgnoreFile, ...] | None  # git's ignore files, weakest first; `None` if git's rules do not apply
+    agent: tuple[IgnoreFile, ...] | None  # agent-ignore files, weakest first; `None` if they do not apply
+    forbidden: Forbidden | None  # the permission rules that forbid reading, if any
     folder: str
 
     def hides(self, name: str, *, is_folder: bool) -> HiddenBy | None:
-        """Whether an entry of this folder is left out, and whose rule says so; a permission rule is one for agents."""
+        """Whether an entry of this folder is left out, and by which kind of rule. Permission rules count as `AGENT`."""
         if self.forbidden is not None and self.forbidden(os.path.join(self.folder, name)) is not None:
             return HiddenBy.AGENT
         if self.git is not None and name == GIT_FOLDER:
@@ -76,13 +76,13 @@ class IgnoreScope:
         return file.hidden_by if file else None
 
     def hidden_among(self, names: Sequence[str], *, is_folder: bool) -> Mapping[str, HiddenBy]:
-        """What `hides` tells of several entries of this folder, all of them folders or none: those left out."""
+        """Like `hides`, for several entries of this folder, either all folders or none. Returns those left out."""
         if self.git is None and not self.agent and self.forbidden is None:
             return {}
         return {name: by for name in names if (by := self.hides(name, is_folder=is_folder)) is not None}
 
     def deciding(self, name: str, *, is_folder: bool) -> IgnoreFile | None:
-        """The ignore file that hides an entry of this folder, or `None` if it is not hidden."""
+        """Return the ignore file that hides an entry of this folder, or `None`."""
         path = self.prefix + bytes_text(name)
         for files in (self.agent or (), self.git or ()):
             for file in reversed(files):
@@ -96,9 +96,9 @@ class IgnoreScope:
         return IgnoreScope(prefix, self.git, self.agent, self.forbidden, folder).with_own_rules(names)
 
     def with_own_rules(self, names: Container[str]) -> IgnoreScope:
-        """This scope with the ignore files that stand in its folder itself.
+        """Return this scope together with the ignore files in its own folder.
 
-        A `ToolError` (`path_ignored`) says that it is not known what an agent-ignore file among them hides.
+        Raises a `ToolError` (`path_ignored`) if an agent-ignore file among them is not understood.
         """
         git, agent, folder, base = self.git, self.agent, self.folder, len(self.prefix)
         if git is not None and GIT_FOLDER in names:
@@ -110,12 +110,12 @@ class IgnoreScope:
                 path = os.path.join(folder, GIT_IGNORE_FILE)
                 git = (*git, IgnoreFile(_rules_of_git(path), base, path, HiddenBy.GIT))
             else:
-                logger.warning("an ignore file does not count, since those above it hold too many rules")
+                logger.warning("an ignore file is ignored, because those above it have too many rules")
         if agent is not None:
             for name in AGENT_IGNORE_FILES:
                 if name in names and (rules := rules_for_agents(folder, name)):
                     if sum(file.rules.cost for file in self.agent or ()) >= MAX_COST_IN_FORCE:
-                        raise _unknown_protection(folder, name, "stands below others that hold too many rules")
+                        raise _unknown_protection(folder, name, "is below others that have too many rules")
                     agent = (*agent, IgnoreFile(rules, base, os.path.join(folder, name), HiddenBy.AGENT))
         if git is self.git and agent is self.agent:
             return self
@@ -123,26 +123,27 @@ class IgnoreScope:
 
 
 def names_of_ignore_files(names: Iterable[str]) -> set[str]:
-    """Of the names in a folder those that may be of ignore files, as a file system without case finds them."""
+    """Return the names that may be ignore files, also as a file system that ignores case finds them."""
     return {name.casefold() for name in names if name[0] == "."}
 
 
 def scope_of(
     workspace: Workspace, location: Location, *, git: bool, agent: bool, names: Container[str] | None = None
 ) -> IgnoreScope:
-    """The rules in force in a folder that was named outright: whether it is hidden itself does not matter.
+    """Return the rules that apply in a folder named by a call, whether or not the folder itself is hidden.
 
-    Names are those of what is in the folder, where that is known. A `ToolError` (`path_ignored`) says that it is not
-    known what an agent-ignore file in the folder or above it hides.
+    `names` are the entries of the folder, if known. Raises a `ToolError` (`path_ignored`) if an agent-ignore file in
+    the folder or above it is not understood.
     """
     root = location.root
     if location.in_scratch:
-        # None counts there: commands make whatever they like in it, links as well that a command follows elsewhere.
+        # The scratch folder has no ignore files: commands create anything there, including symlinks that other commands
+        # follow.
         git = agent = False
     top, below = root, ""
     while git and top != below and exclude_file(top) is None:
         top, below = os.path.dirname(top), top
-    # From the top of the repository, where there is one.
+    # From the top of the repository, if there is one.
     folder = top = root if top == below else top
     scope = IgnoreScope(
         "", () if git else None, () if agent and top == root else None, workspace.forbidden_in(location), top
@@ -161,10 +162,10 @@ def scope_of(
 
 
 def agent_ignore_file(workspace: Workspace, location: Location, *, own_files: bool = True) -> str | None:
-    """The agent-ignore file whose rules hide a path or a folder above it, as its path below the root is shown.
+    """Return the agent-ignore file that hides a path or a folder above it, as a path relative to the root.
 
-    Those in the path itself count, if it is a folder, with `own_files`: what they mean for it is not known where they
-    are not understood. A `ToolError` (`path_ignored`) says that it is not known what one of these files hides.
+    With `own_files`, ignore files inside the path count too if it is a folder, because a file that is not understood
+    may hide the whole folder. Raises a `ToolError` (`path_ignored`) if one of these files is not understood.
     """
     if not workspace.respect_agent_ignore or location.in_scratch:
         return None
@@ -191,9 +192,9 @@ def agent_ignore_file(workspace: Workspace, location: Location, *, own_files: bo
 
 
 def why_hidden(workspace: Workspace, location: Location) -> str | None:
-    """What keeps the content of a file from results: a rule about reading, or an agent-ignore file.
+    """Return what keeps a file's content out of results: a rule about reading, or an agent-ignore file.
 
-    A `ToolError` (`path_ignored`) says that it is not known what an agent-ignore file hides.
+    Raises a `ToolError` (`path_ignored`) if an agent-ignore file is not understood.
     """
     return workspace.rule_about_reading(location) or agent_ignore_file(workspace, location)
 
@@ -205,17 +206,17 @@ def is_hidden_target(workspace: Workspace, location: Location, *, agent: bool) -
     try:
         return agent and agent_ignore_file(workspace, location) is not None
     except ToolError:
-        return True  # it is not known, and anyone who names it is told why
+        return True  # unknown; a call that names it is told why
 
 
 def refuse_hidden(workspace: Workspace, location: Location, done: str, *, own_files: bool = True) -> None:
-    """Do not touch what an agent-ignore file hides (`path_ignored`); what would be done is a word such as `read`."""
+    """Refuse what an agent-ignore file hides (`path_ignored`). `done` is a word for the action, such as `read`."""
     hidden_by = agent_ignore_file(workspace, location, own_files=own_files)
     if hidden_by is not None:
         raise ToolError(
             ToolErrorType.PATH_IGNORED,
-            f"'{location.shown}' is hidden from agents by {hidden_by}, so it is not {done}. "
-            "If it is needed, ask the user to change that file.",
+            f"'{location.shown}' is hidden from agents by {hidden_by}, so it was not {done}. If you need it, ask the "
+            "user to change that file.",
         )
 
 
@@ -229,38 +230,36 @@ def _names_below(top: str, path: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class PresentNames:
-    """The names in a folder, each looked up when asked for."""
+    """The names in a folder, each looked up on demand."""
 
     folder: str
 
     def __contains__(self, name: object) -> bool:
         try:
-            return exists(f"{self.folder}{os.sep}{name}")  # not by `join`: three names are looked up for each read
+            return exists(f"{self.folder}{os.sep}{name}")  # faster than `join`: three names are looked up for each read
         except PermissionError:
-            return False  # if it is there, nothing else in the folder can be opened either
+            return False  # if it exists, nothing else in the folder can be opened either
         except OSError:
             may_block()
-            return os.path.isdir(self.folder)  # in a folder, it is not known whether it is there; to open it tells why
+            return os.path.isdir(self.folder)  # in a folder this is unknown; opening the file reports the reason
 
 
 def _rules_of_git(path: str, *, through_links: bool = False) -> RuleList:
-    """The rules in an ignore file of git, as far as they are understood; none if it cannot be read."""
+    """Return the rules of a git ignore file, as far as they are understood; none if it cannot be read."""
     rules = parse_rules(_beginning_of(path, through_links=through_links))
     if rules.odd_line is not None:
-        logger.warning(
-            "an ignore file has a pattern in line %s that is not understood and does not count", rules.odd_line
-        )
+        logger.warning("the pattern in line %s of an ignore file is not understood and is ignored", rules.odd_line)
     return rules
 
 
 def _beginning_of(path: str, *, through_links: bool = False) -> bytes:
-    """The beginning of a regular file; empty where there is none. Only rules are taken from it, never shown text."""
+    """Return the beginning of a regular file; empty if there is none. It is used for rules only, never shown."""
     try:
         with open_regular(path, through_links=through_links) as opened:
             size = opened.info.st_size
             if size > MAX_IGNORE_FILE_BYTES:
-                logger.warning("an ignore file is too large: only its first %s bytes count", MAX_IGNORE_FILE_BYTES)
-            # As much as may be wanted would be set aside first, and that takes longer than all the rest.
+                logger.warning("an ignore file is too large: only its first %s bytes are used", MAX_IGNORE_FILE_BYTES)
+            # Reading with a large limit would first allocate that much, which is slower than the rest.
             return _read(opened, min(size, MAX_IGNORE_FILE_BYTES))
     except (FileNotFoundError, NotADirectoryError, NotRegularError):
         return b""
@@ -270,12 +269,12 @@ def _beginning_of(path: str, *, through_links: bool = False) -> bytes:
 
 
 def _read(opened: OpenedFile, size: int) -> bytes:
-    """So many bytes, or all there are: one read may bring fewer."""
+    """Read this many bytes, or all there are. One system call may return fewer."""
     blocks: list[bytes] = []
     while size > 0:
         block: bytes | None = opened.stream.read(size)
         if block is None:
-            raise BlockingIOError  # it is made up by somebody, and there may be more of it
+            raise BlockingIOError  # generated on demand, so there may be more of it
         if not block:
             break
         blocks.append(block)
@@ -284,9 +283,9 @@ def _read(opened: OpenedFile, size: int) -> bytes:
 
 
 def repository_of(work_tree: str) -> str | None:
-    """The folder in which git keeps what is a work tree's own; `None` if there is none.
+    """Return the folder where git keeps a work tree's own data; `None` if there is none.
 
-    It is `.git`; or where a file of that name says that it is, of a linked worktree or a submodule.
+    This is `.git`, or the folder that a file of that name points to (a linked worktree or a submodule).
     """
     place = os.path.join(work_tree, GIT_FOLDER)
     try:
@@ -300,20 +299,20 @@ def repository_of(work_tree: str) -> str | None:
 
 
 def exclude_file(work_tree: str) -> str | None:
-    """Where the repository of a work tree has its own excludes (the file need not exist); `None` if there is none."""
+    """Return the path of a repository's own exclude file, which may not exist; `None` without a repository."""
     repository = repository_of(work_tree)
     if repository is None:
         return None
-    if os.path.basename(repository) != GIT_FOLDER:  # it may share what a main repository has
+    if os.path.basename(repository) != GIT_FOLDER:  # a linked worktree may share the main repository's file
         common = _beginning_of(os.path.join(repository, "commondir"), through_links=True)
         repository = os.path.join(repository, common.decode("utf-8", "surrogateescape").strip().replace("\0", ""))
     return os.path.join(repository, "info", "exclude")
 
 
 def rules_for_agents(folder: str, name: str) -> RuleList | None:
-    """The rules in an agent-ignore file; `None` where there is none, or nothing in it.
+    """Return the rules in an agent-ignore file; `None` if it does not exist or is empty.
 
-    A `ToolError` (`path_ignored`) says that there is one, and it is not known what it protects.
+    Raises a `ToolError` (`path_ignored`) if it exists but is not understood.
     """
     path = os.path.join(folder, name)
     try:
@@ -322,14 +321,14 @@ def rules_for_agents(folder: str, name: str) -> RuleList | None:
     except FileNotFoundError:
         if not os.path.lexists(path):
             return None
-        raise _unknown_protection(folder, name, "is a link that leads nowhere") from None
+        raise _unknown_protection(folder, name, "is a broken symlink") from None
     except OSError as error:
         raise exhaustion_of(error, NOTHING_DONE) or _unknown_protection(folder, name, "cannot be read") from None
     if len(content) > MAX_IGNORE_FILE_BYTES:
         raise _unknown_protection(folder, name, f"is larger than {MAX_IGNORE_FILE_BYTES:,} bytes")
     is_utf_16 = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     try:
-        # That of UTF-32 begins with the mark of UTF-16; it is told by its NUL characters.
+        # UTF-32 begins with the mark of UTF-16, but contains NUL characters.
         is_text = "\0" not in content.decode("utf-16" if is_utf_16 else "utf-8")
     except UnicodeDecodeError:
         is_text = not is_utf_16 and _UNREADABLE.isdisjoint(content)  # names in an older encoding
@@ -339,13 +338,13 @@ def rules_for_agents(folder: str, name: str) -> RuleList | None:
     if rules.odd_line is not None:
         raise _unknown_protection(folder, name, f"has a pattern in line {rules.odd_line} that is not understood")
     if rules.is_cut:
-        raise _unknown_protection(folder, name, "holds too many rules")
+        raise _unknown_protection(folder, name, "has too many rules")
     return rules or None
 
 
 def _unknown_protection(folder: str, name: str, why: str) -> ToolError:
     return ToolError(
         ToolErrorType.PATH_IGNORED,
-        f"{name} in {shown_whole_path(folder)} {why}, so it is not known what it hides, and nothing there is read. "
-        "Ask the user to mend or to remove it.",
+        f"{name} in {shown_whole_path(folder)} {why}, so it is unknown what it hides, and nothing there is read. Ask "
+        "the user to repair or remove it.",
     )

@@ -1,4 +1,4 @@
-"""The line endings of a text: which there are, those that new lines get, and the lines between them."""
+"""The line endings of a text: which ones it has, which one new lines get, and how to split it into lines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class LineEndings:
 
     @property
     def style(self) -> Eol | None:
-        """The one style of all endings, `mixed` if there are several, `None` if there is no ending."""
+        """The style of all line endings; `mixed` if they differ, `None` if there are none."""
         if (self.lf > 0) + (self.crlf > 0) + (self.cr > 0) > 1:
             return "mixed"
         if self.lf:
@@ -30,7 +30,7 @@ class LineEndings:
 
     @property
     def majority(self) -> str | None:
-        """The most frequent ending itself; LF before CRLF before CR where they are equally frequent."""
+        """The most frequent ending. For equal counts, LF comes before CRLF, and CRLF before CR."""
         counted = (("\n", self.lf), ("\r\n", self.crlf), ("\r", self.cr))
         ending, count = max(counted, key=lambda item: item[1])
         return ending if count else None
@@ -44,14 +44,14 @@ def line_endings(text: str) -> LineEndings:
 
 
 def eol_style(text: str) -> Eol | None:
-    """The style of a text's line endings, counted only where there is a choice."""
+    """Return the style of a text's line endings. Counts them only if there is more than one kind."""
     if "\r" not in text:
         return "lf" if "\n" in text else None
     return line_endings(text).style
 
 
 class NearbyEndings:
-    """The line endings near positions that are asked for in order, so that no part of the text is searched twice."""
+    """The line endings near positions that are requested in ascending order, so that no text is searched twice."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -60,12 +60,12 @@ class NearbyEndings:
 
     @cached_property
     def _last(self) -> str:
-        """The last line ending of the text, which has one."""
+        """The last line ending of the text, which must have one."""
         position = max(self._text.rfind("\n"), self._text.rfind("\r"))
         return "\r\n" if self._text[position - 1 : position + 1] == "\r\n" else self._text[position]
 
     def for_lines_at(self, start: int, end: int, new: str) -> str:
-        """The ending for new lines in place of a span: that of the lines touched, else of its line, else before."""
+        """Return the ending for lines that replace a span: one from inside, else the next, else the previous one."""
         text = self._text
         inside = line_endings(text[start:end]).majority
         if inside is not None:
@@ -79,17 +79,17 @@ class NearbyEndings:
         line_feed, carriage_return = self._next["\n"], self._next["\r"]
         if carriage_return < line_feed:
             return "\r\n" if text.startswith("\r\n", carriage_return) else "\r"
-        # With none inside and none behind, the last one of the text is the one before.
+        # If none is inside or after the span, the last one of the text is before it.
         return "\n" if line_feed < len(text) else self._last
 
 
 def line_separator(text: str) -> str:
-    """What lines are counted by: LF, or CR in texts that have no LF (those of old Macs)."""
+    """Return the separator used to count lines: LF, or CR in texts without LF (from old Macs)."""
     return "\r" if "\n" not in text and "\r" in text else "\n"
 
 
 def count_lines(text: str, separator: str | None = None) -> int:
-    """The lines of a text; a final line ending ends the last line and starts no other one."""
+    """Count the lines of a text. A final line ending does not start another line."""
     ending = line_separator(text) if separator is None else separator
     return text.count(ending) + (bool(text) and not text.endswith(ending))
 
@@ -99,7 +99,7 @@ def to_lf(text: str) -> str:
 
 
 def split_lines(text: str) -> tuple[list[str], list[str]]:
-    """The lines of a text without their endings, and these, equally many; joined in turn they are the text again.
+    """Split a text into lines without their endings, and equally many endings. Joined alternately, they are the text.
 
     The last ending is always empty, so a text that ends with a line ending has an empty last line.
     """

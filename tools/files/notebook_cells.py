@@ -1,8 +1,7 @@
-"""The cells of a Jupyter notebook in the text of its file: which is which, and how one is changed where it stands.
+"""The cells of a Jupyter notebook in the text of its file: find them, and change one in place.
 
-The JSON is taken apart as far as a change needs it and put together again, so every byte beside the change stays: the
-indentation, the order of the keys, the escapes. Notebooks of format 4 have one list of cells, those of format 3 one in
-each worksheet.
+The JSON is parsed only as far as a change needs, and every other byte stays the same: indentation, order of keys,
+escapes. Notebooks of format 4 have one list of cells; those of format 3 have one in each worksheet.
 """
 
 from __future__ import annotations
@@ -16,19 +15,19 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, cast
 
-# A larger notebook is not taken apart; parsing stops everything else for up to 50 ms
+# A larger notebook is not parsed, because parsing blocks everything else for up to 50 ms
 MAX_NOTEBOOK_BYTES = 16_000_000
-# Values in a notebook, about; with more it is not taken apart either, for the same reason. A line is one value.
+# Approximate values in a notebook that is parsed, for the same reason. Each line is one value.
 MAX_VALUES = 300_000
 NOTEBOOK_ENDING = ".ipynb"
-_VALID_ID = re.compile(r"(?!cell-\d+$)[A-Za-z0-9_-]{1,64}")  # of the format, and none that is another cell's place
+_VALID_ID = re.compile(r"(?!cell-\d+$)[A-Za-z0-9_-]{1,64}")  # as in the format, but not the position of another cell
 _BLANKS = re.compile(r"[ \t\n\r]*")
 _ESCAPED = re.compile(r"\\u(?!00[01])[0-9a-fA-F]{4}")
-MOST_DIGITS = 100  # of a whole number that is taken for one
+MOST_DIGITS = 100  # longer whole numbers are not converted
 
 
 def whole_number(digits: str) -> float:
-    """A whole number of JSON; one of more digits than Python reads is no fault of a notebook."""
+    """Parse a whole number in JSON. More digits than Python accepts are not an error of the notebook."""
     return int(digits) if len(digits) <= MOST_DIGITS else float(digits)
 
 
@@ -36,28 +35,28 @@ _value_at = json.JSONDecoder(parse_int=whole_number).raw_decode
 
 
 class NotANotebookError(ValueError):
-    """A text is not a notebook; the message says why, as the end of a sentence."""
+    """A text is not a notebook. The message says why, as the end of a sentence."""
 
 
 def mapping(value: Any) -> Mapping[str, Any]:
-    """A value as an object, an empty one for what is none."""
+    """Return a value as an object, or an empty one if it is not an object."""
     return cast("Mapping[str, Any]", value) if isinstance(value, dict) else {}
 
 
 def text_of(value: Any) -> str:
-    """A multi-line string as the format writes it: one string, or a list of them."""
+    """Return a multi-line string of the format, which is one string or a list of them."""
     if isinstance(value, list):
         return "".join(item for item in cast("list[Any]", value) if isinstance(item, str))
     return value if isinstance(value, str) else ""
 
 
 def source_of(cell: Mapping[str, Any]) -> str:
-    """What a cell holds; code of format 3 stands under another key."""
+    """Return the source of a cell. Code of format 3 has another key."""
     return text_of(cell.get("source", cell.get("input")))
 
 
 def names_of(cells: Sequence[Any]) -> list[str]:
-    """What each cell is called: by its id, or `cell-N`, counted from 0, where it has none of its own."""
+    """Return the name of each cell: its id, or `cell-N`, counted from 0, if it has none."""
     ids = [mapping(cell).get("id") for cell in cells]
     counts = Counter(each for each in ids if isinstance(each, str))
     return [
@@ -68,25 +67,25 @@ def names_of(cells: Sequence[Any]) -> list[str]:
 
 @dataclass(slots=True)
 class JsonPart:
-    """A member of an object, or an element of a list, as it stands in the text."""
+    """A member of an object or an element of a list, with its exact text."""
 
-    gap: str  # what stands before it: white space, and a comma unless it is the first
-    label: str  # of a member: its key and the colon
+    gap: str  # the text before it: white space, and a comma unless it is the first
+    label: str  # for a member: its key and the colon
     key: str
     value: Any
-    start: int  # where the value begins
-    raw: str  # the value
+    start: int  # where its value begins
+    raw: str  # the text of its value
 
 
 @dataclass(slots=True)
 class Parts:
-    """An object or a list that was taken apart."""
+    """An object or a list, split into its parts."""
 
     start: int
     end: int
     brackets: str
     parts: list[JsonPart]
-    tail: str  # the white space before its end
+    tail: str  # the white space before its closing bracket
 
     @property
     def text(self) -> str:
@@ -94,11 +93,11 @@ class Parts:
         return f"{self.brackets[0]}{inside}{self.tail}{self.brackets[1]}"
 
     def within(self, text: str) -> str:
-        """The text that it was taken from, with what it is now."""
+        """Return the whole text with the changed parts in place."""
         return text[: self.start] + self.text + text[self.end :]
 
     def find(self, key: str) -> JsonPart | None:
-        """The member of this name; of several the last, which readers take."""
+        """Return the member with this name. If there are several, the last one, as JSON parsers do."""
         return next((part for part in reversed(self.parts) if part.key == key), None)
 
     def drop(self, *parts: JsonPart) -> None:
@@ -109,9 +108,9 @@ class Parts:
                 self.parts[0].gap = part.gap
 
     def insert(self, at: int, part: JsonPart, comma: str) -> None:
-        """Put in a part whose own gap is that of a first one; its neighbours tell how it stands between them.
+        """Insert a part that has the white space of a first part. Its neighbours determine the white space around it.
 
-        The comma is that of a line, which counts where it has one neighbour beside which nothing stands.
+        The comma is used on a single line, if its only neighbour gives no example.
         """
         if self.parts:
             first = self.parts[0].gap
@@ -123,11 +122,11 @@ class Parts:
 
 
 def taken_apart(text: str, start: int) -> Parts:
-    """The object or list that begins at a place; a `ValueError` where it is not valid."""
+    """Parse the object or list at a position. Raises a `ValueError` if it is invalid."""
     brackets = {"{": "{}", "[": "[]"}.get(text[start : start + 1])
     if brackets is None:
-        _value_at(text, start)  # which tells where it is not JSON at all
-        raise ValueError("an object or a list is expected")
+        _value_at(text, start)  # raises the precise error if it is not JSON at all
+        raise ValueError("expected an object or a list")
     parts: list[JsonPart] = []
     at = start + 1
     while True:
@@ -160,17 +159,17 @@ def _after(mark: str, text: str, at: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How JSON is written in a place."""
+    """How JSON is formatted at some place."""
 
-    unit: str | None  # by which it is indented; `None` where all stands on one line
+    unit: str | None  # the indentation per level; `None` if everything is on one line
     newline: str
-    outer: str  # the indentation of the line in which the place ends
+    outer: str  # the indentation of the line where the place ends
     colon: str
     comma: str
-    is_ascii: bool  # whether every other character is written as an escape
+    is_ascii: bool  # whether other characters are escaped
 
     def written(self, value: Any, depth: int = 0, *, in_one_line: bool = False) -> str:
-        """A value as it is written so deep in the place."""
+        """Format a value for this depth at the place."""
         unit = None if in_one_line else self.unit
         comma = self.comma if self.unit is None or not in_one_line else ", "
         separators = ("," if unit is not None else comma, self.colon)
@@ -179,7 +178,7 @@ class Layout:
 
 
 def layout_of(text: str, place: Parts) -> Layout:
-    """How an object is written, to write more of its kind."""
+    """Detect how an object is formatted, so that new parts look the same."""
     gap = place.parts[0].gap if place.parts else place.tail
     colons = [part.label[part.label.rindex('"') + 1 :] for part in place.parts if part.label]
     unit, outer, comma = None, "", place.parts[1].gap if len(place.parts) > 1 else ", "
@@ -193,7 +192,7 @@ def layout_of(text: str, place: Parts) -> Layout:
 
 @dataclass(frozen=True, slots=True)
 class CellList:
-    """One of the lists of cells: what it stands in, and its parts."""
+    """One list of cells: the object that contains it, and its parts."""
 
     holder: Parts
     parts: Parts
@@ -202,9 +201,9 @@ class CellList:
 @dataclass(frozen=True, slots=True)
 class Notebook:
     text: str
-    major: int  # of the format, 4 or less
+    major: int  # major format version, at most 4
     has_ids: bool  # whether new cells get an id
-    language: str  # of cells of code, which those of format 3 name
+    language: str  # language of code cells, which format 3 stores
     lists: tuple[CellList, ...]
 
     @property
@@ -216,7 +215,7 @@ class Notebook:
         return names_of([part.value for part in self.cells])
 
     def place_of(self, number: int) -> tuple[CellList, int]:
-        """The list that a cell stands in, and where in it."""
+        """Return the list that contains a cell, and its position there."""
         for each in self.lists:
             if number < len(each.parts.parts):
                 return each, number
@@ -228,12 +227,12 @@ def parse_notebook(text: str) -> Notebook:
     """Find the cells in the text of a notebook.
 
     Raises:
-        NotANotebookError: It is not JSON, or none with cells.
+        NotANotebookError: It is not JSON, or has no cells.
     """
     if not text.strip():
         raise NotANotebookError("it is empty")
     if sum(map(text.count, ",[{")) > MAX_VALUES:
-        raise NotANotebookError(f"it holds more than {MAX_VALUES:,} values, too many to take it apart")
+        raise NotANotebookError(f"it has more than {MAX_VALUES:,} values, too many to parse")
     try:
         top = taken_apart(text, _after_blanks(text, 0))
         _after("", text, _after_blanks(text, top.end))
@@ -246,9 +245,9 @@ def parse_notebook(text: str) -> Notebook:
         said = f"it is not valid JSON ({error.msg} at line {error.lineno}, column {error.colno})"
         raise NotANotebookError(said) from None
     except RecursionError:
-        raise NotANotebookError("it is nested too deeply to take it apart") from None
+        raise NotANotebookError("it is nested too deeply to parse") from None
     except ValueError:
-        raise NotANotebookError("it is JSON, but not of the form of a notebook") from None
+        raise NotANotebookError("it is JSON, but not a notebook") from None
     if not lists or any(each.parts.brackets != "[]" for each in lists):
         raise NotANotebookError("it is JSON without a list of cells")
     facts = {part.key: part.value for part in top.parts}
@@ -269,9 +268,9 @@ def parse_notebook(text: str) -> Notebook:
 
 
 def cell_finder(data: bytes) -> Callable[[int, int | None], str]:
-    """Tells in which cell of a file a place lies, by its line and byte of the line, both from 1.
+    """Return a function that names the cell at a position in the file, given by line and byte of the line, both from 1.
 
-    Without a byte it is the first of the line that is not blank. The answer is empty where there is no cell.
+    Without a byte it uses the first non-blank one of the line. The name is empty if there is no cell.
     """
     try:
         text = data.decode("utf-8-sig")
@@ -283,7 +282,7 @@ def cell_finder(data: bytes) -> Callable[[int, int | None], str]:
 
     def find(line: int, byte: int | None) -> str:
         if line > len(lines):
-            return ""  # the file was another one when it was searched
+            return ""  # the file was different when it was searched
         content = lines[line - 1]
         place = begins[line - 1] + len(content) - len(content.lstrip())
         if byte:
@@ -295,7 +294,7 @@ def cell_finder(data: bytes) -> Callable[[int, int | None], str]:
 
 
 def cells_of(notebook: Mapping[str, Any]) -> list[Any] | None:
-    """The cells of a notebook that is parsed already; `None` where it has no list of them."""
+    """Return the cells of a parsed notebook; `None` if it has no list of them."""
     sheets: Any = notebook.get("worksheets")
     holders = [notebook]
     if "cells" not in notebook and isinstance(sheets, list):

@@ -1,8 +1,8 @@
-"""What is opened: regular files, never blocking, and folders, by descriptors that stay what they are.
+"""Opens regular files without blocking, and folders as descriptors that stay valid if their path changes.
 
-A real path is opened without following a link in it, by one call of the kernel where it has that, else folder by
-folder. Nothing here knows of roots. `tools.files.workspace` opens in their name; only ignore files are opened without
-it, since git's may stand above the root, and what is in them is never shown.
+A real path is opened without following symlinks: with one system call if the kernel has it, otherwise folder by folder.
+This module knows no roots. `tools.files.workspace` opens files on their behalf. Only ignore files are opened without
+it, because git's may be above the root, and their content is never shown.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from tools.contract.limits import AbortSignal
 from tools.files.read_ledger import FileIdentity
 
 WorkT = TypeVar("WorkT")
-MAX_LINKS = 40  # links followed to find a real path (Linux's limit)
-# Names followed to find a real path, those in links included: twice as many as the longest path has. Each costs a look
-# at the disk, and forty links can hold so many of them that one path takes a tenth of a second.
+MAX_LINKS = 40  # symlinks followed to find a real path (Linux's limit)
+# Path components followed to find a real path, including those in symlinks: twice as many as the longest path has. Each
+# needs a disk access, and with forty symlinks there can be so many that one path takes a tenth of a second.
 MAX_NAMES = 4_096
-BLOCK_BYTES = 1 << 20  # read at a time where a whole file is read
-WHOLE_BLOCK_BYTES = 16 << 20  # read at a time where the content is kept anyway
-# Whether folders can be opened as descriptors; Windows has none, there a path is checked and then opened
+BLOCK_BYTES = 1 << 20  # size of one read when a whole file is read
+WHOLE_BLOCK_BYTES = 16 << 20  # size of one read when the content is kept anyway
+# Whether folders can be opened as descriptors. Not on Windows, where a path is checked and then opened
 CAN_STEP = os.open in os.supports_dir_fd
-JUST_LOOK: int = getattr(os, "O_PATH", 0)  # the flag of a descriptor that reads nothing; 0 where there is none
+JUST_LOOK: int = getattr(os, "O_PATH", 0)  # flag for a descriptor that cannot read; 0 if unavailable
 _NO_LINK: int = getattr(os, "O_NOFOLLOW", 0)
 _FOLDER: int = getattr(os, "O_DIRECTORY", 0)
 _CLOSED_IN_CHILDREN: int = getattr(os, "O_CLOEXEC", 0)
@@ -48,27 +48,26 @@ _OPEN_FLAGS = (
     | getattr(os, "O_BINARY", 0)
     | getattr(os, "O_NONBLOCK", 0)
 )
-_OPENAT2 = 437  # number of the system call, the same on every processor that Linux supports but Alpha
+_OPENAT2 = 437  # system call number, the same on all of Linux's processors except Alpha
 _AT_FDCWD = -100
 _RESOLVE_NO_LINKS = 0x02 | 0x04  # `RESOLVE_NO_MAGICLINKS` and `RESOLVE_NO_SYMLINKS`
 _RESOLVE_CACHED = 0x20
-# `AT_EMPTY_PATH` and `AT_STATX_DONT_SYNC`: what is known of a descriptor, a server not asked
+# `AT_EMPTY_PATH` and `AT_STATX_DONT_SYNC`: facts about a descriptor, without asking a file server
 _OF_DESCRIPTOR = 0x1000 | 0x4000
-_MODE_AND_DEVICE = struct.Struct("=28xH106xII")  # where `struct statx` has the mode, and the two numbers of the device
-# Numbers of those that open a file without asking anybody: ext, XFS, Btrfs, F2FS, ZFS, bcachefs. An overlay asks
-# what lies beneath it, which may be a program; tmpfs is never read without waiting, and its device numbers are soon
-# those of others.
+_MODE_AND_DEVICE = struct.Struct("=28xH106xII")  # where `struct statx` has the mode and the device numbers
+# Numbers of file systems that open a file locally: ext, XFS, Btrfs, F2FS, ZFS, bcachefs. An overlay depends on the file
+# system below it, which may be a program. On tmpfs a read always waits, and its device numbers are soon reused.
 _LOCAL_FILE_SYSTEMS = frozenset({0xEF53, 0x58465342, 0x9123683E, 0xF2F52010, 0x2FC12FC1, 0xCA451A4E})
-MEMORY_BYTES = 1 << 14  # up to this size a file is read on the event loop; to decode more would be felt there
-PAUSE_SECONDS = 0.1  # how long nothing is sought in memory after something was not found there
-# The kernel asks to try again where folders were moved meanwhile; nobody moves them so many times in a row
+MEMORY_BYTES = 1 << 14  # up to this size a file is read on the event loop; decoding more would block noticeably
+PAUSE_SECONDS = 0.1  # how long the cache is not tried after a miss
+# The kernel asks to retry if folders were moved meanwhile; that never happens so many times in a row
 _ATTEMPTS = 100
-TEMPORARY_PREFIX = ".coretools-"  # what names of files in which new content waits begin with
+TEMPORARY_PREFIX = ".coretools-"  # prefix for the temporary files of writes
 _TEMPORARY = re.compile(rf"{re.escape(TEMPORARY_PREFIX)}[0-9a-f]{{16}}\.tmp")
 
 
 def temporary_name() -> str:
-    """A new name for a file in which new content waits: hidden from everybody, as its target may be."""
+    """Return a new name for a temporary file. Such files are hidden from everybody, because their targets may be."""
     return f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}.tmp"
 
 
@@ -77,7 +76,7 @@ def is_temporary(name: str) -> bool:
 
 
 class NotInMemoryError(Exception):
-    """The kernel would have to wait for a disk, or for somebody else, where only memory was to be asked."""
+    """The kernel would have to wait for a disk or another process, although only cached data was requested."""
 
 
 class _Mode(threading.local):
@@ -88,10 +87,10 @@ _mode = _Mode()
 
 
 def from_memory(work: Callable[[], WorkT]) -> WorkT | None:
-    """Do work on files that the kernel can answer from memory: it never blocks, so it needs no thread.
+    """Do work on files that the kernel can answer from its cache: it never blocks, so it needs no thread.
 
-    All of the work goes through this module, or says with `may_block` where it does not; it is the same when it is
-    done again. `None` means that somebody would have to be waited for, and it must be done in a thread.
+    All file access in the work goes through this module, or calls `may_block` first. The work must be repeatable.
+    Returns `None` if it would have to wait; then it has to be done in a thread.
     """
     if (by_kernel := _kernel_opener()) is None or time.monotonic() < by_kernel.memory_pause:
         return None
@@ -106,16 +105,16 @@ def from_memory(work: Callable[[], WorkT]) -> WorkT | None:
 
 
 def may_block() -> None:
-    """Say that what follows may wait for a disk, a process or much computing: `NotInMemoryError` where none may."""
+    """Declare that the following code may block or compute long. Raises `NotInMemoryError` inside `from_memory`."""
     if _mode.is_memory_only:
         raise NotInMemoryError
 
 
 def open_link_free(path: str, flags: int, mode: int = 0) -> int:
-    """Open a real path, absolute and without `.` and `..`; the descriptor is not inherited by children.
+    """Open a real path, absolute and without `.` and `..`. Child processes do not inherit the descriptor.
 
-    Flags are as for `os.open`: with `O_PATH` and `O_NOFOLLOW` a link at the end is opened itself. An `OSError` with
-    `ELOOP` says that a part of the path is a link by now.
+    The flags are those of `os.open`; with `O_PATH` and `O_NOFOLLOW` a final symlink is opened itself. Raises an
+    `OSError` with `ELOOP` if a part of the path is now a symlink.
     """
     if not CAN_STEP:
         if os.path.normcase(os.path.realpath(path)) != os.path.normcase(path):
@@ -125,14 +124,14 @@ def open_link_free(path: str, flags: int, mode: int = 0) -> int:
         return _open_by_steps(path, flags, mode)
     name = os.fsencode(path)
     if b"\0" in name:
-        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))  # the kernel would take it for the end
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))  # the kernel would read a NUL as the end of the path
     if _mode.is_memory_only:
         return by_kernel.open_from_memory(name, flags | _CLOSED_IN_CHILDREN, mode)
     return by_kernel.open(name, flags | _CLOSED_IN_CHILDREN, mode)
 
 
 class _KernelOpener:
-    """Opens a real path by one call of Linux's; an `OSError` if the kernel is too old, or a sandbox forbids it."""
+    """Opens a real path with one Linux system call. Raises an `OSError` if the kernel or a sandbox forbids it."""
 
     def __init__(self) -> None:
         import ctypes  # noqa: PLC0415 - only needed once a file is touched; starting is quicker without
@@ -150,7 +149,7 @@ class _KernelOpener:
         self._how, self._size = cache(OpenHow), ctypes.sizeof(OpenHow)
         self._reference, self._errno = ctypes.byref, ctypes.get_errno
         self._call = system_call(ctypes.CDLL(None, use_errno=True))
-        # Keeps the interpreter's lock: what never blocks is not worth giving it away
+        # Keeps the interpreter's lock: releasing it is not worthwhile for a call that never blocks
         self._quick_call = system_call(library)
         self._statx, self._fstatfs = getattr(library, "statx", None), ctypes.CDLL(None).fstatfs
         self._new_buffer = ctypes.create_string_buffer
@@ -158,12 +157,12 @@ class _KernelOpener:
         os.close(self.open(os.fsencode(os.sep), os.O_RDONLY | _FOLDER | _CLOSED_IN_CHILDREN, 0))
         try:
             os.close(self.open_from_memory(os.fsencode(os.sep), JUST_LOOK | _CLOSED_IN_CHILDREN, 0))
-            self.memory_pause = 0.0 if self._statx is not None else math.inf  # until when memory is not asked
+            self.memory_pause = 0.0 if self._statx is not None else math.inf  # earliest next try of the cache
         except (OSError, NotInMemoryError):
             self.memory_pause = math.inf
 
     def open(self, name: bytes, flags: int, mode: int) -> int:
-        """Open it, whatever has to be waited for."""
+        """Open the path, even if that blocks."""
         how, number = self._reference(self._how(flags, mode, _RESOLVE_NO_LINKS)), 0
         for _ in range(_ATTEMPTS):
             descriptor = self._call(_OPENAT2, _AT_FDCWD, name, how, self._size)
@@ -176,11 +175,11 @@ class _KernelOpener:
         raise OSError(number, os.strerror(number))
 
     def open_from_memory(self, name: bytes, flags: int, mode: int) -> int:
-        """Open it, if nothing has to be waited for: else `NotInMemoryError`."""
+        """Open the path if that does not block; otherwise raise `NotInMemoryError`."""
         if sys.platform != "linux":
             raise NotInMemoryError
         if not flags & JUST_LOOK:
-            # A file system that is a program, or another machine, is not even asked.
+            # A file system in user space or on another machine is not even tried.
             descriptor = self.open_from_memory(name, JUST_LOOK | _CLOSED_IN_CHILDREN, 0)
             try:
                 buffer = self._new_buffer(256)
@@ -189,7 +188,7 @@ class _KernelOpener:
                 kind, *device = _MODE_AND_DEVICE.unpack_from(buffer)
             finally:
                 os.close(descriptor)
-            # To open a device may take long, wherever its name stands.
+            # Opening a device may take long, wherever its file is.
             if not self._is_local.get(os.makedev(*device)) or not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
                 raise NotInMemoryError
         how = self._how(flags, mode, _RESOLVE_NO_LINKS | _RESOLVE_CACHED)
@@ -202,17 +201,17 @@ class _KernelOpener:
         raise OSError(number, os.strerror(number))
 
     def learn(self, descriptor: int, device: int) -> None:
-        """See whether files of a device are opened without asking anybody; blocking."""
+        """Find out whether files on a device can be opened locally. Blocking."""
         if device not in self._is_local and not self._fstatfs(descriptor, buffer := self._new_buffer(256)):
             (kind,) = struct.unpack_from("@l", buffer.raw)
             self._is_local[device] = kind & 0xFFFFFFFF in _LOCAL_FILE_SYSTEMS
             if self.memory_pause < math.inf:
-                self.memory_pause = 0.0  # it was not known before
+                self.memory_pause = 0.0  # a newly known device
 
 
 @cache
 def _kernel_opener() -> _KernelOpener | None:
-    """Opens a real path by one call; `None` on another system, an old kernel, or in a sandbox that forbids the call."""
+    """Return the opener for one system call; `None` on other systems, old kernels and in some sandboxes."""
     try:
         return _KernelOpener() if sys.platform == "linux" else None
     except OSError:
@@ -222,12 +221,12 @@ def _kernel_opener() -> _KernelOpener | None:
 def _open_at(name: str, flags: int, mode: int, folder: int | None) -> int:
     try:
         return os.open(name, flags, mode, dir_fd=folder)
-    except BlockingIOError:  # another program has a lease on it, and is told to give it back
+    except BlockingIOError:  # another program has a lease on the file and is being asked to release it
         raise OSError(errno.EBUSY, os.strerror(errno.EBUSY)) from None
 
 
 def _open_by_steps(path: str, flags: int, mode: int) -> int:
-    """Open a real path folder by folder, as `open_link_free` does where the kernel cannot."""
+    """Open a real path folder by folder, like `open_link_free`, if the kernel cannot do it in one call."""
     may_block()
     *folders, last = path.strip(os.sep).split(os.sep)
     current = os.open(os.sep, _STEP_FLAGS)
@@ -255,7 +254,7 @@ def _open_by_steps(path: str, flags: int, mode: int) -> int:
 
 
 def lstat(path: str) -> os.stat_result:
-    """The stat of what is at a real path, a link at its end not followed; `ELOOP` if a folder above is one by now."""
+    """Return the stat at a real path, without following a final symlink. `ELOOP` if a folder above is now a symlink."""
     may_block()
     if not CAN_STEP:
         return os.lstat(path)
@@ -273,7 +272,7 @@ def lstat(path: str) -> os.stat_result:
 
 
 def exists(path: str) -> bool:
-    """Whether something is at a real path, a link at its end not followed; an `OSError` if that is not known."""
+    """Whether something exists at a real path, without following a final symlink. Raises an `OSError` if unknown."""
     try:
         if _mode.is_memory_only:
             os.close(open_link_free(path, JUST_LOOK | _NO_LINK))
@@ -285,7 +284,7 @@ def exists(path: str) -> bool:
 
 
 def path_without_links(path: str) -> str | None:
-    """An absolute path, normalised, if it exists and no part is a link, which takes a single look; else `None`."""
+    """Return an absolute path, normalised, if it exists without any symlink (one system call); otherwise `None`."""
     if ".." in path or not JUST_LOOK:
         return None
     normal = os.path.normpath(path)
@@ -297,10 +296,10 @@ def path_without_links(path: str) -> str | None:
 
 
 def real_path(path: str, mount: tuple[str, str] | None = None) -> str:
-    """An absolute path with every link resolved; `ELOOP` for too many. What does not exist is kept as it is spelled.
+    """Resolve all symlinks of an absolute path. `ELOOP` if there are too many. Missing parts are kept as written.
 
-    With a mount, the path and all links are followed as if its second folder were mounted on the first one, whose own
-    content is not looked at.
+    With a mount, the path and all symlinks are followed as if its second folder were mounted on the first one. The
+    first folder's own content is ignored.
     """
     if not CAN_STEP:
         return os.path.realpath(path)
@@ -326,7 +325,7 @@ def real_path(path: str, mount: tuple[str, str] | None = None) -> str:
             try:
                 target = os.readlink(place(below))
             except OSError:
-                real = below  # not a link; whether it exists is seen when it is opened
+                real = below  # not a symlink; opening it shows whether it exists
             else:
                 links += 1
                 real = os.sep if target.startswith(os.sep) else real
@@ -337,7 +336,7 @@ def real_path(path: str, mount: tuple[str, str] | None = None) -> str:
 
 
 class PathKind(Enum):
-    """What is at a path, links not followed."""
+    """What is at a path, without following symlinks."""
 
     FOLDER = "folder"
     FILE = "file"
@@ -366,7 +365,7 @@ def identity_of(info: os.stat_result) -> FileIdentity:
 
 
 class NotRegularError(OSError):
-    """Something that is not a regular file, and therefore not opened for reading."""
+    """The path is not a regular file, so it is not opened for reading."""
 
     def __init__(self, kind: PathKind) -> None:
         super().__init__(errno.EISDIR if kind is PathKind.FOLDER else errno.ENXIO, "not a regular file")
@@ -374,13 +373,13 @@ class NotRegularError(OSError):
 
 
 def open_regular(path: str, *, through_links: bool = False) -> OpenedFile:
-    """Open a regular file for reading, never blocking. The caller closes it.
+    """Open a regular file for reading, without blocking. The caller closes it.
 
-    The path is a real one, not held against any root; or any, if links may be followed.
+    The path is a real one and is not checked against any root. With `through_links` it may contain symlinks.
 
     Raises:
         NotRegularError: It is a folder, a device, a pipe or a socket.
-        OSError: It cannot be opened; `ELOOP` if a part of a real path is a link by now.
+        OSError: It cannot be opened; `ELOOP` if a part of a real path is now a symlink.
     """
     if not through_links:
         return OpenedFile(open_link_free(path, _OPEN_FLAGS))
@@ -389,12 +388,12 @@ def open_regular(path: str, *, through_links: bool = False) -> OpenedFile:
 
 
 class OpenedFile:
-    """A regular file, open for reading; else a `NotRegularError`. The descriptor is closed here, by nobody else."""
+    """A regular file open for reading, or a `NotRegularError`. It closes the descriptor, and nobody else may."""
 
     __slots__ = ("_descriptor", "_stream", "info")
 
     def __init__(self, descriptor: int) -> None:
-        self.info = os.fstat(descriptor)  # its stat when it was opened
+        self.info = os.fstat(descriptor)  # its stat at the time of opening
         if not stat.S_ISREG(self.info.st_mode):
             os.close(descriptor)
             raise NotRegularError(PathKind.of_mode(self.info.st_mode))
@@ -414,15 +413,15 @@ class OpenedFile:
 
     @property
     def stream(self) -> FileIO:
-        """Unbuffered; read it in large blocks. Made when first asked for: of most files the head is all there is."""
+        """An unbuffered stream, to be read in large blocks. Created on first use: for most files `head` is enough."""
         if self._stream is None:
             may_block()
             self._stream = FileIO(self._descriptor)
         return self._stream
 
     def head(self, size: int) -> bytes:
-        """The first bytes, wherever the file is read otherwise."""
-        # A file that seems empty may be one that the kernel makes up, so its size is no bound.
+        """Return the first bytes, independent of other reads."""
+        # The kernel generates some files that report size 0, so the size is no limit.
         wanted = self.info.st_size + 1 if 0 < self.info.st_size < size else size
         if _mode.is_memory_only:
             if sys.platform != "linux" or not 0 < self.info.st_size <= MEMORY_BYTES:
@@ -443,7 +442,7 @@ class OpenedFile:
         return data
 
     def blocks(self, signal: AbortSignal) -> Iterator[bytes]:
-        """The whole content from the beginning on, in blocks; cancellation is looked at before each."""
+        """Yield the whole content in blocks, and check for cancellation before each."""
         self.stream.seek(0)
         while True:
             signal.raise_if_aborted()
@@ -453,7 +452,7 @@ class OpenedFile:
             yield block
 
     def whole(self, signal: AbortSignal) -> bytes:
-        """The whole content, by as few reads as it takes; cancellation is looked at before each."""
+        """Return the whole content with as few reads as possible, and check for cancellation before each."""
         self.stream.seek(0)
         pieces: list[bytes] = []
         wanted = self.info.st_size + 1
@@ -466,14 +465,14 @@ class OpenedFile:
             wanted = max(wanted - len(piece), BLOCK_BYTES)
 
 
-# One entry of a folder: its name and what it is. A plain pair, since a walk makes one for each file.
+# An entry of a folder: its name and its kind. A plain tuple, because a walk creates one for each file.
 Entry = tuple[str, PathKind]
 
 
 class Folder:
-    """An open folder. What is asked about its entries is asked of this very folder, wherever its path leads by now.
+    """An open folder. Its methods refer to this very folder, even if its path now leads elsewhere.
 
-    Closed at the end of its `with`. An entry that is a link is never followed.
+    It is closed at the end of its `with` block. Entries that are symlinks are never followed.
     """
 
     __slots__ = ("_path", "descriptor")
@@ -490,20 +489,20 @@ class Folder:
             os.close(self.descriptor)
 
     def named(self, name: str) -> str:
-        """How an entry is called in a call that is given `descriptor` as its `dir_fd`."""
+        """Return the name of an entry for calls that take `descriptor` as `dir_fd`."""
         return name if self.descriptor is not None else os.path.join(self._path, name)
 
     def open_file(self, name: str) -> OpenedFile:
-        """Open a regular file in it for reading, as `open_regular` does; a link is refused with `ELOOP`."""
+        """Open a regular file in this folder, like `open_regular`. A symlink is refused with `ELOOP`."""
         if self.descriptor is None:
             return open_regular(self.named(name))
         return OpenedFile(_open_at(name, _OPEN_FLAGS | _NO_LINK, 0, self.descriptor))
 
     def entries(self) -> list[Entry]:
-        """Everything in it but files that are being written, in no order."""
+        """Return all entries in any order, except temporary files of writes."""
         may_block()
         with os.scandir(self._path if self.descriptor is None else self.descriptor) as found:
-            # Most entries are files, and a call for each would be felt.
+            # Most entries are files, and another system call for each would be noticeable.
             return [
                 (entry.name, PathKind.FILE if entry.is_file(follow_symlinks=False) else PathKind.of_entry(entry))
                 for entry in found
@@ -511,19 +510,19 @@ class Folder:
             ]
 
     def names(self) -> list[str]:
-        """The names of everything in it, in no order."""
+        """Return the names of all entries in any order."""
         may_block()
         return os.listdir(self._path if self.descriptor is None else self.descriptor)
 
     def stat(self, name: str) -> os.stat_result | None:
-        """The stat of an entry; `None` if it cannot be looked at."""
+        """Return the stat of an entry; `None` if it is not accessible."""
         try:
             return os.stat(self.named(name), dir_fd=self.descriptor, follow_symlinks=False)
         except OSError:
             return None
 
     def link_target(self, name: str) -> str:
-        """What is written in a link; empty if it cannot be read."""
+        """Return the target text of a symlink; empty if it cannot be read."""
         try:
             return os.readlink(self.named(name), dir_fd=self.descriptor)
         except OSError:
@@ -531,10 +530,10 @@ class Folder:
 
 
 def open_folder(path: str, *, to_list: bool = True) -> Folder:
-    """Open the folder at a real path, which is not held against any root.
+    """Open the folder at a real path, without checking it against any root.
 
-    A folder that may not be listed is opened all the same where its entries will not be listed. An `OSError` with
-    `ELOOP` says that a part of its path is a link by now.
+    With `to_list` false, a folder without read permission can be opened too. Raises an `OSError` with `ELOOP` if a part
+    of its path is now a symlink.
     """
     if not CAN_STEP:
         return Folder(path, None)
@@ -547,18 +546,18 @@ def open_folder(path: str, *, to_list: bool = True) -> Folder:
 
 
 def is_ours(info: os.stat_result) -> bool:
-    """Whether a file or a folder belongs to this user; on Windows, whose stat does not tell, everything does."""
+    """Whether a file or folder belongs to this user. Always true on Windows, where the stat has no owner."""
     return sys.platform == "win32" or info.st_uid == os.geteuid()
 
 
 def open_private_folder(path: str, *, makes: bool) -> Folder:
-    """Open a folder of our own at a real path, which nobody else may enter: where others may, they may not any more.
+    """Open this user's private folder at a real path. Access that others have to it is revoked.
 
-    What is in it may have been put there before, so a file that others must not have made is looked at by itself.
+    Others may have created files there before, so files that matter have to be checked one by one.
 
     Args:
         path: The folder.
-        makes: Whether it is made where it is missing, with the folders above it.
+        makes: Whether to create missing folders.
 
     Raises:
         OSError: It cannot be used; `strerror` says why, without its path.
@@ -569,16 +568,16 @@ def open_private_folder(path: str, *, makes: bool) -> Folder:
             os.mkdir(path, 0o700)
     info = os.lstat(path)
     if not stat.S_ISDIR(info.st_mode) or not is_ours(info):
-        raise NotADirectoryError(errno.ENOTDIR, "its folder belongs to somebody else, or is a link")
+        raise NotADirectoryError(errno.ENOTDIR, "its folder belongs to another user or is a symlink")
     if sys.platform != "win32" and stat.S_IMODE(info.st_mode) & 0o077:
         os.chmod(path, 0o700)
     return open_folder(path)
 
 
 def make_folders(path: str, above: str) -> tuple[Folder, list[str]]:
-    """Open the folder at a real path, and make it and the folders above it as far as they are missing.
+    """Open the folder at a real path, and create it and its missing parents.
 
-    `above` is a folder above it, or itself, that is never made. Given back is also what was made, the deepest last.
+    `above` is one of these folders that is never created. Also returns the created folders, deepest last.
     """
     missing: list[str] = []
     while True:
@@ -599,7 +598,7 @@ def make_folders(path: str, above: str) -> tuple[Folder, list[str]]:
                     os.mkdir(folder.named(name), dir_fd=folder.descriptor)
                     made.append(path)
                 except FileExistsError:
-                    pass  # somebody else has made it meanwhile
+                    pass  # created by another process meanwhile
             folder = open_folder(path, to_list=False)
     except OSError:
         remove_folders(made)
@@ -608,7 +607,7 @@ def make_folders(path: str, above: str) -> tuple[Folder, list[str]]:
 
 
 def remove_folders(paths: Sequence[str]) -> None:
-    """Remove folders that were made for nothing, the last first; what is in use by now stays."""
+    """Remove folders that turned out to be unnecessary, last one first. Folders in use are kept."""
     for path in reversed(paths):
         above, name = os.path.split(path)
         with suppress(OSError), open_folder(above, to_list=False) as folder:

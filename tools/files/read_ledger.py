@@ -1,4 +1,4 @@
-"""What a client has read: enough to notice that a file changed under it before it writes."""
+"""What a client has read: enough to notice before a write that a file has changed since."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import threading
 from collections import OrderedDict
 from typing import NamedTuple
 
-MAX_FILES = 10_000  # files remembered for one client; the oldest reads are forgotten first
-MAX_CONTENT_BYTES = 2_000_000  # of contents kept for one client, to tell what has changed: more than a model remembers
+MAX_FILES = 10_000  # files recorded for one client; the oldest reads are dropped first
+MAX_CONTENT_BYTES = 2_000_000  # bytes of contents kept for one client, to show what changed; no model remembers more
 
-MOST_REPLACED = 20  # contents kept that were written over
+MOST_REPLACED = 20  # overwritten contents kept
 
 
 class FileIdentity(NamedTuple):
-    """A file's fingerprint without its content, in a plain tuple: there may be very many."""
+    """A file's fingerprint without its content. A plain tuple, because there may be very many."""
 
     dev: int
     ino: int
@@ -24,31 +24,31 @@ class FileIdentity(NamedTuple):
 
 class SeenFile(NamedTuple):
     identity: FileIdentity
-    sha256: str | None  # hex digest of the whole content, where it is known
+    sha256: str | None  # hex digest of the whole content, if known
 
 
 class ReadLedger:
-    """Remembers files by real path. Safe to use from worker threads.
+    """Records files by real path. Safe to use from worker threads.
 
     Args:
-        is_shared: Whether several clients may use it that cannot be told apart.
+        is_shared: Whether it may serve several clients that cannot be told apart.
     """
 
     __slots__ = ("_contents", "_held", "_lock", "_noticed", "_replaced", "_seen", "is_shared")
 
     def __init__(self, *, is_shared: bool = False) -> None:
         self.is_shared = is_shared
-        self._replaced: OrderedDict[str, bytes] = OrderedDict()  # what the latest writes found there
+        self._replaced: OrderedDict[str, bytes] = OrderedDict()  # what the latest writes replaced
         self._seen: OrderedDict[str, SeenFile] = OrderedDict()
         self._contents: OrderedDict[str, bytes] = OrderedDict()
-        self._held = 0  # bytes of these contents
+        self._held = 0  # total bytes of these contents
         self._noticed: set[str] = set()
         self._lock = threading.Lock()
 
     def record(
         self, real_path: str, seen: SeenFile, content: bytes | None = None, replaced: bytes | None = None
     ) -> None:
-        """Remember a file as seen, and for a while its whole content, where that was read, and what it replaced."""
+        """Record a file as seen and, for a while, its content if it was read in full, and what it replaced."""
         with self._lock:
             if self.is_shared and replaced is not None and len(replaced) <= MAX_CONTENT_BYTES // MOST_REPLACED:
                 self._replaced[real_path] = replaced
@@ -66,17 +66,17 @@ class ReadLedger:
                 self._seen.popitem(last=False)
 
     def content(self, real_path: str) -> bytes | None:
-        """What the file held when it was seen, where that is kept."""
+        """Return the file's content when it was seen, if it is kept."""
         with self._lock:
             return self._contents.get(real_path)
 
     def replaced(self, real_path: str) -> bytes | None:
-        """What the latest write of a client found in the file, where that is kept."""
+        """Return the content that the client's latest write replaced, if it is kept."""
         with self._lock:
             return self._replaced.get(real_path)
 
     def is_first_notice(self, real_path: str) -> bool:
-        """Whether the client has not been told yet of what looks like this path; it counts as told from now on."""
+        """Whether the client has not yet been told what looks like this path. From now on it counts as told."""
         with self._lock:
             is_first = real_path not in self._noticed
             if len(self._noticed) >= MAX_FILES:

@@ -1,9 +1,9 @@
-"""What the bytes of a text file mean, and by which bytes a text is written.
+"""How the bytes of a text file are decoded, and how a text is encoded.
 
-Three cases are told apart. A byte order mark names the encoding. Without one, bytes that are strictly valid UTF-8
-are UTF-8. Everything else is text in an encoding that it does not say: it may be changed byte for byte where only
-ASCII is concerned, but it is never encoded again. What it may be is guessed; that is good enough to show a text, with
-the remark that it is a guess, and nothing is encoded by it before somebody has named the encoding.
+There are three cases. A byte order mark names the encoding. Without one, strictly valid UTF-8 is UTF-8. All other text
+is in an unknown encoding: only its ASCII parts may be changed, byte for byte, and it is never re-encoded. A guess is
+good enough to show such a text, with a remark that it is a guess. Nothing is encoded by a guess; a caller has to name
+the encoding.
 """
 
 from __future__ import annotations
@@ -19,36 +19,36 @@ from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.files.path_opener import may_block
 from tools.text.file_names import brief
 
-SNIFFED_BYTES = 4096  # how much of a file's beginning decides whether it is text (Qwen Code looks at the first 4 KB)
-MAX_CONTROL_SHARE = 0.3  # text with more control characters than this is taken for binary data (Qwen Code's 30 %)
-# What an undecodable byte is shown as. Never a sign of failure by itself: a file may hold this character.
+SNIFFED_BYTES = 4096  # bytes at the beginning that decide whether a file is text (4 KB in Qwen Code)
+MAX_CONTROL_SHARE = 0.3  # text with a larger share of control characters counts as binary (30 % in Qwen Code)
+# The character shown for an undecodable byte. It does not prove a failure, because a file may contain it.
 REPLACEMENT = "\ufffd"
-UNKNOWN_8BIT = "unknown-8bit"  # the name of an encoding that we do not know (as registered by IANA for exactly this)
+UNKNOWN_8BIT = "unknown-8bit"  # the name for an unknown encoding (registered by IANA for this purpose)
 _CONTROLS = bytes([*range(9), *range(14, 32)])
-_NOT_BESIDE_NUL = re.compile(rb"[\x01-\x06\x0e-\x1a\x1c-\x1f]|\0\0\0")  # of text that holds a NUL
-NUL_MARK = "\u2400"  # what a NUL in a text is shown as
+_NOT_BESIDE_NUL = re.compile(rb"[\x01-\x06\x0e-\x1a\x1c-\x1f]|\0\0\0")  # not in text that contains NUL
+NUL_MARK = "\u2400"  # the character shown for a NUL
 
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    name: str  # as told to the model, for example `utf-8`, `utf-8-bom`, `utf-16-le`
-    codec: str  # python's codec for the bytes after the mark
+    name: str  # the name for the model, for example `utf-8`, `utf-8-bom`, `utf-16-le`
+    codec: str  # Python's codec for the bytes after the mark
     bom: bytes = b""  # the byte order mark, or nothing
-    shown_as: str = "utf-8"  # of an unknown encoding, the codec that the text is shown in; a guess, never written by
+    shown_as: str = "utf-8"  # for an unknown encoding, the guessed codec for display; never used for writing
     is_known: bool = True
 
     @property
     def is_wide(self) -> bool:
-        """Whether its line ending is more than one byte, so that bytes cannot be searched for it."""
+        """Whether a line ending has more than one byte, so that bytes cannot be searched for it."""
         return self.codec.startswith(("utf-16", "utf-32"))
 
 
 UTF_8 = Encoding("utf-8", "utf-8")
-# Latin-1 maps each byte to one character and back, so the bytes stay what they are whatever they mean
+# Latin-1 maps each byte to one character and back, so the bytes are preserved whatever they mean
 UNKNOWN = Encoding(UNKNOWN_8BIT, "latin-1", is_known=False)
 _MARKED = (
     Encoding("utf-8-bom", "utf-8", codecs.BOM_UTF8),
-    # UTF-32 LE begins like UTF-16 LE, so it is asked for first.
+    # UTF-32 LE begins like UTF-16 LE, so it is checked first.
     Encoding("utf-32-le", "utf-32-le", codecs.BOM_UTF32_LE),
     Encoding("utf-32-be", "utf-32-be", codecs.BOM_UTF32_BE),
     Encoding("utf-16-le", "utf-16-le", codecs.BOM_UTF16_LE),
@@ -59,27 +59,27 @@ _FIRST_OF_MARKS = {encoding.bom[:1] for encoding in _MARKED}
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    # Without the byte order mark; line endings as they are. For an unknown encoding one character for each byte, of
-    # which only the ASCII ones mean what they say.
+    # Without the byte order mark; line endings unchanged. In an unknown encoding this is one character for each byte,
+    # and only the ASCII ones are meaningful.
     text: str
-    encoding: Encoding  # `encode` with it gives back the bytes, every one of them
+    encoding: Encoding  # `encode` with it restores exactly the original bytes
 
     def shown(self) -> str:
-        """The text as a person or a model may see it."""
+        """The text as shown to a person or a model."""
         if self.encoding.is_known:
             return self.text
         return self.text.encode("latin-1").decode(self.encoding.shown_as, "replace")
 
 
 def marked_encoding(head: bytes) -> Encoding | None:
-    """The encoding that a byte order mark names, or `None` without one."""
+    """Return the encoding named by a byte order mark, or `None` without one."""
     if head[:1] not in _FIRST_OF_MARKS:
         return None
     return next((encoding for encoding in _MARKED if head.startswith(encoding.bom)), None)
 
 
 def is_utf8(head: bytes) -> bool:
-    """Whether the beginning of a file is valid UTF-8; a character cut at its end does not count."""
+    """Whether the beginning of a file is valid UTF-8. A character cut at the end is ignored."""
     try:
         codecs.getincrementaldecoder("utf-8")().decode(head)
     except UnicodeDecodeError:
@@ -90,7 +90,8 @@ def is_utf8(head: bytes) -> bool:
 def looks_binary(head: bytes) -> bool:
     """Whether the first bytes of a file without a byte order mark are not text.
 
-    A NUL alone is no sign of that: it stands between names, as `find -print0` writes them, and in logs after a crash.
+    A NUL alone does not prove that: it separates names in the output of `find -print0`, and occurs in logs after a
+    crash.
     """
     sample = head[:SNIFFED_BYTES]
     if b"\0" in sample:
@@ -100,9 +101,9 @@ def looks_binary(head: bytes) -> bool:
 
 
 def decode(data: bytes) -> Decoded | None:
-    """A whole file as text that encoded again gives the same bytes.
+    """Decode a whole file to a text that encodes to the same bytes.
 
-    `None` if a byte order mark promises UTF-16 or UTF-32 and the bytes do not keep it.
+    Returns `None` if the bytes are not valid in the encoding of their byte order mark (UTF-16 or UTF-32).
     """
     encoding = marked_encoding(data) or UTF_8
     try:
@@ -112,61 +113,61 @@ def decode(data: bytes) -> Decoded | None:
 
 
 def encode(text: str, encoding: Encoding) -> bytes:
-    """The bytes of a whole file, mark included; a mark that the text itself begins with is kept beside it."""
+    """Encode a whole file, including its byte order mark. A mark at the start of the text itself is kept as well."""
     return encoding.bom + text.encode(encoding.codec)
 
 
-SAMPLE_BYTES = 4_000  # how much of a text is compared; more takes longer than others may wait, and says little new
-STEP_BYTES = 1 << 20  # decoded at a time, so that nobody waits for a whole file
-MAX_CHARACTER_BYTES = 4  # the longest character of any of these encodings, in GB18030
-CONTEXT_BYTES = 32  # ASCII before a word that is compared with it
-# By how much the best encoding leads where the guess is called likely (1 is the difference of sense and nonsense)
+SAMPLE_BYTES = 4_000  # bytes of text that are compared; more would take too long and add little
+STEP_BYTES = 1 << 20  # decoded at a time, so that no step processes a whole file
+MAX_CHARACTER_BYTES = 4  # the longest character of these encodings, in GB18030
+CONTEXT_BYTES = 32  # ASCII before a word, compared together with it
+# The lead that the best encoding needs to be called likely (1 is the distance from sense to nonsense)
 CLEAR_LEAD = 0.1
-MAX_OTHERS = 3  # other encodings that are named beside the best
-# As many times more valid characters than invalid bytes make it damaged UTF-8; in other encodings few are valid
+MAX_OTHERS = 3  # other encodings named beside the best
+# With so many times more valid characters than invalid bytes it is damaged UTF-8; other encodings rarely look like that
 VALID_SHARE = 2
-# Assumed where nothing is known: what web browsers assume, and what any bytes are valid in
+# Assumed if nothing fits: the default of web browsers, and an encoding in which all bytes are valid
 _ASSUMED = ("windows-1252", "iso-8859-1")
-# Encodings that are proposed, those in frequent use first
+# Encodings to propose, the most frequent first
 _RANKED = (
     ("windows-1252", "windows-1251", "gb18030", "cp932"),
     ("windows-1250", "koi8-r", "big5", "cp950", "cp949", "euc-jp"),
     ("windows-1253", "windows-1254", "windows-1255", "windows-1256", "cp874", "cp866", "iso-8859-2"),
     ("windows-1257", "windows-1258", "iso-8859-15", "koi8-u", "mac-roman", "cp437", "cp850"),
 )
-RANK_PENALTY = 0.03  # what each rank costs an encoding: a rare one is proposed only if it makes better sense
+RANK_PENALTY = 0.03  # each rank's penalty: a rare encoding is proposed only if it makes better sense
 _NAMES = {name: rank for rank, names in enumerate(_RANKED) for name in names}
-# Codecs that can be named as well. All of these contain ASCII, have no state, and encode character by character, so
-# that a part of a text has the same bytes wherever it stands.
+# Other codecs that callers can name. All of them contain ASCII, have no state, and encode each character separately. So
+# a part of a text has the same bytes anywhere.
 _ALSO_NAMED = """
 iso8859-1 iso8859-3 iso8859-4 iso8859-5 iso8859-6 iso8859-7 iso8859-8 iso8859-9 iso8859-10 iso8859-11 iso8859-13
 iso8859-14 iso8859-16 shift_jis gbk gb2312 euc_kr johab cp775 cp852 cp855 cp857 cp858 cp860 cp861 cp862 cp863 cp865
 cp869 cp720 cp737 cp1125 kz1048 ptcp154 koi8-t mac-cyrillic mac-greek mac-latin2 mac-turkish mac-iceland tis-620
 """
 _MULTI_BYTE = frozenset(("gb18030", "cp932", "big5", "cp950", "cp949", "euc-jp"))
-# What speaks for two bytes to a character where bytes that are not ASCII stand together, and against it elsewhere
+# Counts for two-byte encodings if non-ASCII bytes stand together, and against them otherwise
 RUN_BONUS = 0.04
 _HIGH = re.compile(rb"[\x80-\xff]")
 _ASCII_LETTER = re.compile(rb"[A-Za-z]")
 _HIGH_RUN = re.compile(rb"[\x80-\xff]+")
-_LOW = re.compile(rb"[\x00-\x2f]")  # bytes that are characters by themselves in each of these encodings
+_LOW = re.compile(rb"[\x00-\x2f]")  # bytes that are single characters in each of these encodings
 
 
-# Bytes of windows-1252: letters beyond ASCII, words, and what stands between no two letters of one
+# Bytes in windows-1252: letters beyond ASCII, words, and characters that never stand between two letters
 _WEST = rb"\x8a\x8c\x8e\x9a\x9c\x9e\x9f\xc0-\xd6\xd8-\xf6\xf8-\xff"
 _WEST_WORD = re.compile(b"[A-Za-z%b]*[%b][A-Za-z%b]*" % (_WEST, _WEST, _WEST))
 _NOT_WEST = re.compile(
     b"[\x81\x8d\x8f\x90\x9d]|(?<=[A-Za-z%b])[^\x00-\x7f\x92\xb7%b](?=[A-Za-z%b])" % (_WEST, _WEST, _WEST)
 )
-MOST_FOREIGN = 0.2  # of the words in a text of windows-1252 those that have no letter of ASCII
-# What such a text scores at most, whatever else it may be: without letters beyond ASCII, and with some
+MOST_FOREIGN = 0.2  # the largest share of words without an ASCII letter in windows-1252 text
+# The highest scores of such a text, whatever else it may be: without letters beyond ASCII, and with some
 _WEST_SCORES = (-0.01, 0.06)
 
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    decoded: Decoded  # the text in it
-    how: str  # how it was found out, for the model
+    decoded: Decoded  # the text in this encoding
+    how: str  # how it was found, for the model
 
     @property
     def name(self) -> str:
@@ -174,7 +175,7 @@ class Guess:
 
 
 def guess(data: bytes) -> Guess | None:
-    """Propose an encoding for a text that is not UTF-8; `None` for UTF-8 in which a few bytes are damaged."""
+    """Guess the encoding of a text that is not UTF-8. Returns `None` for UTF-8 with a few damaged bytes."""
     may_block()
     valid = invalid = 0
     for word in _words(data):
@@ -191,34 +192,34 @@ def guess(data: bytes) -> Guess | None:
         decoded = decode_as(data, Encoding(name, name))
         if decoded is None:
             continue
-        others = dict[str, str]()  # by what they make of the text: two that agree are one
+        others = dict[str, str]()  # by the resulting text: encodings with the same text count once
         for other in ranking[place + 1 :]:
             if scores[other] - scores[name] < CLEAR_LEAD:
                 others.setdefault(sample.decode(other, "replace"), other)
         others.pop(sample.decode(name, "replace"), None)
         if not others:
-            return Guess(decoded, "a guess by its content, likely right")
+            return Guess(decoded, "a guess from its content, probably right")
         also = " or ".join(sorted(others.values(), key=lambda other: other != _ASSUMED[0])[:MAX_OTHERS])
-        return Guess(decoded, f"an uncertain guess, it may as well be {also}")
+        return Guess(decoded, f"an uncertain guess; it could also be {also}")
     name, every_byte = _ASSUMED
     decoded = decode_as(data, Encoding(name, name)) or Decoded(
         data.decode(every_byte), Encoding(every_byte, every_byte)
     )
-    return Guess(decoded, "assumed, since it makes sense in no encoding that is known here")
+    return Guess(decoded, "assumed, because the text makes no sense in any known encoding")
 
 
 @dataclass(frozen=True, slots=True)
 class ShownText:
-    """A text as everybody is shown it, whatever bytes it came in."""
+    """A text in the form that everybody is shown, whatever its bytes were."""
 
     text: str
-    body: bytes  # the same in UTF-8, damaged where `encoding` is not known
+    body: bytes  # the text in UTF-8, damaged if `encoding` is unknown
     encoding: Encoding
-    note: str = ""  # how a guessed encoding was found out
+    note: str = ""  # how a guessed encoding was found
 
 
 def shown_text(data: bytes) -> ShownText:
-    """Decode a text to be read; nothing is written by this."""
+    """Decode a text for display only, never for writing."""
     mark, decoded = marked_encoding(data), decode(data)
     if decoded is not None and decoded.encoding.is_known:
         body = decoded.text.encode() if decoded.encoding.is_wide else data[len(decoded.encoding.bom) :]
@@ -231,9 +232,9 @@ def shown_text(data: bytes) -> ShownText:
 
 
 def readings(data: bytes) -> dict[str, set[str]]:
-    """The texts of which `shown_text` shows one, for bytes that are not UTF-8; each with the encodings that give it.
+    """Return all texts that `shown_text` might show for bytes that are not UTF-8, each with its encodings.
 
-    To find them takes a small part of the time that a guess takes.
+    This takes only a small part of the time of a guess.
     """
     if marked_encoding(data) is not None:
         return {shown_text(data).text: {UNKNOWN.name}}
@@ -247,14 +248,14 @@ def readings(data: bytes) -> dict[str, set[str]]:
 
 @lru_cache(256)
 def _scores(sample: bytes) -> dict[str, float]:
-    """How little sense a text makes in each encoding that it is valid in; 0 is good."""
+    """Score how little sense a text makes in each encoding in which it is valid; 0 is good."""
     from charset_normalizer import from_bytes  # noqa: PLC0415 - rarely needed
 
     codec_names = {codecs.lookup(name).name: name for name in _NAMES}
     runs = len(_HIGH_RUN.findall(sample))
     bonus = RUN_BONUS if len(_HIGH.findall(sample)) >= 2 * runs else -RUN_BONUS
     scores: dict[str, float] = {}
-    # Where the last character may be cut, all its possible lengths are tried.
+    # If the last character may be cut, all its possible lengths are tried.
     trims = range(MAX_CHARACTER_BYTES if len(sample) >= SAMPLE_BYTES else 1)
     matches = [from_bytes(sample[: len(sample) - trim], cp_isolation=list(codec_names)) for trim in trims]
     for match in chain.from_iterable(matches):
@@ -264,7 +265,7 @@ def _scores(sample: bytes) -> dict[str, float]:
                 score = match.chaos - match.coherence * RANK_PENALTY + _NAMES[name] * RANK_PENALTY
                 score -= bonus if name in _MULTI_BYTE else 0
                 scores[name] = min(score, scores.get(name, score))
-    # Many letters with accents are noise to that library, and the commonest encoding is not among those it names.
+    # That library treats many accented letters as noise, and does not name the most common encoding.
     words = _WEST_WORD.findall(sample)
     foreign = sum(len(word) > 1 and _ASCII_LETTER.search(word) is None for word in words)
     if _NOT_WEST.search(sample) is None and foreign <= MOST_FOREIGN * len(words):
@@ -274,16 +275,16 @@ def _scores(sample: bytes) -> dict[str, float]:
 
 
 def _words(data: bytes) -> Iterator[bytes]:
-    """What is not ASCII, with what is around it, about `SAMPLE_BYTES` of it.
+    """Yield the non-ASCII parts with their surroundings, about `SAMPLE_BYTES` in all.
 
-    No character is cut, except at the end of a word that is itself as long as that.
+    No character is cut, except at the end of a word that is as long as that.
     """
     room = SAMPLE_BYTES
     found = _HIGH.search(data)
     while found is not None and room > 0:
         start = found.start()
         before = data[max(0, start - CONTEXT_BYTES) : start]
-        # In front of the first such byte there is only ASCII, up to where the last word ended.
+        # Before the first such byte there is only ASCII, back to the end of the previous word.
         before = before[max((match.end() for match in _HIGH.finditer(before)), default=0) :]
         after = _LOW.search(data, start)
         end = after.start() if after is not None else len(data)
@@ -294,7 +295,7 @@ def _words(data: bytes) -> Iterator[bytes]:
 
 
 def named(name: str) -> Encoding | None:
-    """The encoding of this name; `None` if it is not known or no part of a text can be encoded by itself in it."""
+    """Return the encoding of this name. `None` if it is unknown, or cannot encode parts of a text separately."""
     try:
         codec = codecs.lookup(name).name
     except (LookupError, ValueError):
@@ -307,7 +308,7 @@ def named(name: str) -> Encoding | None:
 
 
 def decode_as(data: bytes, encoding: Encoding) -> Decoded | None:
-    """The text in this encoding, or `None` if not every byte of it has a meaning."""
+    """Decode with this encoding. Returns `None` if any byte is invalid in it."""
     decoder = codecs.getincrementaldecoder(encoding.codec)()
     try:
         pieces = [
@@ -320,11 +321,11 @@ def decode_as(data: bytes, encoding: Encoding) -> Decoded | None:
 
 
 def decode_as_named(data: bytes, name: str, present: Decoded | None, spelled: str) -> Decoded:
-    """The text of a file in the encoding that a caller names, so that a part of it can be changed.
+    """Decode a file with the encoding that a caller names, so that a part of it can be changed.
 
     Raises:
-        ToolError: `invalid_tool_params`: the name is not known, or the file is in another encoding for certain;
-            `read_content_failure`: other bytes than those of the change would become different ones.
+        ToolError: `invalid_tool_params`: the name is unknown, or the file is certainly in another encoding;
+            `read_content_failure`: writing would change bytes outside the edit.
     """
     if present is not None and present.encoding.is_known and _same(name, present.encoding):
         return present
@@ -333,14 +334,14 @@ def decode_as_named(data: bytes, name: str, present: Decoded | None, spelled: st
         real = present.encoding.name if present is not None else "damaged UTF-16 or UTF-32"
         raise ToolError(
             ToolErrorType.INVALID_TOOL_PARAMS,
-            f"'{spelled}' is {real}, not {encoding.name}; nothing was done. Leave 'encoding' out.",
+            f"'{spelled}' is {real}, not {encoding.name}; nothing was done. Omit 'encoding'.",
         )
     decoded = decode_as(data, encoding)
     if decoded is None:
         raise ToolError(
             ToolErrorType.INVALID_TOOL_PARAMS,
-            f"'{spelled}' is not {encoding.name}: some of its bytes mean nothing in it. Nothing was done. Read the "
-            "file to see which encoding it may be in.",
+            f"'{spelled}' is not {encoding.name}: some of its bytes are invalid in it. Nothing was done. Read the file "
+            "to see what its encoding may be.",
         )
     try:
         comes_back = encode(decoded.text, encoding) == data
@@ -349,16 +350,16 @@ def decode_as_named(data: bytes, name: str, present: Decoded | None, spelled: st
     if not comes_back:
         raise ToolError(
             ToolErrorType.READ_CONTENT_FAILURE,
-            f"'{spelled}' holds characters that {encoding.name} has several codes for, so writing it would change more "
+            f"'{spelled}' contains characters with several codes in {encoding.name}, so writing it would change more "
             "than the edit. Nothing was done. Without 'encoding', ASCII text in it can still be replaced.",
         )
     return decoded
 
 
 def encoding_to_write(name: str | None, present: Decoded | None, spelled: str) -> Encoding:
-    """The encoding of a file that is written as a whole: the named one, else that of the present text.
+    """Return the encoding for writing a whole file: the named one, or that of the present text.
 
-    A `ToolError` says that the name is not known, or that the present file has the mark of another one.
+    Raises a `ToolError` if the name is unknown, or if the present file has the mark of another encoding.
     """
     if present is not None and present.encoding.is_known and (name is None or _same(name, present.encoding)):
         return present.encoding
@@ -368,8 +369,8 @@ def encoding_to_write(name: str | None, present: Decoded | None, spelled: str) -
     if present is not None and present.encoding.bom:
         raise ToolError(
             ToolErrorType.INVALID_TOOL_PARAMS,
-            f"'{spelled}' has the byte order mark of {present.encoding.name}, which is kept; nothing was written. "
-            "Leave 'encoding' out.",
+            f"'{spelled}' has the byte order mark of {present.encoding.name}, which is kept; nothing was written. Omit "
+            "'encoding'.",
         )
     return encoding
 
@@ -379,8 +380,8 @@ def _named_or_refused(name: str) -> Encoding:
     if encoding is None:
         raise ToolError(
             ToolErrorType.INVALID_TOOL_PARAMS,
-            f"The encoding '{brief(name)}' is not known here; nothing was done. Use a name such as windows-1252, "
-            "shift_jis, gb18030 or koi8-r, or leave it out.",
+            f"The encoding '{brief(name)}' is unknown; nothing was done. Use a name such as windows-1252, shift_jis, "
+            "gb18030 or koi8-r, or omit it.",
         )
     return encoding
 
@@ -393,12 +394,12 @@ def _same(name: str, encoding: Encoding) -> bool:
 
 
 def check_fits(text: str, encoding: Encoding, parameter: str) -> None:
-    """Refuse a text that the file's encoding cannot hold."""
+    """Refuse a text that the file's encoding cannot represent."""
     for character in text:
         if character.isascii():
             continue
         try:
-            # Python's Japanese codecs write the yen sign as a backslash.
+            # Python's Japanese codecs encode the yen sign as a backslash.
             fits = character.encode(encoding.codec).decode(encoding.codec) == character
         except UnicodeError:
             fits = False
@@ -406,6 +407,6 @@ def check_fits(text: str, encoding: Encoding, parameter: str) -> None:
             shown = f"'{character}' (U+{ord(character):04X})" if character.isprintable() else f"U+{ord(character):04X}"
             raise ToolError(
                 ToolErrorType.INVALID_TOOL_PARAMS,
-                f"'{parameter}' holds {shown}, which {encoding.name} cannot hold; nothing was written. Use characters "
-                "that it has, or convert the file to UTF-8 first, for example with iconv.",
+                f"'{parameter}' contains {shown}, which {encoding.name} cannot represent; nothing was written. Use "
+                "other characters, or convert the file to UTF-8 first, for example with iconv.",
             )

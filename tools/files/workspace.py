@@ -1,8 +1,8 @@
-"""The one way to a file: a path as somebody wrote it becomes a location inside a root, or an error.
+"""The only way to a file: turns a path as written into a location inside a root, or an error.
 
-Containment is decided on the real path, every link resolved, by components; and what is at a real path is opened
-without following any link, so it cannot lead elsewhere by then. Only regular files are opened, never blocking. Every
-tool reaches the disk through here; what changes a file does so through `tools.files.change.writer`.
+Containment is checked on the real path, with every symlink resolved, by path components. The real path is then opened
+without following symlinks, so it cannot lead elsewhere by then. Only regular files are opened, and never in a blocking
+way. Every tool reaches the disk through this module, and changes files through `tools.files.change.writer`.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from tools.files.path_opener import TEMPORARY_PREFIX, Folder, NotRegularError, O
 from tools.text.file_names import meant_path, shown_path
 from tools.text.look_alikes import visible_form
 
-MAX_PATH_CHARS = 4096  # linux's PATH_MAX; resolving a longer path takes time and leads nowhere
+MAX_PATH_CHARS = 4096  # Linux's PATH_MAX; resolving a longer path is slow and always fails
 SCRATCH_NAME = "/tmp"  # noqa: S108 - what a client's scratch folder is called by its tools and its commands
 WORK_NAME = "/var/tmp"  # noqa: S108 - where its commands that change files have their temporary ones
-_BELOW_TMP = "This workspace lies below /tmp, so what commands leave beside it there does not last."
-# A backslash before one of these may be a shell escape that the model copied (Qwen Code's list)
+_BELOW_TMP = "This workspace is below /tmp, so files that commands put elsewhere in /tmp do not last."
+# A backslash before one of these may be a shell escape that the model copied (list of Qwen Code)
 _SHELL_ESCAPE = re.compile(r"\\([ \t()\[\]{};|*?$`'\"#&<>!~])")
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A path that lies inside a root, whether or not it exists."""
+    """A path inside a root, whether or not it exists."""
 
-    root: str  # real path of the root it lies in
+    root: str  # real path of its root
     path: str  # its own real path; equal to `root` for the root itself
-    spelled: str  # how the caller wrote it
-    in_scratch: bool = False  # whether the root is the client's scratch folder, whose real path nobody is shown
-    by_look: bool = False  # whether the name that it has only looks like the one that was given
+    spelled: str  # the path as the caller wrote it
+    in_scratch: bool = False  # whether the root is the client's scratch folder, whose real path is never shown
+    by_look: bool = False  # whether its name only looks like the one the caller wrote
 
     @property
     def shown(self) -> str:
@@ -47,58 +47,58 @@ class Location:
 
     @property
     def name(self) -> str:
-        """The absolute path by which results, questions and rules call it: the real one, or the one below `/tmp`."""
+        """The absolute path for results, questions and rules: the real one, or the one below `/tmp`."""
         return SCRATCH_NAME + self.path[len(self.root) :] if self.in_scratch else self.path
 
     @property
     def brief(self) -> str:
-        """For people: the path below the root, or its name where it lies in the scratch folder."""
+        """The path for people: relative to the root, or absolute in the scratch folder."""
         return self.name if self.in_scratch else self.relative
 
     @property
     def relative(self) -> str:
-        """The path below the root with forward slashes, `.` for the root itself."""
+        """The path relative to the root with forward slashes; `.` for the root itself."""
         below = self.path[len(self.root) :].lstrip(os.sep)
         return below.replace(os.sep, "/") or "."
 
 
-# The rule that forbids to read what is at a real path, as it was written; one about a folder is about all that is in it
+# Returns the rule, as written, that forbids reading a real path. A rule about a folder covers its contents
 Forbidden = Callable[[str], str | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """The folder that is `/tmp` for one client: its commands see it there, and tools reach it by that name alone."""
+    """The folder that is `/tmp` for one client. Its commands see it there, and tools reach it only by that name."""
 
     path: str  # its real path, below the real `/tmp` or elsewhere
-    make: Callable[[], None] = field(compare=False, repr=False)  # makes it where it does not exist yet; blocks
-    work: str = ""  # the folder that is `/var/tmp` to its commands that change files, in one that may be read
+    make: Callable[[], None] = field(compare=False, repr=False)  # creates it if it does not exist; blocks
+    work: str = ""  # the `/var/tmp` of its commands that change files, inside a readable folder
 
 
 class Workspace:
-    """The roots, and the only functions that touch anything below them."""
+    """The roots, and the only functions that access anything below them."""
 
     def __init__(
         self,
-        roots: Sequence[str],  # existing directories; links are resolved once, here
+        roots: Sequence[str],  # existing directories; symlinks are resolved once, here
         problem: str = "No workspace folder is configured.",  # why there is no root, and what to do
         *,
-        respect_git_ignore: bool = True,  # whether discovery leaves out what git ignores, unless a call says otherwise
-        respect_agent_ignore: bool = True,  # whether the agent-ignore files count, unless a call says otherwise
-        ignore_case: bool | None = None,  # whether names in another case lead to the same file; `None`: found out
-        # Real paths of further folders of which files may be read by name: nothing there is listed with the roots, and
-        # nothing is written. They need not exist.
+        respect_git_ignore: bool = True,  # default: whether files that git ignores are left out
+        respect_agent_ignore: bool = True,  # default: whether agent-ignore files apply
+        ignore_case: bool | None = None,  # whether names that differ only in case mean the same file; `None`: detect it
+        # Real paths of further folders with files that may be read by name. They are not listed with the roots, and
+        # nothing in them is written. They need not exist.
         readable: Sequence[str] = (),
-        forbidden: Forbidden | None = None,  # what permission rules forbid to read: nothing of it is found or listed
-        rule_of_all_reading: str = "",  # the permission rule that forbids all reading, or asks about it
-        private: Sequence[str] = (),  # real paths of the server's own folders: nothing there is read, found or written
-        scratch: Scratch | str = "",  # or why there is none, as a sentence; empty where nobody would expect one
+        forbidden: Forbidden | None = None,  # permission rules against reading: such files are never found or listed
+        rule_of_all_reading: str = "",  # the permission rule that forbids all reading or asks about it
+        private: Sequence[str] = (),  # real paths of the server's own folders, which tools never read, find or write
+        scratch: Scratch | str = "",  # or why there is none, as a sentence; empty if nobody would expect one
     ) -> None:
         self.roots: tuple[str, ...] = tuple(dict.fromkeys(os.path.realpath(root) for root in roots))
         self.respect_git_ignore = respect_git_ignore
         self.respect_agent_ignore = respect_agent_ignore
         self._rule_of_all_reading = rule_of_all_reading
-        # Mostly they lie elsewhere, and then cost nothing.
+        # Usually they are elsewhere, and this costs nothing.
         self._private = tuple(p for p in private if any(contains(r, p) or contains(p, r) for r in self.roots))
         self._problem = problem
         self._ignore_case = ignore_case
@@ -107,13 +107,13 @@ class Workspace:
         if is_among_roots and not isinstance(scratch, str):
             scratch = _BELOW_TMP
         self.scratch, self._no_scratch = (None, scratch) if isinstance(scratch, str) else (scratch, "")
-        self._top = self.scratch.path if self.scratch is not None else ""  # of the scratch folder
+        self._top = self.scratch.path if self.scratch is not None else ""  # the scratch folder's real path
         self._folders = tuple(filter(None, (*self.roots, *self._readable, self._top)))
         self.forbidden = self._own_or(forbidden) if self._private or self._top else forbidden
 
     @property
     def first_root(self) -> str:
-        """The root that relative paths start from; `no_workspace` if there is none."""
+        """The root where relative paths start. Raises `no_workspace` if there is none."""
         if not self.roots:
             raise ToolError(ToolErrorType.NO_WORKSPACE, self._problem)
         return self.roots[0]
@@ -121,15 +121,15 @@ class Workspace:
     def locate(self, spelled: str, *, within: str | None = None, by_look: bool = False) -> Location:
         """Resolve a path as a model writes it.
 
-        A relative path starts from the first root, or from `within`. The literal path is taken if it exists;
-        otherwise blanks around it, the quotes of a name as results show it, and shell escapes are removed, if that
-        leads to something in the workspace; and with `by_look` it may be the one thing whose path looks the same.
-        What is outside is never looked for, so nothing is told about it.
+        A relative path starts from the first root, or from `within`. If the literal path does not exist, variants are
+        tried: without surrounding blanks, without the quotes around a name in results, and without shell escapes. A
+        variant is used if it exists in the workspace. With `by_look`, a single path that looks the same is accepted
+        too. Nothing outside the workspace is tried, so nothing about it is revealed.
 
         Raises:
-            ToolError: The path is blank, holds a NUL or begins with a `~` that would have to be expanded
+            ToolError: The path is blank, contains NUL, or begins with a `~` that would need to be expanded
                 (`invalid_tool_params`), or there is no root.
-            PathNotInWorkspaceError: It leads outside every root.
+            PathNotInWorkspaceError: It is outside every root.
         """
         base = within or self.first_root
         if not spelled.strip():
@@ -137,13 +137,13 @@ class Workspace:
         if len(spelled) > MAX_PATH_CHARS:
             raise ToolError(
                 ToolErrorType.INVALID_TOOL_PARAMS,
-                f"The path has {len(spelled):,} characters; no path is longer than {MAX_PATH_CHARS:,}.",
+                f"The path has {len(spelled):,} characters; the limit is {MAX_PATH_CHARS:,}.",
             )
         if "\0" in spelled:
-            raise ToolError(ToolErrorType.INVALID_TOOL_PARAMS, "The path holds a NUL character; no file has one.")
+            raise ToolError(ToolErrorType.INVALID_TOOL_PARAMS, "The path contains a NUL character; no file name can.")
         try:
             literal = os.path.join(base, spelled)
-            if os.sep == "/" and literal.startswith("//"):  # normpath leaves two as they are, for systems of old
+            if os.sep == "/" and literal.startswith("//"):  # normpath keeps two leading slashes, as POSIX allows
                 literal = "/" + literal.lstrip("/")
             literal = self._in_work(literal)
             in_scratch = self._in_scratch(literal)
@@ -167,19 +167,18 @@ class Workspace:
         if self._private and is_inside(real, self._private):
             raise ToolError(
                 ToolErrorType.PATH_IGNORED,
-                f"'{shown_path(spelled)}' is this server's own; tools neither read nor write it. Use another path.",
+                f"'{shown_path(spelled)}' belongs to this server; tools neither read nor write it. Use another path.",
             )
         if TEMPORARY_PREFIX in real and any(is_temporary(name) for name in real[len(root) :].split(os.sep)):
             raise ToolError(
                 ToolErrorType.PATH_IGNORED,
-                f"'{shown_path(spelled)}' holds the name of a file in which new content waits; what is called so is "
-                "neither read nor written, and such files are removed by a later write in their folder. Use another "
-                "name.",
+                f"'{shown_path(spelled)}' has the name of a temporary file of a write. Such files are neither read nor "
+                "written, and a later write in their folder removes them. Use another name.",
             )
         return Location(root, real, spelled, in_scratch=root == self._top, by_look=len(alike) == 1)
 
     def look_alikes(self, path: str) -> list[str]:
-        """Real paths of what only looks like a path at which nothing is, without what rules forbid to read."""
+        """Return real paths that look like a missing one, without those that rules forbid to read."""
         root = self._root_above(path)
         found = [root] if root else []
         for name in path[len(root) :].strip(os.sep).split(os.sep):
@@ -201,23 +200,23 @@ class Workspace:
         return self.forbidden is not None and self.forbidden(path) is not None
 
     def _in_work(self, literal: str) -> str:
-        """Where a name lies that commands which change files call so, if they have made any; else the name."""
+        """Map a name in `/var/tmp` to its place, if commands that change files have created that folder."""
         work, normal = self.scratch.work if self.scratch is not None else "", os.path.normpath(literal)
         is_theirs = contains(WORK_NAME, normal) and not is_inside(normal, self._folders) and os.path.lexists(work)
         return work + normal[len(WORK_NAME) :] if is_theirs else literal
 
     def _in_scratch(self, literal: str) -> str | None:
-        """Where a name below `/tmp` lies in the scratch folder, links not resolved; `None` for any other name."""
+        """Map a name below `/tmp` to the scratch folder, without resolving symlinks. `None` for any other name."""
         if not self._top or not (literal.startswith(SCRATCH_NAME) or ".." in literal):
             return None
         normal = os.path.normpath(literal)
-        # Real paths of the server's own folders, which mostly lie below the real `/tmp`, mean what they say.
+        # Real paths of the server's own folders, which are often below the real `/tmp`, are not mapped.
         if not contains(SCRATCH_NAME, normal) or is_inside(normal, (*self._readable, self._top)):
             return None
         return self._top + normal[len(SCRATCH_NAME) :]
 
     def _real_path(self, literal: str) -> str:
-        """The real path of an absolute one, of which nothing may exist yet; empty if a link leads out of `/tmp`."""
+        """Return the real path of an absolute one, which need not exist. Empty if a symlink leads out of `/tmp`."""
         if self.scratch is None or self._in_scratch(literal) is None:
             return path_opener.real_path(self._in_work(literal))
         path_opener.may_block()
@@ -226,13 +225,13 @@ class Workspace:
         return real if contains(self._top, real) else ""
 
     def rule_about_reading(self, location: Location) -> str | None:
-        """The permission rule that keeps what a file holds from the results of calls that nobody allowed to read it."""
+        """Return the permission rule that keeps a file's content from calls that nobody allowed to read it."""
         forbidden = self.forbidden_in(location)
         rule = (forbidden and forbidden(location.path)) or self._rule_of_all_reading
         return f"the {rule}" if rule else None
 
     def forbidden_in(self, place: Location) -> Forbidden | None:
-        """What rules forbid to read at a place and below it, whether they speak of its real path or of its name."""
+        """Return the rules against reading that apply at or below a place, by its real path or its name."""
         forbidden, named = self.forbidden, os.path.normpath(os.path.join(self.first_root, place.spelled))
         if forbidden is None or named == place.path:
             return forbidden
@@ -250,11 +249,11 @@ class Workspace:
         return hides
 
     def _name_of(self, real: str) -> str:
-        """What a real path is called; rules speak of what lies in the scratch folder by its name."""
+        """Return the name of a real path. Rules use names for files in the scratch folder."""
         return SCRATCH_NAME + real[len(self._top) :] if self._top and contains(self._top, real) else real
 
     def _other_reading(self, base: str, spelled: str) -> str:
-        """The real path of what is meant by a path that does not exist as it is written, the likeliest first."""
+        """Return the real path of the likeliest variant of a path that does not exist as written."""
         stripped = spelled.strip()
         readings = [os.path.join(base, stripped)]
         unquoted = meant_path(stripped)
@@ -274,19 +273,17 @@ class Workspace:
                     f"'{shown_path(spelled)}' begins with '~', which is not expanded here. Give the absolute path.",
                 )
             if stripped.lower().startswith("file://"):
-                raise ToolError(
-                    ToolErrorType.INVALID_TOOL_PARAMS, f"'{shown_path(spelled)}' is a URI. Give the path that it means."
-                )
-        # Of what does not exist yet, too, nobody means a name with quotes or blanks around it.
+                raise ToolError(ToolErrorType.INVALID_TOOL_PARAMS, f"'{shown_path(spelled)}' is a URI. Give its path.")
+        # Even a new file is never meant to have quotes or blanks around its name.
         return self._real_path(readings[0])
 
     def locate_exactly(self, path: str) -> Location:
-        """Resolve an absolute path that means one thing, as in a URI: it has no other readings, and must exist."""
+        """Resolve an absolute path literally, as from a URI. No variants are tried, and it must exist."""
         location = self.locate(path)
         if location.in_scratch:
             is_there = self._real_path(path) == location.path and self.kind_of(location) is not None
         else:
-            # An absolute path is looked up as it is, wherever one starts from.
+            # The starting folder does not matter for an absolute path.
             is_there = location.path == location.root or self.has(location, path)
         if not is_there:
             raise self.explain(FileNotFoundError(errno.ENOENT, ""), location)
@@ -299,28 +296,28 @@ class Workspace:
         return frozenset(self.roots) if self._ignore_case else frozenset()
 
     def holds(self, real: str) -> bool:
-        """Whether a real path lies in a root, or in a folder that may be read."""
+        """Whether a real path is in a root or in a readable folder."""
         return self._root_above(real) != ""
 
     def root_locations(self) -> list[Location]:
-        """Every root as a place to look in; `no_workspace` if there is none."""
+        """Return every root as a location. Raises `no_workspace` if there is none."""
         return [self.at(root) for root in (self.roots or (self.first_root,))]
 
     def below(self, folder: Location, relative: str) -> Location:
-        """What a walk came by below a folder, without a look at the disk; names are joined by forward slashes."""
+        """Return the location of an entry that a walk found, without disk access. Names are joined by slashes."""
         return self.at(os.path.join(folder.path, relative.replace("/", os.sep)))
 
     def at(self, path: str) -> Location:
-        """The location of a real path, or of a name that lies in the scratch folder, without a look at the disk.
+        """Return the location of a real path, or of a name in the scratch folder, without disk access.
 
-        `PathNotInWorkspaceError` for what is outside every root.
+        Raises `PathNotInWorkspaceError` outside every root.
         """
         real = self._in_scratch(path) or path
         root = self._root_of(real, path)
         return Location(root, real, self._name_of(real), in_scratch=root == self._top)
 
     def _root_above(self, real: str) -> str:
-        """The innermost root, readable or scratch folder that a real path lies in; empty if there is none."""
+        """Return the innermost root, readable folder or scratch folder with a real path; empty if there is none."""
         found = ""
         for root in self._folders:
             if len(root) > len(found) and contains(root, real):
@@ -342,21 +339,21 @@ class Workspace:
             raise self.explain(error, location) from None
 
     def kind_of(self, location: Location) -> PathKind | None:
-        """What is there, or `None` where nothing can be seen."""
+        """Return what is at the location, or `None` if it is not accessible."""
         try:
             return PathKind.of_mode(path_opener.lstat(location.path).st_mode)
         except (OSError, ValueError):
             return None
 
     def size_of(self, location: Location) -> int | None:
-        """The size in bytes of what is there, or `None` where nothing can be seen."""
+        """Return the size in bytes, or `None` if it is not accessible."""
         try:
             return path_opener.lstat(location.path).st_size
         except (OSError, ValueError):
             return None
 
     def has(self, folder: Location, relative: str) -> bool:
-        """Whether something is below a folder under exactly this name, a link that leads out not followed."""
+        """Whether a folder contains exactly this name. A symlink that leads out is not followed."""
         above, name = os.path.split(os.path.join(folder.path, relative))
         try:
             real = path_opener.real_path(above)
@@ -368,11 +365,11 @@ class Workspace:
         return True
 
     def open_file(self, location: Location) -> OpenedFile:
-        """Open a regular file for reading; closed at the end of its `with`.
+        """Open a regular file for reading. It is closed at the end of its `with` block.
 
         Raises:
             ToolError: `file_not_found`, `target_is_directory`, `permission_denied`, `read_content_failure` (not a
-                regular file), `path_not_in_workspace` (the path was exchanged for a link that leads out).
+                regular file), `path_not_in_workspace` (the path was replaced by a symlink that leads out).
         """
         try:
             return path_opener.open_regular(location.path)
@@ -384,16 +381,16 @@ class Workspace:
                 ) from None
             raise ToolError(
                 ToolErrorType.READ_CONTENT_FAILURE,
-                f"'{location.shown}' is not a regular file (a device, pipe or socket); it is never opened.",
+                f"'{location.shown}' is not a regular file but a device, pipe or socket, which is never opened.",
             ) from None
         except (OSError, ValueError) as error:
             raise self.explain(error, location) from None
 
     def open_folder(self, path: str) -> Folder:
-        """Open a folder at its real path to see what is in it; closed at the end of its `with`.
+        """Open a folder at its real path to list it. It is closed at the end of its `with` block.
 
-        An `OSError` says that it cannot be opened; `PathNotInWorkspaceError`, that it lies outside every root, or was
-        exchanged for a link that leads there.
+        Raises an `OSError` if it cannot be opened, and `PathNotInWorkspaceError` if it is outside every root or was
+        replaced by a symlink that leads out.
         """
         self._root_of(path, path)
         try:
@@ -403,15 +400,15 @@ class Workspace:
             raise
 
     def refuse_to_write(self, location: Location) -> None:
-        """Do not write where files may be read only: `PathNotInWorkspaceError` outside the roots."""
+        """Refuse to write in read-only folders. Raises `PathNotInWorkspaceError` outside the roots."""
         if location.root not in self.roots and not location.in_scratch:
             raise PathNotInWorkspaceError(location.spelled, self.roots)
 
     @contextmanager
     def folder_to_write_in(self, location: Location) -> Generator[Folder]:
-        """Open the folder that a file is to be written in; what of it is missing is made, and goes after an error.
+        """Open the folder for writing a file. Missing folders are created, and removed again after an error.
 
-        Besides an `OSError`, which `explain` explains, a `PathNotInWorkspaceError` for what lies outside the roots.
+        Raises an `OSError`, for which there is `explain`, and `PathNotInWorkspaceError` outside the roots.
         """
         self.refuse_to_write(location)
         folder, made = path_opener.make_folders(os.path.dirname(location.path), location.root)
@@ -428,26 +425,26 @@ class Workspace:
         location: Location,
         otherwise: ToolErrorType = ToolErrorType.READ_CONTENT_FAILURE,
     ) -> ToolError:
-        """Why a location cannot be used: above all, whether a link has come into its path that leads out."""
+        """Explain why a location cannot be used, including a symlink that now leads out of the workspace."""
         if isinstance(error, OSError) and error.errno == errno.ELOOP:
             try:
                 self._root_of(path_opener.real_path(location.path), location.shown)
             except PathNotInWorkspaceError as outside:
                 return outside
             except OSError:
-                pass  # a circle
+                pass  # a symlink loop
         if isinstance(error, FileNotFoundError) and (note := self.note_of_absent(location)):
             return ToolError(ToolErrorType.FILE_NOT_FOUND, f"'{location.shown}' does not exist.{note}")
         return explain(error, location.shown, otherwise)
 
     def note_of_absent(self, location: Location) -> str:
-        """What to add where a name is not in the scratch folder, but in the machine's own `/tmp`; mostly nothing."""
+        """Return a note if a name exists in the machine's own `/tmp` but not in the scratch folder. Usually empty."""
         if not location.in_scratch or os.path.normpath(location.spelled) != location.name:
             return ""
         path_opener.may_block()
         if not os.path.lexists(location.name):
             return ""
-        return " It exists in the machine's own /tmp, which tools do not see; the user can copy it into the workspace."
+        return " It exists in the machine's own /tmp, which tools cannot see. The user can copy it into the workspace."
 
 
 def contains(root: str, path: str) -> bool:
@@ -455,12 +452,12 @@ def contains(root: str, path: str) -> bool:
 
 
 def is_inside(path: str, folders: Iterable[str]) -> bool:
-    """Whether an absolute path is one of some folders or lies in one, by its text."""
+    """Whether an absolute path is one of some folders or inside one, judged by text alone."""
     return any(contains(folder, path) for folder in folders)
 
 
 def outermost(paths: Iterable[str]) -> list[str]:
-    """Those of some absolute paths that lie in no other one, by their text; the shortest first."""
+    """Return those of some absolute paths that are inside no other one, by text alone, the shortest first."""
     found: list[str] = []
     for path in sorted(dict.fromkeys(paths), key=len):
         if not is_inside(path, found):
@@ -469,7 +466,7 @@ def outermost(paths: Iterable[str]) -> list[str]:
 
 
 def ignores_case(folder: str) -> bool:
-    """Whether a folder is found by its name in the other case as well."""
+    """Whether a folder can also be found by its name in the other case."""
     path_opener.may_block()
     above, name = os.path.split(folder)
     while name and name.swapcase() == name:
@@ -483,7 +480,7 @@ def ignores_case(folder: str) -> bool:
 
 
 def _as_written(path: str, root: str) -> str:
-    """A real path with each name below the root as it is written in its folder; what does not exist stays as it is."""
+    """Return a real path with the actual case of each name below the root. Missing names are kept."""
 
     def folded(name: str) -> str:
         return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
@@ -505,17 +502,17 @@ def _as_written(path: str, root: str) -> str:
 
 _CODES: dict[int, tuple[ToolErrorType | None, str]] = {
     errno.ENOENT: (ToolErrorType.FILE_NOT_FOUND, "does not exist"),
-    errno.ENOTDIR: (ToolErrorType.FILE_NOT_FOUND, "does not exist: a part of the path is a file, not a folder"),
+    errno.ENOTDIR: (ToolErrorType.FILE_NOT_FOUND, "does not exist: part of the path is a file, not a folder"),
     errno.EISDIR: (ToolErrorType.TARGET_IS_DIRECTORY, "is a directory, not a file"),
     errno.EACCES: (ToolErrorType.PERMISSION_DENIED, "cannot be accessed: permission denied"),
     errno.EPERM: (ToolErrorType.PERMISSION_DENIED, "cannot be accessed: the operation is not permitted"),
-    errno.EROFS: (ToolErrorType.PERMISSION_DENIED, "lies on a read-only file system"),
+    errno.EROFS: (ToolErrorType.PERMISSION_DENIED, "is on a read-only file system"),
     errno.ENOSPC: (ToolErrorType.NO_SPACE_LEFT, "cannot be written: no space is left on the device"),
     errno.EDQUOT: (ToolErrorType.NO_SPACE_LEFT, "cannot be written: the disk quota is used up"),
     errno.ENAMETOOLONG: (ToolErrorType.INVALID_TOOL_PARAMS, "is too long for a path"),
     errno.ELOOP: (
         ToolErrorType.READ_CONTENT_FAILURE,
-        "is a link that leads in a circle or through too many names, or was exchanged meanwhile",
+        "is a symlink that loops or passes through too many names, or was replaced meanwhile",
     ),
     errno.ENXIO: (ToolErrorType.READ_CONTENT_FAILURE, "is not a regular file"),
     errno.EBUSY: (None, "is in use by another program; try again"),
@@ -527,7 +524,7 @@ _CODES: dict[int, tuple[ToolErrorType | None, str]] = {
 def explain(
     error: OSError | ValueError, shown: str, otherwise: ToolErrorType = ToolErrorType.READ_CONTENT_FAILURE
 ) -> ToolError:
-    """Turn an error of the operating system into one for the model; only the error's symbol is taken over."""
+    """Turn an operating system error into one for the model. Only the error's symbol is used."""
     exhaustion = exhaustion_of(error)
     if exhaustion is not None:
         return exhaustion

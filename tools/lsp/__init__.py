@@ -1,4 +1,4 @@
-"""Code intelligence: language servers, which run confined, and what they say as a client may see it.
+"""Code intelligence: runs language servers confined, and shows a client only what it may see of their answers.
 
-Tools import it; it stands on `tools.shell` and `tools.files`.
+Tools import this package. It builds on `tools.shell` and `tools.files`.
 """

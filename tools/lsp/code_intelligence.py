@@ -1,7 +1,7 @@
-"""The language servers that run: one for each workspace folder and language, started with the first question.
+"""The running language servers: one for each workspace folder and language, started on first use.
 
-Each runs in the sandbox's reading view, with no network and a folder of its own for what it caches. One that nobody has
-asked for a while is ended; all of them end with this server, whatever ends it.
+Each runs in the sandbox's reading view, without a network and with its own cache folder. An idle server is stopped
+after a while. All of them end with this server, however it ends.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tools.lsp.language_servers import LanguageServer, ServerPrograms, dependenc
 from tools.machine.threads import THREADS
 from tools.permissions.client_rights import Rights
 from tools.shell.command_runner import start_confined
-from tools.shell.private_folders import PrivateFolders
+from tools.shell.private_folders import PrivateFolder, PrivateFolders
 from tools.shell.process_spec import Confinement, ProcessSpec, ProcessStarter
 from tools.shell.program_output import Output, OutputReader, newest_text
 from tools.shell.resource_limits import default_limits
@@ -49,14 +49,14 @@ MOST_RUNNING = 8
 LEAVING_SECONDS = 1.0  # how long a server may take to end by itself, and then until it is killed
 AFTER_EDIT_SECONDS = 1.5
 AFTER_EDIT_ERRORS = 5
-MADE, CHANGED, REMOVED = 1, 2, 3  # what became of a file, in the protocol's numbers
-LOOKED_AT = 5_000  # entries of a workspace that are looked at to find out its language
+MADE, CHANGED, REMOVED = 1, 2, 3  # created, changed and deleted, in the protocol's numbers
+LOOKED_AT = 5_000  # entries of a workspace that are examined to find its language
 Key = tuple[str, str, Rights]
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What is to be started for a question, and where."""
+    """What to start for a question, and where."""
 
     key: Key
     server: LanguageServer
@@ -64,39 +64,41 @@ class Start:
     workspace: Workspace
     engine: Engine
     hidden: Hidden
-    program: FileIdentity  # of the file that is started
+    program: FileIdentity  # identity of the program's file
 
     @property
     def state(self) -> str:
-        """What consent to it is bound to."""
+        """What a consent is bound to."""
         return repr((self.argv, self.program, self.engine, self.key[:2]))
 
     @property
     def why_asked(self) -> str:
-        """Why a person is asked before it starts; empty where nobody is."""
+        """Why a person is asked before it starts; empty if nobody is."""
         if self.engine is Engine.NONE:
-            said = "Nothing confines it here: it can read, change and reach all that this server can."
+            said = "No sandbox confines it here: it can read, change and reach everything that this server can."
             if any(contains(root, self.argv[0]) for root in self.workspace.roots):
-                said += " It lies in the workspace, and what it loads there may have changed since that was trusted."
+                said += (
+                    " It is in the workspace, and files that it loads there may have changed since they were trusted."
+                )
             return said
         if self.hidden.problem or (self.hidden.files.masked and self.engine is not Engine.BUBBLEWRAP):
-            return "It may read files that are hidden from agents, which cannot be kept from it here."
+            return "It may read files that are hidden from agents, because that cannot be prevented here."
         return ""
 
 
 class CodeIntelligence:
-    """Starts, keeps and ends language servers.
+    """Starts, keeps and stops language servers.
 
     Args:
         programs: Finds their programs.
         starter: Starts them, so that nothing is left of them once this server is gone.
-        confinement: Holds them in their view.
-        folders: Has the folders that they write in.
-        environment: What commands get.
+        confinement: Keeps them in their view.
+        folders: Has the folders that they may write in.
+        environment: The environment of commands.
         home: The home folder.
-        hiding: Tells what rules keep from a program that reads for who has some rights, and why some of it cannot be
-            kept. Blocking.
-        after_edit: Whether new errors are told after an edit.
+        hiding: Returns what rules deny to a reading program of a client with certain rights, and why some of it cannot
+            be enforced. Blocking.
+        after_edit: Whether new errors are reported after an edit.
     """
 
     def __init__(
@@ -117,11 +119,11 @@ class CodeIntelligence:
         self._sessions: dict[Key, LanguageServerSession] = {}
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._starting: dict[Key, asyncio.Lock] = {}
-        self._failed: dict[Key, tuple[float, ToolError]] = {}  # when a start failed last, and why
+        self._failed: dict[Key, tuple[float, ToolError]] = {}  # when a start last failed, and why
         self._ending: dict[asyncio.Task[None], LanguageServerSession] = {}
 
     def use(self, key: Key) -> LanguageServerSession | None:
-        """The session, if one runs; its idle time begins again."""
+        """Return the session if it runs, and restart its idle time."""
         session = self._sessions.get(key)
         if session is None or session.connection.problem:
             return None
@@ -131,14 +133,14 @@ class CodeIntelligence:
         return session
 
     def use_latest_in(self, workspace: Workspace, rights: Rights) -> LanguageServerSession | None:
-        """The session for a workspace that was used last."""
+        """Return the most recently used session of a workspace."""
         keys = [key for key in self._timers if key[0] in workspace.roots and key[2] == rights]
         return next(filter(None, map(self.use, reversed(keys))), None)
 
     async def prepared(
         self, workspace: Workspace, rights: Rights, location: Location | None
     ) -> LanguageServerSession | Start:
-        """The session that is to be asked about a file, or about the workspace; or what to start for it.
+        """Return the session to ask about a file or the workspace, or what to start for it.
 
         Raises:
             ToolError: There is no server for it.
@@ -153,7 +155,7 @@ class CodeIntelligence:
             known = " ".join(dict.fromkeys(end for each in self.programs.servers for end in each.languages))
             raise ToolError(
                 ToolErrorType.NO_LANGUAGE_SERVER,
-                f"No language server handles '{location.shown}'; those known here handle {known}. Use grep_search.",
+                f"No language server handles '{location.shown}'; the known ones handle {known}. Use grep_search.",
             )
         key = location.root, server.name, rights
         session = self.use(key)
@@ -163,10 +165,10 @@ class CodeIntelligence:
         return await THREADS.run(partial(self._look, key, server, workspace))
 
     def _look(self, key: Key, server: LanguageServer, workspace: Workspace) -> Start:
-        """What there is to be started now. Blocking.
+        """Find what to start now. Blocking.
 
         Raises:
-            ToolError: There is nothing.
+            ToolError: There is nothing to start.
         """
         argv = self.programs.command(server, workspace.roots)
         if argv is None:
@@ -174,15 +176,15 @@ class CodeIntelligence:
             raise ToolError(
                 ToolErrorType.NO_LANGUAGE_SERVER,
                 f"There is no language server for {one_line(server.name)}: {one_line(names)} is not on the PATH "
-                "outside the workspace. The user can install it; one that lies in the workspace is used as it "
-                "was when they ran coretools-mcp trust there. Use grep_search until then.",
+                "outside the workspace. The user can install it. A program in the workspace is used only after the "
+                "user has run coretools-mcp trust there. Use grep_search until then.",
             )
         site = self._confinement.site((key[0],), self._environment().get("PATH", ""))
         if site.engine is Engine.NONE and site.is_required:
             raise ToolError(
                 ToolErrorType.SANDBOX_UNAVAILABLE,
-                f"No language server is started: shell.sandbox is required, and there is none ({site.failure}). "
-                "Tell the user, and use grep_search.",
+                f"No language server was started: shell.sandbox is required, but there is none ({site.failure}). Tell "
+                "the user, and use grep_search.",
             )
         program = identity_of(os.stat(argv[0]))
         return Start(key, server, argv, workspace, site.engine, self._hidden(workspace, key[2]), program)
@@ -200,19 +202,19 @@ class CodeIntelligence:
         return Hidden(files, problem, tuple(found))
 
     async def _is_current(self, session: LanguageServerSession, workspace: Workspace, rights: Rights) -> bool:
-        """Whether the view of a server still keeps from it what is hidden now: masks hold what they were put on."""
+        """Whether a server's view still hides what is hidden now. Masks do not follow later changes."""
         return session.hidden == await THREADS.run(partial(self._hidden, workspace, rights))
 
     async def session(self, start: Start, *, agreed: str, is_granted: bool) -> LanguageServerSession:
-        """Start a server, unless it runs by now.
+        """Start a server, unless it already runs.
 
         Args:
-            start: What is to be started, as it was a moment ago.
-            agreed: The `state` of the start that a person has agreed to; it counts for this one start. Else empty.
+            start: What to start, as found a moment ago.
+            agreed: The `state` of the start that a person agreed to, for this start only; else empty.
             is_granted: Whether a rule or the approval mode allows it, whatever is started.
 
         Raises:
-            ToolError: It cannot be started; or it needs consent, which nobody has given to what is there now.
+            ToolError: It cannot be started, or it needs a consent that nobody has given for the present program.
         """
         key, began = start.key, asyncio.get_running_loop().time()
         async with self._starting.setdefault(key, asyncio.Lock()):
@@ -225,8 +227,8 @@ class CodeIntelligence:
             start = await THREADS.run(partial(self._look, key, start.server, start.workspace))
             if start.why_asked and not is_granted and agreed != start.state:
                 raise ExecutionDeniedError(
-                    "The language server was not started: that needs consent, and nobody has agreed to start what is "
-                    "there now. Call it again: the user is then asked."
+                    "The language server was not started: it needs consent, and the user has not agreed to the present "
+                    "program. Repeat the call: the user is then asked."
                 )
             self._end(key)
             if len(self._timers) >= MOST_RUNNING:
@@ -239,37 +241,37 @@ class CodeIntelligence:
             self.use(key)
             return session
 
+    def _spec_and_view(self, start: Start, folder: PrivateFolder, reading: int) -> tuple[ProcessSpec, CommandView]:
+        """What is started, with the descriptor that it reads from, and in which view. Blocking."""
+        root, _, rights = start.key
+        environment = {**self._environment(), **start.server.environment}
+        # Not from the workspace: a server from outside runs `node` or `python3` by its name.
+        outside = (
+            entry
+            for entry in environment.get("PATH", "").split(os.pathsep)
+            if os.path.isabs(entry) and is_outside(os.path.join(entry, "."), start.workspace.roots)
+        )
+        environment["PATH"] = os.pathsep.join((os.path.dirname(start.argv[0]), *outside))
+        view = UNCONFINED
+        if start.engine is not Engine.NONE:
+            # What the operator names is shown wherever it lies; of a folder in PATH, all that its programs need.
+            named = (os.path.realpath(word) for word in start.argv[1:] if os.path.isabs(word))
+            seen = (*dependency_folders(os.environ, self._home), *filter(os.path.lexists, named))
+            hiding = partial(self._hiding, start.workspace, rights)
+            view = CommandView(start.engine, ViewKind.READING, Network.OWN_LOOPBACK, seen, look=lambda: hiding()[0])
+        if start.engine is not Engine.BUBBLEWRAP:  # which has a /tmp of its own
+            environment["XDG_CACHE_HOME"] = os.path.join(folder.make(), "landlock-tmp", "cache")
+        spec = ProcessSpec(start.argv, root, environment, default_limits(), {}, {0: reading}, separates_errors=True)
+        return spec, view
+
     async def _start(self, start: Start) -> LanguageServerSession:
         server, (root, _, rights), program = start.server, start.key, os.path.basename(start.argv[0])
         program = server.name if server in self.programs.configured else program
         folder = self._folders.of(f"language server {server.name} {root} {hash(rights)}")
         assert folder is not None  # noqa: S101 - it has a name
 
-        def restrictions() -> FileRestrictions:
-            return self._hiding(start.workspace, rights)[0]
-
-        def spec_and_view() -> tuple[ProcessSpec, CommandView]:
-            environment = {**self._environment(), **server.environment}
-            # Not from the workspace: a server from outside runs `node` or `python3` by its name.
-            outside = (
-                folder
-                for folder in environment.get("PATH", "").split(os.pathsep)
-                if os.path.isabs(folder) and is_outside(os.path.join(folder, "."), start.workspace.roots)
-            )
-            environment["PATH"] = os.pathsep.join((os.path.dirname(start.argv[0]), *outside))
-            view = UNCONFINED
-            if start.engine is not Engine.NONE:
-                # What the operator names is shown wherever it lies; of a folder in PATH, all that its programs need.
-                named = (os.path.realpath(word) for word in start.argv[1:] if os.path.isabs(word))
-                seen = (*dependency_folders(os.environ, self._home), *filter(os.path.lexists, named))
-                view = CommandView(start.engine, ViewKind.READING, Network.OWN_LOOPBACK, seen, look=restrictions)
-            if start.engine is not Engine.BUBBLEWRAP:  # which has a /tmp of its own
-                environment["XDG_CACHE_HOME"] = os.path.join(folder.make(), "landlock-tmp", "cache")
-            spec = ProcessSpec(start.argv, root, environment, default_limits(), {}, {0: reading}, separates_errors=True)
-            return spec, view
-
         def refusal(number: int) -> ToolError:
-            why = os.strerror(number) if number else "it was lost at that moment"
+            why = os.strerror(number) if number else "the process that starts programs died"
             return ToolError(
                 ToolErrorType.LSP_SERVER_FAILED,
                 f"The language server {one_line(program)} could not be started: {why}. Use grep_search; if it keeps "
@@ -278,7 +280,7 @@ class CodeIntelligence:
 
         reading, writing = os.pipe()
         try:
-            spec, view = await THREADS.run(spec_and_view)
+            spec, view = await THREADS.run(lambda: self._spec_and_view(start, folder, reading))
             confined = await self._confinement.confine(spec, (root,), view, folder.make)
             process = await start_confined(self._starter, confined, refusal)
         except BaseException:
@@ -290,7 +292,7 @@ class CodeIntelligence:
         errors_reader = OutputReader(process.errors, errors)
 
         async def end_with_program() -> None:
-            await process.wait()  # others may hold its output open
+            await process.wait()  # other processes may hold its output open
             session.connection.end("has ended")
 
         async def end_program() -> None:
@@ -319,11 +321,11 @@ class CodeIntelligence:
         except BaseException:
             await close()
             raise
-        logger.info("the language server %s runs in %s", program, root)
+        logger.info("language server %s started in %s", program, root)
         return session
 
     def _end(self, key: Key) -> None:
-        """Have a server end, if there is one: once the calls that ask it have their answers."""
+        """End a server, if there is one, after its current calls have their answers."""
         if (timer := self._timers.pop(key, None)) is not None:
             timer.cancel()
         if (session := self._sessions.pop(key, None)) is not None:
@@ -336,7 +338,7 @@ class CodeIntelligence:
         await session.close()
 
     async def aclose(self) -> None:
-        """End all of them, asked or not."""
+        """End all servers, even with calls in progress."""
         for key in tuple(self._sessions):
             self._end(key)
         for session in self._ending.values():
@@ -344,7 +346,7 @@ class CodeIntelligence:
         await asyncio.gather(*self._ending, return_exceptions=True)
 
     def sample(self, workspace: Workspace, server: LanguageServer | None = None) -> Location:
-        """A file in the language that most files are in, or of a server; by it a workspace is known. Blocking.
+        """Return a file in the workspace's most frequent language, or of a given server. Blocking.
 
         Raises:
             ToolError: There is none.
@@ -370,12 +372,12 @@ class CodeIntelligence:
                     return location
         raise ToolError(
             ToolErrorType.NO_LANGUAGE_SERVER,
-            "No file of the workspace that was looked at is in a language that a language server is there for. Give "
-            "one as filePath, or use grep_search.",
+            "None of the examined workspace files is in a language with a language server. Give a file as filePath, or "
+            "use grep_search.",
         )
 
     async def before_change(self, workspace: Workspace, rights: Rights, location: Location) -> AwaitedErrors | None:
-        """What was wrong with a file before it is changed; `None` where no server runs for it, or it is hidden."""
+        """Get a file's errors before it is changed; `None` if no server runs for it, or it is hidden."""
         server = self.programs.server_for(location.path)
         session = self.use((location.root, server.name, rights)) if server is not None else None
         if session is None or not await self._is_current(session, workspace, rights):
@@ -391,19 +393,19 @@ class CodeIntelligence:
 
 @dataclass(slots=True)
 class AwaitedErrors:
-    """The errors of a file before it is changed, and then those that are new."""
+    """The errors of a file before a change, and then the new ones."""
 
     session: LanguageServerSession
     workspace: Workspace
     location: Location
     was_there: bool
     is_told: bool
-    before: tuple[Diagnostic, ...] | None = ()  # `None` where they did not come in time
+    before: tuple[Diagnostic, ...] | None = ()  # `None` if they did not come in time
     left: float = AFTER_EDIT_SECONDS
-    text: str = ""  # of the file, as it was asked about last
+    text: str = ""  # the file's text at the last request
 
     async def errors(self) -> tuple[Diagnostic, ...] | None:
-        """What it says of the file as it is now, in the time that is left."""
+        """Get the errors of the present file, in the remaining time."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         report = None
@@ -417,7 +419,7 @@ class AwaitedErrors:
         return report.items if report is not None else None
 
     async def told(self) -> str:
-        """The new errors, once the file is changed; empty where there are none, or none came in time."""
+        """Describe the new errors after the change; empty if there are none, or none came in time."""
         is_there = await THREADS.run(partial(self.workspace.stat, self.location)) is not None
         self.session.tell_of_change(
             self.location.path, REMOVED if not is_there else CHANGED if self.was_there else MADE

@@ -1,4 +1,4 @@
-"""What a server has answered, as a client may see it: places with their lines, which rules and ignore files hide."""
+"""A server's answers, as a client may see them: places with their lines, except what rules or ignore files hide."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from tools.lsp.language_server_session import (
 from tools.lsp.language_server_wire import as_list, as_object
 from tools.text.file_names import one_line, shown_whole_path
 
-LINE_CHARS = 200  # of a line, or of what is said of a place
+LINE_CHARS = 200  # characters of a line, or of a description of a place
 HOVER_CHARS = 6_000
-DEEPEST = 20  # symbols in symbols
+DEEPEST = 20  # nesting of symbols
 MOST_LOOKED_AT = 20_000  # entries of one answer
-MOST_CHARS = 32_000_000  # of files that one answer shows lines of
-_KINDS = (  # the protocol's, in its order
+MOST_CHARS = 32_000_000  # characters of files from which one answer shows lines
+_KINDS = (  # the protocol's kinds, in its order
     (  # noqa: SIM905 - as a list it would be thirty lines
         "file module namespace package class method property field constructor enum interface function variable "
         "constant string number boolean array object key null enum_member struct event operator type_parameter"
@@ -38,7 +38,7 @@ _KINDS = (  # the protocol's, in its order
 
 @dataclass(frozen=True, slots=True)
 class CodePlace:
-    """A place that an answer names, and what is said of it."""
+    """A place in an answer, with its description."""
 
     uri: Any
     start: DocumentPosition
@@ -47,7 +47,7 @@ class CodePlace:
 
 
 def places_in(answer: Any) -> list[CodePlace]:
-    """The places of a `Location`, a `LocationLink`, or an array of these; each once."""
+    """Return the places of a `Location`, a `LocationLink`, or an array of these, without duplicates."""
     found: dict[tuple[str, DocumentPosition], CodePlace] = {}
     for given in (as_list(answer) or [answer])[:MOST_LOOKED_AT]:
         item = as_object(given)
@@ -59,7 +59,7 @@ def places_in(answer: Any) -> list[CodePlace]:
 
 
 def symbols_in(answer: Any, uri: str = "") -> Iterator[CodePlace]:
-    """The symbols of one document, or of the workspace; those inside of others after these."""
+    """Yield the symbols of a document or the workspace. Nested symbols follow their parents."""
     waiting = [(as_object(item), 0) for item in reversed(as_list(answer)[:MOST_LOOKED_AT])]
     left = MOST_LOOKED_AT
     while waiting and left:
@@ -83,7 +83,7 @@ def place_of(path: str, item: Diagnostic) -> CodePlace:
 
 
 def hover_text(answer: Any) -> str:
-    """What a server says of a symbol."""
+    """Return what a server says about a symbol."""
     contents = as_object(answer).get("contents")
     parts = as_list(contents) or [contents]
     texts = (part if isinstance(part, str) else as_object(part).get("value") for part in parts[:100])
@@ -99,15 +99,15 @@ def _short(text: str) -> str:
 @dataclass(frozen=True, slots=True)
 class _ReadFile:
     shown: str
-    lines: list[str] | None  # `None` where they are not shown
-    why: str = ""  # why not, where that is a rule's
+    lines: list[str] | None  # `None` if they are not shown
+    why: str = ""  # the reason, if a rule hides them
 
 
 @dataclass(slots=True)
 class Teller:
-    """Tells places to one client. Blocking: it reads the lines there.
+    """Describes places to one client. Blocking: it reads the lines there.
 
-    Of the file that was asked about it is known that it may be read.
+    The file that the call is about is known to be readable.
     """
 
     workspace: Workspace
@@ -117,7 +117,7 @@ class Teller:
     _left: int = MOST_CHARS
 
     def hides(self, place: CodePlace) -> str:
-        """Why what is at a place is not for the client; empty where it is."""
+        """Why the client may not see a place; empty if it may."""
         return self._file_of(place).why
 
     def line(self, place: CodePlace) -> str:
@@ -143,7 +143,7 @@ class Teller:
 
     def _unread(self, uri: str) -> _ReadFile:
         hides = self.session.hidden.files.masked or self.session.hidden.problem
-        why = "a rule or an ignore file, perhaps: it is named by no plain path" if hides else ""
+        why = "perhaps a rule or an ignore file (it has no ordinary path)" if hides else ""
         return _ReadFile(_short(uri) or "(no place)", None, why)
 
     def _look(self, named: str) -> _ReadFile:

@@ -1,4 +1,4 @@
-"""One running language server: what it was told about documents, what it says of them, and what it is refused."""
+"""A running language server: the documents it knows, its reports about them, and the requests that are refused."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from tools.lsp.language_servers import LanguageServer
 from tools.machine.threads import THREADS
 from tools.text.file_names import one_line
 
-START_SECONDS = 60.0  # how long a server may take until it can be asked
+START_SECONDS = 60.0  # how long a server may take to become ready
 ANSWER_SECONDS = 60.0
-QUIET_SECONDS = 0.25  # a report without a version is the last one when none follows for so long
+QUIET_SECONDS = 0.25  # a report without a version is the last one if none follows for this long
 DOCUMENT_BYTES = 4_000_000
-OPEN_DOCUMENTS, OPEN_CHARS = 50, 16_000_000  # of more, the one that was not asked about for longest is closed
-REPORTED_FILES, REPORTED = 1_000, 100  # files that diagnostics are kept of, and of each so many
-REPORTED_BYTES = 8 << 20  # of memory that all these may take
-DIAGNOSTIC_BYTES = 256  # of one, beside its texts
+OPEN_DOCUMENTS, OPEN_CHARS = 50, 16_000_000  # with more, the least recently used one is closed
+REPORTED_FILES, REPORTED = 1_000, 100  # files whose diagnostics are kept, and how many of each
+REPORTED_BYTES = 8 << 20  # memory for all of these
+DIAGNOSTIC_BYTES = 256  # of one, besides its texts
 MESSAGE_CHARS = 400
 ERROR, WARNING = 1, 2  # the protocol's severities
 SEVERITIES = {ERROR: "error", WARNING: "warning", 3: "information", 4: "hint"}
 _LINE_ENDS = re.compile(r"\r\n|\n|\r")
-# The protocol's names of how characters are counted, with the codec and how many bytes make one unit
+# The protocol's names for units of characters, with the codec and the bytes per unit
 _UNITS = {"utf-8": ("utf-8", 1), "utf-16": ("utf-16-le", 2), "utf-32": ("utf-32-le", 4)}
 _CAPABILITIES = {
     "general": {"positionEncodings": ["utf-32", "utf-16"]},
@@ -62,7 +62,7 @@ def uri_of(path: str) -> str:
 
 
 def path_of(uri: Any) -> str | None:
-    """The path that a URI of this machine means; `None` for another, and for a path that leads through a process."""
+    """Return the local path of a URI; `None` for other URIs, and for paths through a process."""
     if not isinstance(uri, str) or len(uri) > 3 * 4096:
         return None
     try:
@@ -84,7 +84,7 @@ class DocumentPosition(NamedTuple):
 
 
 def start_of(given: Any) -> DocumentPosition | None:
-    """Where a range of the protocol begins."""
+    """Return the start of a range of the protocol."""
     start = as_object(as_object(given).get("start"))
     line, units = start.get("line"), start.get("character")
     is_place = type(line) is int and type(units) is int and 0 <= line < 1 << 31 and 0 <= units < 1 << 31
@@ -104,22 +104,22 @@ class Diagnostic(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a server has said of one file."""
+    """A server's report about one file."""
 
     at: float
-    version: int | None  # of the document, where it says so
+    version: int | None  # of the document, if the server states it
     items: tuple[Diagnostic, ...]
     total: int
 
     @property
     def size(self) -> int:
-        """Bytes of memory, nearly."""
+        """The approximate memory in bytes."""
         return sum(DIAGNOSTIC_BYTES + getsizeof(item.message) + getsizeof(item.rule) for item in self.items)
 
 
 @dataclass(slots=True)
 class Document:
-    """A file that the server was told about, as it was then."""
+    """A file as the server was last told about it."""
 
     location: Location
     identity: FileIdentity
@@ -129,7 +129,7 @@ class Document:
 
 
 def is_hidden(workspace: Workspace, location: Location) -> bool:
-    """Whether what a file holds is kept from a client. Blocking."""
+    """Whether a file's content is hidden from a client. Blocking."""
     try:
         return why_hidden(workspace, location) is not None
     except ToolError:
@@ -137,12 +137,12 @@ def is_hidden(workspace: Workspace, location: Location) -> bool:
 
 
 def read_document(workspace: Workspace, location: Location) -> tuple[FileIdentity, str]:
-    """What a file holds now. Blocking; a `ToolError` where it cannot be read."""
+    """Return a file's present content. Blocking. Raises a `ToolError` if it cannot be read."""
     with workspace.open_file(location) as opened:
         if opened.info.st_size > DOCUMENT_BYTES:
             raise ToolError(
                 ToolErrorType.FILE_TOO_LARGE,
-                f"'{location.shown}' has {opened.info.st_size:,} bytes; no language server is asked about a file of "
+                f"'{location.shown}' has {opened.info.st_size:,} bytes; language servers are not used for files of "
                 f"more than {DOCUMENT_BYTES:,}. Use grep_search.",
             )
         return identity_of(opened.info), shown_text(opened.whole(AbortSignal())).text
@@ -150,11 +150,11 @@ def read_document(workspace: Workspace, location: Location) -> tuple[FileIdentit
 
 @dataclass(frozen=True, slots=True)
 class Hidden:
-    """What rules and agent-ignore files keep from a server, as the disk was at one moment."""
+    """What rules and agent-ignore files deny to a server, at one moment."""
 
     files: FileRestrictions
-    problem: str  # why some of that cannot be kept from it
-    identities: tuple[tuple[int, int] | None, ...]  # of what is masked
+    problem: str  # why some of it cannot be enforced
+    identities: tuple[tuple[int, int] | None, ...]  # of the masked files
 
 
 @dataclass(slots=True, eq=False)
@@ -164,17 +164,17 @@ class LanguageServerSession:
     server: LanguageServer
     program: str  # the name of its program
     root: str
-    close: Callable[[], Awaitable[None]]  # ends the process, and gives back what is held for it
-    last_words: Callable[[], str]  # the end of what it wrote to standard error
-    sees_hidden: bool  # whether files that are hidden from agents are open to it
-    hidden: Hidden  # what was kept from it when it started
-    notes: dict[str, None] = field(default_factory=dict[str, None])  # what the next answer has to tell
+    close: Callable[[], Awaitable[None]]  # ends the process, and releases its resources
+    last_words: Callable[[], str]  # returns the end of its standard error
+    sees_hidden: bool  # whether it can read files that are hidden from agents
+    hidden: Hidden  # what was hidden from it when it started
+    notes: dict[str, None] = field(default_factory=dict[str, None])  # notes for the next answer
     documents: OrderedDict[str, Document] = field(default_factory=OrderedDict[str, Document])
     reports: OrderedDict[str, Report] = field(default_factory=OrderedDict[str, Report])
-    forgets: bool = False  # whether there were more reports than are kept
+    forgets: bool = False  # whether reports had to be dropped
     connection: LanguageServerConnection = field(init=False)
     encoding: str = "utf-16"
-    users: int = 0  # calls that ask it now
+    users: int = 0  # calls in progress
     unused: asyncio.Event = field(default_factory=asyncio.Event)  # set while there are none
     _reported_bytes: int = 0
     _news: asyncio.Event = field(default_factory=asyncio.Event)
@@ -196,14 +196,14 @@ class LanguageServerSession:
             self.unused.set()
 
     async def open(self, output: int, given: int) -> None:
-        """Begin to speak with it."""
+        """Initialise the connection."""
         await self.connection.open(output, given)
         root = uri_of(self.root)
         started = as_object(
             await self.ask(
                 "initialize",
                 {
-                    "processId": None,  # it runs among processes of its own, where ours is not
+                    "processId": None,  # the server has its own process namespace, where this id means nothing
                     "rootUri": root,
                     "workspaceFolders": [{"uri": root, "name": os.path.basename(self.root)}],
                     "capabilities": _CAPABILITIES,
@@ -217,7 +217,7 @@ class LanguageServerSession:
         self.connection.notify("initialized", {})
 
     async def ask(self, method: str, params: Json, seconds: float | None = None) -> Any:
-        """What it answers; a `ToolError` where it does not."""
+        """Return the answer to a request. Raises a `ToolError` if there is none."""
         seconds = ANSWER_SECONDS if seconds is None else seconds
         if self.connection.problem:
             raise self._lost()
@@ -227,32 +227,32 @@ class LanguageServerSession:
         except AnswerError as error:
             raise ToolError(
                 ToolErrorType.LSP_SERVER_FAILED,
-                f"{self.program} cannot answer this: {one_line(str(error))[:MESSAGE_CHARS]}. Check the place, or use "
-                "grep_search.",
+                f"{self.program} cannot answer this: {one_line(str(error))[:MESSAGE_CHARS]}. Check the position, or "
+                "use grep_search.",
             ) from None
         except TimeoutError:
             if heard == self.connection.heard:
-                self.connection.end("hung and was ended")  # it says nothing at all
+                self.connection.end("hung and was ended")  # it does not respond at all
                 raise self._lost() from None
             raise ToolError(
                 ToolErrorType.LSP_SERVER_FAILED,
-                f"{self.program} did not answer within {seconds:g} s. It may still be reading the workspace: ask again "
+                f"{self.program} did not answer within {seconds:g} s. It may still be reading the workspace. Try again "
                 "later, or use grep_search.",
             ) from None
         except EndedError:
             raise self._lost() from None
 
     def _lost(self) -> ToolError:
-        said = one_line(self.last_words().strip())[-MESSAGE_CHARS:]
-        wrote = f"; it wrote last: {said}" if said else ""
+        last_line = one_line(self.last_words().strip())[-MESSAGE_CHARS:]
+        wrote = f". Its last output: {last_line}" if last_line else ""
         return ToolError(
             ToolErrorType.LSP_SERVER_FAILED,
-            f"The language server {self.program} {self.connection.problem}{wrote}. Ask once more, which starts it "
+            f"The language server {self.program} {self.connection.problem}{wrote}. Repeat the call, which starts it "
             "again; if that fails too, use grep_search.",
         )
 
     def characters(self, line: str, units: int) -> int:
-        """How many characters of a line make so many units on the wire; those it has, where they are fewer."""
+        """Convert units of the protocol to characters of a line, at most the whole line."""
         codec, size = _UNITS[self.encoding]
         return len(line.encode(codec, "surrogatepass")[: units * size].decode(codec, "ignore"))
 
@@ -261,7 +261,7 @@ class LanguageServerSession:
         return len(line[:characters].encode(codec, "surrogatepass")) // size
 
     async def follow(self, workspace: Workspace, wanted: Location | None = None) -> Document | None:
-        """Tell it what its documents hold now, and of the one that is wanted; others that are hidden are closed."""
+        """Send the present content of its documents and of the wanted one. Hidden documents are closed."""
 
         def look() -> list[tuple[Location, FileIdentity | None, str]]:
             found: list[tuple[Location, FileIdentity | None, str]] = []
@@ -294,7 +294,7 @@ class LanguageServerSession:
             return self.documents[wanted.path]
 
     def _tell(self, location: Location, identity: FileIdentity | None, text: str) -> None:
-        """That a document holds this now; without an identity, that it is closed."""
+        """Report a document's present content; without an identity, report that it is closed."""
         path, known = location.path, self.documents.get(location.path)
         uri, version = uri_of(path), known.version + 1 if known is not None else 1
         if identity is None:
@@ -315,12 +315,12 @@ class LanguageServerSession:
             self.documents[path] = Document(location, identity, text, version, now)
 
     def tell_of_change(self, path: str, kind: int) -> None:
-        """That a file was made, changed or removed, whether or not it is open."""
+        """Report that a file was created, changed or deleted, whether or not it is open."""
         change = {"uri": uri_of(path), "type": kind}
         self.connection.notify("workspace/didChangeWatchedFiles", {"changes": [change]})
 
     async def report(self, document: Document, seconds: float) -> Report | None:
-        """What it says of a document as it is now; `None` where it says nothing in time."""
+        """Wait for the report about a document as it is now; `None` if it does not come in time."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         while True:
@@ -343,7 +343,7 @@ class LanguageServerSession:
                 await asyncio.wait_for(self._news.wait(), left)
 
     async def settle(self, seconds: float, quiet: float) -> None:
-        """Wait until it has reported nothing for a while, but no longer than so many seconds."""
+        """Wait until there was no report for a while, up to a time limit."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         while (left := deadline - loop.time()) > 0:
@@ -356,7 +356,7 @@ class LanguageServerSession:
                 return
 
     def widen(self) -> bool:
-        """Have it report on all files, where it can be told to and was not yet; whether that is so."""
+        """Ask it to report on all files, if it can and was not asked before. Returns whether that was done."""
         is_new = self._settings != self.server.whole_workspace
         if is_new:
             self._settings = self.server.whole_workspace
@@ -371,8 +371,8 @@ class LanguageServerSession:
             case "workspace/workspaceFolders":
                 return [{"uri": uri_of(self.root), "name": os.path.basename(self.root)}]
             case "workspace/applyEdit":
-                self.notes[f"{self.program} asked to change files, which was refused."] = None
-                return {"applied": False, "failureReason": "No language server changes files here."}
+                self.notes[f"{self.program} tried to change files, which was refused."] = None
+                return {"applied": False, "failureReason": "Language servers may not change files here."}
             case "window/showDocument":
                 return {"success": False}
             case "client/registerCapability" | "client/unregisterCapability" | "window/workDoneProgress/create":
@@ -412,7 +412,7 @@ def _diagnostic(given: Any) -> Diagnostic | None:
 
 
 def new_errors(before: Iterable[Diagnostic], after: Iterable[Diagnostic]) -> list[Diagnostic]:
-    """The errors that were not there before, wherever they stood."""
+    """Return the errors that did not exist before, regardless of their position."""
     known: dict[tuple[str, str], int] = {}
     for item in before:
         known[item.message, item.rule] = known.get((item.message, item.rule), 0) + 1

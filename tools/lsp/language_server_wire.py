@@ -1,6 +1,6 @@
-"""JSON-RPC with one language server, over pipes, in messages that begin with a Content-Length.
+"""JSON-RPC with one language server, over pipes, in messages with a Content-Length header.
 
-Whatever it sends is bounded: the size of a message, how many come in a second, and what waits until it is read.
+Everything that it sends is limited: the size of a message, the rate of messages, and the data waiting to be read.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from pydantic_core import from_json, to_json
 from tools.machine.threads import THREADS
 
 logger = logging.getLogger(__name__)
-HEAD_BYTES = 1 << 12  # of what stands before a message
-MESSAGE_BYTES, MESSAGE_PARTS = 8 << 20, 300_000  # a part costs memory whatever its size
-LARGE_BYTES = 1 << 18  # what is larger is read in a thread
+HEAD_BYTES = 1 << 12  # of the header of a message
+MESSAGE_BYTES, MESSAGE_PARTS = 8 << 20, 300_000  # each JSON value costs memory whatever its size
+LARGE_BYTES = 1 << 18  # larger messages are parsed in a thread
 MESSAGES_A_SECOND, BYTES_A_SECOND = 5_000, 64 << 20  # more is a flood
-WAITING_BYTES = 32 << 20  # that it has not read
+WAITING_BYTES = 32 << 20  # data that the server has not read
 METHOD_NOT_FOUND = -32601
 Json = Mapping[str, Any]
 
 
 def as_object(value: Any) -> Json:
-    """A JSON object, empty where it is something else."""
+    """Return a JSON object; empty if the value is something else."""
     return cast("Json", value) if isinstance(value, dict) else {}
 
 
@@ -37,28 +37,28 @@ def as_list(value: Any) -> list[Any]:
 
 
 class AnswerError(Exception):
-    """The server has answered a request with an error, which says why."""
+    """The server answered a request with an error. The text says why."""
 
 
 class EndedError(Exception):
-    """The connection has ended; its `problem` says why."""
+    """The connection has ended. Its `problem` says why."""
 
 
 class LanguageServerConnection:
-    """What is said to a server, and by it. `problem` says why it has ended, once it has.
+    """The messages to and from a server. After the end, `problem` says why it ended.
 
     Args:
-        answer: Answers a request of the server; a `LookupError` says that there is no such thing.
-        hear: Takes a notification.
-        lose: Told once when the connection has ended.
+        answer: Answers a request of the server; raises a `LookupError` for an unknown method.
+        hear: Receives a notification.
+        lose: Called once when the connection has ended.
     """
 
     def __init__(
         self, answer: Callable[[str, Any], Any], hear: Callable[[str, Any], None], lose: Callable[[], None]
     ) -> None:
-        self.problem = ""  # as the end of a sentence about the server
+        self.problem = ""  # the end of a sentence about the server
         self.ended = asyncio.Event()
-        self.heard = 0  # how many messages have come
+        self.heard = 0  # number of messages received
         self._answer, self._hear, self._lose = answer, hear, lose
         self._waiting: dict[int, asyncio.Future[Json]] = {}
         self._last = 0
@@ -67,7 +67,7 @@ class LanguageServerConnection:
         self._reading: asyncio.Task[None] | None = None
 
     async def open(self, output: int, given: int) -> None:
-        """Read from one descriptor, write to another one, and close both in the end."""
+        """Read from one descriptor and write to another one. Both are closed in the end."""
         loop, stream = asyncio.get_running_loop(), asyncio.StreamReader(HEAD_BYTES)
         writing = os.fdopen(given, "wb", buffering=0)
         self._writer, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, writing)
@@ -79,12 +79,12 @@ class LanguageServerConnection:
         self._send({"method": method, "params": params})
 
     async def request(self, method: str, params: Json | None, seconds: float) -> Any:
-        """What the server answers.
+        """Send a request and return the result.
 
         Raises:
-            AnswerError: It answers with an error.
-            TimeoutError: It does not answer in time.
-            EndedError: The connection ends before that.
+            AnswerError: The server answered with an error.
+            TimeoutError: It did not answer in time.
+            EndedError: The connection ended before that.
         """
         self._last += 1
         identity, answer = self._last, asyncio.get_running_loop().create_future()
@@ -98,11 +98,11 @@ class LanguageServerConnection:
             if not answer.done() or answer.cancelled():
                 self.notify("$/cancelRequest", {"id": identity})
         if "error" in message:
-            raise AnswerError(str(as_object(message["error"]).get("message", "")) or "it says no more")
+            raise AnswerError(str(as_object(message["error"]).get("message", "")) or "no message")
         return message.get("result")
 
     def end(self, problem: str) -> None:
-        """Neither read nor write any more, and tell those who wait why."""
+        """Stop reading and writing, and tell the waiting calls why."""
         if self.problem:
             return
         self.problem = problem
@@ -124,7 +124,7 @@ class LanguageServerConnection:
         body = to_json({"jsonrpc": "2.0", **message}, inf_nan_mode="null")
         self._writer.write(b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
         if self._writer.get_write_buffer_size() > WAITING_BYTES:
-            self.end("does not read what it is sent")
+            self.end("does not read its input")
 
     async def _read(self, stream: asyncio.StreamReader) -> None:
         loop = asyncio.get_running_loop()
@@ -136,7 +136,7 @@ class LanguageServerConnection:
                     began, messages, size = loop.time(), 0, 0
                 messages, size = messages + 1, size + length
                 if messages > MESSAGES_A_SECOND or size > BYTES_A_SECOND:
-                    return self.end("sent more than anybody can read")
+                    return self.end("sent too much data")
                 started = loop.time()
                 body = await stream.readexactly(length)
                 self._take(await THREADS.run(partial(_parsed, body)) if length > LARGE_BYTES else _parsed(body))
@@ -144,8 +144,8 @@ class LanguageServerConnection:
         except (asyncio.IncompleteReadError, OSError):
             self.end("has ended")
         except Exception:
-            logger.info("a message of a language server cannot be read", exc_info=True)
-            self.end("sent what is not a message of the protocol")
+            logger.info("a message from a language server cannot be parsed", exc_info=True)
+            self.end("sent an invalid message")
 
     def _take(self, given: Any) -> None:
         message, self.heard = as_object(given), self.heard + 1
@@ -166,7 +166,7 @@ def _parsed(body: bytes) -> Any:
         raise ValueError("too many parts")
     try:
         return from_json(body)
-    except ValueError:  # perhaps of half a surrogate pair, as where a server has cut a text
+    except ValueError:  # for example half a surrogate pair, if a server has cut a text
         return json.loads(json.dumps(json.loads(body), ensure_ascii=False).encode(errors="replace"))
 
 
@@ -177,4 +177,4 @@ def _length(head: bytes) -> int:
             length = int(value)
             if length <= MESSAGE_BYTES:
                 return length
-    raise ValueError("no length, or too great a one")
+    raise ValueError("missing or excessive length")

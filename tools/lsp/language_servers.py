@@ -1,4 +1,4 @@
-"""Which language servers there are, for which files, and where the program of one is taken from."""
+"""The known language servers, the files they handle, and where their programs are found."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tools.text.file_names import sendable_name
 class LanguageServer:
     """One kind of language server."""
 
-    name: str  # the language, or what the operator calls it
-    languages: Mapping[str, str]  # ending of a file's name -> what the protocol calls the language
-    commands: tuple[tuple[str, ...], ...] = field(repr=False)  # programs with arguments, of which the first counts
+    name: str  # the language, or the operator's name for the server
+    languages: Mapping[str, str]  # file ending -> the protocol's name for the language
+    commands: tuple[tuple[str, ...], ...] = field(repr=False)  # programs with arguments; the first one found is used
     options: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)  # `initializationOptions`
-    # Settings by section that make it report on files that are not open
+    # Settings by section that make it report on unopened files
     whole_workspace: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
     environment: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
 
@@ -29,7 +29,7 @@ def _endings(**languages: str) -> dict[str, str]:
     return {f".{ending}": language for language, endings in languages.items() for ending in endings.split()}
 
 
-# Each without what would fetch or install something, or start programs of the workspace that are not needed to answer.
+# Configured not to download or install anything, or to start workspace programs that are not needed to answer.
 KNOWN = (
     LanguageServer(
         "python",
@@ -57,7 +57,7 @@ KNOWN = (
     ),
     LanguageServer("c", _endings(c="c h", cpp="cc cpp cxx hh hpp hxx"), (("clangd",),)),
 )
-# Where packages lie that code depends on: the variable that names a folder, what of it is meant, and the usual place.
+# Folders with packages that code depends on: the variable with the folder, the relevant subfolder, and the default.
 DEPENDENCIES = (
     ("GOMODCACHE", "", "~/go/pkg/mod"),
     ("GOPATH", "pkg/mod", "~/go/pkg/mod"),
@@ -66,11 +66,11 @@ DEPENDENCIES = (
     ("", "", "~/.m2/repository"),
     ("PYTHONUSERBASE", "lib", "~/.local/lib"),
 )
-IN_WORKSPACE = ("node_modules/.bin", ".venv/bin")  # where a workspace brings programs of its own
+IN_WORKSPACE = ("node_modules/.bin", ".venv/bin")  # where workspaces keep their own programs
 
 
 def dependency_folders(environment: Mapping[str, str], home: str) -> tuple[str, ...]:
-    """Real paths of the folders of packages that are there. Blocking."""
+    """Return real paths of the existing package folders. Blocking."""
     found: dict[str, None] = {}
     for variable, below, usual in DEPENDENCIES:
         given = environment.get(variable) if variable else None
@@ -81,9 +81,9 @@ def dependency_folders(environment: Mapping[str, str], home: str) -> tuple[str, 
 
 
 def programs_in(folder: str) -> dict[str, str]:
-    """The programs of language servers that a workspace folder brings, by path below it, with their SHA-256. Blocking.
+    """Return the language server programs in a workspace folder, by relative path, with their SHA-256. Blocking.
 
-    Of a link it is that of what runs.
+    For a symlink it is the digest of its target.
     """
     names = dict.fromkeys(command[0] for server in KNOWN for command in server.commands)
     paths = (f"{place}/{name}" for place in IN_WORKSPACE for name in names)
@@ -91,7 +91,7 @@ def programs_in(folder: str) -> dict[str, str]:
 
 
 def _digest(program: str) -> str | None:
-    """The SHA-256 of a program; `None` where there is none that can be read."""
+    """Return the SHA-256 of a program; `None` if it cannot be read."""
     if not is_program(program):
         return None
     try:
@@ -105,11 +105,11 @@ def _digest(program: str) -> str | None:
 class ServerPrograms:
     """Finds the programs of language servers."""
 
-    search_path: str  # as `PATH`; what of it lies in a workspace is passed over
+    search_path: str  # like `PATH`; entries inside a workspace are skipped
     configured: tuple[
         LanguageServer, ...
-    ] = ()  # by the operator; each counts before those that are known, and in place of its name
-    # What is trusted: by folder, the files as they were seen, each with its SHA-256
+    ] = ()  # the operator's servers; each takes precedence over known ones, and replaces one with its name
+    # Trusted programs: by folder, the files as they were seen, each with its SHA-256
     trusted: Callable[[], Mapping[str, Mapping[str, str]]] = dict
 
     @property
@@ -118,14 +118,14 @@ class ServerPrograms:
         return (*self.configured, *(server for server in KNOWN if server.name not in names))
 
     def server_for(self, path: str) -> LanguageServer | None:
-        """The server for a file, by its name."""
+        """Return the server for a file, by its name."""
         ending = os.path.splitext(path)[1].lower()
         return next((server for server in self.servers if ending in server.languages), None)
 
     def command(self, server: LanguageServer, roots: Collection[str]) -> tuple[str, ...] | None:
-        """The program of a server by its absolute path, and its arguments; `None` where there is none. Blocking.
+        """Return the absolute path of a server's program, and its arguments; `None` if not found. Blocking.
 
-        What a workspace brings counts before what is on the search path, where it is as it was when it was trusted.
+        A program in the workspace takes precedence over the search path, if it is unchanged since it was trusted.
         """
         if server in self.configured:
             name, *arguments = server.commands[0]
@@ -145,6 +145,6 @@ class ServerPrograms:
         return None
 
     def are_any(self, roots: Collection[str]) -> bool:
-        """Whether there is a server for anything, in the operator's workspace or another that is trusted. Blocking."""
+        """Whether any server is available, in the operator's workspace or in another trusted one. Blocking."""
         own = any(name.startswith(IN_WORKSPACE) for files in self.trusted().values() for name in files)
         return own or any(self.command(each, roots) for each in self.servers)

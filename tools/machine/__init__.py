@@ -1,1 +1,1 @@
-"""What this process uses of the machine: worker threads and limits of the system. Everything may import it."""
+"""The resources of this process: worker threads and system limits. Every package may import it."""

@@ -1,4 +1,4 @@
-"""What this process asks of the system for itself: descriptors, threads that nobody waits for, and little memory."""
+"""What this process requests from the system: descriptors, detached threads, and less memory for each thread."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from contextlib import suppress
 
 from tools.contract.tool_errors import exhaustion_of
 
-_MOST_OPEN_FILES = 16_384  # open files that a server asks the system to allow
-_usual_open_files: list[int] = []  # what the system allowed before
+_MOST_OPEN_FILES = 16_384  # the most open files that a server requests from the system
+_usual_open_files: list[int] = []  # the limit before it was raised
 
 
 def allow_open_files() -> int:
-    """Have room for the descriptors of many clients and commands, and tell for how many; 1,024 are usual unasked."""
+    """Raise the limit of open files for many clients and commands, and return it. The usual limit is 1,024."""
     if sys.platform == "win32":
         return _MOST_OPEN_FILES
     import resource  # noqa: PLC0415 - not on every system
@@ -32,7 +32,7 @@ def allow_open_files() -> int:
 
 
 def usual_open_files() -> int:
-    """How many files programs may have open: as many as if the server had not asked for more. Not on Windows."""
+    """Return the limit of open files for programs, as if the server had not raised its own. Not on Windows."""
     if sys.platform == "win32":
         return _MOST_OPEN_FILES
     import resource  # noqa: PLC0415 - not on every system
@@ -41,13 +41,13 @@ def usual_open_files() -> int:
 
 
 def start_thread(work: Callable[[], None]) -> None:
-    """Start a thread that the end of the process does not wait for.
+    """Start a thread that does not delay the end of the process.
 
-    `threading.Thread.start` waits until the new thread has said that it lives. One that finds no memory for that never
-    does, and what started it, be it the event loop, waits for ever. Here nobody is waited for.
+    `threading.Thread.start` waits until the new thread reports that it runs. If the thread has no memory for that, it
+    never does, and the caller (even the event loop) waits for ever. This function does not wait.
 
     Raises:
-        ExhaustedError: The system gives none.
+        ExhaustedError: The system cannot create a thread.
     """
     try:
         _thread.start_new_thread(work, ())
@@ -56,9 +56,9 @@ def start_thread(work: Callable[[], None]) -> None:
 
 
 def share_arenas() -> None:
-    """Where the address space is limited, let threads share their memory; called before there are threads.
+    """Let threads share their memory if the address space is limited. Must be called before there are threads.
 
-    The C library would set 64 MB of it aside for each of them: eight threads, and half a gigabyte is used up.
+    The C library would reserve 64 MB of address space for each thread: eight threads would use half a gigabyte.
     """
     if sys.platform != "linux":
         return
@@ -68,5 +68,5 @@ def share_arenas() -> None:
         return
     import ctypes  # noqa: PLC0415 - it takes a while
 
-    with suppress(OSError, AttributeError):  # other C libraries have no such thing
-        ctypes.CDLL(None).mallopt(-8, 2)  # glibc's `M_ARENA_MAX`: all threads take their memory from two places
+    with suppress(OSError, AttributeError):  # other C libraries have no such function
+        ctypes.CDLL(None).mallopt(-8, 2)  # glibc's `M_ARENA_MAX`: all threads share two memory arenas

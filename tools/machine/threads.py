@@ -1,4 +1,4 @@
-"""Blocking work: in a thread, so that the event loop goes on; after a cancellation nobody waits for it."""
+"""Blocking work runs in threads, so that the event loop stays free. After a cancellation nobody waits for it."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ from tools.machine.process_limits import start_thread
 
 OutcomeT = TypeVar("OutcomeT")
 
-MOST = 32  # threads whose work somebody waits for
-# Further threads, in place of those whose work nobody waits for any more: a file system may never answer
+MOST = 32  # threads with work that somebody waits for
+# Extra threads that replace those with abandoned work: a file system may never answer
 MOST_STUCK = 64
-# Where the address space is limited, there is a thread for so much of it: an eighth of it goes into their stacks
+# If the address space is limited, one thread for each part of this size: its stack takes an eighth of it
 SPACE_OF_A_THREAD = 64 << 20
-TURN_SECONDS = 0.005  # how long work waits for a thread that is at one piece of work before it gets one of its own
-# How long it waits at most where the threads at work finish one piece after another: more of them would only take the
-# interpreter's lock from each other, unless what they do is to wait
+TURN_SECONDS = 0.005  # how long work waits behind other work before it gets its own thread
+# The longest such wait while the threads finish one piece of work after another. More threads would only compete for
+# the interpreter's lock, unless their work consists of waiting
 LONGEST_TURN_SECONDS = 0.05
-# How long what came of work is kept to be told together with what comes of the work behind it. Each time the event loop
-# is woken, it and the thread hand the interpreter's lock to each other at every call of the system.
+# How long an outcome is held back so that it can be delivered together with the next ones. Each time the event loop
+# wakes up, it and the thread pass the interpreter's lock back and forth at every system call.
 TOGETHER_SECONDS = 0.002
-# How often it is looked whether work that waits for a thread can still hope for one, once there are no more
+# How often to check whether waiting work can still get a thread, once no more can be created
 LOOK_SECONDS = 10.0
-AGAIN_SECONDS = 0.05  # until a thread that lacked memory for its work's outcome tries again
+AGAIN_SECONDS = 0.05  # until a thread retries that had no memory to store its outcome
 
 
 class _Inbox:
-    """What came of work, on its way to the event loop: woken once for all that is there by then."""
+    """Outcomes on their way to the event loop, which is woken once for all that have arrived."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self.since = 0.0  # when the first of what is there came
+        self.since = 0.0  # when the first outcome arrived
         self._outcomes: deque[tuple[asyncio.Future[Any], Any, BaseException | None]] = deque()
         self._is_woken = False
 
     def put(self, future: asyncio.Future[Any], outcome: Any, failure: BaseException | None) -> None:
-        """Keep it, in a thread, until the event loop is woken."""
+        """Store an outcome (called in a thread) until the event loop is woken."""
         while True:
             try:
                 if not self._outcomes:
@@ -60,7 +60,7 @@ class _Inbox:
                 return
 
     def wake(self) -> None:
-        """Have the event loop told, from a thread."""
+        """Wake the event loop, from a thread."""
         while True:
             try:
                 self._wake()
@@ -82,8 +82,8 @@ class _Inbox:
             raise
 
     def deliver(self) -> None:
-        """Tell what is there to those who wait for it, on the event loop."""
-        self._is_woken = False  # before it is emptied: what comes from now on wakes it again
+        """Deliver the stored outcomes, on the event loop."""
+        self._is_woken = False  # reset first, so that outcomes which arrive from now on wake it again
         try:
             while self._outcomes:
                 future, outcome, failure = self._outcomes.popleft()
@@ -94,29 +94,29 @@ class _Inbox:
                 else:
                     future.set_exception(failure)
         finally:
-            if self._outcomes:  # there was no memory to tell one of them; the others wait for nothing else
+            if self._outcomes:  # one outcome could not be delivered for lack of memory; the others must not wait
                 self._wake()
 
 
 class _Job(Generic[OutcomeT]):
-    """One piece of work; what came of it goes into the inbox."""
+    """One piece of work. Its outcome goes into the inbox."""
 
     def __init__(self, work: Callable[[], OutcomeT], inbox: _Inbox) -> None:
         self._work = work
         self.inbox = inbox
         self._context = copy_context()
         self.future: asyncio.Future[OutcomeT] = inbox.loop.create_future()
-        self.since = inbox.loop.time()  # when it came
+        self.since = inbox.loop.time()  # when it was submitted
         self.is_begun = self.is_over = self.is_abandoned = False
 
     def do(self) -> None:
-        """Do it, in a thread, and put what came of it into the inbox."""
+        """Do the work, in a thread, and put its outcome into the inbox."""
         outcome: Any = None
         failure: BaseException | None = None
         try:
             outcome = self._context.run(self._work)
         except StopIteration:
-            failure = RuntimeError("the work raised StopIteration")  # which no future can hold
+            failure = RuntimeError("the work raised StopIteration")  # a future cannot hold StopIteration
         except BaseException as error:  # noqa: BLE001 - for the one who waits
             failure = error
         self.inbox.put(self.future, outcome, failure)
@@ -125,51 +125,51 @@ class _Job(Generic[OutcomeT]):
 class Threads:
     """Does blocking work.
 
-    One thread does all of it as long as it is quick: several would hand the interpreter's lock to each other at every
-    call of the system. Work behind slow work gets a thread of its own, up to `most` threads whose work somebody waits
-    for; by default as many as make sense here.
+    One thread does all of it while it is quick, because several would pass the interpreter's lock back and forth at
+    every system call. Work that waits behind slow work gets its own thread. There are up to `most` threads with work
+    that somebody waits for; the default suits this machine.
     """
 
     def __init__(self, most: int | None = None) -> None:
         self._most = most
         self._lock = Lock()
         self._waiting: deque[_Job[Any]] = deque()
-        self._begun: SimpleQueue[_Job[Any] | None] = SimpleQueue()  # work for threads that have none
+        self._begun: SimpleQueue[_Job[Any] | None] = SimpleQueue()  # work for idle threads
         self._inbox: _Inbox | None = None
-        self._turn: asyncio.TimerHandle | None = None  # when it is looked next whether work has waited too long
+        self._turn: asyncio.TimerHandle | None = None  # the next check whether work has waited too long
         self._is_closed = False
-        self._last_begun = 0.0  # when a thread last took work
+        self._last_begun = 0.0  # when a thread last started work
         self._count = 0
-        self._busy = 0  # of them, those that work
-        self._stuck = 0  # of these, those whose work nobody waits for any more
+        self._busy = 0  # how many of them work
+        self._stuck = 0  # how many of those do abandoned work
 
     def start(self) -> None:
-        """Start the first thread, if there is none; an `ExhaustedError` if the system gives none."""
+        """Start the first thread if there is none. Raises an `ExhaustedError` if the system cannot create one."""
         with self._lock:
             if self._count == 0:
                 self._add()
 
     def close(self) -> None:
-        """Take no more work. What was taken is done."""
+        """Accept no more work. Accepted work is completed."""
         with self._lock:
             self._is_closed = True
             for _ in range(self._count):
                 self._begun.put(None)
 
     def begin(self, work: Callable[[], OutcomeT]) -> asyncio.Future[OutcomeT]:
-        """Have work done that is not given up.
+        """Submit work that is never abandoned.
 
         Raises:
-            ExhaustedError: There is no thread, and the system gives none.
-            RuntimeError: They are closed.
+            ExhaustedError: There is no thread, and the system cannot create one.
+            RuntimeError: The pool is closed.
         """
         return self._take(work).future
 
     async def run(self, work: Callable[[], OutcomeT]) -> OutcomeT:
-        """Have work done, and wait for it. After a cancellation nobody waits for what is begun; the rest is not begun.
+        """Submit work and wait for it. A cancellation abandons work that has begun and drops work that has not.
 
         Raises:
-            ExhaustedError: There is no thread: the system gives none, or each does what nobody waits for any more.
+            ExhaustedError: There is no thread: the system cannot create one, or each does abandoned work.
         """
         job = self._take(work)
         try:
@@ -185,7 +185,7 @@ class Threads:
         job = _Job(work, self._inbox)
         with self._lock:
             if self._is_closed:
-                raise RuntimeError("these threads are closed")
+                raise RuntimeError("this thread pool is closed")
             self._waiting.append(job)
             if self._busy == self._stuck:
                 try:
@@ -195,14 +195,14 @@ class Threads:
                         self._waiting.clear()
                         raise
             if self._waiting and (self._turn is None or self._turn.when() > job.since + TURN_SECONDS):
-                # Where there were no more threads it was to be looked much later; by now some may be free.
+                # With all threads in use, the next check was set for much later; some may be free by now.
                 if self._turn is not None:
                     self._turn.cancel()
                 self._turn = loop.call_at(job.since + TURN_SECONDS, self._look)
         return job
 
     def _begin_next(self) -> bool:
-        """Have a thread begin with what has waited longest, if one is free or may be added, and can be."""
+        """Start the work that has waited longest, if a thread is free or can be added."""
         if self._busy == self._count:
             if not self._may_grow():
                 return False
@@ -232,7 +232,7 @@ class Threads:
         self._count += 1
 
     def _work(self) -> None:
-        """In a thread: work, for ever."""
+        """The loop of a worker thread."""
         job: _Job[Any] | None = None
         while True:
             try:
@@ -248,7 +248,7 @@ class Threads:
                 job = self._next_after(job)
 
     def _next_after(self, job: _Job[Any]) -> _Job[Any] | None:
-        """In a thread whose work is done: what it does next."""
+        """Called in a thread after its work: return the next work."""
         following: _Job[Any] | None = None
         is_told_soon = False
         with self._lock:
@@ -256,7 +256,7 @@ class Threads:
             self._stuck -= job.is_abandoned
             if self._waiting:
                 following = self._take_next()
-                # What follows may take any time; then the event loop looks by itself.
+                # The next work may take any time, so the event loop checks for itself.
                 soon = self._last_begun + TURN_SECONDS
                 is_told_soon = job.inbox is self._inbox and self._turn is not None and self._turn.when() <= soon
             else:
@@ -275,7 +275,7 @@ class Threads:
                         self._begin_next()
 
     def _look(self) -> None:
-        """Give what has waited too long a thread; give it up, if no thread does anything that somebody waits for."""
+        """Give a thread to work that has waited too long. Fail the work if every thread does abandoned work."""
         if self._inbox is not None:
             self._inbox.deliver()
         with self._lock:
@@ -303,40 +303,39 @@ class Threads:
                 self._turn = loop.call_later(seconds, self._look)
 
 
-THREADS = Threads()  # those of this process. The blocking work of a call goes through `run_blocking`.
+THREADS = Threads()  # the threads of this process; blocking work of a call uses `run_blocking`
 
 
 def lend_threads() -> None:
-    """Have the event loop look up names in these threads: those of its own it would wait for, each in its turn."""
+    """Let the event loop resolve names in these threads. On shutdown, it would wait for each of its own threads."""
     from concurrent.futures import Future, ThreadPoolExecutor  # noqa: PLC0415 - only where names are looked up
 
     class Lent(ThreadPoolExecutor):
-        """Takes work as the event loop gives it, and has no threads."""
+        """Accepts work from the event loop and has no threads of its own."""
 
         def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-            told = Future[Any]()
+            future = Future[Any]()
 
             def work() -> None:
-                if told.set_running_or_notify_cancel():
+                if future.set_running_or_notify_cancel():
                     try:
-                        told.set_result(fn(*args, **kwargs))
+                        future.set_result(fn(*args, **kwargs))
                     except BaseException as error:  # noqa: BLE001 - for the one who waits
-                        told.set_exception(error)
+                        future.set_exception(error)
 
             THREADS.begin(work)
-            return told
+            return future
 
     asyncio.get_running_loop().set_default_executor(Lent())
 
 
 async def run_blocking(signal: AbortSignal, work: Callable[[], OutcomeT]) -> OutcomeT:
-    """Run blocking work of a call in a thread that is abandoned on cancellation.
+    """Run a call's blocking work in a thread. A cancellation abandons the thread.
 
-    The work should look at `signal` between steps: after a cancellation nobody waits for it any more.
+    The work should check `signal` between steps, because nobody waits for it after a cancellation.
 
     Raises:
-        ToolError: `cancelled`, if the signal is set already; `resources_exhausted`, if there is too little of
-            something for it.
+        ToolError: `cancelled` if the signal is already set; `resources_exhausted` if the system lacks resources for it.
     """
     signal.raise_if_aborted()
     try:

@@ -1,1 +1,1 @@
-"""Facts that are remembered from one conversation to the next. Tools import it; it stands on `tools.files`."""
+"""Facts that are remembered between conversations. Tools import this package. It builds on `tools.files`."""

@@ -1,7 +1,7 @@
-"""Adding a fact to a memory file: planned against what the file is now, and written whole beside other writers.
+"""Adds a fact to a memory file: planned for the present file, and written as a whole, safely beside other writers.
 
-Several servers may add to one file at the same time. Each reads it, adds its line and puts the new file in place only
-while the one that it has read is still there; else it begins again, so that no entry is lost.
+Several servers may add to one file at the same time. Each reads the file, adds its line, and replaces the file only if
+it has not changed since. Otherwise it starts again, so that no entry is lost.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ from tools.files.text_encodings import UTF_8, Decoded, decode, encode, is_utf8
 from tools.memory.memory_files import MemoryScope
 from tools.text.file_names import UNSEEN, sendable_name, shown_whole_path
 
-_JOINERS = "\u200c\u200d"  # unseen too, but words of some languages and many emoji are not written without them
-_IMPORT = re.compile(r"(?<!\S)@")  # Qwen Code and Gemini CLI read in the file that is named behind it
-_MARKUP = re.compile(r"<(?=[!?])")  # begins a comment, declaration or instruction of HTML, which hides what follows
-# Begins a heading, a quotation, a list, a rule, code, or a definition that is not shown.
+_JOINERS = "\u200c\u200d"  # invisible too, but some languages and many emoji need them
+_IMPORT = re.compile(r"(?<!\S)@")  # Qwen Code and Gemini CLI include the file named after it
+_MARKUP = re.compile(r"<(?=[!?])")  # begins an HTML comment, declaration or instruction, which hides the text after it
+# Begins a heading, a quotation, a list, a rule, code, or a definition that is not displayed.
 _BLOCK = re.compile(r"#|>|[*+](?=\s|$)|[*_]{3,}$|```|~~~|\[[^\]]*\]:")
 _NUMBER = re.compile(r"(\d{1,9})([.)])(?=\s|$)")
 _ESCAPED = re.compile(r"\\([!-/:-@\[-`{-~])")
 _ITEM = re.compile(r"\s*[-*+]\s+(.*)")
-_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")  # begins and ends code, in which nothing is a heading or an entry
-_COMMENT, _COMMENT_END = re.compile(r" {0,3}<!--(?!.*-->)"), "-->"  # the same of a comment that a line does not end
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")  # begins and ends code, which contains no headings or entries
+_COMMENT, _COMMENT_END = re.compile(r" {0,3}<!--(?!.*-->)"), "-->"  # the same for a comment over several lines
 _WORDS = re.compile(r"\w+")
-_HEADING = re.compile(r"#{1,2}(\s|$)")  # ends a section: a heading of its own level or above
+_HEADING = re.compile(r"#{1,2}(\s|$)")  # ends a section: a heading of the same level or above
 
 
 def entry_of(fact: str) -> str:
-    """A fact as one line of a Markdown list, or an empty text if nothing is left of it."""
+    """Format a fact as one line of a Markdown list; empty if nothing is left of it."""
     seen = UNSEEN.sub(lambda found: found[0] if found[0] in _JOINERS else " ", fact)
     line = " ".join(seen.split()).lstrip("- ")
     if not line:
@@ -63,7 +63,7 @@ def entry_of(fact: str) -> str:
 
 
 def entries_in(text: str) -> list[str]:
-    """The entries of all lists of a text, as they are read."""
+    """Return the entries of all lists in a text, as they are read."""
     lines, _ = outside_code(text)
     return [_read(item[1]) for line in lines if (item := _ITEM.fullmatch(line)) is not None]
 
@@ -73,7 +73,7 @@ def _read(entry: str) -> str:
 
 
 def similar_entry(entries: Sequence[str], wanted: str) -> str | None:
-    """One that says the same in other letters and marks, or begins or goes on in the same words."""
+    """Return an entry that differs only in case or punctuation, or that begins with or continues the same words."""
 
     def words(entry: str) -> list[str]:
         return _WORDS.findall(entry.casefold())
@@ -84,7 +84,7 @@ def similar_entry(entries: Sequence[str], wanted: str) -> str | None:
 
 
 def outside_code(text: str) -> tuple[list[str], int]:
-    """The lines of a text, those of fenced code and comments as empty ones; and where one begins that has no end."""
+    """Return the lines of a text, with code and comments blanked; and where an unclosed one begins."""
     lines, fence, begin = split_lines(text)[0], "", 0
     for number, line in enumerate(lines):
         found = _FENCE.match(line)
@@ -101,16 +101,16 @@ def outside_code(text: str) -> tuple[list[str], int]:
 
 
 def heading_in(text: str, headings: Sequence[str]) -> str | None:
-    """The first of these headings that the text has."""
+    """Return the first of these headings that the text has."""
     lines = {line.rstrip() for line in outside_code(text)[0]}
     return next((heading for heading in headings if heading in lines), None)
 
 
 def with_entry(text: str, entry: str, headings: Sequence[str]) -> str:
-    """The text with one more entry at the end of its section; all that was there stays, character by character.
+    """Add an entry at the end of its section. The existing text is not changed.
 
-    The section ends at the next heading of its level or above. Where the text has none of the headings, the first is
-    put at its end, a blank line before it. Code, or a comment, that has no end stays behind it.
+    The section ends at the next heading of its level or above. If the text has none of the headings, the first one is
+    appended after a blank line. Unclosed code or an unclosed comment stays after it.
     """
     bodies, endings = split_lines(text)
     eol = line_endings(text).majority or "\n"
@@ -120,7 +120,7 @@ def with_entry(text: str, entry: str, headings: Sequence[str]) -> str:
         return f"{with_entry(text[:place], entry, headings)}{eol}{text[place:]}"
     heading = heading_in(text, headings)
     if heading is None:
-        gap = ""  # what leaves one blank line, at least, behind the text
+        gap = ""  # at least one blank line after the text
         if any(body.strip() for body in bodies):
             gap = eol * 2 if bodies[-1].strip() else eol if bodies[-1] or bodies[-2].strip() else ""
         return f"{text}{gap}{headings[0]}{eol}{entry}{eol}"
@@ -135,17 +135,17 @@ def with_entry(text: str, entry: str, headings: Sequence[str]) -> str:
 
 
 MAX_MEMORY_BYTES = 1_000_000  # a memory file is read into every conversation; a larger one is something else
-PATIENCE_SECONDS = 20.0  # how long a save begins again when others were faster; each round one of them gets through
+PATIENCE_SECONDS = 20.0  # how long a save retries if others write first; in each round one of them succeeds
 PAUSE_SECONDS = 0.001
-PRIVATE_FOLDER = 0o700  # mode of the folder of the global memory where it has to be made: what is in it is the user's
+PRIVATE_FOLDER = 0o700  # mode of a new folder for the global memory, which is private to the user
 _WRITE_BITS = 0o222
 
 
 class MemoryAddition:
-    """A fact that may be added to a memory file, planned against what the file is now. Writes nothing. Blocking.
+    """A fact to be added to a memory file, planned for the present file. Writes nothing. Blocking.
 
     Raises:
-        ToolError: Nothing can be added to the file: it is hidden from agents, read-only, too large or not text.
+        ToolError: Nothing can be added: the file is hidden from agents, read-only, too large or not text.
     """
 
     def __init__(self, scope: MemoryScope, target: TargetFile, entry: str, headings: Sequence[str]) -> None:
@@ -157,14 +157,14 @@ class MemoryAddition:
         if hidden_by is not None:
             raise ToolError(
                 ToolErrorType.PATH_IGNORED,
-                f"{name} is hidden from agents by {hidden_by}, so nothing is added to it. If that is wanted, ask the "
-                "user to change what hides it.",
+                f"{name} is hidden from agents by {hidden_by}, so nothing was added to it. If the user wants it, ask "
+                "them to change what hides it.",
             )
         info = workspace.stat(location)
         if info is not None and stat.S_ISREG(info.st_mode) and not info.st_mode & _WRITE_BITS:
             raise ToolError(
                 ToolErrorType.PERMISSION_DENIED,
-                f"{name} is read-only, so nothing is added to it. If that is wanted, ask the user to make it writable.",
+                f"{name} is read-only, so nothing was added to it. If the user wants it, ask them to make it writable.",
             )
         self.target = target
         self.snapshot = take_snapshot(target)
@@ -172,35 +172,35 @@ class MemoryAddition:
         if data is not None and len(data) > MAX_MEMORY_BYTES:
             raise ToolError(
                 ToolErrorType.FILE_TOO_LARGE,
-                f"{name} has {len(data):,} bytes; nothing is added above {MAX_MEMORY_BYTES:,}. Ask the user to shorten "
-                "it.",
+                f"{name} has {len(data):,} bytes, more than the limit of {MAX_MEMORY_BYTES:,}. Nothing was added. Ask "
+                "the user to shorten it.",
             )
         old = Decoded("", UTF_8) if data is None else decode(data)
         if old is None or "\0" in old.text or (data is not None and not old.encoding.is_known and is_utf8(data)):
             raise ToolError(
                 ToolErrorType.READ_CONTENT_FAILURE,
-                f"{name} is damaged, as a file that was only half written: it holds bytes that are not text. Nothing "
-                "was changed. Ask the user to repair it.",
+                f"{name} is damaged: it contains bytes that are not text, perhaps because it was only half written. "
+                "Nothing was changed. Ask the user to repair it.",
             )
         if not old.encoding.is_known and not entry.isascii():
             raise ToolError(
                 ToolErrorType.READ_CONTENT_FAILURE,
-                f"{name} is not UTF-8, and its encoding is not known, so only a fact in plain ASCII can be added to "
-                "it. Ask the user to save it as UTF-8.",
+                f"{name} is not UTF-8 and has an unknown encoding, so only a fact in plain ASCII can be added to it. "
+                "Ask the user to save it as UTF-8.",
             )
         entries, wanted = entries_in(old.text), _read(entry.removeprefix("- "))
-        self.is_there = wanted in entries  # whether the file holds the fact already
-        self.similar = None if self.is_there else similar_entry(entries, wanted)  # an entry that says much the same
+        self.is_there = wanted in entries  # whether the file already has the fact
+        self.similar = None if self.is_there else similar_entry(entries, wanted)  # an entry with a similar content
         new = old.text if self.is_there else with_entry(old.text, entry, headings)
         self.data = encode(new, old.encoding)  # the file's bytes afterwards
         self.diff = unified_diff(None if data is None else old.shown(), Decoded(new, old.encoding).shown())
 
 
 def question_of(scope: MemoryScope, target: TargetFile, fact: str, headings: Sequence[str]) -> EditConfirmation | None:
-    """What a person is asked before a fact is added; `None` if the file holds it already. Blocking.
+    """Build the question before a fact is added; `None` if the file already has it. Blocking.
 
-    The answer is bound to the file and to the fact, which is among the arguments, and not to what else the file holds:
-    one more line is the same change there, and facts that are saved side by side do not undo each other's consent.
+    The answer is bound to the file and to the fact (an argument), but not to the file's other content. Adding one line
+    is the same change anyway, and several facts can be saved at once without invalidating each other's consent.
     """
     addition = MemoryAddition(scope, target, entry_of(fact), headings)
     if addition.is_there:
@@ -221,16 +221,16 @@ def question_of(scope: MemoryScope, target: TargetFile, fact: str, headings: Seq
 def remember(
     scope: MemoryScope, target: TargetFile, fact: str, headings: Sequence[str], *, adds: bool, is_users: bool
 ) -> ToolResult:
-    """Add a fact and tell of it; a `ToolError` if it cannot be added. Blocking.
+    """Add a fact and report it. Raises a `ToolError` if it cannot be added. Blocking.
 
-    Without `adds` it is only looked whether the file holds it: it did a moment ago, so nobody was asked. `is_users`
-    says that a person has put this text in the place of the model's.
+    Without `adds` it only checks that the file has the fact: it did a moment ago, so there was no question. `is_users`
+    is true if a person replaced the model's text.
     """
     entry = entry_of(fact)
     if not entry:
         raise ToolError(
             ToolErrorType.INVALID_TOOL_PARAMS,
-            "The user left nothing of the fact to be remembered, so nothing was written.",
+            "The user deleted the text of the fact, so nothing was written.",
         )
     workspace, location, reads = target.workspace, target.location, target.reads
     written: Written | None = None
@@ -244,15 +244,15 @@ def remember(
             addition = MemoryAddition(scope, target, entry, headings)
             if addition.is_there:
                 break
-            if scope == "global":  # it may be the first thing that the user keeps there
+            if scope == "global":  # it may be the first file in that folder
                 try:
                     os.makedirs(location.root, PRIVATE_FOLDER, exist_ok=True)
                 except OSError as error:
                     symbol = errno.errorcode.get(error.errno or 0, "unknown")
                     raise ToolError(
                         ToolErrorType.FILE_WRITE_FAILURE,
-                        f"The folder of the global memory cannot be made ({symbol}), so nothing was written. Ask the "
-                        "user to look at the setting memory.globalFolder, or use the scope 'project'.",
+                        f"The folder of the global memory cannot be created ({symbol}), so nothing was written. Ask "
+                        "the user to check the setting memory.globalFolder, or use the scope 'project'.",
                     ) from None
             before, seen = addition.snapshot, target.seen
             sha256 = hashlib.sha256(addition.data).hexdigest()
@@ -260,12 +260,12 @@ def remember(
                 with recorded(target, before, addition.data, sha256, addition.diff) as record:
                     written = replace_file(workspace, location, addition.data, before.identity)
             except ToolError as error:
-                # Another writer was faster: begin again with what is there now.
+                # Another writer was faster: start again with the present file.
                 if error.code is not ToolErrorType.FILE_CHANGED_SINCE_READ or time.monotonic() > end:
                     raise
                 time.sleep(PAUSE_SECONDS)
                 continue
-            # What this client has seen stays seen; what it has not seen does not become so by one line.
+            # A file that this client has seen still counts as seen; adding a line does not make an unseen one count.
             knew = seen is not None and (seen.identity == before.identity or seen.sha256 in {before.sha256} - {None})
             if reads is not None and knew:
                 reads.record(location.path, SeenFile(written.identity, sha256))
@@ -275,11 +275,11 @@ def remember(
         notes.append(about_broken_links(written.links_broken))
     notes += record.notes
     if addition is not None and addition.similar is not None:
-        notes.append(f"An older entry says much the same: {clipped(addition.similar)}")
+        notes.append(f"An older entry says nearly the same: {clipped(addition.similar)}")
     if is_users:
-        notes.append("The user changed the fact before it was written.")
+        notes.append("The user edited the fact before it was written.")
     stored, where = entry.removeprefix("- "), f"the {scope} memory {shown_whole_path(location.path)}"
-    done = f"Remembered in {where}" if written is not None else f"Nothing was added, {where} holds this already"
+    done = f"Remembered in {where}" if written is not None else f"Nothing was added, because {where} already has this"
     display: FileDiff | str = f"{done}: {clipped(stored)}"
     text = "\n".join([display, *notes])
     if written is not None and addition is not None:

@@ -1,4 +1,4 @@
-"""What one client of the network may do at most, beside what the settings say for all: by its token."""
+"""The rights of one network client, given by its token, on top of the settings for all clients."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from tools.contract.permission_subjects import ToolKind, ToolTraits
 
 READ, WRITE, RUN, UPSTREAM = "read", "write", "run", "upstream:"
 SCOPES = (READ, WRITE, RUN, f"{UPSTREAM}*")
-"""What a token can give: looking, changing files too, running programs, and what servers behind this one have."""
+"""What a token can allow: reading, changing files, running programs, and the tools of upstream servers."""
 
 OF_JOBS = ("list_background_jobs", "read_background_output")
 
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """What a token gives and takes."""
+    """The rights of a token."""
 
-    source: str = ""  # where this stands in the settings, such as `http.tokens.laptop`
-    roots: tuple[str, ...] = ()  # its own workspace folders; empty where it works in those of all
-    profile: str = ""  # the profile that its built-in tools are in, beside that of all
-    allow: tuple[str, ...] = ()  # rules of its own, which come to those of all
+    source: str = ""  # the setting that defines it, such as `http.tokens.laptop`
+    roots: tuple[str, ...] = ()  # its own workspace folders; empty if it uses those for all clients
+    profile: str = ""  # a profile for its built-in tools, in addition to the general one
+    allow: tuple[str, ...] = ()  # its own allow rules, in addition to the general ones
     ask: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
-    scopes: frozenset[str] | None = None  # what it gives, of `SCOPES` and of single servers; `None` for everything
-    prefix: str = ""  # what the issuer of the token puts before a scope
+    scopes: frozenset[str] | None = None  # members of `SCOPES` and single servers that it gives; `None` for everything
+    prefix: str = ""  # the prefix of the token issuer's scopes
 
     def missing_scope(self, tool: ToolTraits) -> str:
-        """The scope that a tool needs and that is not given, as its issuer spells it; empty if there is none."""
+        """Return the scope that a tool needs but the token lacks, in its issuer's spelling; empty if none."""
         if self.scopes is None:
             return ""
         if tool.server:
@@ -37,15 +37,15 @@ class Rights:
         else:
             needed = READ if tool.only_reads_or_talks else WRITE
         is_given = needed in self.scopes or (needed == READ and WRITE in self.scopes)
-        is_given = is_given or (RUN in self.scopes and tool.name in OF_JOBS)  # who starts one reads what it writes
+        is_given = is_given or (RUN in self.scopes and tool.name in OF_JOBS)  # who may start a job may read its output
         return "" if is_given else self.prefix + needed
 
     def missing_for_server(self, alias: str) -> str:
-        """The same for a server behind this one."""
+        """Return the scope that an upstream server needs but the token lacks; empty if none."""
         if self.scopes is None or not self.scopes.isdisjoint((f"{UPSTREAM}*", UPSTREAM + alias)):
             return ""
         return f"{self.prefix}{UPSTREAM}{alias}"
 
 
 ALL_RIGHTS = Rights()
-"""Of a client for which nothing is set apart."""
+"""The rights of an unrestricted client."""

@@ -1,7 +1,7 @@
-"""Which commands usually only read, which need the network, and which words of a command name what it does.
+"""Which commands usually only read, which need the network, and which words of a command say what it does.
 
-Nothing is safe because it stands here: a reader runs in a view in which it can change nothing, and one that is wrongly
-listed fails in it. What is missing costs a question. The short list at the end is the exception.
+Being listed does not make a command trusted. A reading command runs in a view in which it can change nothing, so a
+wrong entry only makes it fail. A missing entry costs a question. The short list at the end is the exception.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _ABOUT_ITSELF = frozenset(("--version", "-version", "-V", "-v", "--help"))
 
 
 def _by_program(forms: Mapping[str, str]) -> Mapping[str, re.Pattern[str]]:
-    """A pattern for each program, where programs that have the same one are named together."""
+    """Build a pattern for each program. Programs with the same pattern are listed together."""
     return {name: re.compile(form, re.VERBOSE | re.DOTALL) for names, form in forms.items() for name in names.split()}
 
 
-# Programs that only read where their arguments, with blanks between, fit
+# Programs that only read if their arguments, joined by spaces, match
 _READING = _by_program({
     "git": r"""
         (status|diff(-tree|-index|-files)?|log|show(-ref)?|blame|annotate|rev-parse|ls-files|ls-tree|grep|describe
@@ -72,7 +72,7 @@ _READING = _by_program({
     "make": r"(.*\ )?(-n|--dry-run|--just-print)(\ .*)?",
 })  # fmt: skip
 
-# Programs that change nothing but what each view has for itself, `/tmp` and processes, where their arguments fit
+# Programs that change only what each view has for itself (`/tmp` and processes), if their arguments match
 _IN_SCRATCH = _by_program({
     "mkdir rmdir touch rm mv tee": r"(-\S+\ )*/tmp/\S+(\ /tmp/\S+)*",
     "mktemp": r"(-\S+\ ?)*(/tmp/\S+)?",
@@ -81,7 +81,7 @@ _IN_SCRATCH = _by_program({
     "kill pkill killall": r".*",
 })  # fmt: skip
 
-# Programs that need the network where their arguments fit
+# Programs that need the network if their arguments match
 _NETWORK = _by_program({
     "npm pnpm bun": r"(i|install|ci|add|up|update|upgrade|outdated|view|publish|audit|exec|create|dlx)\b.*",
     "npx bunx pnpx uvx pipx": r".*",
@@ -105,14 +105,14 @@ _NETWORK = _by_program({
     "terraform": r"(init|get)\b.*",
     "playwright": r"install\b.*",
 })  # fmt: skip
-_OFFLINE = {"--offline", "--no-index", "--no-install"}  # options by which such programs do without
+_OFFLINE = {"--offline", "--no-index", "--no-install"}  # options that turn off the use of the network
 _RECURSIVE = re.compile(r"-[a-zA-Z]*[rR].*|--(dereference-)?recursive")
 _ADDRESS = re.compile(r"\w+://.*", re.DOTALL)
 _LOOPBACK = re.compile(
     r"(\w+://)?([^/@]*@)?(([\w-]+\.)*localhost|127(\.\d+){3}|0\.0\.0\.0|\[::1\])(:\d*)?([/?#\0].*)?",
     re.IGNORECASE | re.DOTALL,
 )
-_GLOBAL_VALUED = ("-C", "-c", "--git-dir", "--work-tree", "--namespace")  # options of git whose value is the next word
+_GLOBAL_VALUED = ("-C", "-c", "--git-dir", "--work-tree", "--namespace")  # git options whose value is the next word
 
 
 def is_reader(words: Words) -> bool:
@@ -123,21 +123,21 @@ def is_reader(words: Words) -> bool:
     if not words or words[0] is None:
         return False
     if len(words) == 2 and words[1] in _ABOUT_ITSELF:
-        return True  # wherever it lies: what it is called wrongly fails in its view
+        return True  # its location does not matter: in its view, an impostor fails
     name, arguments = _called(words)
     if name not in _READERS and not _fits(_READING, name, arguments):
         return False
-    # What `find` and `xargs` run
+    # Commands that `find` and `xargs` run
     return all(map(is_reader, islice(programs_behind(words, loosely=True), 1, None)))
 
 
 def changes_scratch_alone(words: Words) -> bool:
-    """Whether a simple command changes only what each view has for itself: what lies in `/tmp`, and its processes."""
+    """Whether a simple command changes only what its view has for itself: files in `/tmp` and its processes."""
     return _fits(_IN_SCRATCH, *_called(words))
 
 
 def needs_network(words: Words) -> bool:
-    """Whether a simple command is known to need the network, by its words as far as they are known."""
+    """Whether a simple command is known to need the network, judged by its known words."""
     for each in programs_behind(words, loosely=True):
         name, arguments = _called(each)
         if not _OFFLINE.isdisjoint(each) or (len(each) == 2 and each[1] in _ABOUT_ITSELF):
@@ -148,13 +148,13 @@ def needs_network(words: Words) -> bool:
 
 
 def searches_folders(words: Words) -> bool:
-    """Whether a command of the short list reads files that no word names."""
+    """Whether a command of the short list reads files that are not named in its words."""
     is_recursive = any(word and _RECURSIVE.fullmatch(word) for word in words[1:])
     return basename(words[0] or "") == "rg" or is_recursive if words else False
 
 
 def _called(words: Words) -> tuple[str, str]:
-    """The name of a program, or of a module of Python, and its arguments with blanks between, `?` for unknown ones."""
+    """Return the name of a program or Python module, and its arguments joined by spaces (`?` for unknown ones)."""
     name, arguments = basename(words[0] or "") if words else "", words[1:]
     if arguments[:1] == ("-m",) and re.fullmatch(r"python(3(\.\d+)?)?", name):
         name, arguments = "".join(word or "" for word in arguments[1:2]), arguments[2:]
@@ -168,19 +168,19 @@ def _fits(forms: Mapping[str, re.Pattern[str]], name: str, arguments: str) -> bo
 
 
 def _reaches_loopback_alone(words: Words) -> bool:
-    """Whether curl or wget is given an address of the loopback, and no other one that shows by its scheme."""
+    """Whether curl or wget gets a loopback address, and no other address that is recognisable by its scheme."""
     addresses = [word for word in words[1:] if word and (_ADDRESS.fullmatch(word) or _LOOPBACK.fullmatch(word))]
     return bool(addresses) and all(map(_LOOPBACK.fullmatch, addresses))
 
 
 def plain_name(name: str) -> str:
-    """A program's name, if it is looked up in PATH or lies in a folder of the system; else empty."""
+    """Return a program's name if it is looked up in PATH or is in a system folder; else empty."""
     folder, _, base = name.rpartition("/")
     return base if folder in ("", "/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin") else ""
 
 
 def without_git_options(arguments: Words) -> Words:
-    """The arguments of git from its sub-command on."""
+    """Return the arguments of git from its subcommand on."""
     at = 0
     while at < len(arguments) and (word := arguments[at]) is not None and word.startswith("-"):
         at += 2 if word in _GLOBAL_VALUED else 1
@@ -188,7 +188,7 @@ def without_git_options(arguments: Words) -> Words:
 
 
 def changes_by_git_alone(text: CommandText) -> bool:
-    """Whether nothing but git changes anything in it, by what its words say."""
+    """Whether, according to its words, only git changes anything in the command."""
     is_plain = not (text.doubt or text.may_run_more or text.has_background)
     return (
         is_plain
@@ -205,13 +205,13 @@ apk pacman aws gcloud az flutter dart deno nix swift xcodebuild alembic django-a
 """
 _SUBCOMMANDS = frozenset(_WITH_SUBCOMMANDS.split())
 _INTERPRETERS = re.compile(r"(python|pypy|node|deno|bun|ruby|perl|php|bash|sh|zsh|lua|Rscript|tsx|ts-node)[\d.]*")
-_RULE_WORD = re.compile(r"[\w./:@%+,=][\w./:@%+,=-]*")  # no option, and nothing that means something in a rule
+_RULE_WORD = re.compile(r"[\w./:@%+,=][\w./:@%+,=-]*")  # not an option, and no characters that are special in a rule
 
 
 def first_words(words: Words) -> str:
-    """The literal first words by which a rule for such commands is written; empty where there are none.
+    """Return the literal first words for a rule about such commands; empty if there are none.
 
-    The program; with it the sub-command, the script or the module, where that says what it does.
+    These are the program and, if that says what it does, the subcommand, the script or the module.
     """
     *_, words = programs_behind(words, loosely=False)
     plain = _plain_words(words)
@@ -219,21 +219,21 @@ def first_words(words: Words) -> str:
     if is_wrapper(name):
         return ""
     if name in _SUBCOMMANDS and any(word is None or word[:1] != "-" for word in words[1:]):
-        # Behind options it is not known which word is the sub-command.
+        # After options it is unknown which word is the subcommand.
         return " ".join(plain[: 3 if plain[1] == "run" else 2]) if len(plain) > 1 else ""
     if not _INTERPRETERS.fullmatch(name):
         return " ".join(plain[:1])
     if words[1:2] == ("-m",):
         scope = first_words(words[2:]) if _plain_words(words[2:3]) else ""
         return f"{plain[0]} -m {scope}" if scope else ""
-    return " ".join(plain[:2]) if len(plain) > 1 else ""  # code in an option: another one each time
+    return " ".join(plain[:2]) if len(plain) > 1 else ""  # code in an option differs each time
 
 
 def _plain_words(words: Words) -> list[str]:
     return [word or "" for word in takewhile(lambda word: word and _RULE_WORD.fullmatch(word), words)]
 
 
-# Programs that change nothing, run nothing and follow no links with such options. A command of git is `git-log` here
+# Programs that change nothing, run nothing and follow no symlinks with such options; `git-log` means `git log`
 _HARMLESS_OPTIONS = _by_program({
     "cd pwd echo true false cat head tail cut tr stat df which basename dirname realpath base64": r".*",
     "find": r"""
@@ -264,15 +264,15 @@ _HARMLESS_OPTIONS = _by_program({
     """,
     "git-branch": r"-(a|r|v|vv)|--(all|remotes|verbose|list|show-current|no-color)",
 })  # fmt: skip
-_MOST_OPERANDS = {"uniq": 1, "date": 0, "git-branch": 0}  # a further one is written, set or made
-_JQ_LOADING = re.compile(r"import|include|modulemeta").search  # how a program names further files
+_MOST_OPERANDS = {"uniq": 1, "date": 0, "git-branch": 0}  # a further operand would be written, set or created
+_JQ_LOADING = re.compile(r"import|include|modulemeta").search  # how a program refers to further files
 _SED_SHOWING_LINES = re.compile(r"-n\0(\d+(,\d+)?|\$)p(\0[^-][^\0]*)*")
 
 
 def is_on_short_list(words: Words) -> bool:
-    """Whether a command of literal words only reads, without anything that holds it to that.
+    """Whether a command of literal words only reads, without a sandbox that enforces it.
 
-    It is what runs unasked where there is no sandbox, and beside a command that a rule allows.
+    Such commands run unasked if there is no sandbox, and beside a command that a rule allows.
     """
     literal = [word for word in words if word is not None]
     if not words or len(literal) < len(words):

@@ -1,4 +1,4 @@
-"""Which paths the literal words of a command name, and where they lie: what is asked about, and opened by a yes."""
+"""The paths in the literal words of a command, and where they lead. A question shows them, and a yes opens them."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ from tools.permissions.repositories import why_protected_at
 
 _OF_THE_SYSTEM = (*SYSTEM, "/proc", "/dev", "/sys")
 _PATH_OF_OPTION = re.compile(r"-(?:\w*|.*?[=:,@])([/~].*)", re.DOTALL)  # attached to letters, or to a part of its value
-_CODE = re.compile(r"[\n\0;(){}\"'<>|]")  # in code for an interpreter, in no usual path
+_CODE = re.compile(r"[\n\0;(){}\"'<>|]")  # occurs in code for an interpreter, but not in ordinary paths
 _BETWEEN_NAMES = re.compile(r"[\s=:,;'\"`(){}<>|&$]+")
 _ANYWHERE = re.compile(r"(?<![\w.~-])/[\w.-]*[*?\[{$\\'\"`]")  # a path whose first name is not literal
-MOST_LETTERS = 9  # of options in one word, behind which a name may follow
-_MAKES_WORK_TREE = re.compile(r"(clone|init|worktree add|submodule add)\b")  # commands of git
+MOST_LETTERS = 9  # option letters in one word, after which a name may follow
+_MAKES_WORK_TREE = re.compile(r"(clone|init|worktree add|submodule add)\b")  # git commands
 STREAMS = (os.devnull, "/dev/stdout", "/dev/stderr", "/dev/fd/1", "/dev/fd/2")
 
 
 @dataclass(frozen=True, slots=True)
 class NamedPath:
-    """A path that a literal word of a command names."""
+    """A path that is named in a literal word of a command."""
 
-    shown: str  # absolute, as named
-    real: str  # the same with every link resolved
-    word: str  # as it stands in the command
-    may_be_written: bool  # whether it is a word of a command that may write it, or output is directed to it
-    is_written: bool = False  # whether output is directed to it
-    is_replaced: bool = False  # whether that output takes the place of all that was there
-    is_program: bool = False  # whether it is what is run
-    is_new_work_tree: bool = False  # whether git may make a work tree there
+    shown: str  # absolute, as written
+    real: str  # the same with every symlink resolved
+    word: str  # as written in the command
+    may_be_written: bool  # whether the command may write it, or output is redirected to it
+    is_written: bool = False  # whether output is redirected to it
+    is_replaced: bool = False  # whether that output replaces its old content
+    is_program: bool = False  # whether it is the program that runs
+    is_new_work_tree: bool = False  # whether git may create a work tree there
 
 
 class CommandPaths:
-    """The paths that one command names."""
+    """The paths named in one command."""
 
     def __init__(
         self, command: CommandSubject, text: CommandText, workspace: Workspace, guarded: GuardedPaths, home: str
@@ -62,7 +62,7 @@ class CommandPaths:
     def named(self) -> list[NamedPath]:
         found: dict[NamedPath, None] = {}
         commands = (*self._text.commands, *self._text.inner)
-        # What works in another folder may change it.
+        # A command that works in another folder may change it.
         changing = (each for each in commands if not (is_reader(each.words) or changes_scratch_alone(each.words)))
         for folder in filter(None, {each.folder: None for each in changing}):
             places = (NamedPath(*each, folder, True) for each in self._paths([folder], ""))
@@ -72,7 +72,7 @@ class CommandPaths:
             first = _first_new_work_tree(command.words)
             for at, word in enumerate(command.words):
                 pieces = _pieces(word) if word and (at > 0 or "/" in word) else ()
-                if word and not self._is_held:  # where only the words tell what is read
+                if word and not self._is_held:  # without a sandbox, only the words say what is read
                     pieces = (*pieces, *_behind_letters(word))
                 is_new = command.program == "git" and at >= first and ":" not in (word or "")
                 for each in self._paths(pieces, command.folder):
@@ -90,7 +90,7 @@ class CommandPaths:
     def _paths(
         self, words: Iterable[str], folder: str | None, *, is_written: bool = False
     ) -> Iterator[tuple[str, str]]:
-        """The paths that words may mean, each as it is named and with every link resolved."""
+        """Yield the paths that words may mean, each as written and with every symlink resolved."""
         for word in words:
             is_path = word and not _CODE.search(word) and not word.startswith(CONNECTIONS)
             if is_path and (path := self.absolute(word, folder)) is not None:
@@ -103,39 +103,39 @@ class CommandPaths:
 
     @cached_property
     def _made(self) -> Sequence[str]:
-        """What the command makes or removes below `/tmp`: its own, whatever this machine has by that name."""
+        """Paths below `/tmp` that the command creates or removes. They are its own, whatever this machine has there."""
         outputs = [(each.target, each.folder) for each in self._text.redirections if each.is_output]
         for command in self._text.commands:
             if changes_scratch_alone(command.words):
-                copies = command.program in ("cp", "mv")  # of something that may be the machine's
+                copies = command.program in ("cp", "mv")  # the source may be on the machine
                 outputs += [(word, command.folder) for word in command.words[-1 if copies else 1 :]]
         paths = (self.absolute(word, folder) for word, folder in outputs if word)
         return [path for path in paths if path is not None and path != SCRATCH_NAME and contains(SCRATCH_NAME, path)]
 
     def is_of_workspace(self, command: SimpleCommand) -> bool:
-        """Whether a rule can stand for a command: it works in the workspace, and nothing beside it names `/tmp`."""
+        """Whether a rule can allow a command: it works in the workspace, and nothing beside it uses `/tmp`."""
         folder = self.absolute(".", command.folder)
         return folder is not None and is_inside(os.path.realpath(folder), self._roots) and not self.names_scratch
 
     @cached_property
     def names_scratch(self) -> bool:
-        """Whether it names something in `/tmp`, which is empty for what a rule lets run in the sandbox.
+        """Whether it uses something in `/tmp`, which is empty for commands that a rule allows in the sandbox.
 
-        A file that its output makes there does not count: what it leaves there joins the client's `/tmp` at its end.
+        A file that its output creates there does not count, because it is moved to the client's `/tmp` afterwards.
         """
-        if self._site.engine is Engine.NONE:  # where nothing that can write runs unasked
+        if self._site.engine is Engine.NONE:  # here nothing that can write runs unasked
             return False
         is_brief = not (self._is_background or self._text.has_background)
         made = {path for each in self.named if each.is_replaced and is_brief for path in (each.shown, each.real)}
         named = [(each.shown, each.real) for each in self.named]
-        if not self._is_held:  # there only the text keeps it away
+        if not self._is_held:  # without a sandbox, only the text shows what a command uses
             text = self._text.source
             if _ANYWHERE.search(text) is not None:
                 return True
             tokens = {*_BETWEEN_NAMES.split(text), *(piece for value in self._text.values for piece in _pieces(value))}
             letters = (piece for each in tokens for piece in _behind_letters(each))
             named += self._paths((*tokens, *letters), "")
-        scratch = (SCRATCH_NAME, "/proc", *filter(None, (self._site.scratch,)))  # in `/proc` lie links to everywhere
+        scratch = (SCRATCH_NAME, "/proc", *filter(None, (self._site.scratch,)))  # symlinks in `/proc` lead everywhere
         return any(
             is_inside(path, scratch) and not (is_inside(path, self._roots) or path in made)
             for each in named
@@ -153,14 +153,14 @@ class CommandPaths:
         return os.path.normpath("/" + path.lstrip("/"))
 
     def _in_scratch(self, path: str) -> str:
-        """Where a path really is that commands and file tools find below `/tmp`."""
+        """Return the real location of a path below `/tmp`, as commands and file tools see it."""
         scratch = self._site.scratch
         if scratch is None or not contains(SCRATCH_NAME, path) or is_inside(path, self._roots):
             return path
         return scratch + path[len(SCRATCH_NAME) :]
 
     def is_outside(self, named: NamedPath) -> bool:
-        """Whether it lies where the usual view shows nothing, or lets nothing be written."""
+        """Whether it is where the usual view shows nothing, or allows no writing."""
         real, shown = named.real, named.shown
         if is_inside(real, self._roots) or shown in STREAMS:
             return False
@@ -195,19 +195,19 @@ class CommandPaths:
         return None
 
     def is_ever_written(self, named: NamedPath) -> bool:
-        """Whether a yes can open it for writing. What holds the home or the workspace holds all that is kept, too."""
+        """Whether a yes can open it for writing: not if it contains the home folder, the workspace or the like."""
         is_too_much = any(contains(named.real, each) for each in (*self._roots, self._home))
         return not is_too_much and not is_inside(named.real, _OF_THE_SYSTEM)
 
 
 def _first_new_work_tree(words: Words) -> int:
-    """From which word on a command of git may name a folder that it makes; behind the last one if none is."""
+    """Return the index of the first word that may name a folder created by git; past the last one if none may."""
     found = _MAKES_WORK_TREE.match(" ".join(word or "?" for word in without_git_options(words[1:])))
     return len(words) - len(without_git_options(words[1:])) + len(found[0].split()) if found else len(words)
 
 
 def _pieces(word: str) -> Iterator[str]:
-    """What may be a path in a word: all of it, what follows `=`, and what is attached to an option."""
+    """Yield the parts of a word that may be paths: all of it, what follows `=`, and what is attached to an option."""
     attached = _PATH_OF_OPTION.match(word)
     of_letter = word[2:] if word.startswith("-") and not word.startswith("--") else ""
     pieces = (word, word.partition("=")[2], attached[1] if attached else "", of_letter)
@@ -215,7 +215,7 @@ def _pieces(word: str) -> Iterator[str]:
 
 
 def _behind_letters(word: str) -> Iterator[str]:
-    """What may be a path behind the letters of options in one word."""
+    """Yield the parts of a word that may be paths after option letters."""
     return (word[at:] for at in range(2, min(len(word), MOST_LETTERS)) if word[0] == "-" != word[1])
 
 

@@ -1,15 +1,15 @@
-"""May this shell command run, and in which view of the machine? The rules about it, the matrix of modes, and why.
+"""Decides whether a shell command may run, and in which view of the machine: rules, modes, and reasons.
 
-Words decide which rule a command is under and what a person is asked. What it can do is held by its view, whatever its
-words turn out to mean; where nothing can hold it, everything but a short list of readers is asked about.
+The words of a command decide which rule applies and what a person is asked. Its view limits what it can do, whatever
+its words turn out to mean. Without a sandbox, everything except a short list of reading commands needs a question.
 
     denied by a rule                                     refused
-    only reads                                           reading view; asked where it names a path outside
+    only reads                                           reading view; asked if it names a path outside
     anything else in plan mode                           refused
     allowed by a rule                                    working view
-    names files that others obey, hidden ones, outside   asked, and opened by a yes
+    names auto-run files, hidden files, paths outside    asked, and opened by a yes
     needs the network                                    asked, and given it by a yes
-    any other                                            asked; working view where the mode or the sandbox allows it
+    any other                                            asked; working view if the mode or the sandbox allows it
 """
 
 from __future__ import annotations
@@ -54,18 +54,18 @@ from tools.permissions.repositories import runs_programs, work_tree_above
 from tools.permissions.verdict import PLAN_MODE, Grant, Permission, Verdict, VerdictPart
 from tools.text.file_names import shown_path
 
-# What cannot work unless somebody was asked: git's settings are read-only to all other commands
+# Commands that cannot work without a question: git's settings are read-only for all other commands
 _GIT_CHANGES_SETTINGS = ("config", "remote", "submodule", "worktree")
-_MORE = "bash may run more in it than its words show"
+_MORE = "bash may run more than its words show"
 _NAME_ITS_FOLDER = (
-    "Write it into the workspace or /tmp; or name its folder in the command, unless that holds the home folder, the "
+    "Write to the workspace or /tmp. Or name its folder in the command, unless that contains the home folder, the "
     "workspace or the system."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyRequest:
-    """What a command is judged by, beside its words."""
+    """The basis of a decision about a command, besides its words."""
 
     command: CommandSubject
     rules: Rules
@@ -74,11 +74,11 @@ class PolicyRequest:
     guarded: GuardedPaths
     lookout: HiddenFileLookout
     home: str
-    rules_now: Callable[[], Rules]  # the rules when it is called: they may change before the command starts
-    is_sandboxed: bool  # whether any command that stays in the sandbox runs unasked
+    rules_now: Callable[[], Rules]  # returns the rules at that moment; they may change before the command starts
+    is_sandboxed: bool  # whether every command that stays in the sandbox runs unasked
 
     def look(self) -> HiddenFiles:
-        """What is hidden from commands now. In yolo, where nothing is asked, they see what agent-ignore files hide."""
+        """Find out what is hidden from commands now. In yolo mode, agent-ignore files hide nothing from them."""
         found = self.lookout.look(self.workspace, self.rules)
         if self.mode is not ApprovalMode.YOLO:
             return found
@@ -87,23 +87,23 @@ class PolicyRequest:
 
 
 def judge_command(request: PolicyRequest) -> Permission:
-    """Judge one shell command. Blocking: it looks where paths lead, and at what rules hide."""
+    """Decide about one shell command. Blocking: it resolves paths and looks for hidden files."""
     return _CommandPolicy(request, read_command(request.command.command)).judge()
 
 
 @dataclass(slots=True)
 class _Asking:
-    """Why a command is asked about, and what a yes opens."""
+    """Why a command needs a question, and what a yes opens."""
 
     reasons: dict[str, None] = field(default_factory=dict[str, None])
-    settings: dict[str, None] = field(default_factory=dict[str, None])  # rules of the operator that ask
-    refused: str = ""  # why it can be given to nobody
+    settings: dict[str, None] = field(default_factory=dict[str, None])  # settings of the operator's rules that ask
+    refused: str = ""  # why nobody can allow it
     is_guarded: bool = False  # whether it names this server's own settings
-    opens: bool = False  # whether a yes opens more than the usual view; no rule stands for it
-    remarks: dict[str, None] = field(default_factory=dict[str, None])  # what a yes does not give
+    opens: bool = False  # whether a yes opens more than the usual view; then no rule can replace the question
+    remarks: dict[str, None] = field(default_factory=dict[str, None])  # what a yes does not include
     seen: dict[str, None] = field(default_factory=dict[str, None])
     writable: dict[str, None] = field(default_factory=dict[str, None])
-    outside: dict[str, None] = field(default_factory=dict[str, None])  # of these the plain paths outside
+    outside: dict[str, None] = field(default_factory=dict[str, None])  # the paths outside among these
     grants: dict[Grant, None] = field(default_factory=dict[Grant, None])
 
     def add(self, reason: str, setting: str = "", *, opens: bool = False) -> None:
@@ -128,7 +128,7 @@ class _CommandPolicy:
         self._is_held = self._site.engine is Engine.BUBBLEWRAP
 
     def judge(self) -> Permission:
-        """The first of these that has something to say decides."""
+        """The first of these steps with a result decides."""
         refusal = self._refused_by_words() or self._refused_by_files()
         if refusal is not None:
             return refusal
@@ -146,7 +146,7 @@ class _CommandPolicy:
         view = self._view(network, asking)
         if not asking.reasons:
             return replace(self._permission(Verdict.ALLOW, reason), view=self._restricted(view))
-        # Where nobody is asked, nothing but these is opened: neither what is hidden nor what git obeys.
+        # Without questions, only these are opened: no hidden files, and no settings of git.
         dialog_view = replace(
             view,
             seen=tuple(path for path in view.seen if path in asking.outside),
@@ -169,7 +169,7 @@ class _CommandPolicy:
         )
 
     def _why_unasked(self) -> str:
-        """Why it runs unless something is asked about it; empty where nothing lets it."""
+        """Return why it runs unless something requires a question; empty if nothing allows it."""
         if self._is_reading:
             return "it is known to only read" if self._site.engine is Engine.NONE else "it only reads"
         if self._allowed_by and self._needs is None:
@@ -177,9 +177,9 @@ class _CommandPolicy:
         if self._is_yolo:
             return "approval mode yolo"
         is_sandboxed = self._request.is_sandboxed and self._is_held and self._needs is not Needs.WRITE
-        return "any command that stays in the sandbox runs" if is_sandboxed else ""
+        return "every command that stays in the sandbox may run" if is_sandboxed else ""
 
-    # What is refused
+    # Refusals
 
     def _refused_by_words(self) -> Permission | None:
         for command in self._all_commands:
@@ -199,17 +199,17 @@ class _CommandPolicy:
                 return self._permission(Verdict.DENY, f"{rule}: a command would read files", setting=rule.source)
         if self._hidden.problem_of_deny:
             setting = next((hidden.setting for hidden in self._hidden.denied), "permissions.deny")
-            reason = f"a rule of {setting} hides files, and the sandbox cannot enforce it: {self._hidden.problem}"
+            reason = f"a rule in {setting} hides files, but the sandbox cannot enforce it: {self._hidden.problem}"
             return self._permission(Verdict.DENY, reason, setting=setting)
         for named in self._paths.named:
             for rule in self._rules_about(self._rules.deny, named):
                 return self._permission(Verdict.DENY, f"{rule}: it names {named.word}", setting=rule.source)
         return None
 
-    # What is asked about
+    # Questions
 
     def _asking(self) -> _Asking:
-        """What is asked about whatever mode it is."""
+        """Collect the questions that are asked in every mode."""
         asking = _Asking()
         self._ask_about_words(asking)
         for rule in self._rules.ask:
@@ -220,7 +220,7 @@ class _CommandPolicy:
                 asking.add(f"{rule}: it names {named.shown}", rule.source)
                 if is_inside(named.real, self._roots) or os.path.lexists(named.real):
                     (asking.seen if self._is_reading and not named.is_written else asking.writable)[named.real] = None
-            # No rule allows to write the server's own files; a link to them cannot be held by a mount.
+            # No rule can allow writing the server's own files, and a mount cannot protect a symlink to them.
             if named.may_be_written and (why := self._paths.why_guarded(named)) is not None:
                 asking.add(f"it names {named.shown}: {why}", opens=True)
                 asking.is_guarded = True
@@ -240,7 +240,7 @@ class _CommandPolicy:
             if (rule := _rule_about(command, self._rules.ask)) is not None:
                 asking.add(str(rule), rule.source)
             elif is_about_commands and (rule := _rule_that_may_be_about(command, self._rules.strict)) is not None:
-                asking.add(f"it may be covered by the {rule}", opens=True)
+                asking.add(f"the {rule} may apply to it", opens=True)
         doubt = text.doubt or (_MORE if text.may_run_more else "")
         if doubt and is_about_commands:
             asking.add(f"{doubt}, so it is unclear which rules about commands apply", opens=True)
@@ -254,20 +254,20 @@ class _CommandPolicy:
                     self._ask_about_repository(asking, command)
 
     def _ask_about_repository(self, asking: _Asking, command: SimpleCommand) -> None:
-        """A repository outside or around the workspace is opened to git, or it could change nothing there."""
+        """Open a repository outside or around the workspace to git, which could otherwise change nothing there."""
         folder = self._paths.absolute(".", command.folder)
         top = work_tree_above(os.path.realpath(folder)) if folder is not None else None
         if top is None or is_inside(top, self._roots) or contains(top, self._request.home) or is_reader(command.words):
             return
         asking.writable[top] = None
         if not self._is_allowed_path(top, Access.WRITE):
-            asking.add(f"it works in the repository {shown_path(top)}, which lies outside the workspace", opens=True)
+            asking.add(f"it works in the repository {shown_path(top)}, which is outside the workspace", opens=True)
 
     def _ask_about_path(self, asking: _Asking, named: NamedPath) -> None:
         for hidden in self._hidden.ignored:
             if contains(hidden.path, named.real):
                 asking.add(f"it names {named.shown}, which {hidden.why} hides from agents", opens=True)
-                # All of a folder where it has too much in it to hide the rest
+                # The whole folder, if it contains too much to hide the rest
                 closed = (each.path for each in beside(hidden, (named.real,)) if contains(each.path, named.real))
                 asking.seen[next(closed, named.real)] = None
                 break
@@ -275,10 +275,10 @@ class _CommandPolicy:
         is_there = in_scratch or is_inside(named.real, self._roots) or os.path.lexists(named.shown)
         if named.may_be_written and is_there and (why := self._paths.why_protected(named)) is not None:
             asking.add(f"it names {named.shown}: {why}", opens=True)
-            if not in_scratch:  # which is writable in any case
+            if not in_scratch:  # the scratch folder is always writable
                 asking.writable[named.real] = None
             return
-        # What can write sees what lies outside in any case.
+        # A command that can write sees paths outside anyway.
         is_shown = not self._is_reading and self._is_held and not named.may_be_written
         if not is_shown and not (self._is_yolo and self._is_reading) and self._paths.is_outside(named):
             self._ask_about_outside(asking, named)
@@ -290,19 +290,19 @@ class _CommandPolicy:
         can_be_written = may_write and self._paths.is_ever_written(named)
         if named.is_written and self._is_held and (is_absent or not can_be_written):
             why = "is never opened to a command" if not can_be_written else "does not exist"
-            asking.refused = f"it would write {named.shown}, which lies outside the workspace and {why}"
+            asking.refused = f"it would write {named.shown}, which is outside the workspace and {why}"
             return
-        if is_absent and not (may_write and named.is_new_work_tree):  # it may be no path at all
+        if is_absent and not (may_write and named.is_new_work_tree):  # it may not be a path at all
             if may_write and self._is_held:
-                said = f"outside the workspace a yes opens only what is there, so it cannot make {named.shown}"
+                said = f"outside the workspace a yes opens only existing paths, so it cannot create {named.shown}"
                 asking.remarks[said] = None
             return
-        # A separator at the end says that it will be a folder.
+        # A final separator marks a future folder.
         path = os.path.join(named.real, "") if is_absent else named.real
         (asking.writable if can_be_written else asking.seen)[path] = None
         if self._is_allowed_path(named.real, Access.WRITE if may_write else Access.READ):
             return
-        asking.add(f"it names {named.shown}, which lies outside the workspace", opens=may_write)
+        asking.add(f"it names {named.shown}, which is outside the workspace", opens=may_write)
         asking.outside[path] = None
         is_whole = os.path.dirname(named.real) == os.sep or contains(named.real, self._request.home)
         if not (may_write or is_whole) and (literal := literal_path(named.real)) is not None:
@@ -310,13 +310,13 @@ class _CommandPolicy:
 
     def _ask_about_hidden(self, asking: _Asking) -> None:
         if self._hidden.problem:
-            said = f"some files must stay hidden from commands, and that cannot be enforced: {self._hidden.problem}"
+            said = f"some files must stay hidden from commands, but that cannot be enforced: {self._hidden.problem}"
             asking.add(said, opens=True)
         is_hiding = bool(self._hidden.unreadable)
         if self._is_held:
             in_background = self._request.command.is_background or self._text.has_background
             if is_hiding and self._is_reading and in_background:
-                said = "it keeps running in the background, and could read a hidden file that is replaced meanwhile"
+                said = "it keeps running in the background, so it could read a hidden file that is replaced meanwhile"
                 asking.add(said, opens=True)
             if self._uses_git and self._stores:
                 asking.add("git history contains hidden files, and git can show them", opens=True)
@@ -326,13 +326,13 @@ class _CommandPolicy:
         if is_landlock and any(contains(path, self._request.home) for path in shown):
             asking.add("it would see the home folder, where nothing can be hidden without bubblewrap", opens=True)
         if self._may_meet_hidden():
-            asking.add("it may read what is hidden from commands, and nothing holds it here", opens=True)
+            asking.add("it may read files that are hidden from commands, and no sandbox prevents that", opens=True)
         if (is_hiding or self._has_rules_about_files) and (is_landlock or not self._text.is_literal):
             said = "without bubblewrap, file rules apply only to paths written out in the command"
             asking.add(said, opens=True)
 
     def _may_meet_hidden(self) -> bool:
-        """Whether it reads whole folders, or a repository, with something hidden in them."""
+        """Whether it reads whole folders, or a repository, that contain something hidden."""
         named = {named.real for named in self._paths.named if not named.is_program and os.path.lexists(named.real)}
         folders = named or {self._request.command.directory}
         is_met = any(contains(folder, hidden.path) for folder in folders for hidden in self._hidden.unreadable)
@@ -340,7 +340,7 @@ class _CommandPolicy:
         return (is_met and searches) or (self._uses_git and bool(self._stores))
 
     def _ask_about_changes(self, asking: _Asking) -> None:
-        """What is asked because no rule and no mode allows it, with the rules that would."""
+        """Add the questions that remain because no rule or mode allows the command, with the rules that would."""
         reasons: list[str] = []
         grants: list[Grant] = []
         changing = [each for each in self._unlisted if not self._reads(each)]
@@ -348,10 +348,10 @@ class _CommandPolicy:
             reasons = [f"it asks {'to change files' if self._needs is Needs.WRITE else 'for the network'}"]
         elif self._text.doubt:
             reasons = [self._text.doubt]
-        elif self._all_read:  # where it writes is all there is to ask
+        elif self._all_read:  # it only reads, so the question is where it writes its output
             outputs = (each for each in self._text.redirections if each.is_output)
             if any(each.target is None or self._paths.absolute(each.target, each.folder) is None for each in outputs):
-                reasons.append("where its output goes is known only when it runs")
+                reasons.append("the target of its output is known only when it runs")
             for named in self._paths.named:
                 if named.is_written and named.shown not in STREAMS:
                     reasons.append(f"it writes {named.shown}")
@@ -374,23 +374,23 @@ class _CommandPolicy:
         if not asking.reasons:
             outside = (each.shown for each in self._paths.named if not is_inside(each.real, self._roots))
             named = next(filter(os.path.lexists, outside), "")
-            said = f"it names {named}, which lies outside the workspace" if named else "it is not known to only read"
+            said = f"it names {named}, which is outside the workspace" if named else "it is not known to only read"
             asking.reasons |= dict.fromkeys(reasons or [said])
 
     @cached_property
     def _unlisted(self) -> Sequence[SimpleCommand]:
-        """What neither a rule nor the short list allows."""
+        """Commands that neither a rule nor the short list allows."""
         return [each for each in self._text.commands if not (self._allowing(each) or is_on_short_list(each.words))]
 
     def _grants(self, commands: Sequence[SimpleCommand]) -> list[Grant]:
-        """The rules that would allow some simple commands; none where no rule can stand for all of them."""
+        """Return rules that would allow some simple commands; none if rules cannot allow all of them."""
         scopes = [first_words(each.words) for each in commands if self._paths.is_of_workspace(each)]
         return [_grant(scope) for scope in scopes] if len(scopes) == len(commands) and all(scopes) else []
 
     # The view
 
     def _network(self, asking: _Asking) -> Network | Permission:
-        """What it may reach; asks where it has to, and refuses what may never be reached."""
+        """Return the network it gets. Asks if necessary, and refuses hosts that are denied."""
         site = self._site
         loopback = Network.SESSION_LOOPBACK if site.has_session and not self._is_plan else Network.OWN_LOOPBACK
         about_hosts = [rule for rule in self._rules.strict if rule.governs(Access.FETCH)]
@@ -401,14 +401,14 @@ class _CommandPolicy:
             if rule.specifier is None and rule.verdict is Verdict.DENY:
                 return self._permission(Verdict.DENY, f"{rule}: it needs the network", setting=rule.source)
         if not site.has_network:
-            reason = "it needs the network, which commands are not given here"
+            reason = "it needs the network, which commands do not get here"
             return self._permission(Verdict.DENY, reason, setting="shell.network")
         allowing = [self._allowed_by.get(command) for command in needing] if self._needs is None else []
         is_given = self._is_yolo or (
             bool(allowing) and all(rule and needs_network(_spelled(rule)) for rule in allowing)
         )
         if about_hosts:
-            said = "it needs the network, and commands cannot be limited to particular hosts"
+            said = "it needs the network, but commands cannot be limited to particular hosts"
             asking.add(f"{said}, which the {about_hosts[0]} requires", about_hosts[0].source)
         elif not is_given and not asking.reasons:
             asking.add("it needs the network")
@@ -417,10 +417,10 @@ class _CommandPolicy:
         return Network.HOST
 
     def _view(self, network: Network, asking: _Asking) -> CommandView:
-        """The view that it runs in, after a yes where it is asked about."""
+        """Return the view that it runs in, after a yes if there is a question."""
         is_asked = bool(asking.reasons)
-        # With the network nothing counts that others may have left in `/tmp`, unless its words name it: then caches and
-        # temporary files of its own are those of the working view.
+        # With the network, leftovers of other commands in `/tmp` must not count, unless its words name them. Otherwise
+        # it has the caches and temporary files of the working view.
         is_online = network is Network.HOST
         reads = self._is_reading and not self._is_yolo and not (is_online and self._paths.names_scratch)
         kind = ViewKind.READING if reads else ViewKind.WORKING
@@ -434,7 +434,7 @@ class _CommandPolicy:
             seen += allowed_reading(self._rules, self._request.home)
             targets = (each.real for each in self._paths.named if each.is_written and is_inside(each.real, self._roots))
             writable += (path for path in targets if not os.path.isdir(path))
-            # Where something may be hidden by its name, wherever it lies, no more of a repository is shown.
+            # If something anywhere may be hidden by name, no more of the repository is shown.
             is_hiding = self._has_rules_about_files or self._hidden.ignored
             is_around = any(work_tree_above(root) not in (None, root) for root in self._roots)
             is_git = self._uses_git and not (is_hiding and is_around)
@@ -452,31 +452,31 @@ class _CommandPolicy:
             is_git=is_git,
             is_asked=is_asked,
             is_plan=self._is_plan,
-            # Where any command runs unasked, it needs no rule to do what others have prepared.
+            # If every command runs unasked, it needs no rule to use what others have prepared.
             has_new_tmp=(kind is ViewKind.READING and is_online)
             or (bool(self._allowed_by) and not (is_asked or self._is_yolo or self._request.is_sandboxed)),
             may_take_shares=kind is not ViewKind.READING,
         )
 
     def _restricted(self, view: CommandView) -> CommandView:
-        """The view with what rules about files keep from it, now and once more when the command starts."""
+        """Return the view together with what file rules deny to it, now and again when the command starts."""
         if view.kind is ViewKind.UNCONFINED:
             return view
-        # A yes to git is one to what it has stored.
+        # A yes to git includes its stored history.
         hides = self._has_rules_about_reading or (view.kind is ViewKind.READING and self._hidden.ignored)
         stores = self._stores if hides and not (view.is_asked and self._uses_git) else ()
         found = _restrictions(self._hidden, self._request, view, stores)
         return replace(view, restrictions=found, look=partial(_look_again, self._request, view, stores))
 
-    # What its words say
+    # The meaning of its words
 
     @cached_property
     def _all_read(self) -> bool:
-        """Whether none of its commands changes anything but in `/tmp`, wherever their output goes."""
+        """Whether none of its commands changes anything outside `/tmp`, apart from the targets of their output."""
         return not self._text.doubt and all(map(self._reads, self._text.commands))
 
     def _reads(self, command: SimpleCommand) -> bool:
-        # A workspace may lie in `/tmp`, too.
+        # A workspace may be in `/tmp`, too.
         is_inner = any(is_inside(word, self._roots) for word in command.words if word)
         return is_reader(command.words) or (self._is_held and changes_scratch_alone(command.words) and not is_inner)
 
@@ -497,7 +497,7 @@ class _CommandPolicy:
         return self._needs is Needs.NETWORK or any(needs_network(each.known) for each in self._text.commands)
 
     def _is_on_short_list(self) -> bool:
-        """Whether it runs unasked where nothing holds it."""
+        """Whether it runs unasked without a sandbox."""
         text = self._text
         return (
             bool(text.commands)
@@ -511,12 +511,12 @@ class _CommandPolicy:
         )
 
     def _git_runs_programs(self) -> bool:
-        """Whether git may run hooks, filters and the like of the repository."""
+        """Whether git may run hooks, filters and the like from the repository."""
         top = work_tree_above(self._request.command.directory)
         return top is not None and runs_programs(top)
 
     def _writes_freely(self) -> bool:
-        """Whether its output goes nowhere that has to be asked about."""
+        """Whether none of its output goes to a place that requires a question."""
         return all(self._is_free(each.target, each.folder) for each in self._text.redirections if each.is_output)
 
     def _is_free(self, target: str | None, folder: str | None) -> bool:
@@ -533,7 +533,7 @@ class _CommandPolicy:
 
     @cached_property
     def _allowed_by(self) -> Mapping[SimpleCommand, Rule]:
-        """The rule for each simple command that one allows, if all of it is allowed; else nothing."""
+        """The rules that allow its simple commands, if they allow all of it; else empty."""
         if self._only_reads and not self._needs_network:
             return {}
         if self._text.doubt or self._text.may_run_more:
@@ -541,7 +541,7 @@ class _CommandPolicy:
             return dict.fromkeys(self._text.commands, bare) if bare and not self._paths.names_scratch else {}
         found = {command: rule for command in self._text.commands if (rule := self._allowing(command)) is not None}
         rest = [command for command in self._text.commands if command not in found]
-        if rest and not self._writes_freely():  # what stands beside an allowed command could else write
+        if rest and not self._writes_freely():  # otherwise the commands beside an allowed one could write
             return {}
         return found if found and all(is_on_short_list(each.words) for each in rest) else {}
 
@@ -562,7 +562,7 @@ class _CommandPolicy:
         return any(os.path.basename(words[0] or "") == "git" for words in commands if words)
 
     def _is_allowed_path(self, path: str, access: Access) -> bool:
-        """Whether a rule allows it; one for a whole tool is about the workspace alone."""
+        """Whether a rule allows this path. A rule for a whole tool applies to the workspace only."""
         rules = [rule for rule in self._rules.allow if rule.specifier is not None or is_inside(path, self._roots)]
         return any(rule.governs(access) and rule.fits_path((path,), self._roots) for rule in rules)
 
@@ -585,7 +585,7 @@ class _CommandPolicy:
         return self._request.lookout.stores_hidden(self._request.workspace, self._hidden, self._rules)
 
     def _rules_about(self, rules: Sequence[Rule], named: NamedPath) -> Iterator[Rule]:
-        """Those of some rules about files that are about a named one, or about all in it where that is asked about."""
+        """Yield the file rules that apply to a named path, or to everything in it for paths that are asked about."""
         for rule in rules:
             is_asking = rule.verdict is Verdict.ASK
             is_changed = named.may_be_written if is_asking else named.is_written
@@ -599,7 +599,7 @@ class _CommandPolicy:
     def _permission(
         self, verdict: Verdict, reason: str, *, setting: str = "", way_out: str = "", source: str = ""
     ) -> Permission:
-        """A verdict, with what was said of each simple command where there are several."""
+        """Return a decision, with the reasons for each simple command if there are several."""
         parts: list[VerdictPart] = []
         for command in self._text.commands if len(self._text.commands) > 1 else ():
             if command.source == source:
@@ -615,7 +615,7 @@ class _CommandPolicy:
 
 
 def allowed_reading(rules: Rules, home: str) -> Iterator[str]:
-    """Real paths of files and folders outside the workspace that rules allow to read as a whole."""
+    """Yield real paths outside the workspace that rules allow to read completely."""
     for rule in rules.allow:
         written = rule.text.partition("(")[2].rstrip(")").strip()
         if rule.tools & tool_names.READING and written.startswith(("//", "~/")):
@@ -626,7 +626,7 @@ def allowed_reading(rules: Rules, home: str) -> Iterator[str]:
 
 
 def _rule_about(command: SimpleCommand, rules: Sequence[Rule]) -> Rule | None:
-    """A rule about a simple command, or about a program behind it."""
+    """Return a rule about a simple command, or about a program that it runs."""
     for words in programs_behind(command.words, loosely=True):
         texts = (joined(words), joined((os.path.basename(words[0] or "\0"), *words[1:]))) if words else ("",)
         for rule in rules:
@@ -636,7 +636,7 @@ def _rule_about(command: SimpleCommand, rules: Sequence[Rule]) -> Rule | None:
 
 
 def _rule_that_may_be_about(command: SimpleCommand, rules: Sequence[Rule]) -> Rule | None:
-    """A rule that may be about a simple command of which not all words are known."""
+    """Return a rule that may apply to a simple command whose words are not all known."""
     for words in programs_behind(command.words, loosely=True):
         named = (os.path.basename(words[0]), *words[1:]) if words and words[0] is not None else words
         for rule in rules:
@@ -647,7 +647,7 @@ def _rule_that_may_be_about(command: SimpleCommand, rules: Sequence[Rule]) -> Ru
 
 
 def _spelled(rule: Rule) -> Words:
-    """The words of a rule about commands before its first star."""
+    """Return the words of a command rule before its first star."""
     pattern = rule.specifier.pattern if isinstance(rule.specifier, CommandSpecifier) else ""
     return tuple(pattern.partition(ANYTHING)[0].split())
 
@@ -658,13 +658,13 @@ def _grant(scope: str) -> Grant:
 
 
 def _look_again(request: PolicyRequest, view: CommandView, stores: Sequence[str]) -> FileRestrictions:
-    """What rules keep from a command that starts now, in the view that its verdict gave."""
+    """Find out again what rules deny to a command that starts now, in the view decided for it."""
     request = replace(request, rules=request.rules_now())
     hidden = request.look()
     if hidden.problem_of_deny or (hidden.problem and not view.is_asked):
         raise ExecutionDeniedError(
-            f"The command was not run: rules hide files from it, and that cannot be enforced: {hidden.problem}. "
-            "Try again; if it keeps failing, tell the user."
+            f"The command was not run: rules hide files from it, but that cannot be enforced: {hidden.problem}. Try "
+            "again; if it keeps failing, tell the user."
         )
     return _restrictions(hidden, request, view, stores)
 

@@ -1,7 +1,7 @@
-"""What the words of a shell command say, by a grammar of bash: its simple commands, wherever they stand.
+"""The words of a shell command, parsed by a grammar for bash: its simple commands, at any depth.
 
-Nothing is expanded, no variable is followed and no option is known. What a command can do is held by the view that it
-runs in; its words tell which rules it is under, and what a person is asked about.
+Nothing is expanded, no variable is followed, and no options are known. The view limits what the command can do. Its
+words decide which rules apply and what a person is asked.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from tools.permissions.grammar_check import LOST_DASH, is_read_alike
 if TYPE_CHECKING:
     from tree_sitter import Language, Node
 
-MAX_CHARS = 16_384  # of a text that is read; the grammar takes at most 0.1 s for it, whatever it is
+MAX_CHARS = 16_384  # of a text to parse; the grammar needs at most 0.1 s for any text of this length
 MAX_COMMANDS = 2_000
-MAX_NESTED = 4  # texts within texts, such as `sh -c "sh -c '...'"`
-Words = tuple[str | None, ...]  # each is `None` where what it stands for is not known
+MAX_NESTED = 4  # commands nested in strings, such as `sh -c "sh -c '...'"`
+Words = tuple[str | None, ...]  # a word is `None` if its value is unknown
 
-_TEXT_FOLLOWS = re.compile(r"-[a-z]*c")  # the option of a shell, such as `-lc`
-_HAS_TEXT = re.compile(r"-[a-zA-Z]*c[a-zA-Z]+")  # the same among other options
-_RUNS_TEXT = ("flock", "script", "su")  # programs that have a shell run a text by such an option
+_TEXT_FOLLOWS = re.compile(r"-[a-z]*c")  # a shell's option for a command string, such as `-lc`
+_HAS_TEXT = re.compile(r"-[a-zA-Z]*c[a-zA-Z]+")  # the same in the middle of other options
+_RUNS_TEXT = ("flock", "script", "su")  # these programs make a shell run a text given by such an option
 SHELLS = frozenset(("sh", "bash", "dash", "zsh", "ksh"))
-CONNECTIONS = ("/dev/tcp/", "/dev/udp/")  # no files: a redirection to one of these opens a connection
-# What runs text or changes what names mean, in ways that the grammar does not show
+CONNECTIONS = ("/dev/tcp/", "/dev/udp/")  # not files: a redirection to one opens a connection
+# Commands that run text or change the meaning of names in ways that the grammar does not show
 _NOT_SHOWN = frozenset(("trap", "eval", "alias", "enable", "hash", "coproc", "compgen", "complete", "bind", "fc"))
-# Assignments that decide what programs are run or what they load; PYTHONPATH=src is too common to be asked about
+# Variables that decide which programs run or what they load; PYTHONPATH=src is too common for a question
 _DECIDING = re.compile(r"PATH|BASH_ENV|ENV|IFS|PS4|LD_\w*|GIT_\w*|NODE_OPTIONS|PYTHON(?!PATH$)\w*")
-# Bash evaluates the index of a variable that these name, and with it the command in `a[$(command)]`
+# Bash evaluates the index of variables named by these, including the command in `a[$(command)]`
 _NAMING = frozenset(("unset", "read", "mapfile", "readarray", "getopts"))
 _NAMING_BY_OPTION = {"printf": "-v", "wait": "-p", "test": "-v -R", "[": "-v -R"}
-# Options of `declare` and the like that have no value evaluated, and quoted assignments of plain values
+# Options of `declare` and the like without an evaluated value, and quoted assignments of plain values
 _DECLARING = re.compile(r"[-+][^aAin]*|\w+(=[^(\[]*)?", re.ASCII)
 _PLAIN_NAME = re.compile(r"\w+", re.ASCII)
-_MADE_BY_SHELL = ("/dev/", "/proc/")  # files there hold what the command itself gives, such as `/dev/stdin`
+_MADE_BY_SHELL = ("/dev/", "/proc/")  # files there contain what the command itself provides, such as `/dev/stdin`
 _WORDS = frozenset((
     "word", "number", "string", "raw_string", "ansi_c_string", "translated_string", "concatenation", "brace_expression",
     "simple_expansion", "expansion", "arithmetic_expansion", "command_substitution", "process_substitution",
@@ -48,67 +48,67 @@ _WORDS = frozenset((
 _DESCRIPTOR = re.compile(r"\d*-?")
 _NOT_WORDS = frozenset(("variable_assignment", "file_redirect", "herestring_redirect", "heredoc_redirect"))
 _WILD = re.compile(r"(?<!\\)[*?\[]")
-_HOME_OF_OTHERS = re.compile(r"~[^/]")  # of another user, or the folder before (`~-`)
+_HOME_OF_OTHERS = re.compile(r"~[^/]")  # the home of another user, or the previous folder (`~-`)
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPED_IN_QUOTES = re.compile(r"\\([$`\"\\\n])")
 
-# Programs that run the program in their words, and the options of these whose value is a word of its own
+# Programs that run the program in their words, and those of their options whose value is the next word
 _WRAPPERS = {
     "env": "-u -C --unset --chdir", "timeout": "-s -k --signal --kill-after", "nice": "-n --adjustment",
     "nohup": "", "time": "-f -o", "stdbuf": "-i -o -e", "command": "", "exec": "-a", "builtin": "",
 }  # fmt: skip
-# The same where only rules that forbid or ask look behind them
+# The same, for programs that only rules which deny or ask look through
 _LOOSE_WRAPPERS = {
     "sudo": "-u -g -h -p -C -r -t -D -R -T", "doas": "-u -C", "xargs": "-I -n -P -L -d -a -s -E",
     "setsid": "", "ionice": "-c -n -p", "chroot": "", "busybox": "", "watch": "-n", "flock": "-w -E",
 }  # fmt: skip
-_OPERANDS = {"timeout": 1, "chroot": 1, "flock": 1}  # words of the wrapper's own before the program
+_OPERANDS = {"timeout": 1, "chroot": 1, "flock": 1}  # the wrapper's own operands before the program
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=", re.ASCII)
 _FIND_RUNS = frozenset(("-exec", "-execdir", "-ok", "-okdir"))
 
 
 @dataclass(frozen=True, slots=True)
 class SimpleCommand:
-    source: str  # as it stands in the command
-    words: Words  # the name of the program, and its arguments
-    folder: str | None = ""  # where `cd` has led before it, from the folder that the whole starts in; `None` if unknown
-    known: tuple[str, ...] = ()  # the words up to what is not literal; of that what it may be, and a NUL
+    source: str  # as written in the command
+    words: Words  # the program's name and its arguments
+    folder: str | None = ""  # the folder after earlier `cd`, relative to the starting folder; `None` if unknown
+    known: tuple[str, ...] = ()  # the literal words at the start, then the known beginning of the next word and a NUL
 
     @property
     def name(self) -> str | None:
-        """The program as it is called, or `None` where that is not literal."""
+        """The program as written, or `None` if that is not literal."""
         return self.words[0] if self.words else ""
 
     @property
     def program(self) -> str:
-        """The name without the folder of the program; empty where it is not literal."""
+        """The program without its folder; empty if it is not literal."""
         return basename(self.name or "")
 
 
 @dataclass(frozen=True, slots=True)
 class Redirection:
     is_output: bool
-    keeps: bool  # whether what the file holds stays: input, or output that is appended
-    target: str | None  # a path, or `None` where it is not literal
-    folder: str | None  # as of a simple command
+    keeps: bool  # whether the file keeps its content: input, or appended output
+    target: str | None  # a path, or `None` if it is not literal
+    folder: str | None  # as in a simple command
 
 
 @dataclass(slots=True)
 class CommandText:
     commands: list[SimpleCommand] = field(default_factory=list[SimpleCommand])
-    inner: list[SimpleCommand] = field(default_factory=list[SimpleCommand])  # those of literal texts for shells in it
+    inner: list[SimpleCommand] = field(default_factory=list[SimpleCommand])  # commands in literal strings for shells
     redirections: list[Redirection] = field(default_factory=list[Redirection])
-    values: list[str] = field(default_factory=list[str])  # literal ones that it assigns
-    source: str = ""  # all of it but the places that output is directed to
-    doubt: str = ""  # why it is not understood, as a sentence without its end; empty where it is
-    is_literal: bool = True  # whether nothing in it is expanded
-    has_assignments: bool = False  # whether it sets variables, for a command or for what follows
-    may_run_more: bool = False  # whether bash may run something in it that the grammar does not show
-    has_background: bool = False  # whether a part of it goes on beside the rest (`&`)
+    values: list[str] = field(default_factory=list[str])  # literal values that it assigns
+    source: str = ""  # the whole text except for targets of output
+    doubt: str = ""  # why it was not understood, as a sentence without its full stop; else empty
+    is_literal: bool = True  # whether it contains no expansions
+    has_assignments: bool = False  # whether it sets variables, for one command or the following ones
+    may_run_more: bool = False  # whether bash may run something that the grammar does not show
+    has_background: bool = False  # whether a part of it continues beside the rest (`&`)
 
 
 def read_command(text: str) -> CommandText:
-    """Read a command. No text is an error: what is not understood has a `doubt`."""
+    """Parse a command. Never fails: a command that is not understood gets a `doubt`."""
     if len(text) > MAX_CHARS:
         return CommandText(doubt=f"it is longer than {MAX_CHARS:,} characters", source=text)
     reader = _Reader(text)
@@ -118,13 +118,13 @@ def read_command(text: str) -> CommandText:
         given, depth = waiting.popleft()
         left -= len(given)
         if depth > MAX_NESTED or left < 0:
-            found.doubt = found.doubt or "texts within texts are nested too deep"
+            found.doubt = found.doubt or "its command strings are nested too deeply"
             break
         reader = _Reader(given)
         found.inner += reader.found.commands
         found.may_run_more = found.may_run_more or reader.found.may_run_more
         if reader.found.doubt and not found.doubt:
-            found.doubt = f"in a text that a shell is given: {reader.found.doubt}"
+            found.doubt = f"in a command string for a shell: {reader.found.doubt}"
         waiting.extend((each, depth + 1) for each in reader.texts)
     return found
 
@@ -135,12 +135,12 @@ def is_wrapper(name: str) -> bool:
 
 
 def programs_behind(words: Words, *, loosely: bool) -> Iterator[Words]:
-    """What a command runs that its words name: itself, and each program behind `env`, `timeout` and the like.
+    """Yield the programs that a command's words run: the command itself, and each program behind `env` and the like.
 
     Args:
         words: The words of a simple command.
-        loosely: Whether also to look behind `sudo`, `xargs`, `find -exec` and the like. They change what the program
-            may do, so a rule that allows it does not mean these.
+        loosely: Whether to look behind `sudo`, `xargs`, `find -exec` and the like too. They change what the program
+            may do, so a rule that allows the program does not cover them.
     """
     waiting = [words]
     for _ in range(MAX_NESTED * 2):
@@ -158,7 +158,7 @@ def programs_behind(words: Words, *, loosely: bool) -> Iterator[Words]:
         while at < len(current) and (word := current[at]) is not None and word.startswith("-"):
             if name == "env" and word.startswith(("-S", "--split")):
                 waiting.append((None,))  # a whole command in one word
-            is_group = word[1:2].isalpha() and f"-{word[1]}" not in valued.split()  # of letters, such as `-iu`
+            is_group = word[1:2].isalpha() and f"-{word[1]}" not in valued.split()  # option letters, such as `-iu`
             at += 2 if word in valued.split() or (is_group and f"-{word[-1]}" in valued.split()) else 1
         at += _OPERANDS.get(name, 0)
         is_decided = False
@@ -166,11 +166,11 @@ def programs_behind(words: Words, *, loosely: bool) -> Iterator[Words]:
             is_decided = is_decided or _DECIDING.fullmatch(set_to[0].rstrip("+=")) is not None
             at += 1
         if is_decided:
-            waiting.append((None,))  # it is not known what runs
+            waiting.append((None,))  # it is unknown what runs
         if at < len(current) and (loosely or not is_decided):
             waiting.append(current[at:])
     if waiting:
-        yield (None,)  # nested too deep to be followed
+        yield (None,)  # nested too deeply to follow
 
 
 @cache
@@ -182,20 +182,20 @@ def _bash() -> Language:
 
 
 class _Reader:
-    """Reads one text, without those that shells in it are given."""
+    """Parses one text, but not the command strings for shells in it."""
 
     def __init__(self, text: str) -> None:
         from tree_sitter import Parser  # noqa: PLC0415 - loaded at the first command
 
         self.found = CommandText()
-        self.texts: list[str] = []  # what shells in it are given to run
+        self.texts: list[str] = []  # command strings for shells
         self._folder: str | None = ""
-        self._words_behind: dict[int, list[Node | None]] = {}  # of commands, behind their redirections; `-` is `None`
-        self._values: dict[str, str] = {}  # what variables may hold, by the last assignment
+        self._words_behind: dict[int, list[Node | None]] = {}  # words after redirections, by command; `None` for `-`
+        self._values: dict[str, str] = {}  # possible values of variables, from the last assignment
         self._source = bytearray(text.encode("utf-8", "surrogatepass"))
         root = Parser(_bash()).parse(bytes(self._source)).root_node
         if root.has_error:
-            self._doubt("it is not understood as a command of bash")
+            self._doubt("it could not be parsed as a bash command")
         self.found.may_run_more = not is_read_alike(root, bytes(self._source))
         bodies: list[str] = []
         waiting = [root]
@@ -258,7 +258,7 @@ class _Reader:
             self._doubt("it opens a connection by a redirection")
         is_output = operator[0] != "<" or operator == "<>"
         if is_output and operator != "<>":
-            end = node.end_byte if target is None else target.end_byte  # what follows is words of the command
+            end = node.end_byte if target is None else target.end_byte  # what follows are words of the command
             self._source[node.start_byte : end] = b" " * (end - node.start_byte)
         keeps = operator[0] == "<" or operator.endswith(">>")
         self.found.redirections.append(Redirection(is_output, keeps, path, self._folder))
@@ -269,7 +269,7 @@ class _Reader:
             self._doubt(f"it has more than {MAX_COMMANDS:,} commands")
             return
         if node.type == "command" and node.child_by_field_name("name") is None:
-            return  # assignments alone
+            return  # only assignments
         is_declaration = node.type == "declaration_command"
         if node.type == "test_command":
             children: list[Node | None] = [node.children[0], *_operands(node)]
@@ -296,7 +296,7 @@ class _Reader:
             self._take_program(basename(each[0] or "") if each else "", tuple(word or "\0" for word in each))
 
     def _take_words_behind(self, node: Node) -> None:
-        """Keep the arguments behind the redirections of a command, to which the grammar gives them."""
+        """Keep the arguments after a command's redirections, which the grammar assigns to the redirections."""
         command, source = node.children[0], node.text or b""
         while command.type in ("pipeline", "negated_command", "list", "redirected_statement") and command.children:
             command = command.children[0 if command.type == "redirected_statement" else -1]
@@ -308,7 +308,7 @@ class _Reader:
         self._words_behind[command.id] = words + self._words_behind.get(command.id, [])
 
     def _known(self, node: Node) -> str:
-        """A word up to the first part that is not literal; of that what it may be, and a NUL."""
+        """Return a word up to its first part that is not literal, then the known beginning of that part and a NUL."""
         text = literal(node)
         if text is not None:
             return text
@@ -325,9 +325,9 @@ class _Reader:
         return found or "\0"
 
     def _take_program(self, name: str, words: tuple[str, ...]) -> None:
-        """See what a program that is run makes of its words, where it is of bash or runs a text."""
+        """Check what a program does with its words, if it is a shell builtin or runs a text."""
         if name in _NOT_SHOWN:
-            self._doubt(f"'{name}' runs text, or changes what names mean")
+            self._doubt(f"'{name}' runs a text or changes the meaning of names")
         text = ""
         if name in SHELLS or name in _RUNS_TEXT:
             text = next(islice(dropwhile(lambda word: not _TEXT_FOLLOWS.fullmatch(word), words), 1, 2), "")
@@ -339,11 +339,11 @@ class _Reader:
 
 
 def _evaluates(name: str, arguments: tuple[str, ...]) -> bool:
-    """Whether bash, or a shell that is called, may run something that the words do not show."""
+    """Whether bash, or another shell, may run something that the words do not show."""
     if name in SHELLS or name in ("source", "."):
         if len(arguments) == 1 and arguments[0].startswith("--"):
-            return False  # about itself
-        # A file that is not known, or what stands elsewhere in the command
+            return False  # about the shell itself
+        # An unknown file, or text from elsewhere in the command
         file = next((word for word in arguments if not word.startswith("-")), "\0")
         return "\0" in file or file.startswith(_MADE_BY_SHELL) or any(map(_HAS_TEXT.fullmatch, arguments))
     if name in _NAMING:
@@ -358,7 +358,7 @@ def _evaluates(name: str, arguments: tuple[str, ...]) -> bool:
 
 
 def _words_in_redirection(redirection: Node) -> Iterator[Node]:
-    """The nodes in a redirection that are arguments of the command."""
+    """Yield the nodes in a redirection that are arguments of the command."""
     waiting = [redirection]
     while waiting:
         node = waiting.pop()
@@ -372,7 +372,7 @@ def _words_in_redirection(redirection: Node) -> Iterator[Node]:
 
 
 def _operands(test: Node) -> Iterator[Node]:
-    """The words of `[ ... ]` and `[[ ... ]]`, which the grammar nests by their operators."""
+    """Yield the operands of `[ ... ]` and `[[ ... ]]`, which the grammar nests by operator."""
     waiting = [*reversed(test.children[1:-1])]
     while waiting:
         node = waiting.pop()
@@ -387,7 +387,7 @@ def _source(node: Node) -> str:
 
 
 def literal(node: Node) -> str | None:
-    """The text that a word stands for whatever the shell holds, or `None`. `~` stays as it is."""
+    """Return the text that a word always stands for, or `None`. `~` is kept."""
     source = _source(node)
     match node.type:
         case "word" | "variable_name" | "number" | "test_operator" | "file_descriptor" | "special_variable_name":
@@ -412,11 +412,11 @@ def literal(node: Node) -> str | None:
                 return None
             return "".join(part for part in parts if part is not None)
         case _ if not node.children and not node.is_named:
-            return source  # the name of `export`, `declare`, `unset`
+            return source  # the name for `export`, `declare` or `unset`
         case _:
             return None
 
 
 def joined(words: Sequence[str | None]) -> str:
-    """Words with blanks between, as rules are held against them; a word that is not known is a NUL."""
+    """Join words by spaces for comparison with rules. An unknown word becomes a NUL."""
     return " ".join("\0" if word is None else word for word in words)

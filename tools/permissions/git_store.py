@@ -1,6 +1,6 @@
-"""What git has stored in a repository: the names in all its commits, in its reflogs, and in the index of each worktree.
+"""The names that git has stored in a repository: in all commits, reflogs, and the index of each worktree.
 
-A file that is hidden in the work tree can be read out of the store, under any name that it ever had there.
+A file that is hidden in the work tree can be read from this store, under any name that it ever had there.
 """
 
 from __future__ import annotations
@@ -21,43 +21,43 @@ from tools.files.ignore_files import exclude_file
 from tools.files.path_opener import open_regular
 from tools.files.stat_cache import Remembered, stamp_of
 
-SECONDS = 2.0  # what git may take to list the names
-MOST_BYTES = 64_000_000  # the most output that is accepted from git
-STATE_ENTRIES = 5_000  # files and folders by which a repository's state is told; with more, none is remembered
+SECONDS = 2.0  # time for git to list the names
+MOST_BYTES = 64_000_000  # output accepted from git
+STATE_ENTRIES = 5_000  # files and folders in a repository's state; with more, nothing is cached
 REMEMBERED = 1_000  # repositories
-ALTERNATES = 5  # stores that a store may lead to, one after the other, as git does
-ALTERNATES_BYTES = 64 * 1024  # of the list of them that are read
-MOST_STORES = 100  # of one repository
-# Of a repository: what changes when a commit, a branch, a stash or the index does
+ALTERNATES = 5  # stores that a store may refer to in sequence, as in git
+ALTERNATES_BYTES = 64 * 1024  # bytes of the alternates list that are read
+MOST_STORES = 100  # per repository
+# Parts of a repository that change with a commit, a branch, a stash or the index
 _STATE_FILES = ("HEAD", "packed-refs", "index", "logs", "logs/HEAD", "logs/refs/stash", "shallow")
 _STATE_FOLDERS = ("refs", "reftable", "worktrees")
-# Neither the settings of others count, nor what would show another history than there is. Nothing is fetched.
+# No settings of others, and nothing that would show a different history. Nothing is fetched.
 _ENVIRONMENT = {
     "HOME": os.devnull, "LC_ALL": "C", "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull,
     "GIT_NO_REPLACE_OBJECTS": "1", "GIT_GRAFT_FILE": os.devnull, "GIT_NO_LAZY_FETCH": "1", "GIT_OPTIONAL_LOCKS": "0",
     "GIT_TERMINAL_PROMPT": "0",
 }  # fmt: skip
 _OPTIONS = ("--no-pager", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=", "-c", "protocol.allow=never")
-# Quicker than a log of names, and it sees merges. Content that has several names is listed under one of them: if that
+# Faster than a log of names, and it includes merges. Content with several names is listed under one of them; if that
 # one is not hidden, nothing is.
 _LIST = ("rev-list", "--objects", "--all", "--reflog", "--indexed-objects", "--missing=allow-any", "--ignore-missing")
 _ID = re.compile(rb"^(?:[0-9a-f]{64}|[0-9a-f]{40})\b", re.MULTILINE)
-MOST_IDS = 2_000  # of commits that git gives names of its own, such as `FETCH_HEAD`
-ID_BYTES = 256 * 1024  # of a file of these that are read
+MOST_IDS = 2_000  # commits that git names in other ways, such as `FETCH_HEAD`
+ID_BYTES = 256 * 1024  # bytes of such a file that are read
 
 
 def store_of(folder: str) -> str | None:
-    """The real path of the folder in which git keeps what it stores for a work tree; `None` if there is none.
+    """Return the real path of the folder where git stores data for a work tree; `None` if there is none.
 
-    A repository without a work tree is its own.
+    A repository without a work tree is its own store.
     """
-    exclude = exclude_file(folder)  # which lies in `info` there, for linked worktrees too
+    exclude = exclude_file(folder)  # `info` is in the store, also for linked worktrees
     store = os.path.realpath(os.path.dirname(os.path.dirname(exclude)) if exclude is not None else folder)
     return store if all(os.path.exists(os.path.join(store, name)) for name in ("HEAD", "objects")) else None
 
 
 def stores_of_submodules(store: str) -> Iterator[tuple[str, str]]:
-    """The stores that a repository keeps of its submodules, checked out or not, each with the submodule's name."""
+    """Yield the stores of a repository's submodules, checked out or not, each with the submodule's name."""
     modules, found = os.path.join(store, "modules"), 0
     for folder, below, files in os.walk(modules):
         if "HEAD" in files and "objects" in below:
@@ -69,7 +69,7 @@ def stores_of_submodules(store: str) -> Iterator[tuple[str, str]]:
 
 
 def stored_in(store: str) -> Iterator[str]:
-    """The files and folders in which a repository keeps contents, and names of them, as far as they are there."""
+    """Yield the existing files and folders in which a repository keeps contents and their names."""
     folders = [store]
     with suppress(OSError):
         folders += (os.path.join(store, "worktrees", name) for name in os.listdir(os.path.join(store, "worktrees")))
@@ -81,12 +81,12 @@ def stored_in(store: str) -> Iterator[str]:
 
 
 def with_stored(restrictions: FileRestrictions, stores: Iterable[str]) -> FileRestrictions:
-    """Restrictions that mask what these repositories have stored, too."""
+    """Add what these repositories have stored to the masked paths."""
     return replace(restrictions, masked=(*restrictions.masked, *chain.from_iterable(map(stored_in, stores))))
 
 
 def object_folders(stores: Iterable[str]) -> Iterator[str]:
-    """The folders of objects of some repositories, and those that these lead to (alternates)."""
+    """Yield the object folders of some repositories, and those that they refer to (alternates)."""
     waiting = deque((os.path.join(store, "objects"), ALTERNATES) for store in stores)
     known: set[str] = set()
     while waiting and len(known) < MOST_STORES:
@@ -101,7 +101,7 @@ def object_folders(stores: Iterable[str]) -> Iterator[str]:
 
 
 class GitStores:
-    """Tells what repositories have stored, and remembers it as long as they do not change."""
+    """Finds out what repositories have stored, and caches it until they change."""
 
     def __init__(self) -> None:
         self._known = Remembered[tuple[Hashable, bool]](REMEMBERED)
@@ -115,14 +115,14 @@ class GitStores:
         *,
         otherwise: bool,
     ) -> bool:
-        """Whether a repository has stored something that is looked for. What cannot be found out counts as stored.
+        """Whether a repository has stored something hidden. If this cannot be determined, the answer is yes.
 
         Args:
-            store: The repository, as `store_of` gives it.
-            roots: Real paths of the workspace's folders, in which git itself is not looked for.
-            asked: What is looked for, to know the same question again.
-            is_among: Whether something that is looked for is among paths below the top of the work tree.
-            otherwise: The answer where git is not installed.
+            store: The repository, as returned by `store_of`.
+            roots: Real paths of the workspace's folders, where git itself is not looked up.
+            asked: Identifies the question, for the cache.
+            is_among: Whether something hidden is among paths relative to the top of the work tree.
+            otherwise: The answer if git is not installed.
         """
         git = find_program("git", os.environ.get("PATH", os.defpath), roots)
         if git is None:
@@ -140,7 +140,7 @@ class GitStores:
 
 
 def _ids_in(paths: Iterable[str]) -> set[str]:
-    """The ids that files of a repository begin lines with: of its refs, and of what else git names, in any worktree."""
+    """Return the ids at line starts in a repository's files: its refs and git's other names, in any worktree."""
     found: set[str] = set()
     for path in paths:
         with suppress(OSError), open_regular(path) as opened:
@@ -149,7 +149,7 @@ def _ids_in(paths: Iterable[str]) -> set[str]:
 
 
 def _names(git: str, store: str, ids: set[str]) -> set[str] | None:
-    """All names that a repository has stored, those that some ids lead to among them; `None` if that is not known."""
+    """Return all names stored in a repository, including those reachable from some ids; `None` if unknown."""
     if len(ids) > MOST_IDS:
         return None
     arguments = [git, *_OPTIONS, f"--git-dir={store}", *_LIST, *ids]
@@ -167,12 +167,12 @@ def _names(git: str, store: str, ids: set[str]) -> set[str] | None:
                 return None
     except (ChildFailedError, OSError):
         return None
-    # A commit has no name, and a top folder an empty one.
+    # A commit has no name, and a top folder has an empty one.
     return {os.fsdecode(name) for line in b"".join(chunks).split(b"\n") if (name := line.partition(b" ")[2])}
 
 
 def _state_of(store: str) -> Iterator[str]:
-    """Files and folders that change when the names may."""
+    """Yield the files and folders that change when the names may change."""
     yield from (os.path.join(store, name) for name in _STATE_FILES)
     with suppress(OSError):
         yield from (os.path.join(store, name) for name in os.listdir(store) if name.endswith("_HEAD"))

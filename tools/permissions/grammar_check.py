@@ -1,8 +1,8 @@
-"""Whether bash reads a command as the grammar does. What the grammar does not show never counts as understood.
+"""Checks that bash reads a command as the grammar does. Whatever the grammar misses is never treated as understood.
 
-The grammar takes for plain text some things that bash runs, such as a command in backticks in a here-document, and ends
-some things elsewhere than bash does. So each byte is accounted for here: a node is of a kind that is listed, stands in
-text that ends it for bash as well, and holds nothing, beside the nodes in it, that bash would look into.
+The grammar treats some things as plain text that bash runs, such as a command in backticks in a here-document. It also
+ends some things elsewhere than bash. So every byte is checked here. Each node must be of a listed kind, and bash must
+end it at the same place. Outside of nested nodes it may contain nothing that bash evaluates.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 _ESCAPED = rb"\\[^\0-\x1f]"
-_DOLLAR = rb"\$(?![\w({\[@*#?$!\\`\0-])"  # one that stands for itself
+_DOLLAR = rb"\$(?![\w({\[@*#?$!\\`\0-])"  # a literal dollar sign
 _WORD = re.compile(rb"(?:[^\0- \x7f\\'\"`$<>|&;()]|%s)+" % _ESCAPED)
 _PATTERN = re.compile(rb"(?:[^\0- \x7f\\'\"`$<>&;]|%s|%s)+" % (_ESCAPED, _DOLLAR))
 _NAME = rb"(?:\w+|[@*])(?:\[(?:\d+|[@*])\])?"
 _OPERAND = rb"(?:[^\\'\"`${}<>]|\\[\w/.*? :+,-]|\"[^\\'\"`${}<>\0]*\")*"
 _HEREDOC = re.compile(rb"(?:[^\\`$]|\\.|%s)*" % _DOLLAR, re.DOTALL)
-# How each kind of text is written where it says the same to bash; nodes in it are NULs here
+# The form of each kind of text in which bash reads it the same way; nested nodes are NULs here
 _TEXTS: Mapping[str, re.Pattern[bytes]] = {
     **dict.fromkeys(("word", "number", "test_operator"), _WORD),
     "file_descriptor": re.compile(rb"\d+"),
@@ -53,41 +53,41 @@ _OF_LINES = frozenset((
     "negated_command", "command_substitution", "process_substitution", "test_command", "unary_expression",
     "binary_expression", "parenthesized_expression", "heredoc_redirect",
 ))  # fmt: skip
-# Between nodes; an end of line behind a backslash counts for nothing, so what stands around it must not touch
+# Between nodes; an escaped line end counts as nothing, so it must not separate words
 _IN_A_LINE = re.compile(rb"(?!(?:\\\n)+\Z)(?:[ \t]|\\\n)*")
-LOST_DASH = b" - "  # an argument that the grammar loses before a redirection
+LOST_DASH = b" - "  # an argument before a redirection that the grammar loses
 _IN_LINES = re.compile(rb"(?!(?:\\\n)+\Z)(?:[ \t\n]|\\\n)*")
 _BEFORE_A_WORD = b" \t\n;&|()<>"
-_AROUND = {b"", b"`", *(bytes((each,)) for each in _BEFORE_A_WORD)}  # a word that bash takes for a keyword
+_AROUND = {b"", b"`", *(bytes((each,)) for each in _BEFORE_A_WORD)}  # neighbours of a word that may be a keyword
 _KEYWORDS = ("!", "{", "}", "[[", "]]")
 _DELIMITER = re.compile(rb"(['\"]?)([\w.-]+)\1")
 _NOT_BEHIND_A_DELIMITER = re.compile(rb"<<|\$\(|`|\\\Z")
 _RESERVED = frozenset(b"if then elif else fi do done case esac while until for select function { } ! [[ coproc".split())
-_NO_NAME = re.compile(rb"[A-Za-z_]\w*(\[.*\])?\+?=.*", re.DOTALL)  # an assignment is none
+_NO_NAME = re.compile(rb"[A-Za-z_]\w*(\[.*\])?\+?=.*", re.DOTALL)  # an assignment, which is no command name
 _OF_A_TEST = frozenset(("[", "]", "=", "==", "!=", "!", "-a", "-o"))
 _EVALUATING = re.compile(rb"-(?:eq|ne|lt|le|gt|ge)")
 _NUMBER = re.compile(rb"-?\d+|\$[#?$!]|\"\$[#?]\"|\$\{#\w+\}")
 
 
 def is_read_alike(root: Node, source: bytes) -> bool:
-    """Whether bash finds in a source the commands that the grammar shows in it, and evaluates nothing else."""
+    """Whether bash finds the same commands in a source as the grammar, and evaluates nothing else."""
     waiting = [root]
     while waiting:
         node = waiting.pop()
         kind, text = node.type, source[node.start_byte : node.end_byte]
         if not node.is_named:
             is_keyword = kind.isalpha() or kind in _KEYWORDS
-            if text.strip(b" \t") != kind.encode() or (kind == "$" and not _stands_alone(node, source)):
+            if text.strip(b" \t") != kind.encode() or (kind == "$" and _behind(node, source).strip(b" \t\n;|&)")):
                 return False
             if is_keyword and not {source[node.start_byte - 1 : node.start_byte], _behind(node, source)} <= _AROUND:
                 return False
             continue
         if kind in _TEXTS:
             inner = [*_inner(node)]
-            # A word that begins with `#` is a comment to bash, and one in a word is none.
+            # To bash, a word that begins with `#` is a comment, but a `#` inside a word is not.
             begins = text[:1] == b"#" and kind != "special_variable_name"
             is_comment = node.start_byte == 0 or source[node.start_byte - 1] in _BEFORE_A_WORD
-            # Digits before a redirection are a descriptor to it.
+            # To bash, digits before a redirection are a descriptor.
             is_descriptor = text.isdigit() and kind != "file_descriptor" and _behind(node, source) in (b"<", b">")
             if (
                 not _TEXTS[kind].fullmatch(_without(inner, node.start_byte, node.end_byte, source))
@@ -113,7 +113,7 @@ def is_read_alike(root: Node, source: bytes) -> bool:
 
 
 def _inner(node: Node) -> Iterator[Node]:
-    """The outermost substitutions in a text."""
+    """Yield the outermost substitutions in a text."""
     waiting = [*reversed(node.children)]
     while waiting:
         child = waiting.pop()
@@ -124,14 +124,14 @@ def _inner(node: Node) -> Iterator[Node]:
 
 
 def _without(inner: list[Node], start: int, end: int, source: bytes) -> bytes:
-    """What stands from one place to another, with a NUL for each node in it."""
+    """Return the text between two positions, with a NUL for each node in it."""
     ends = [start, *(each.end_byte for each in inner)]
     starts = [*(each.start_byte for each in inner), end]
     return b"\0".join(source[one:other] for one, other in zip(ends, starts, strict=True))
 
 
 def _gaps_fit(node: Node, source: bytes) -> Iterator[bool]:
-    """Whether nothing but blanks stands between the nodes in one, as many as divide them for bash."""
+    """Yield whether the gaps between nodes have only white space, and enough to separate words for bash."""
     children, kind = node.children, node.type
     allowed = _IN_A_LINE if kind in _OF_A_LINE else _IN_LINES
     yield bool(children) or kind == "program"
@@ -150,17 +150,12 @@ def _gaps_fit(node: Node, source: bytes) -> Iterator[bool]:
             yield bool(gap)
 
 
-def _stands_alone(dollar: Node, source: bytes) -> bool:
-    """Whether a dollar sign begins nothing."""
-    return not _behind(dollar, source).strip(b" \t\n;|&)")
-
-
 def _behind(node: Node, source: bytes) -> bytes:
     return source[node.end_byte : node.end_byte + 1]
 
 
 def _of_heredoc(node: Node, source: bytes) -> list[Node] | None:
-    """The nodes in a here-document and beside it, or `None` where it may end elsewhere for bash."""
+    """Return the nodes inside and beside a here-document, or `None` if bash may end it elsewhere."""
     parts = {child.type: child for child in node.children}
     begin, end, body = (parts.get(f"heredoc_{part}") for part in ("start", "end", "body"))
     delimiter = _DELIMITER.fullmatch(begin.text or b"") if begin is not None else None
@@ -186,13 +181,13 @@ def _of_heredoc(node: Node, source: bytes) -> list[Node] | None:
 
 
 def _is_usual(node: Node, text: bytes) -> bool:
-    """Whether it does not begin as an arithmetic evaluation may."""
+    """Whether it does not begin like an arithmetic evaluation."""
     del node
     return not text.startswith((b"((", b"$(("))
 
 
 def _is_substitution_usual(node: Node, text: bytes) -> bool:
-    # Bash ends one in backticks at the next backtick, wherever it stands.
+    # Bash ends a backtick substitution at the next backtick, wherever it is.
     is_old = "`" in node.children[0].type
     return _is_usual(node, text) and not (is_old and (text.count(b"`") > 2 or b"\\" in text or b"<<" in text))
 
@@ -204,7 +199,7 @@ def _is_command_usual(node: Node, text: bytes) -> bool:
 
 
 def _is_redirection_usual(node: Node, text: bytes) -> bool:
-    """Whether what is redirected stands before, where it is shown as a command."""
+    """Whether the redirected command precedes the redirection, if the grammar shows one."""
     del text
     first = node.children[0]
     return not first.type.endswith("_redirect") or len(node.children) == 1 == sum(
@@ -218,7 +213,7 @@ def _is_name_usual(node: Node, text: bytes) -> bool:
 
 
 def _is_test_usual(node: Node, text: bytes) -> bool:
-    """Whether a test has operands that bash takes as they are. `[` is a command like others to it."""
+    """Whether bash takes the operands of a test literally. To bash, `[` is an ordinary command."""
     width = len(node.children[0].type)
     if text[width : width + 1] not in (b" ", b"\t") or text[-width - 1 : -width] not in (b" ", b"\t"):
         return False

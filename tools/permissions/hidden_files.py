@@ -1,11 +1,10 @@
-"""What rules about files and agent-ignore files keep from a command: one look at the disk before it starts.
+"""What file rules and agent-ignore files deny to a command: one scan of the disk before it starts.
 
-A look goes through the workspace folders from their tops down, and remembers each folder until its entries change.
-Rules about absolute places and the home are looked for where they begin, rules that lead through a link to a folder
-behind it. A folder that is hidden as a whole is one find; so is one in which everything is hidden, and would be
-whatever it is called.
+A scan goes through the workspace folders from the top down, and caches each folder until its entries change. For rules
+about absolute paths and the home folder it starts where they begin; rules that lead through a symlink are followed to
+its target. A folder that is hidden as a whole is one result. So is a folder in which every possible name is hidden.
 
-Looking is bounded. Whatever keeps a look from being complete, or what it found from being masked, is its `problem`.
+A scan is bounded. If it is incomplete, or its results cannot be masked, `problem` says why.
 """
 
 from __future__ import annotations
@@ -43,60 +42,60 @@ from tools.permissions.permission_rules import PathSpecifier, Rule, Rules
 from tools.permissions.repositories import work_tree_above
 from tools.text.file_names import shown_path
 
-MOST = 100  # files and folders that are masked, and so many that stay as they are: each costs a mount
-ENTRIES = 150_000  # files and folders that one look goes through
-SECONDS = 2.0  # what one look may take
-REMEMBERED = 60_000  # folders that are remembered, of all workspaces together
-WALKS = 1_000  # through what links in one workspace lead to, of which something is remembered
-TREES = 100  # workspaces under one set of rules each, of which something is remembered
+MOST = 100  # masked files and folders, and also the limit for protected ones: each needs a mount
+ENTRIES = 150_000  # files and folders in one scan
+SECONDS = 2.0  # time for one scan
+REMEMBERED = 60_000  # cached folders, for all workspaces together
+WALKS = 1_000  # cached walks through symlink targets, per workspace
+TREES = 100  # cached workspaces, each with one set of rules
 
-# What an entry is found for, one bit each
+# The kinds of results, one bit each
 _DENIED, _ASKED, _IGNORED, _KEPT, _KEPT_UNLESS_ASKED = (1 << number for number in range(5))
 _OF_DENY = _DENIED | _KEPT
 _READING, _EDITING = _DENIED | _ASKED | _IGNORED, _KEPT | _KEPT_UNLESS_ASKED
-# What each leaves nothing to find for, in the folder that it is about
+# The kinds that need no further search inside a folder with a result of each kind
 _COVERED = {
     _DENIED: _READING | _EDITING, _ASKED: _ASKED, _IGNORED: _IGNORED, _KEPT: _EDITING,
     _KEPT_UNLESS_ASKED: _KEPT_UNLESS_ASKED,
 }  # fmt: skip
-# A name that nobody gives a file: what hides it in a folder hides everything there
+# An impossible file name: if it is hidden in a folder, everything there is hidden
 ANY_NAME = "\uf8ff any name \uf8ff"
-# Matches patterns that name a file at any depth, so that moving a folder on the way changes nothing
+# Matches patterns for a name at any depth; moving a parent folder does not affect them
 _OF_A_NAME = re.compile(r"[^/]+/?|(?:\*\*/)+[^/]+(?:/\*{0,2})?")
-_BARE = {"HEAD", "objects", "refs"}  # by which git knows a repository without a work tree
-_WHOLE = (("*",), ("**",))  # the end of a pattern that is about all that is in a folder
-IgnoreFileSeen = tuple[str, Stamp | None]  # an agent-ignore file, as it was
+_BARE = {"HEAD", "objects", "refs"}  # marks a repository without a work tree for git
+_WHOLE = (("*",), ("**",))  # the end of a pattern that covers all contents of a folder
+IgnoreFileSeen = tuple[str, Stamp | None]  # an agent-ignore file at the time of the scan
 
 
 @dataclass(frozen=True, slots=True)
 class HiddenFile:
-    """A file or folder that is kept from commands, or from being changed by them."""
+    """A file or folder that commands may not read, or not change."""
 
-    path: str  # real, absolute
+    path: str  # real and absolute
     is_folder: bool
-    why: str  # the rule, or the agent-ignore file as it is shown
-    setting: str = ""  # where the rule stands; empty for what no rule names
+    why: str  # the rule, or the shown path of the agent-ignore file
+    setting: str = ""  # the rule's setting; empty if there is no rule
 
 
 @dataclass(frozen=True, slots=True)
 class HiddenFiles:
-    """What one look found."""
+    """The results of one scan."""
 
-    denied: tuple[HiddenFile, ...] = ()  # by rules that deny to read
+    denied: tuple[HiddenFile, ...] = ()  # by rules that deny reading
     asked: tuple[HiddenFile, ...] = ()  # by rules that ask before reading
     ignored: tuple[HiddenFile, ...] = ()  # by agent-ignore files
-    kept: tuple[HiddenFile, ...] = ()  # stay as they are, by rules that deny to edit
+    kept: tuple[HiddenFile, ...] = ()  # protected by rules that deny editing
     kept_unless_asked: tuple[HiddenFile, ...] = ()  # by rules that ask before editing
-    # Why this is not complete or cannot be masked, as the middle of a sentence; empty where neither is so
+    # Why this is incomplete or cannot be masked, as the middle of a sentence; else empty
     problem: str = ""
-    problem_of_deny: bool = False  # whether what a rule denies may be among that
-    # The agent-ignore files that were met, and the folders that have or are repositories of git
+    problem_of_deny: bool = False  # whether the problem may concern what a rule denies
+    # The agent-ignore files found, and the folders that contain or are git repositories
     ignore_files: tuple[IgnoreFileSeen, ...] = field(default=(), compare=False)
     repositories: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def unreadable(self) -> tuple[HiddenFile, ...]:
-        """All that is kept from being read, for whatever reason."""
+        """Everything that commands may not read, for any reason."""
         return (*self.denied, *self.asked, *self.ignored)
 
 
@@ -104,56 +103,56 @@ NOTHING_HIDDEN = HiddenFiles()
 
 
 class _Pattern(NamedTuple):
-    """A rule about files, as a look goes by it."""
+    """A file rule in the form that a scan needs."""
 
     bit: int
     rule: Rule
     specifier: PathSpecifier
-    bases: tuple[str, ...]  # the folders it is below; none where it is about a name
+    bases: tuple[str, ...]  # the folders that it applies below; none for a rule about a name
     by_path: bool
     names: tuple[str, ...]
-    leads: tuple[RuleList, ...]  # what its first names are about: one of them, two, and so on, but not all
+    leads: tuple[RuleList, ...]  # match its first name, its first two names, and so on, but not all of them
 
     def at(self, path: str) -> HiddenFile:
         return HiddenFile(path, False, str(self.rule), self.rule.source)
 
     def names_behind(self, number: int) -> tuple[str, ...]:
-        """What is left of it behind so many names; two stars stand for further names, too."""
+        """Return its remaining names after the first few. Two stars match further names, too."""
         return self.names[number - (number > 0 and self.names[number - 1] == "**") :]
 
 
-_Leads = frozenset[tuple[_Pattern, int]]  # so many first names of patterns lead to a folder; the others may lead on
+_Leads = frozenset[tuple[_Pattern, int]]  # patterns, each with the number of its first names that lead to a folder
 
 
 class _Place(NamedTuple):
-    """A folder to look into, and what is known of it before."""
+    """A folder to scan, and what is known about it beforehand."""
 
     path: str
-    scope: IgnoreScope | None  # the agent-ignore files in force above it, if they count there
-    covered: int  # what needs not be found in it
-    in_repository: bool = False  # whether it is git's own, or lies in it
-    by_path_only: bool = False  # whether it is of a repository's store, where names mean nothing
-    depth: int = -1  # how many folders below it are looked into; all, if negative
+    scope: IgnoreScope | None  # the agent-ignore files that apply from above, if they count here
+    covered: int  # the kinds that need no search in it
+    in_repository: bool = False  # whether it is git's own folder or inside it
+    by_path_only: bool = False  # whether it is in a repository's store, where names mean nothing
+    depth: int = -1  # levels of subfolders to scan; all if negative
 
 
 class _FolderRules(NamedTuple):
-    """What was found in a folder when it was last looked into."""
+    """The results in a folder from its last scan."""
 
     place: _Place
-    ignore_files: tuple[IgnoreFileSeen, ...]  # those in it
-    found: tuple[tuple[int, HiddenFile], ...]  # each with the bit that it is found for
+    ignore_files: tuple[IgnoreFileSeen, ...]  # the ones in this folder
+    found: tuple[tuple[int, HiddenFile], ...]  # each with its kind
     below: tuple[_Place, ...]
-    links: tuple[tuple[str, str, _Leads], ...]  # which rules may lead through: as named, as it is
+    links: tuple[tuple[str, str, _Leads], ...]  # symlinks that rules may lead through: path as named, real path
     entries: int
-    is_repository: bool  # whether it has one, or is one without a work tree
+    is_repository: bool  # whether it contains a repository, or is one without a work tree
 
 
 class _Patterns:
-    """The rules that a walk goes by. Almost no name fits any of them, so they are asked many at a time first."""
+    """The rules for a walk. Almost no name matches any of them, so many are tried at once first."""
 
     def __init__(self, patterns: Iterable[_Pattern]) -> None:
         self.bits = self.path_bits = 0
-        groups: dict[str, list[_Pattern]] = {}  # by the folder, with its separator; an empty one for names
+        groups: dict[str, list[_Pattern]] = {}  # by folder with its separator; an empty key for rules about names
         for pattern in patterns:
             self.bits |= pattern.bit
             self.path_bits |= pattern.bit if pattern.by_path else 0
@@ -164,7 +163,7 @@ class _Patterns:
     def fitting(
         self, folder: str, names: Sequence[str], *, by_path_only: bool = False
     ) -> Mapping[str, Sequence[_Pattern]]:
-        """The patterns that are about entries of a folder, by name. As in `Rule.fits_path`, each may be a folder."""
+        """Return the patterns that match entries of a folder, by name. Each may be a folder, as in `Rule.fits_path`."""
         found: dict[str, list[_Pattern]] = {}
         folder = folder if folder.endswith(os.sep) else folder + os.sep
         texts = [*map(bytes_text, names)] if self._groups else []
@@ -175,13 +174,13 @@ class _Patterns:
             paths = [prefix + text for text in texts] if prefix else texts
             for path in {path for rules in lists for path in rules.hidden_folders(paths)}:
                 fitting = [p for p in patterns if p.specifier.rules.hides(path, is_folder=True)]
-                # Several names are one to a file system without case.
+                # Several names are equal on a file system that ignores case.
                 for name in (name for name, each in zip(names, paths, strict=True) if each == path):
                     found.setdefault(name, []).extend(p for p in fitting if p.by_path or not by_path_only)
         return found
 
     def leading(self, path: str) -> _Leads:
-        """The patterns of which only the first names are about a path."""
+        """Return the patterns of which only the first names match a path."""
         below = {base: bytes_text(path[len(base) :]).replace(os.sep, "/") for base, *_ in self._groups if base}
         return frozenset(
             (pattern, number)
@@ -194,14 +193,14 @@ class _Patterns:
 
 
 def _many_at_once(patterns: Sequence[_Pattern]) -> list[RuleList]:
-    """As few lists of rules as possible that hide what any of the patterns hides."""
+    """Return as few rule lists as possible that together hide what any of the patterns hides."""
     lines = list(dict.fromkeys(b"\n" + pattern.specifier.line for pattern in patterns))
     rules = parse_rules(b"".join(lines))
     return [*map(parse_rules, lines)] if rules.is_cut else [rules]
 
 
 def _patterns(rules: Rules, roots: tuple[str, ...]) -> tuple[_Pattern, ...]:
-    """The rules about reading or changing some files, those that deny first."""
+    """Return the rules about reading or changing certain files, with deny rules first."""
     found: list[_Pattern] = []
     for access, denied, asked in ((Access.READ, _DENIED, _ASKED), (Access.WRITE, _KEPT, _KEPT_UNLESS_ASKED)):
         for bit, rule in (*((denied, rule) for rule in rules.deny), *((asked, rule) for rule in rules.ask)):
@@ -213,7 +212,7 @@ def _patterns(rules: Rules, roots: tuple[str, ...]) -> tuple[_Pattern, ...]:
                 text = text[1:]
             is_of_name = _OF_A_NAME.fullmatch(text) is not None
             names = tuple(text.strip("/").split("/"))
-            # Of a name alone nothing but the last part counts; one with more behind it is looked up with its folder.
+            # A rule about a name tests only the last part of a path; longer ones are tested with the folder.
             bases = roots if specifier.base is None else (specifier.base,)
             bases = () if is_of_name and "/" not in text.rstrip("/").replace("**/", "") else bases
             leads = (parse_rules(os.fsencode("\n/" + "/".join(names[:end]))) for end in range(1, len(names)))
@@ -223,28 +222,29 @@ def _patterns(rules: Rules, roots: tuple[str, ...]) -> tuple[_Pattern, ...]:
 
 @dataclass(slots=True)
 class _Look:
-    """What one look has come by so far."""
+    """The results of a scan in progress."""
 
     roots: Sequence[str]
     left: int = field(default_factory=lambda: ENTRIES)
     end: float = field(default_factory=lambda: time.monotonic() + SECONDS)
     files: dict[int, dict[str, HiddenFile]] = field(default_factory=lambda: {bit: {} for bit in _COVERED})
-    problems: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])  # each with the bit that it is of
+    problems: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])  # each with its kind
     ignore_files: list[IgnoreFileSeen] = field(default_factory=list[IgnoreFileSeen])
     repositories: list[str] = field(default_factory=list[str])
     links: list[tuple[str, str, _Leads]] = field(default_factory=list[tuple[str, str, _Leads]])
 
     def add(self, bit: int, found: HiddenFile) -> None:
-        """Take what was found, as it is now."""
+        """Add a result, with its present state."""
         files = self.files[bit]
         if len(files) > MOST:
             return
-        # A link cannot be covered, what it leads to can: also outside, where a rule says so, since programs follow it.
+        # A symlink cannot be masked, but its target can: also outside if a rule says so, because programs follow
+        # symlinks.
         path = os.path.realpath(found.path)
         try:
             status = os.lstat(path)
         except OSError:
-            return  # it is gone, or leads nowhere
+            return  # it is gone or a broken symlink
         holds_root = any(contains(path, root) for root in self.roots)
         is_elsewhere = holds_root or not (is_inside(path, self.roots) or bit & (_DENIED | _ASKED))
         if path in files or (path != found.path and is_elsewhere):
@@ -261,14 +261,14 @@ class _Look:
         return shown_path(path) if root is None else shown_below(root, path)
 
     def result(self) -> HiddenFiles:
-        # What is denied comes first, so it is never a problem that others are found beside it.
-        for what, bits in (("hidden", _READING), ("to stay as they are", _EDITING)):
+        # Denied files come first, so other results beside them never cause this problem.
+        for what, bits in (("hidden", _READING), ("protected", _EDITING)):
             paths: set[str] = set()
             for bit in (each for each in _COVERED if each & bits):
                 paths |= self.files[bit].keys()
                 if len(paths) > MOST:
                     why = [*self.files[bit].values()][-1].why
-                    self.problems.append((bit, f"more than {MOST} files are {what}, among others by {why}"))
+                    self.problems.append((bit, f"more than {MOST} files are {what}, some of them by {why}"))
                     break
         problems = sorted(self.problems, key=lambda each: (not each[0] & _OF_DENY, each[0]))
         problem_bit, problem = problems[0] if problems else (0, "")
@@ -282,7 +282,7 @@ class _Look:
 
 
 class _Walk:
-    """Goes through a folder, and remembers what has not changed since."""
+    """Walks through a folder, and skips what has not changed since the last time."""
 
     def __init__(
         self,
@@ -295,8 +295,8 @@ class _Walk:
         self._folders = folders
         self._patterns = _Patterns(patterns)
         self._top = top
-        self._named = named  # how rules call the top, where that is by a link
-        # Those are walked through for themselves, under their own names.
+        self._named = named  # the name that rules use for the top, if they reach it through a symlink
+        # These have their own walk, under their own names.
         self._others = frozenset(roots) - {top} if named in ("", top) else frozenset[str]()
 
     def go(self, look: _Look, start: _Place) -> None:
@@ -313,17 +313,17 @@ class _Walk:
             except OSError as error:
                 if (exhausted := exhaustion_of(error)) is not None:
                     raise exhausted from None
-                # One that is gone holds nothing.
+                # A folder that is gone contains nothing.
                 if isinstance(error, PermissionError) and (place is not start or self._named):
                     self._hide_closed(look, place)
                 elif not isinstance(error, (FileNotFoundError, NotADirectoryError, PermissionError)):
-                    self._fail(look, start, f"{shown_path(place.path)} cannot be looked into")
+                    self._fail(look, start, f"{shown_path(place.path)} cannot be listed")
                 elif place is start and not self._named and not isinstance(error, PermissionError):
                     self._fail(look, start, f"the workspace folder {shown_path(place.path)} no longer exists")
                 continue
             look.left -= folder.entries
             if look.left < 0:
-                self._fail(look, start, f"there are more than {ENTRIES:,} files to look at, in {shown_path(self._top)}")
+                self._fail(look, start, f"there are more than {ENTRIES:,} files to check in {shown_path(self._top)}")
                 return
             waiting.extend(folder.below)
             look.ignore_files.extend(folder.ignore_files)
@@ -334,7 +334,7 @@ class _Walk:
                 look.add(bit, file)
 
     def _hide_closed(self, look: _Look, place: _Place) -> None:
-        """Hide a folder that we may not list, as a whole, where a command could come by what is in it all the same."""
+        """Hide a whole folder that cannot be listed, if a command could still reach its contents."""
         with suppress(OSError):
             if sys.platform == "win32":  # there are no views
                 return
@@ -344,7 +344,7 @@ class _Walk:
                     look.add(bit, HiddenFile(place.path, True, "its mode, which does not let it be listed"))
 
     def _fail(self, look: _Look, start: _Place, why: str) -> None:
-        # Where neither a rule nor an agent-ignore file was met, nothing says that anything is hidden in what is left.
+        # Without any matching rule or agent-ignore file, nothing indicates that the rest contains hidden files.
         bits = self._patterns.bits | (_IGNORED if start.scope is not None and look.ignore_files else 0)
         look.problems.extend((bit, why) for bit in _COVERED if bit & bits)
 
@@ -362,11 +362,11 @@ class _Walk:
                 raise
             except ToolError as error:
                 is_known = False
-                look.problems.append((_IGNORED, error.message.partition(", so it is not known")[0]))
+                look.problems.append((_IGNORED, error.message.partition(", so it is unknown")[0]))
         folders = {entry.name for entry in entries.values() if entry.is_dir(follow_symlinks=False)}
         found, covered = self._found_in(place, scope, list(entries), folders)
-        # Such a folder of git's own holds names of branches and of contents, not files of the workspace. In one without
-        # a work tree names count all the same: any folder can be made to look like that.
+        # git's own folder contains names of branches and objects, not workspace files. In a repository without a work
+        # tree names still count, because any folder can be made to look like one.
         stores = ("objects", "refs", "logs") if place.in_repository and "HEAD" in entries else ()
         below: list[_Place] = []
         for name in folders if place.depth != 0 else ():
@@ -392,7 +392,7 @@ class _Walk:
     def _found_in(
         self, place: _Place, scope: IgnoreScope | None, names: Sequence[str], folders: Collection[str]
     ) -> tuple[tuple[tuple[int, HiddenFile], ...], Mapping[str, int]]:
-        """What is hidden in a folder, and what is covered in each of those in it that are hidden."""
+        """Return what is hidden in a folder, and the kinds already covered in each hidden subfolder."""
         found: list[tuple[int, HiddenFile]] = []
         covered: dict[str, int] = {}
         for name, by_bit in self._hiding(place, scope, names, folders).items():
@@ -406,7 +406,7 @@ class _Walk:
             for bit, file in self._hiding(place, scope, [ANY_NAME]).get(ANY_NAME, {}).items():
                 others = [each for each in found if each[0] != bit]
                 is_whole = len(others) < len(found) and all(covers & bit for covers in covered.values())
-                # Of a workspace folder itself, only that it stays as it is: without it no command could start.
+                # A workspace folder itself is only protected: without it no command could start.
                 if is_whole and (place.path != self._top or bit & _EDITING):
                     found = [*others, (bit, replace(file, path=place.path))]
         return tuple(found), covered
@@ -417,7 +417,7 @@ class _Walk:
     def _hiding(
         self, place: _Place, scope: IgnoreScope | None, names: Sequence[str], folders: Collection[str] = ()
     ) -> dict[str, dict[int, HiddenFile]]:
-        """What hides entries of a folder, by their names, and by the bits that these are found for."""
+        """Return what hides entries of a folder, by name and by kind."""
         hiding: dict[str, dict[int, HiddenFile]] = {}
         for name, patterns in self._patterns.fitting(
             self._name_of(place.path), names, by_path_only=place.by_path_only
@@ -440,17 +440,17 @@ class _RuleTree:
     def __init__(self, workspace: Workspace, patterns: tuple[_Pattern, ...], folders: Remembered[_FolderRules]) -> None:
         self.roots = workspace.roots
         self.agent = workspace.respect_agent_ignore
-        self.reads = any(pattern.bit & _READING for pattern in patterns)  # whether a rule is about reading
+        self.reads = any(pattern.bit & _READING for pattern in patterns)  # whether any rule is about reading
         self.stores = GitStores()
         self._patterns = patterns
         self._folders = folders
         self._all = _Patterns(patterns)
-        self._walks: dict[tuple[frozenset[_Pattern], str, str], _Walk] = {}  # of what is known by further names
-        # Where rules begin that are neither about names alone, which lie anywhere, nor below a workspace folder
+        self._walks: dict[tuple[frozenset[_Pattern], str, str], _Walk] = {}  # of folders with further names
+        # The starting points of rules that are neither about names only nor below a workspace folder
         begins = ((os.path.join(base, *p.specifier.begins), p) for p in patterns for base in p.bases)
         named = [(path, p) for path, p in begins if path != os.sep and not is_inside(path, self.roots)]
         self._beginnings_elsewhere = [(path, path, frozenset({(p, len(p.specifier.begins))})) for path, p in named]
-        # What is about places that have nothing to do with a folder would be asked about each file in it.
+        # Rules about unrelated places would otherwise be tested on every file.
         self._walks_of_roots = {
             root: _Walk(folders, (p for p in patterns if not p.bases or _may_lie(p, root)), root, self.roots)
             for root in self.roots
@@ -468,8 +468,8 @@ class _RuleTree:
                 scope = IgnoreScope("", None, (), None, root) if self.agent else None
                 self._walks_of_roots[root].go(look, _Place(root, scope, covered))
         look.links.extend(self._beginnings_elsewhere)
-        known: set[tuple[int, int, _Leads]] = set()  # what was looked into, by its identity
-        for named, path, leads in look.links:  # of which there are more and more
+        known: set[tuple[int, int, _Leads]] = set()  # what was already scanned, by identity
+        for named, path, leads in look.links:  # the list grows during the loop
             with suppress(OSError):
                 status = os.stat(path)
                 place = status.st_dev, status.st_ino, leads
@@ -479,8 +479,8 @@ class _RuleTree:
         return look.result()
 
     def _look_behind(self, named: str, real: str, leads: _Leads, look: _Look) -> None:
-        """Find what rules are about in what lies outside the workspace, or is known by a name that leads over links."""
-        # What is found from where it lies is the same by this name where the same first names lead there.
+        """Apply rules to what is outside the workspace, or has another name through symlinks."""
+        # The scan of the real path gives the same results, if the same first names lead there.
         if is_inside(real, self.roots) and leads <= self._all.leading(real):
             return
         rests = [(pattern, pattern.names_behind(number)) for pattern, number in leads]
@@ -500,12 +500,12 @@ class _RuleTree:
             walk.go(look, _Place(real, None, 0, depth=depth))
 
     def is_stored(self, hidden: HiddenFiles, top: str, names: Collection[str]) -> bool:
-        """Whether something hidden is among paths below the top of a work tree, whether or not they are there now."""
+        """Whether something hidden is among paths relative to the top of a work tree, even if they do not exist now."""
         reading = [pattern for pattern in self._patterns if pattern.bit & _READING]
         hidden_paths = {file.path for file in hidden.unreadable}
         if is_inside(top, hidden_paths) or any(p.rule.fits_path((top,), self.roots) for p in reading):
             return True
-        entries: dict[str, set[str]] = {}  # of each folder
+        entries: dict[str, set[str]] = {}  # for each folder
         for name in names:
             path = os.path.join(top, name)
             while path != top:
@@ -524,7 +524,7 @@ class _RuleTree:
         return bool(hidden.ignore_files) and self._is_ignored(entries)
 
     def _is_ignored(self, entries: Mapping[str, Iterable[str]]) -> bool:
-        """Whether agent-ignore files that are there now hide an entry of one of these folders."""
+        """Whether the present agent-ignore files hide an entry of one of these folders."""
 
         @cache
         def scope_in(folder: str) -> IgnoreScope | None:
@@ -534,14 +534,14 @@ class _RuleTree:
             return above and above.enter(folder, PresentNames(folder))
 
         try:
-            for folder, below in sorted(entries.items()):  # each behind the one that it lies in
+            for folder, below in sorted(entries.items()):  # each after its parent folder
                 scope = scope_in(folder)
                 if scope is not None and scope.agent:
                     paths = {entry: os.path.join(folder, entry) for entry in below}
                     if any(scope.deciding(entry, is_folder=path in entries) for entry, path in paths.items()):
                         return True
         except ToolError:
-            return True  # it is not known what one of them hides
+            return True  # it is unknown what one of them hides
         return False
 
 
@@ -551,7 +551,7 @@ def _may_lie(pattern: _Pattern, root: str) -> bool:
 
 
 class HiddenFileLookout:
-    """Looks for all commands of a server, and remembers the folders that have not changed since."""
+    """Scans for all commands of a server, and caches folders that have not changed."""
 
     def __init__(self) -> None:
         self._folders = Remembered[_FolderRules](REMEMBERED)
@@ -559,17 +559,17 @@ class HiddenFileLookout:
         self._lock = threading.Lock()
 
     def look(self, workspace: Workspace, rules: Rules) -> HiddenFiles:
-        """What is kept from commands in a workspace now. Blocking."""
+        """Return what commands in a workspace may not read or change now. Blocking."""
         tree = self._tree(workspace, rules)
         return tree.look() if tree is not None else NOTHING_HIDDEN
 
     def stores_hidden(self, workspace: Workspace, hidden: HiddenFiles, rules: Rules) -> tuple[str, ...]:
-        """The repositories, by the real paths of git's own folders, that have stored what may not be read. Blocking.
+        """Return git's own folders (real paths) of repositories that have stored hidden files. Blocking.
 
-        Those are looked at that a workspace folder lies in or holds. One of which it is not known is among them.
+        The repositories around and inside the workspace folders are checked. One that cannot be checked is included.
         """
         tree = self._tree(workspace, rules)
-        # Agent-ignore files name what is built, mostly: where none of it is there, git is not asked about each time.
+        # Agent-ignore files mostly name build output. If none exists, git is not queried every time.
         if tree is None or not (hidden.ignored or tree.reads):
             return ()
         tops: dict[str, list[str]] = {}
@@ -605,20 +605,21 @@ class HiddenFileLookout:
 def restrictions(
     hidden: HiddenFiles, kind: ViewKind, *, named: Collection[str], is_asked: bool, rules: Rules, workspace: Workspace
 ) -> FileRestrictions:
-    """What a look means for a command in one view.
+    """Turn the results of a scan into restrictions for a command in one view.
 
     Args:
-        hidden: What the look found.
+        hidden: The results.
         kind: The view.
-        named: Real paths that the question about the command named, and that somebody said yes to.
-        is_asked: Whether somebody was asked about the command.
-        rules: The rules that the look went by.
-        workspace: The workspace that it went through.
+        named: Real paths that the question about the command named and the answer allowed.
+        is_asked: Whether a person was asked about the command.
+        rules: The rules of the scan.
+        workspace: The workspace of the scan.
     """
     roots = workspace.roots
     masked = [*hidden.denied, *(each for file in hidden.asked for each in beside(file, named))]
     for file in hidden.ignored:
-        # Programs need what lies in folders such as `node_modules`. In them, nothing is hidden from who changes files.
+        # Programs need the files in folders such as `node_modules`. A command that changes files sees everything in
+        # them.
         hides = kind is ViewKind.READING or (kind is ViewKind.WORKING and not is_asked and not file.is_folder)
         masked += beside(file, named) if hides else ()
     read_only = [*hidden.kept, *(each for file in hidden.kept_unless_asked for each in beside(file, named))]
@@ -643,7 +644,7 @@ def restrictions(
 
 
 def beside(file: HiddenFile, named: Collection[str]) -> list[HiddenFile]:
-    """What stays hidden of a file or folder where a question named some paths."""
+    """Return the parts of a hidden file or folder that stay hidden although a question named some paths."""
     if is_inside(file.path, named):
         return []
     inside = [path for path in named if contains(file.path, path)]

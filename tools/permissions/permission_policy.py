@@ -1,6 +1,6 @@
-"""May this call run? The one place that decides, each time with the reason.
+"""The one place that decides whether a call may run, always with a reason.
 
-Deny stands over ask, ask over allow, allow over what the tool itself would do in the client's approval mode:
+Deny takes precedence over ask, ask over allow, and allow over what the tool itself would do in the approval mode:
 
     not offered > deny rule > plan mode > ask rule > changed tool, protected file > allow rule > approval mode
     > the tool itself
@@ -40,9 +40,9 @@ from tools.permissions.verdict import PLAN_MODE, Permission, Verdict
 if TYPE_CHECKING:
     from tools.permissions.hidden_files import HiddenFileLookout
 
-_NOT_GIVEN = "which the token of this client does not give"
-_NEW_LOGIN = "Do not try it in another way: tell the user. It takes a login that asks for this scope, and is given it."
-MAX_CACHED_GRANTS = 1_000  # clients' grants, and what their tokens give, whose rules are kept parsed
+_NOT_GIVEN = "which this client's token does not have"
+_NEW_LOGIN = "Do not try to do it in another way; tell the user. A new login with this scope is needed."
+MAX_CACHED_GRANTS = 1_000  # cached rules from clients' grants and tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,25 +51,25 @@ class PermissionRequest:
     mode: ApprovalMode
     grants: Sequence[str]
     workspace: Workspace
-    asked_again: str = ""  # why the person has to be asked whatever rules and modes allow; empty if there is no reason
-    rights: Rights = ALL_RIGHTS  # what the client's token gives
+    asked_again: str = ""  # why the person must be asked even if rules and modes allow the call; else empty
+    rights: Rights = ALL_RIGHTS  # the rights of the client's token
 
 
 @dataclass(slots=True)
 class PermissionPolicy:
     """Decides by rules and by the client's approval mode.
 
-    A call is judged in up to three steps, so that a refusal reveals nothing and what is allowed anyway costs nothing:
-    by its tool alone, by its subjects, and by the details of what the tool itself would ask.
+    A call is judged in up to three steps, so that a refusal reveals nothing and an allowed call is cheap: by its tool
+    alone, by its subjects, and by the details of what the tool itself would ask.
     """
 
     rules: Rules = field(default_factory=Rules)
     canonical: Callable[[str], str] = str
     home: str = field(default_factory=lambda: os.path.expanduser("~"))
     guarded: GuardedPaths = field(default_factory=GuardedPaths)
-    sandboxed_commands: bool = False  # whether any command that stays in the sandbox runs unasked
-    switched_off: frozenset[str] = frozenset()  # names of tools that the person does not want offered for now
-    _lookout: HiddenFileLookout | None = field(default=None, repr=False)  # what is hidden from commands
+    sandboxed_commands: bool = False  # whether every command that stays in the sandbox runs unasked
+    switched_off: frozenset[str] = frozenset()  # tools that a person has turned off for now
+    _lookout: HiddenFileLookout | None = field(default=None, repr=False)  # finds what is hidden from commands
     _judged_tools: weakref.WeakKeyDictionary[ToolTraits, tuple[Rules, ApprovalMode, Permission | None]] = field(
         default_factory=weakref.WeakKeyDictionary, repr=False
     )
@@ -82,45 +82,47 @@ class PermissionPolicy:
         self.rules = self._with_allowed(self.rules, texts, source)
 
     def switch(self, name: str, *, is_on: bool) -> None:
-        """Offer a tool as rules and profile say, or not at all, until the server ends."""
+        """Offer a tool according to the rules and the profile, or not at all, until the server stops."""
         self.switched_off = self.switched_off - {name} if is_on else self.switched_off | {name}
-        self.rules = replace(self.rules)  # what was found by them is looked for again
+        self.rules = replace(self.rules)  # clears what was cached for the old rules
 
     def why_not_offered(self, tool: ToolTraits, rights: Rights = ALL_RIGHTS) -> Permission | None:
-        """The verdict on a tool that is not there at all for a client, or `None` if it is."""
+        """Return the decision on a tool that a client does not have at all, or `None` if it has it."""
         if scope := rights.missing_scope(tool):
             return Permission(Verdict.DENY, f"{tool.name} needs the scope {scope}, {_NOT_GIVEN}", way_out=_NEW_LOGIN)
         rules = self.rules_of(rights)
         if tool.name in self.switched_off:
-            return Permission(Verdict.DENY, f"{tool.name} is switched off at the dashboard", setting="its switch there")
+            return Permission(Verdict.DENY, f"{tool.name} is turned off at the dashboard", setting="its switch there")
         core, included = rules.core, rules.included
         if included is not None and not any(rule.names_tool(tool) for rule in included):
             setting = rules.include_setting
-            reason = f"{tool.name} is switched off, since {setting} does not name it"
+            reason = f"{tool.name} is turned off, because {setting} does not include it"
             return Permission(Verdict.DENY, reason, setting=setting)
         for profile, setting in ((rules.profile, PROFILE), (rights.profile, f"{rights.source}.profile")):
             if tool.is_builtin and tool.name not in PROFILES.get(profile, (tool.name,)):
-                reason = f"{tool.name} is switched off, since it is not in the profile {profile} ({setting})"
+                reason = f"{tool.name} is turned off, because it is not in the profile {profile} ({setting})"
                 return Permission(Verdict.DENY, reason, setting=setting)
         if core and tool.is_builtin and not any(rule.names_tool(tool) for rule in core):
-            return Permission(Verdict.DENY, f"{tool.name} is switched off, since {CORE} does not name it", setting=CORE)
+            return Permission(
+                Verdict.DENY, f"{tool.name} is turned off, because {CORE} does not include it", setting=CORE
+            )
         rule = next((rule for rule in rules.deny if rule.is_of_every_call and rule.names_tool(tool)), None)
         if rule is None:
             return None
-        return Permission(Verdict.DENY, f"{tool.name} is switched off by the {rule}", setting=rule.source)
+        return Permission(Verdict.DENY, f"{tool.name} is turned off by the {rule}", setting=rule.source)
 
     def why_server_not_offered(self, server: str, rights: Rights = ALL_RIGHTS) -> str:
-        """Why nothing of an upstream server is offered to a client, as a sentence; empty if nothing says so."""
+        """Return why an upstream server is not offered to a client, as a sentence; empty if it is."""
         if scope := rights.missing_for_server(server):
             return f"The server {server} needs the scope {scope}, {_NOT_GIVEN}."
         names, deny = names_of_any_tool(server), self.rules_of(rights).deny
         rule = next((rule for rule in deny if rule.is_of_every_call and rule.names(names)), None)
-        return "" if rule is None else f"The server {server} is switched off by the {rule}."
+        return "" if rule is None else f"The server {server} is turned off by the {rule}."
 
     def judge_alone(self, request: PermissionRequest) -> tuple[Permission | None, bool]:
-        """The verdict on a call for which nothing of the call has to be looked at, and whether it is settled by that.
+        """Return the decision on a call if its subjects do not matter, and whether it is final.
 
-        What was found is remembered for the tool: looking through the rules would be most of the work of a small call.
+        It is cached for each tool, because searching the rules would be most of the work of a small call.
         """
         tool, mode = request.tool, request.mode
         rules = self.rules_of(request.rights, request.grants)
@@ -129,7 +131,7 @@ class PermissionPolicy:
             return known[2], True
         permission = self.why_not_offered(tool, request.rights)
         if permission is None and mode is ApprovalMode.PLAN and not tool.only_reads_or_talks:
-            # Of a command it counts what it does, and of an edit, where.
+            # For a command its effect matters, and for an edit its place.
             may_run = tool.kind is ToolKind.EXECUTE or (
                 tool.kind is ToolKind.EDIT and request.workspace.scratch is not None
             )
@@ -145,9 +147,9 @@ class PermissionPolicy:
         return permission, True
 
     def judge_subjects(self, request: PermissionRequest, subjects: Sequence[Subject]) -> Permission | None:
-        """A verdict for which the tool need not be asked, or `None`. Blocking, where there are subjects.
+        """Return a decision that does not depend on the tool's question, or `None`. Blocking, if there are subjects.
 
-        There are none where nothing of the call has to be looked at, as `judge_alone` finds out.
+        There are no subjects if `judge_alone` finds that the call needs no look at them.
         """
         command = next((subject for subject in subjects if isinstance(subject, CommandSubject)), None)
         if command is not None:
@@ -155,16 +157,16 @@ class PermissionPolicy:
         return next(self._opinions(request, subjects), None)
 
     def judge_details(self, request: PermissionRequest, details: ConfirmationDetails | None) -> Permission:
-        """The verdict on a call that neither rules nor modes decide."""
+        """Return the decision on a call that neither rules nor modes decide."""
         name = request.tool.name
         if details is None:
             return Permission(Verdict.ALLOW, f"{name} changes nothing that needs consent")
-        # Leaving plan mode is a person's to decide, never a dialog's that nobody may have seen.
+        # A person must decide to leave plan mode, not a client's dialog that nobody may have seen.
         is_explicit = isinstance(details, PlanConfirmation)
         return Permission(Verdict.ASK, f"{name} needs consent in approval mode {request.mode}", is_explicit=is_explicit)
 
     def _opinions(self, request: PermissionRequest, subjects: Sequence[Subject]) -> Iterator[Permission]:
-        """What there is to say of a call, that which counts most first."""
+        """Yield the decisions that apply to a call, in order of precedence."""
         tool, mode, workspace = request.tool, request.mode, request.workspace
         rules = self.rules_of(request.rights, request.grants)
         about = [
@@ -176,7 +178,7 @@ class PermissionPolicy:
         for rule in about:
             if rule.verdict is Verdict.DENY:
                 yield Permission(Verdict.DENY, str(rule), setting=rule.source)
-        # Nothing in the client's own `/tmp` is obeyed by programs outside of it, or lasts longer than the client.
+        # Files in the client's own `/tmp` are not used by programs outside it, and do not outlive the client.
         is_scratch = bool(subjects) and all(isinstance(each, PathSubject) and each.in_scratch for each in subjects)
         if mode is ApprovalMode.PLAN and not tool.only_reads_or_talks and not is_scratch:
             yield PLAN_MODE
@@ -186,9 +188,9 @@ class PermissionPolicy:
             yield Permission(Verdict.ASK, request.asked_again, no_rule_allows=True)
         yield from self._protections(subjects, workspace)
         if tool.kind is ToolKind.COMMUNICATE:
-            return  # no rule and no mode answers in a person's place
+            return  # no rule or mode can answer for a person
         if is_scratch:
-            yield Permission(Verdict.ALLOW, "it lies in the client's own /tmp")
+            yield Permission(Verdict.ALLOW, "it is in the client's own /tmp")
         for rule in rules.allow:
             if rule.allows_tool(tool) and (
                 rule.is_of_every_call or (subjects and all(_is_about(rule, subject, workspace) for subject in subjects))
@@ -197,19 +199,19 @@ class PermissionPolicy:
         if mode is ApprovalMode.YOLO:
             yield Permission(Verdict.ALLOW, "approval mode yolo")
         if mode is ApprovalMode.AUTO_EDIT:
-            # What is outside the workspace is the user's own memory, which speaks to every other project.
-            # So is a file that may be read beside it.
+            # Outside the workspace this is the user's own memory, which affects every other project.
+            # The same holds for a readable file outside the workspace.
             paths = [subject.path for subject in subjects if isinstance(subject, PathSubject)]
             are_inside = all(is_inside(path, workspace.roots) for path in paths)
             if tool.kind in (ToolKind.FETCH, ToolKind.SEARCH) or (tool.kind is ToolKind.EDIT and are_inside):
                 yield Permission(Verdict.ALLOW, "approval mode auto-edit")
 
     def _protections(self, subjects: Sequence[Subject], workspace: Workspace) -> Iterator[Permission]:
-        """Where no rule and no mode stands for a person's consent to what is written."""
+        """Yield decisions for writes that need a person's consent regardless of rules and modes."""
         for subject in subjects:
             if not isinstance(subject, PathSubject) or subject.access is not Access.WRITE:
                 continue
-            is_reached = workspace.holds(subject.path)  # all but the user's own memory: tools change nothing else
+            is_reached = workspace.holds(subject.path)  # except the user's own memory: tools change nothing else there
             location = workspace.at(subject.path) if is_reached else None
             shown = subject.path if location is None else location.relative
             own = None if subject.in_scratch else self.guarded.why((subject.path, subject.named))
@@ -218,11 +220,11 @@ class PermissionPolicy:
             else:
                 why = own or (why_protected_at(location.path, location.root) if location is not None else None)
             if why is not None:
-                reason = f"'{shown}' is changed only with consent: {why}"
+                reason = f"'{shown}' can be changed only with consent: {why}"
                 yield Permission(Verdict.ASK, reason, no_rule_allows=True, is_guarded=own is not None)
 
     def _judge_command(self, request: PermissionRequest, command: CommandSubject) -> Permission:
-        # Loaded with the first command, since many servers never run one.
+        # Imported with the first command, because many servers never run one.
         from tools.permissions.command_policy import PolicyRequest, judge_command  # noqa: PLC0415
         from tools.permissions.hidden_files import HiddenFileLookout  # noqa: PLC0415
 
@@ -242,7 +244,7 @@ class PermissionPolicy:
         )
 
     def kept_from_readers(self, workspace: Workspace, rights: Rights) -> tuple[FileRestrictions, str]:
-        """What rules about files keep from a program that only reads, and why some of it cannot be kept. Blocking."""
+        """Return what file rules deny to a program that only reads, and why some of it cannot be enforced. Blocking."""
         from tools.permissions.git_store import with_stored  # noqa: PLC0415 - few need it
         from tools.permissions.hidden_files import HiddenFileLookout, restrictions  # noqa: PLC0415
 
@@ -254,11 +256,11 @@ class PermissionPolicy:
         return with_stored(found, stores), hidden.problem
 
     def rules_of(self, rights: Rights, granted: Sequence[str] = ()) -> Rules:
-        """The rules for a client: the operator's, those of its token, and what was granted to it.
+        """Return the rules for a client: the operator's, those of its token, and its grants.
 
-        It is the same object as long as all three are the same.
+        The same object is returned as long as none of the three changes.
         """
-        if not granted and rights is ALL_RIGHTS:  # most calls
+        if not granted and rights is ALL_RIGHTS:  # the usual case
             return self.rules
         key = tuple(granted), rights
         known = self._rules_of_clients.get(key)
@@ -276,7 +278,7 @@ class PermissionPolicy:
         return known[1]
 
     def read_rules_of(self, rights: Rights) -> tuple[Rules, list[str]]:
-        """The rules of a token alone; a sentence tells of each that does not count as written."""
+        """Read the rules of a token alone, and return a warning for each that is not used as written."""
         lists = {"permissions.allow": rights.allow, "permissions.ask": rights.ask, "permissions.deny": rights.deny}
         places = {key: key.replace("permissions", f"{rights.source}.rules") for key in lists}
         return read_rules(lists, self.canonical, self.home, places)
@@ -296,4 +298,4 @@ def _is_about(rule: Rule, subject: Subject, workspace: Workspace) -> bool:
         case AgentSubject(name=name):
             return rule.fits_agent(name)
         case CommandSubject():
-            return False  # judged by its parts
+            return False  # decided by its parts

@@ -17,17 +17,18 @@ from tools.permissions import tool_names
 from tools.permissions.verdict import Verdict
 
 ANYTHING = "*"
-_SPECIAL = re.compile(r"[\\*?\[\]]")  # what means something in a pattern
+_SPECIAL = re.compile(r"[\\*?\[\]]")  # special characters of a pattern
 _WILDCARD, _ESCAPED = re.compile(r"[*?[]"), re.compile(r"\\(.)")
-_LATELY_NS = 50_000_000  # how old what is known of links may be: a search asks for each file
+_BLANKS = " \t"  # ignored around a pattern; a name may end in other white space
+_LATELY_NS = 50_000_000  # how long the targets of symlinks are cached: a search asks for every file
 
 
 class MalformedRuleError(ValueError):
-    """A rule cannot be read; the text says why, and how to write it."""
+    """A rule cannot be read. The text says why, and how to write it."""
 
 
 def fits_wildcards(pattern: str, text: str) -> bool:
-    """Whether a text is a pattern in which each `*` stands for anything, the empty text too. Linear."""
+    """Whether a text matches a pattern in which each `*` stands for any text, even an empty one. Linear."""
     first, *others = pattern.split(ANYTHING)
     if not others:
         return text == pattern
@@ -45,16 +46,16 @@ def fits_wildcards(pattern: str, text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class CommandSpecifier:
-    """Which simple commands of a shell a rule is about.
+    """Which simple shell commands a rule applies to.
 
-    Without a star it is a prefix that ends between words: `git log` is about `git log -1`, not about `git logout`.
-    `git log *` says the same. `npm run test*` has no such bound, and a star may stand anywhere.
+    A pattern without a star is a prefix of whole words: `git log` matches `git log -1` but not `git logout`. `git log
+    *` means the same. `npm run test*` has no such boundary, and a star may be anywhere.
     """
 
-    pattern: str  # as written, white space counted once; `git:*` is `git *`
+    pattern: str  # as written, with single spaces; `git:*` becomes `git *`
 
     def fits(self, text: str) -> bool:
-        """Whether it is about a command, given as its words with single blanks between."""
+        """Whether it applies to a command, given as its words joined by single spaces."""
         bare = self.pattern.removesuffix(" *")
         if ANYTHING not in bare:
             return text == bare or text.startswith(f"{bare} ")
@@ -63,21 +64,21 @@ class CommandSpecifier:
 
 @dataclass(frozen=True, slots=True)
 class PathSpecifier:
-    """Which paths a rule is about, in the language of `.gitignore`; a folder stands for all that is in it.
+    """Which paths a rule applies to, in the syntax of `.gitignore`. A folder includes all its contents.
 
-    `//x` is absolute, `~/x` below the home folder; anything else is below each workspace folder. A name without a
-    slash fits at any depth; where it forbids, at any place at all.
+    `//x` is absolute, and `~/x` is below the home folder; anything else is below each workspace folder. A name without
+    a slash matches at any depth, and in rules that deny or ask, anywhere on the machine.
     """
 
     rules: RuleList
-    base: str | None  # the folder it is below, or `None` for each workspace folder
-    line: bytes  # what the rules were read from: one line of a `.gitignore`
-    begins: tuple[str, ...] = ()  # the names before its first wildcard that count as a path, where it forbids
+    base: str | None  # the folder that it is below, or `None` for each workspace folder
+    line: bytes  # the source of the rules: one line of a `.gitignore`
+    begins: tuple[str, ...] = ()  # the literal names at its start, for rules that deny or ask
 
     def fits(self, paths: Sequence[str], roots: Sequence[str]) -> bool:
-        """Whether it is about a file that goes by any of these absolute paths, which are without `.` and `..`.
+        """Whether it applies to a file with any of these absolute paths, which contain no `.` and `..`.
 
-        Blocking: what its beginning is called where that leads through links is looked up, or was a moment ago.
+        Blocking: the real path of its first names is looked up, or comes from a short-lived cache.
         """
         for base in roots if self.base is None else (self.base,):
             named, real = self.beginning(base)
@@ -91,7 +92,7 @@ class PathSpecifier:
         return False
 
     def beginning(self, base: str) -> tuple[str, str]:
-        """The place below one of its bases to which its first names lead: as it is named, and its real path."""
+        """Return the place below a base that its first names lead to: as written, and its real path."""
         named = os.path.join(base, *self.begins)
         return named, _real_path(named, time.monotonic_ns() // _LATELY_NS)
 
@@ -101,7 +102,7 @@ class PathSpecifier:
             return False
         names = bytes_text(path[len(prefix) :]).split(os.sep)
         below = list(accumulate(names, lambda above, name: f"{above}/{name}" if above else name))
-        # What is there is not looked at: the last name may be a folder as well.
+        # The disk is not checked: the last name may also be a folder.
         return any(self.rules.hides(each, is_folder=True) for each in below) or bool(
             self.rules.hides(below[-1], is_folder=False)
         )
@@ -113,8 +114,8 @@ def _real_path(path: str, _moment: int) -> str:
 
 
 def path_specifier(written: str, home: str, *, forbids: bool) -> PathSpecifier:
-    """Read the specifier of a rule about paths; one that forbids means plain names outside the workspace as well."""
-    pattern, base = written.strip(), None
+    """Parse a path rule. In a rule that denies or asks, a plain name matches outside the workspace, too."""
+    pattern, base = written.strip(_BLANKS), None
     if pattern.startswith("//"):
         pattern, base = pattern[1:], os.sep
     elif pattern == "~" or pattern.startswith("~/"):
@@ -123,35 +124,35 @@ def path_specifier(written: str, home: str, *, forbids: bool) -> PathSpecifier:
         pattern = pattern[1:]
     elif forbids and "/" not in pattern.rstrip("/"):
         base = os.sep
-    # A leading `!` or `#` means nothing special in a rule.
+    # A leading `!` or `#` is not special in a rule.
     escaped = f"\\{pattern}" if pattern[:1] in ("!", "#") else pattern
     line = os.fsencode(escaped)
-    rules = parse_rules(b"\n" + line)  # so that it does not begin with the mark of an encoding
-    if rules.odd_line is not None or b"\n" in line or b"\r" in line:
+    rules = parse_rules(b"\n" + line)  # so that it does not begin with a byte order mark
+    if rules.odd_line is not None or not {*b"\n\r\0"}.isdisjoint(line):
         raise MalformedRuleError(
-            "its pattern is not understood; write it as in .gitignore, with brackets of letters and digits"
+            "its pattern is not understood; use the syntax of .gitignore, with only letters and digits in brackets"
         )
-    # What allows says nothing of where links below its base lead, since commands can make some.
+    # Allow rules do not follow symlinks below their base, because commands can create some.
     names = escaped.strip("/").split("/") if forbids and "/" in pattern.rstrip("/") else ()
     begins = takewhile(lambda name: not _WILDCARD.search(_ESCAPED.sub("", name)), names)
     return PathSpecifier(rules, base, line, tuple(_ESCAPED.sub(r"\1", name) for name in begins))
 
 
 def literal_path(path: str) -> str | None:
-    """The specifier that is about exactly this absolute path and all below it; `None` if none can be written."""
+    """Return the pattern for exactly this absolute path and everything below it; `None` if there is none."""
     if "\n" in path or "\r" in path or "\0" in path:
         return None
     escaped = _SPECIAL.sub(r"\\\g<0>", path)
-    bare = escaped.rstrip(" ")
-    # Blanks at the end of a pattern would be dropped.
-    return f"/{bare}{'[ ]' * (len(escaped) - len(bare))}" if path != os.sep else "//**"
+    bare = escaped.rstrip(_BLANKS)
+    # Trailing blanks in a pattern would be dropped.
+    return f"/{bare}{''.join(f'[{blank}]' for blank in escaped[len(bare) :])}" if path != os.sep else "//**"
 
 
 @dataclass(frozen=True, slots=True)
 class HostSpecifier:
-    """Which hosts a rule is about: one host and its subdomains, or every one."""
+    """Which hosts a rule applies to: one host and its subdomains, or all hosts."""
 
-    host: str  # in lower case, without a final dot; `*` is every host
+    host: str  # in lower case, without a final dot; `*` means every host
 
     def fits(self, host: str) -> bool:
         bare = host.lower().rstrip(".")
@@ -160,9 +161,9 @@ class HostSpecifier:
 
 @dataclass(frozen=True, slots=True)
 class AgentSpecifier:
-    """Which agents a rule is about, whatever case their names are written in; a star stands for anything."""
+    """Which agents a rule applies to. Case is ignored, and a star stands for any text."""
 
-    pattern: str  # in folded case
+    pattern: str  # case-folded
 
     def fits(self, name: str) -> bool:
         return fits_wildcards(self.pattern, name.casefold())
@@ -170,34 +171,34 @@ class AgentSpecifier:
 
 Specifier = CommandSpecifier | PathSpecifier | HostSpecifier | AgentSpecifier
 SANDBOXED = "Sandboxed"
-"""The grant by which any command that stays in the sandbox runs; no tool has this name."""
-SESSION = "this session"  # the source of rules that a person gave as an answer
+"""The grant that lets every command run that stays in the sandbox. No tool has this name."""
+SESSION = "this session"  # the source of rules that a person gave in an answer
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
     text: str  # as written
-    source: str  # where it stands, such as `permissions.deny`
-    verdict: Verdict  # what it does to a call that it is about
-    name: str  # the tool it names; may hold stars
+    source: str  # its setting, such as `permissions.deny`
+    verdict: Verdict  # its effect on a matching call
+    name: str  # the tool it names; may contain stars
     tools: frozenset[str]  # the built-in tools that the name stands for
-    specifier: Specifier | None  # what it is about; `None` for every call
+    specifier: Specifier | None  # what it applies to; `None` for every call
 
     def __str__(self) -> str:
-        """How the rule is named in a reason."""
+        """Return the rule's name in a reason."""
         return f"{self.source} rule {self.text}"
 
     def names(self, names: Sequence[str], loose: Sequence[str] = ()) -> bool:
-        """Whether it names a tool, whose own name is the first; loose ones may be another tool's tomorrow.
+        """Whether it names a tool, whose own name comes first. Another tool may have a loose name tomorrow.
 
-        Where it allows, it names no tool that its author may not have meant.
+        An allow rule names only tools that its author must have meant.
         """
         if self.verdict is not Verdict.ALLOW:
             return any(name in self.tools or fits_wildcards(self.name, name) for name in (*names, *loose))
         meant, names = tool_names.one_meaning(self.name), tool_names.names_to_allow(names)
         if any(name in self.tools or name == meant for name in names):
             return True
-        # A star reaches the tools of other servers only where the rule speaks of servers, or of everything.
+        # A star includes upstream tools only if the rule is about servers or about everything.
         is_of_servers = tool_names.BETWEEN in meant or meant == ANYTHING
         return any(fits_wildcards(meant, name) for name in names if is_of_servers or tool_names.BETWEEN not in name)
 
@@ -205,7 +206,7 @@ class Rule:
         return self.names(tool.rule_names, tool.loose_rule_names)
 
     def allows_tool(self, tool: ToolTraits) -> bool:
-        """Whether it is about a tool, and stands for a person's consent to all that the tool does."""
+        """Whether it applies to a tool, and counts as a person's consent to everything that the tool does."""
         is_of_group = len(self.tools) > 1 and ANYTHING not in self.name
         return self.names_tool(tool) and not (is_of_group and tool.name in tool_names.STARTING)
 
@@ -218,7 +219,7 @@ class Rule:
         return tool_names.SHELL in self.tools or self.name == ANYTHING
 
     def governs(self, access: Access) -> bool:
-        """Whether it also counts where a shell command reads, writes or fetches."""
+        """Whether it also applies if a shell command reads, writes or fetches."""
         return self.name == ANYTHING or access in tool_names.access_of(self.tools)
 
     def fits_command(self, text: str) -> bool:
@@ -240,22 +241,22 @@ class Rule:
 
 
 def parse_rule(text: str, verdict: Verdict, source: str, canonical: Callable[[str], str], home: str) -> Rule:
-    """Read a rule, `Name` or `Name(specifier)`; a `MalformedRuleError` says why it cannot be read.
+    """Parse a rule, `Name` or `Name(specifier)`. Raises a `MalformedRuleError` if it cannot be parsed.
 
-    `canonical` gives the wire name for an older or a class name of a built-in tool.
+    `canonical` returns the tool name for an older name or a class name of a built-in tool.
     """
     name, parenthesis, rest = text.strip().partition("(")
     name = name.strip()
     if not name or any(character.isspace() for character in name):
-        raise MalformedRuleError("a rule is Name or Name(specifier), such as Read or Bash(git log *); write it so")
+        raise MalformedRuleError("a rule must be Name or Name(specifier), such as Read or Bash(git log *)")
     if parenthesis and not rest.endswith(")"):
-        raise MalformedRuleError("its parenthesis is not closed at the end; close it, with nothing behind it")
+        raise MalformedRuleError("its parenthesis is not closed at the end; close it, with nothing after it")
     meant = tool_names.one_meaning(name) if verdict is Verdict.ALLOW else name
     if ANYTHING in meant:
         tools = frozenset(tool for group in tool_names.GROUPS.values() for tool in group if fits_wildcards(meant, tool))
     else:
         tools = tool_names.GROUPS.get(meant) or frozenset({canonical(meant)})
-    written = rest[:-1].strip() if parenthesis else ""
+    written = rest[:-1].strip(_BLANKS) if parenthesis else ""
     specifier: Specifier | None = None
     if written in ("", ANYTHING):
         pass
@@ -278,7 +279,7 @@ def parse_rule(text: str, verdict: Verdict, source: str, canonical: Callable[[st
 CORE = "tools.core"
 INCLUDE = "tools.include"
 PROFILE = "tools.profile"
-# The settings that hold rules, and what each does. `tools.core` also keeps out whatever it does not name.
+# The settings with rules, and the effect of each. `tools.core` also excludes every tool that it does not name.
 VERDICTS: Mapping[str, Verdict] = {
     "permissions.allow": Verdict.ALLOW,
     "permissions.ask": Verdict.ASK,
@@ -294,40 +295,40 @@ VERDICTS: Mapping[str, Verdict] = {
 class Rules:
     deny: tuple[Rule, ...] = ()  # what never runs
     ask: tuple[Rule, ...] = ()  # what always needs an answer
-    allow: tuple[Rule, ...] = ()  # what runs without one
-    # The only built-in tools there are, or empty for all; the specifiers of a shell tool are the only commands.
+    allow: tuple[Rule, ...] = ()  # what runs without a question
+    # The only built-in tools, or empty for all. The specifiers of a shell tool are the only commands.
     core: tuple[Rule, ...] = ()
-    included: tuple[Rule, ...] | None = None  # the only tools there are, wherever they come from; `None` for all
-    include_setting: str = INCLUDE  # what to change where a tool is not among these
-    profile: str = ""  # the profile that has the only built-in tools there are; any other than `PROFILES` has all
+    included: tuple[Rule, ...] | None = None  # the only tools from any source; `None` for all
+    include_setting: str = INCLUDE  # the setting to change for a missing tool
+    profile: str = ""  # the profile that limits the built-in tools; a name outside `PROFILES` means all
 
     @property
     def strict(self) -> tuple[Rule, ...]:
-        """Those that forbid a call or ask about it, those that forbid first."""
+        """The rules that deny or ask, deny rules first."""
         return (*self.deny, *self.ask)
 
     @property
     def of_calls(self) -> Iterator[Rule]:
-        """Those that do not speak of every call of a tool."""
+        """Yield the rules that do not apply to every call of a tool."""
         return (rule for rule in (*self.strict, *self.allow) if not rule.is_of_every_call)
 
     def core_commands(self) -> tuple[Rule, ...]:
-        """The rules of `tools.core` that name commands; empty where every command of the shell is allowed."""
+        """The rules of `tools.core` that name commands; empty if every shell command is allowed."""
         named = tuple(r for r in self.core if r.fits_command("") or isinstance(r.specifier, CommandSpecifier))
         return () if any(rule.specifier is None for rule in named) else named
 
 
 def hidden_paths(rules: Rules, roots: Sequence[str]) -> Forbidden | None:
-    """What the rules hide in a workspace; `None` if there is no rule about reading some paths.
+    """Return the test for what rules hide in a workspace; `None` if no rule is about reading certain paths.
 
-    A search that shows a line of a file has read it, and nobody was asked.
+    This is for searches: showing a line of a file means reading it, and there is no question.
     """
     narrow = tuple(r for r in rules.strict if r.tools & tool_names.READING and isinstance(r.specifier, PathSpecifier))
     return (lambda path: next((str(r) for r in narrow if r.fits_path((path,), roots)), None)) if narrow else None
 
 
 def rule_of_all_reading(rules: Rules) -> str:
-    """The rule that forbids all reading, or asks about it; empty if there is none."""
+    """Return the rule that denies all reading or asks about it; empty if there is none."""
     return next((str(r) for r in rules.strict if r.tools >= tool_names.READING and r.is_of_every_call), "")
 
 
@@ -337,13 +338,12 @@ def read_rules(
     home: str,
     flags: Mapping[str, str] | None = None,
 ) -> tuple[Rules, list[str]]:
-    """Read the lists of the settings, by their keys; a sentence tells of each rule that does not count as written.
+    """Read the rule lists of the settings, by key. Returns a warning for each rule that is not used as written.
 
-    Anyone who reads of a list that an option of the command line has replaced is told about that option, by `flags`.
+    If a command line option has replaced a list, warnings name that option, given by `flags`.
 
-    A rule that cannot be read is left out with a warning where it allows. Where it asks or denies, it counts for every
-    call of the tool that it names, or of every tool if it names none, so that a slip of the pen never opens what
-    somebody meant to close.
+    An allow rule that cannot be parsed is left out. A rule that asks or denies then applies to every call of the tool
+    that it names, or of every tool if it names none, so that a typing error never opens what was meant to be closed.
     """
     found: dict[Verdict, list[Rule]] = {verdict: [] for verdict in Verdict}
     core: list[Rule] = []
@@ -356,20 +356,20 @@ def read_rules(
                 rules.append(parse_rule(text, verdict, key, canonical, home))
             except MalformedRuleError as error:
                 if verdict is Verdict.ALLOW:
-                    warnings.append(f"{key}: the rule '{text}' is left out, because {error}.")
+                    warnings.append(f"{key}: the rule '{text}' is ignored, because {error}.")
                     continue
                 name = text.partition("(")[0].strip()
                 name = name if name and not any(map(str.isspace, name)) else ANYTHING
                 what = "every tool" if name == ANYTHING else name
-                warnings.append(f"{key}: the rule '{text}' counts for every call of {what}, because {error}.")
+                warnings.append(f"{key}: the rule '{text}' applies to every call of {what}, because {error}.")
                 rules.append(parse_rule(name, verdict, key, canonical, home))
     included: list[Rule] = []
     for text in lists.get(INCLUDE, ()):
         name, parenthesis, _ = text.partition("(")
         if parenthesis:
-            warnings.append(f"{INCLUDE}: '{text}' counts as '{name}': it names tools, not calls.")
+            warnings.append(f"{INCLUDE}: '{text}' is read as '{name}', because this setting names tools, not calls.")
         try:
-            # Nothing is allowed by it, so each name that could be meant counts, as where a rule asks.
+            # It allows nothing by itself, so every possible meaning of the name counts, as in a rule that asks.
             included.append(parse_rule(name, Verdict.ASK, INCLUDE, canonical, home))
         except MalformedRuleError as error:
             warnings.append(f"{INCLUDE}: '{text}' names no tool, because {error}.")

@@ -1,4 +1,4 @@
-"""What permissions need to know about a git repository: settings that make git run something, and what git tracks."""
+"""Facts about a git repository for permissions: settings that make git run something, and tracked files."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tools.files.path_opener import open_regular
 from tools.permissions.auto_run_files import REPOSITORY, folded, is_guarded_in_repository, why_protected
 
 MAX_INDEX_BYTES = 64 * 1024 * 1024
-_MODE_OF_SUBMODULE = 0o160000.to_bytes(4)  # in an entry of the index; where it stands by chance, git is asked about
-_LONGEST_TOLD = 0xFFF  # of a longer name the index does not tell how long it is
-# A list of what is known: settings come with each release, and many run something (`core.fsmonitor`, `alias.x`)
+_MODE_OF_SUBMODULE = 0o160000.to_bytes(4)  # in an index entry; if the bytes occur by chance, git is queried needlessly
+_LONGEST_TOLD = 0xFFF  # the index does not store the length of a longer name
+# A list of harmless settings: each release adds new ones, and many run something (`core.fsmonitor`, `alias.x`)
 _HARMLESS_SETTING = re.compile(
     r"""
     user\.(?:name|email|useconfigonly) | (?:author|committer)\.(?:name|email) | init\.defaultbranch | color\.\S+
@@ -35,7 +35,7 @@ _HARMLESS_SETTING = re.compile(
         |wordregex|wserrorhighlight)
     | grep\.(?:column|extendedregexp|fallbacktonoindex|fullname|linenumber|patterntype|threads)
     | branch\.\S+\.(?:description|rebase)
-    # What `git init`, `clone`, `worktree`, `submodule`, `sparse-checkout`, `remote` and `push -u` write
+    # Written by `git init`, `clone`, `worktree`, `submodule`, `sparse-checkout`, `remote` and `push -u`
     | core\.(?:repositoryformatversion|bare|sharedrepository|sparsecheckout(?:cone)?) | index\.sparse
     | extensions\.(?:objectformat|refstorage|worktreeconfig|partialclone)
     | remote\.[^\n]+\.(?:url|pushurl|fetch|tagopt|promisor|partialclonefilter) | remote\.pushdefault
@@ -49,15 +49,15 @@ _SETTING = re.compile(r"([A-Za-z][\w-]*)\s*(?:=\s*(.*))?")
 
 
 def settings_that_run(text: str, is_work_tree: Callable[[str], bool]) -> list[str]:
-    """What in a file of settings may make git run something or work elsewhere, each with its section.
+    """Return the settings in a file that may make git run something or work elsewhere, with their sections.
 
-    From what is not understood, all the rest of the file is one of them.
+    After the first line that is not understood, the whole rest of the file counts as one of them.
 
     Args:
         text: The file's content.
-        is_work_tree: Whether the repository that the file belongs to may name a folder as its work tree.
+        is_work_tree: Whether the repository of the file may name a folder as its work tree.
     """
-    # Git ends a line at a line feed only, whatever else passes for an end.
+    # Git ends lines only at a line feed, unlike `splitlines`.
     if re.search(r"\r(?!\n)|[\0-\x08\x0b\x0c\x0e-\x1f\x7f]", text):
         return [text]
     running: list[str] = []
@@ -82,7 +82,7 @@ def settings_that_run(text: str, is_work_tree: Callable[[str], bool]) -> list[st
 
 
 def work_tree_above(folder: str) -> str | None:
-    """The top of the work tree that an absolute folder is in, as git finds it; `None` if it is in none."""
+    """Return the top of the work tree that contains an absolute folder, as git finds it; `None` if there is none."""
     while not os.path.lexists(os.path.join(folder, REPOSITORY)):
         if (above := os.path.dirname(folder)) == folder:
             return None
@@ -91,14 +91,14 @@ def work_tree_above(folder: str) -> str | None:
 
 
 def why_protected_at(path: str, root: str, *, is_written: bool = True) -> str | None:
-    """Why what is at a path of a workspace may not be written without a question, or `None` where it may. Blocking.
+    """Return why a path in a workspace may not be written without a question, or `None`. Blocking.
 
-    What folders around the workspace are called counts too, as far as the work tree reaches that the workspace is in.
+    The names of folders above the workspace count too, up to the top of the work tree that contains it.
 
     Args:
         path: The absolute path.
-        root: The folder of the workspace that it lies in.
-        is_written: Whether something is written there for certain, by which a folder may become a repository.
+        root: The workspace folder that contains it.
+        is_written: Whether something will certainly be written there, which may turn a folder into a repository.
     """
     top = work_tree_above(root)
     why = why_protected(path if top is None else os.path.relpath(path, os.path.dirname(top)))
@@ -106,7 +106,7 @@ def why_protected_at(path: str, root: str, *, is_written: bool = True) -> str | 
 
 
 def _makes_repository(path: str) -> bool:
-    """Whether git may obey a folder because of a new file in it: by a `HEAD` in it, or beside one."""
+    """Whether a new file may make git treat a folder as a repository: a `HEAD` in it, or a file beside one."""
     name = folded(os.path.basename(path))
     if name in ("head", "commondir"):
         return True
@@ -121,13 +121,13 @@ def _makes_repository(path: str) -> bool:
 
 
 class TrackedFiles:
-    """What repositories track, by their indexes, each of which is read once."""
+    """The tracked files of repositories. Each index is read once."""
 
     def __init__(self) -> None:
         self._indexes: dict[str, bytes] = {}
 
     def has(self, path: str) -> bool:
-        """Whether the index of the repository has a file; an index of a newer form counts as empty."""
+        """Whether the repository's index contains a file. An index in a newer format counts as empty."""
         top = work_tree_above(os.path.dirname(path))
         if top is None:
             return False
@@ -142,19 +142,19 @@ class TrackedFiles:
 
 
 def runs_programs(top: str) -> bool:
-    """Whether git runs programs of the repository's own in a work tree: hooks, filters, drivers, a monitor of files.
+    """Whether git runs a repository's own programs in a work tree: hooks, filters, drivers, a file monitor.
 
-    Submodules may bring some: git goes into each that the index names, wherever its repository lies.
+    Submodules may have some: git enters each one in the index, wherever its repository is.
     """
     own = os.path.join(top, REPOSITORY)
     try:
         if any(name.startswith("sharedindex") for name in os.listdir(own)):
-            return True  # which holds what the index does not
+            return True  # a split index: the rest is in a file beside it
         if any(not name.endswith(".sample") for name in os.listdir(os.path.join(own, "hooks"))):
             return True
     except OSError:
         if not os.path.isdir(own):
-            return True  # of a worktree or a submodule: its settings are elsewhere
+            return True  # of a worktree or a submodule, whose settings are elsewhere
     for name in ("index", "config", "config.worktree"):
         try:
             with open_regular(os.path.join(own, name), through_links=True) as file:

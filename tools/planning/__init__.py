@@ -1,1 +1,1 @@
-"""Planning with the person behind the client: todo lists, and other agents that take a task. Tools import it."""
+"""Todo lists, and other agents that take on tasks. Tools import this package."""

@@ -1,4 +1,4 @@
-"""An agent as the operator configures it: a program that takes a task and prints its answer."""
+"""The configuration of an agent: a program that receives a task and prints its answer."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-DEPTH_VARIABLE = "CORETOOLS_MCP_AGENT_DEPTH"  # for an agent: how many are above it, itself included
-MAX_DEPTH = 1  # an agent whose own server offers this tool again would go on without end
+DEPTH_VARIABLE = "CORETOOLS_MCP_AGENT_DEPTH"  # tells an agent how many agents are above it, including itself
+MAX_DEPTH = 1  # an agent whose own server offered this tool could go on for ever
 _NO_DEPTH = "0"
 
 
@@ -17,35 +17,35 @@ class AgentCommand:
     """One agent."""
 
     name: str
-    command: str  # the program: its name, looked for on `PATH` outside the workspace, or its absolute path
+    command: str  # the program: its name, looked up on `PATH` outside the workspace, or its absolute path
     description: str = ""
-    args: tuple[str, ...] = field(default=(), repr=False)  # its arguments; no shell reads them
+    args: tuple[str, ...] = field(default=(), repr=False)  # its arguments; no shell parses them
     env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-    inherit_env: tuple[str, ...] = ()  # names of the server's variables that it gets besides those of commands
-    prompt: Literal["stdin", "argument"] = "stdin"  # where it gets the task: standard input, or its last argument
-    output: Literal["text", "json"] = "text"  # what it prints: its answer as text, or JSON whose last object holds it
-    timeout: int = 600_000  # how long it may take, in milliseconds
+    inherit_env: tuple[str, ...] = ()  # the server's variables that it gets in addition to those of commands
+    prompt: Literal["stdin", "argument"] = "stdin"  # how it gets the task: on standard input, or as its last argument
+    output: Literal["text", "json"] = "text"  # its output: text, or JSON with the answer in the last object
+    timeout: int = 600_000  # time limit in milliseconds
 
     @property
     def shown(self) -> str:
-        """Its command line for people, without what looks like a secret."""
+        """Return its command line for people, without anything that looks like a secret."""
         from tools.text.secrets import redact  # noqa: PLC0415 - with the first call
 
         return redact(shlex.join([self.command, *self.args]))
 
     def arguments(self, task: str) -> tuple[str, ...]:
-        """All arguments for a task."""
+        """Return all arguments for a task."""
         if self.prompt == "stdin":
             return self.args
-        # What begins with a dash would be read as an option.
+        # A leading dash would be read as an option.
         return (*self.args, f" {task}" if task.startswith("-") else task)
 
     def given(self, task: str) -> bytes:
-        """What it reads on standard input."""
+        """Return the text for its standard input."""
         return task.encode("utf-8", "replace") if self.prompt == "stdin" else b""
 
     def environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
-        """All of its environment: that of commands of this server, with what is set or let through for it."""
+        """Return its whole environment: that of commands, plus what is set or inherited for it."""
         from tools.shell.process_spec import command_environment  # noqa: PLC0415 - with the first call
 
         passed = {name: inherited[name] for name in self.inherit_env if name in inherited}
@@ -54,6 +54,6 @@ class AgentCommand:
 
 
 def depth_in(environment: Mapping[str, str]) -> int:
-    """How many agents are above a server with this environment; more than may be where that cannot be read."""
+    """Return how many agents are above a server with this environment; if unreadable, more than allowed."""
     written = environment.get(DEPTH_VARIABLE) or _NO_DEPTH
     return int(written) if written.isascii() and written.isdigit() and len(written) == 1 else MAX_DEPTH

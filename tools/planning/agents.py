@@ -1,4 +1,4 @@
-"""Agents of the operator at work: one is run, and its answer is told."""
+"""Runs an agent of the operator, and reports its answer."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from tools.files.child_process import find_configured
 from tools.files.workspace import Workspace
 from tools.machine.threads import run_blocking
 from tools.planning.agent_command import AgentCommand
-from tools.shell.command_runner import ProgramRequest, ProgramRunner
+from tools.shell.command_runner import ProgramOutcome, ProgramRequest, ProgramRunner
 from tools.shell.program_output import OUTPUT_CHARS, OutputSnapshot
 from tools.shell.result_text import DISPLAY_CHARS, kept_output, program_facts, size
 from tools.shell.shell_command import Ending
 from tools.text.file_names import one_line, shown_whole_path
 
-# Where the last object holds the answer: Claude Code's key, that of Qwen Code and Gemini CLI, and the usual ones.
+# Keys of the answer in the last object: Claude Code's, that of Qwen Code and Gemini CLI, and common ones.
 _TEXT_KEYS = ("result", "response", "content", "text")
 
 
 @dataclass(frozen=True, slots=True)
 class AgentAnswer:
-    """What an agent says at last."""
+    """The final answer of an agent."""
 
     text: str
     is_error: bool = False
 
 
 def read_answer(printed: bytes, *, is_whole: bool) -> AgentAnswer | None:
-    """The answer in the last object of what an agent has printed, or of the end of that; `None` if there is none."""
+    """Return the answer in the last object of an agent's output, or of the end of it; `None` if there is none."""
     text = printed.decode("utf-8", "replace").strip()
     last: Any = None
     for candidate in ([text] if is_whole else []) + [text.rpartition("\n")[2]]:
@@ -55,12 +55,36 @@ def read_answer(printed: bytes, *, is_whole: bool) -> AgentAnswer | None:
         return AgentAnswer(message if isinstance(message, str) else json.dumps(error, ensure_ascii=False), True)
     for key in _TEXT_KEYS:
         value: Any = fields.get(key)
-        if isinstance(value, list):  # blocks of content
+        if isinstance(value, list):  # content blocks
             blocks = [cast("dict[str, Any]", block) for block in cast("list[Any]", value) if isinstance(block, dict)]
             value = "\n".join(block["text"] for block in blocks if isinstance(block.get("text"), str))
         if isinstance(value, str) and value.strip():
             return AgentAnswer(value.strip(), fields.get("is_error") is True)
     return None
+
+
+def _failure(agent: AgentCommand, outcome: ProgramOutcome, answer: AgentAnswer | None) -> ToolError:
+    status = outcome.exit
+    if outcome.ending is Ending.TIMED_OUT:
+        how = (
+            f"took longer than {agent.timeout / 1000:g} s and was ended with all its processes. Split the task; "
+            f"the operator can give it more time with agents.{agent.name}.timeout"
+        )
+    elif status is not None and status.signal is not None:
+        how = f"was killed by {status.signal}"
+    elif status is not None and status.code:
+        how = f"failed with exit code {status.code}"
+    elif answer is not None:
+        how = "reported a failure"
+    else:
+        how = "ended without an answer"
+    said = (answer.text if answer is not None else "") or outcome.errors or outcome.shown.text
+    last = f" Its last output:\n{said[-DISPLAY_CHARS:]}\n" if said else ""
+    return ToolError(
+        ToolErrorType.EXECUTION_FAILED,
+        f"The agent '{one_line(agent.name)}' {one_line(how)}. Its changes so far remain, so check before you try "
+        f"again.{last}",
+    )
 
 
 async def run_agent(
@@ -74,10 +98,10 @@ async def run_agent(
     progress: Progress,
     signal: AbortSignal,
 ) -> ToolResult:
-    """Have an agent do a task, in the workspace's first folder.
+    """Let an agent do a task, in the first workspace folder.
 
     Raises:
-        ToolError: It was not started, took too long, failed, or said nothing.
+        ToolError: It was not started, took too long, failed, or gave no answer.
     """
     environment = agent.environment(inherited)
     search_path = environment.get("PATH", "")
@@ -86,9 +110,9 @@ async def run_agent(
         name, program_name = one_line(agent.name), one_line(os.path.basename(agent.command))
         raise ToolError(
             ToolErrorType.EXECUTION_FAILED,
-            f"The agent '{name}' was not started: its program '{program_name}' does not exist or cannot be "
-            "run. A name is looked for on the PATH outside the workspace; anything else has to be an absolute path. "
-            f"Tell the user: the operator can install it, or set agents.{name}.command.",
+            f"The agent '{name}' was not started: its program '{program_name}' does not exist or cannot be run. A name "
+            "is looked up on the PATH outside the workspace; anything else must be an absolute path. Tell the user: "
+            f"the operator can install it, or set agents.{name}.command.",
         )
     request = ProgramRequest(
         argv=(program, *agent.arguments(task)),
@@ -108,31 +132,11 @@ async def run_agent(
         text, is_cut = OutputSnapshot(b"", answer.text.encode("utf-8", "replace"), is_whole=True).text(OUTPUT_CHARS)
         has_failed = has_failed or answer.is_error
     if has_failed or not text:
-        status = outcome.exit
-        if outcome.ending is Ending.TIMED_OUT:
-            how = (
-                f"took longer than {agent.timeout / 1000:g} s and was ended, with all it had started. Split the task; "
-                f"the operator can give it more time with agents.{agent.name}.timeout"
-            )
-        elif status is not None and status.signal is not None:
-            how = f"was ended by {status.signal}"
-        elif status is not None and status.code:
-            how = f"failed with exit code {status.code}"
-        elif answer is not None:
-            how = "says that it has failed"
-        else:
-            how = "ended without an answer"
-        said = (answer.text if answer is not None else "") or outcome.errors or shown.text
-        last = f" Its last words:\n{said[-DISPLAY_CHARS:]}\n" if said else ""
-        raise ToolError(
-            ToolErrorType.EXECUTION_FAILED,
-            f"The agent '{one_line(agent.name)}' {one_line(how)}. What it did until then stays, so look before you try "
-            f"again.{last}",
-        )
+        raise _failure(agent, outcome, answer)
     content: list[Part] = [TextPart(text)]
     if is_cut:
-        where = f" All it printed is in {shown_whole_path(shown.file)}." if shown.file is not None else ""
-        note = f"Note: the agent printed {size(shown.total)}; only the beginning and the end of its answer are shown."
+        where = f" Its whole output is in {shown_whole_path(shown.file)}." if shown.file is not None else ""
+        note = f"Note: the agent printed {size(shown.total)}. Only the beginning and end of its answer are shown."
         content = [TextPart(f"{note}{where}\n\n{text}"), *kept_output(shown, "output of the agent")]
     facts = program_facts(outcome.exit, seconds=outcome.seconds, total=shown.total, file=shown.file)
     return ToolResult(

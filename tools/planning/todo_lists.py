@@ -1,7 +1,7 @@
-"""The todo lists of all clients, one for each client and workspace folder, as long as the server runs.
+"""The todo lists of all clients: one for each client and workspace folder, while the server runs.
 
-They are working notes of a model, replaced many times an hour, so they are kept in memory: nothing is written to the
-disk of somebody who only wanted a plan, and two servers never meet over a file.
+They are a model's working notes, replaced many times an hour, so they are kept in memory. Nothing is written to disk
+for somebody who only wanted a plan, and two servers never share a file.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Literal
 
 from tools.files.workspace import Workspace
 
-# The first three are Qwen Code's, all of them Gemini CLI's.
+# The first three as in Qwen Code, all of them as in Gemini CLI.
 TodoStatus = Literal["pending", "in_progress", "completed", "cancelled", "blocked"]
-MAX_LISTS = 250  # the one that was written longest ago goes first; at the tool's limits they take some 100 MB
+MAX_LISTS = 250  # the oldest is dropped first; at the tool's limits they take about 100 MB
 
 
 @dataclass(frozen=True, slots=True)
 class Todo:
-    """One thing to do."""
+    """One todo."""
 
     id: str  # unique in its list
     content: str
@@ -28,13 +28,13 @@ class Todo:
 
 
 class TodoLists:
-    """Finds a client's list. A client that cannot be told from others, whose key is empty, has none."""
+    """Finds a client's list. An anonymous client has an empty key and no list."""
 
     def __init__(self) -> None:
         self._lists: OrderedDict[tuple[str, str], tuple[Todo, ...]] = OrderedDict()
 
     def replace(self, client_key: str, workspace: Workspace, todos: Sequence[Todo]) -> None:
-        """Put a list in the place of the former one; an empty one is forgotten."""
+        """Replace a list. An empty list is removed."""
         key = (client_key, workspace.roots[0] if workspace.roots else "")
         self._lists.pop(key, None)
         if todos and client_key:
@@ -43,7 +43,7 @@ class TodoLists:
             self._lists.popitem(last=False)
 
     def of(self, client_key: str, workspace: Workspace) -> Sequence[Todo]:
-        """The list as it was written last; empty if there is none."""
+        """Return the list as last written; empty if there is none."""
         return self._lists.get((client_key, workspace.roots[0] if workspace.roots else ""), ())
 
     def forget(self, client_key: str) -> None:

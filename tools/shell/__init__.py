@@ -1,4 +1,5 @@
-"""Running commands and programs, and what they leave running.
+"""Runs commands and programs, and manages what they leave running.
 
-Tools, discovery, language servers and upstreams start programs through it; it stands on permissions and files.
+Tools, custom tools, language servers and upstreams start programs through this package. It builds on permissions and
+files.
 """

@@ -1,8 +1,8 @@
-"""Which files of the workspace changed during a command: all of them are looked at before and afterwards.
+"""Finds out which workspace files changed during a command, by a comparison before and after.
 
-Undo does not cover what commands change, so a model is told. That is for folders in a git work tree, without what
-ignore files hide. Nothing is opened but folders and ignore files, and no link is followed. A workspace that is too
-large for it is left alone, and nothing is said.
+Undo does not cover changes by commands, so the model is told about them. This is for folders in a git work tree,
+without ignored files. Only folders and ignore files are opened, and no symlink is followed. A workspace that is too
+large is skipped without a note.
 """
 
 from __future__ import annotations
@@ -24,37 +24,35 @@ from tools.files.path_opener import PathKind
 from tools.files.workspace import Workspace
 from tools.text.file_names import shown_path
 
-MAX_ENTRIES = 5_000  # files and folders that are looked at, twice; each look takes some 50 ms
-MAX_SECONDS = 1.0  # the same for a disk that is slow, or a machine that is busy
-REST_SECONDS = 60.0  # how long a workspace that is too large is not looked at again
+MAX_ENTRIES = 5_000  # files and folders to compare; each of the two scans takes about 50 ms
+MAX_SECONDS = 1.0  # limit for a slow disk or a busy machine
+REST_SECONDS = 60.0  # how long a workspace that is too large is skipped
 MAX_RESTING = 100  # such workspaces that are remembered
 MAX_NAMED = 20
-# Inode, size, time of the content and time of the inode (nanoseconds): what differs after any change of a file
+# Inode, size, modification time and change time (nanoseconds): any change of a file changes one of them
 State = tuple[int, int, int, int]
-_MARK = re.compile(r'(?!").*[,;.] ').match  # in a name that is not in quotes already
-_too_large: dict[tuple[str, ...], float] = {}  # by the roots, until when (monotonic seconds)
+_MARK = re.compile(r'(?!").*[,;.] ').match  # punctuation in an unquoted name
+_too_large: dict[tuple[str, ...], float] = {}  # by roots, the end of the pause (monotonic seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceState:
-    """The files of a workspace as they are at one time."""
+    """The files of a workspace at one point in time."""
 
-    # By the path of a folder, the rules in force there and its files, which may hold some that these hide
+    # By folder path: the ignore rules there and the folder's files, including those that the rules hide
     folders: dict[str, tuple[IgnoreScope, Mapping[str, State]]] = field(
         default_factory=dict[str, tuple[IgnoreScope, Mapping[str, State]]]
     )
-    closed: set[str] = field(
-        default_factory=set[str]
-    )  # folders that were not looked into: hidden ones, unreadable ones
+    closed: set[str] = field(default_factory=set[str])  # folders that were not scanned: hidden or unreadable ones
 
     def files_of(self, folder: str) -> Mapping[str, State]:
         return self.folders[folder][1] if folder in self.folders else {}
 
 
 def state_of(workspace: Workspace, signal: AbortSignal) -> WorkspaceState | None:
-    """What the files of a workspace are now; `None` where nothing is in a git work tree, or too much. Blocking.
+    """Return the present files of a workspace. `None` if it has no git work tree, or is too large. Blocking.
 
-    A `ToolError` only if the call is cancelled.
+    Raises a `ToolError` only if the call is cancelled.
     """
     roots = tuple(workspace.roots)
     if _too_large.get(roots, 0.0) > time.monotonic():
@@ -70,7 +68,7 @@ def state_of(workspace: Workspace, signal: AbortSignal) -> WorkspaceState | None
             return None
         path, above = ahead.pop()
         if path in state.folders:
-            continue  # a root in another one
+            continue  # a root inside another one
         try:
             with workspace.open_folder(path) as opened:
                 entries = opened.entries()
@@ -84,11 +82,11 @@ def state_of(workspace: Workspace, signal: AbortSignal) -> WorkspaceState | None
             else:
                 scope = scope_of(workspace, workspace.at(path), git=True, agent=filters.agent)
                 if not scope.git:
-                    continue  # rules of git are in force in a work tree alone
+                    continue  # git's rules apply only in a work tree
         except FileNotFoundError:
-            continue  # it has just been removed
+            continue  # it was removed just now
         except (OSError, ToolError):
-            state.closed.add(path)  # also where it is not known what of it is hidden
+            state.closed.add(path)  # including folders with an agent-ignore file that is not understood
             continue
         state.folders[path] = (
             scope,
@@ -106,7 +104,7 @@ def state_of(workspace: Workspace, signal: AbortSignal) -> WorkspaceState | None
 
 
 def changes_since(before: WorkspaceState, workspace: Workspace, signal: AbortSignal) -> str:
-    """A line that names the files that differ by now; empty where none does, or it is not known. Blocking."""
+    """Return a line that names the changed files; empty if there are none or it is unknown. Blocking."""
     after = state_of(workspace, signal)
     if after is None:
         return ""
@@ -114,7 +112,7 @@ def changes_since(before: WorkspaceState, workspace: Workspace, signal: AbortSig
     changes: list[tuple[str, str]] = []
     for folder in before.folders.keys() | after.folders.keys():
         old, new = before.files_of(folder), after.files_of(folder)
-        # What was not seen on one side did not come or go: an ignore file may have changed.
+        # A file missing on one side was not necessarily created or removed: an ignore file may have changed.
         if old == new or not closed.isdisjoint(map(str, (Path(folder), *Path(folder).parents))):
             continue
         scopes = [state.folders[folder][0] for state in (before, after) if folder in state.folders]
@@ -128,7 +126,7 @@ def changes_since(before: WorkspaceState, workspace: Workspace, signal: AbortSig
 
     def shown(path: str) -> str:
         text = shown_path(workspace.at(path).relative if len(workspace.roots) == 1 else path)
-        # With what stands between names in it, one could pass for several, or for the end of the sentence.
+        # Punctuation in a name could make it look like several names, or like the end of the sentence.
         names = text.split(os.sep)
         return os.sep.join(json.dumps(name, ensure_ascii=False) if _MARK(name) else name for name in names)
 
@@ -138,6 +136,6 @@ def changes_since(before: WorkspaceState, workspace: Workspace, signal: AbortSig
     )
     more = f" and {len(changes) - MAX_NAMED:,} more" if len(changes) > MAX_NAMED else ""
     return (
-        f"Files that changed during this call, by the command or otherwise: {named}{more}. undo_change does not take "
-        "back what commands change."
+        f"Files that changed during this call, by the command or otherwise: {named}{more}. undo_change cannot undo "
+        "changes by commands."
     )

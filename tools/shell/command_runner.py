@@ -1,8 +1,8 @@
-"""Runs shell commands and configured programs: starts, reads, limits and ends them, and keeps what is left running.
+"""Runs shell commands and configured programs: starts, reads, limits and ends them, and keeps background jobs.
 
-Both wait for one of a few slots, in the order of arrival. A command is over as soon as its shell has ended; what it
-left running becomes a background job of its client, so that nothing is lost. At a limit, and when its call is
-cancelled, a program is ended with all that it started.
+Both wait for one of a few slots, in the order of arrival. A command is over when its shell has ended. Processes that it
+left running become a background job of its client, so that nothing is lost. At a limit, or if its call is cancelled, a
+program is ended together with everything that it started.
 """
 
 from __future__ import annotations
@@ -52,46 +52,46 @@ from tools.shell.shell_command import CommandRequest, Ending, RunningProgram
 from tools.text.file_names import one_line
 
 logger = logging.getLogger(__name__)
-POSIX_SHELL = "/bin/sh"  # what runs commands where there is no bash
-MAX_CONCURRENT = 8  # commands that calls wait for at once, and programs that run at once
-TICK_SECONDS = 0.25  # how often a running program is looked at: for limits, and for something to report
-REPORT_SECONDS = 1.0  # between two reports (Gemini CLI's number)
-LAST_REPORT_SECONDS = 0.5  # how long a report that is on its way may delay the result
-FIRST_LOOK_SECONDS = 0.2  # a background command is watched so long, for mistakes (Gemini CLI's number)
-ENDED_CHARS = 4_000  # characters shown of the output of a command that was ended at a limit; they are part of an error
-SANDBOX_CHARS = 300  # characters shown of what a sandbox said that failed
-ERRORS_CHARS = 4_000  # characters shown of what came on standard error
-AGAIN_SECONDS = 0.25  # until a start that failed for want of processes is tried again
-ALONE_SECONDS = 2.0  # how long it is tried again when none of our programs runs; what the last one held may come late
-_NOT_STARTED = re.compile(r"bwrap: [^\n]*\n?")  # all that is printed if bubblewrap cannot start a command
+POSIX_SHELL = "/bin/sh"  # runs commands if there is no bash
+MAX_CONCURRENT = 8  # limit of simultaneous foreground commands, and of simultaneous programs
+TICK_SECONDS = 0.25  # how often a running program is checked for limits and new output
+REPORT_SECONDS = 1.0  # between two progress reports (as in Gemini CLI)
+LAST_REPORT_SECONDS = 0.5  # how long a report in progress may delay the result
+FIRST_LOOK_SECONDS = 0.2  # how long a background command is watched for early errors (as in Gemini CLI)
+ENDED_CHARS = 4_000  # characters of output in the error for a command that was ended at a limit
+SANDBOX_CHARS = 300  # characters shown of the message of a failed sandbox
+ERRORS_CHARS = 4_000  # characters shown of standard error
+AGAIN_SECONDS = 0.25  # until a start that failed for lack of processes is retried
+ALONE_SECONDS = 2.0  # how long to retry if no program is running; resources of the last one may be released late
+_NOT_STARTED = re.compile(r"bwrap: [^\n]*\n?")  # the only output if bubblewrap cannot start a command
 _STARTUP_FILES = frozenset({"BASH_ENV", "ENV"})  # variables that name a file which a shell runs first
 _WHY_NO_COMMAND = {
-    0: "what runs commands here was lost at that moment, so something of it may have run; look before you try again",
-    errno.ENOENT: "the folder, the shell or the sandbox's program does not exist or was removed; give a folder that "
-    "list_directory shows, else tell the user",
-    errno.ENOTDIR: "its folder is not a folder (any more); give another one as directory",
-    errno.EACCES: "this server may not use its folder, the shell or the sandbox's program; give another folder as "
+    0: "the process that starts commands died, so part of the command may have run; check before you try again",
+    errno.ENOENT: "the folder, the shell or the sandbox's program does not exist; give a folder that "
+    "list_directory shows, or tell the user",
+    errno.ENOTDIR: "its directory is not a folder; give another one as directory",
+    errno.EACCES: "this server has no access to its folder, the shell or the sandbox's program; give another folder as "
     "directory, or ask the user",
-    errno.E2BIG: "the command is too long for the operating system; write it into a script and run that",
-    errno.EINVAL: "it, its folder or a variable of its environment (shell.env) holds what no program can be given "
-    "(NUL, or half of a surrogate pair); write such a character as an escape, as in printf '\\x00'",
-    errno.ENOSYS: "no commands can be run on this system; use the file tools, or ask the user to run it",
+    errno.E2BIG: "the command is too long for the operating system; write it to a script and run that",
+    errno.EINVAL: "it, its folder or a variable of its environment (shell.env) contains an impossible character "
+    "(NUL, or half of a surrogate pair); write it as an escape, as in printf '\\x00'",
+    errno.ENOSYS: "commands cannot run on this system; use the file tools, or ask the user to run it",
 }
 _WHY_NO_PROGRAM = {
-    errno.ENOENT: "it, or the interpreter that it names, does not exist or was removed",
-    errno.EACCES: "this server may not execute it",
+    errno.ENOENT: "it, or the interpreter that it names, does not exist",
+    errno.EACCES: "this server has no permission to execute it",
     errno.ENOEXEC: "it is not a program",
     errno.E2BIG: "its arguments are too long for the operating system",
-    errno.EINVAL: "an argument holds what the operating system cannot take, such as NUL",
-    errno.ENOSYS: "no programs can be run on this system",
+    errno.EINVAL: "an argument contains an impossible character such as NUL",
+    errno.ENOSYS: "programs cannot run on this system",
 }
 
 
 class StartQueue:
-    """Lets starts wait for which there are too few descriptors or processes, or too little memory, at the moment.
+    """Delays starts that fail for lack of descriptors, processes or memory.
 
-    What other programs hold comes back when they end. So such a start is repeated then, in the order of arrival, as
-    long as its call has time, and refused at once only where nothing could change.
+    Other programs release these when they end. So a start is then retried, in the order of arrival, as long as its call
+    has time. It fails at once only if nothing could change.
     """
 
     def __init__(self) -> None:
@@ -100,9 +100,9 @@ class StartQueue:
         self._line = anyio.Lock()
 
     async def start(self, start: Callable[[], Awaitable[RunningProgram]], deadline: float) -> RunningProgram:
-        """Start a program as soon as there is enough for it. It counts as running until `end` is called.
+        """Start a program as soon as there are enough resources. It counts as running until `end` is called.
 
-        `start` leaves nothing of what it cannot start. After the deadline (monotonic) the last `ExhaustedError` is
+        `start` must leave nothing behind when it fails. After the deadline (monotonic) the last `ExhaustedError` is
         raised.
         """
         try:
@@ -110,7 +110,7 @@ class StartQueue:
         except ExhaustedError as error:
             lack = error
         with anyio.move_on_after(deadline - time.monotonic()):
-            # One at a time: those that start at once take from each other what one of them needs.
+            # One at a time: simultaneous starts would take resources from each other.
             async with self._line:
                 while self._running or time.monotonic() < self._last_end + ALONE_SECONDS:
                     await anyio.sleep(AGAIN_SECONDS)
@@ -119,7 +119,7 @@ class StartQueue:
         raise lack
 
     def end(self) -> None:
-        """A program does not run any more, and has given back what it held."""
+        """Record that a program has ended and released its resources."""
         self._last_end = time.monotonic()
         self._running -= 1
 
@@ -136,9 +136,9 @@ class Runner:
     def __init__(
         self,
         starter: ProcessStarter,
-        folders: PrivateFolders,  # where long outputs are kept
-        max_concurrent: int = MAX_CONCURRENT,  # programs that run at once for calls; others wait, in order of arrival
-        queue: StartQueue | None = None,  # that of all programs which the starter starts
+        folders: PrivateFolders,  # for long outputs
+        max_concurrent: int = MAX_CONCURRENT,  # programs that run for calls at once; others wait, in order of arrival
+        queue: StartQueue | None = None,  # the queue of all programs of the starter
     ) -> None:
         self._starter = starter
         self._folders = folders
@@ -147,7 +147,7 @@ class Runner:
 
     @asynccontextmanager
     async def _slot(self, seconds: float, refusal: ToolError) -> AsyncGenerator[None]:
-        """Hold a slot, waiting for it as long as there is time; the refusal is raised if all stayed taken."""
+        """Hold a slot, and wait for one as long as there is time. Raises the refusal if none becomes free."""
         with anyio.move_on_after(seconds) as waiting:
             await self._slots.acquire()
         if waiting.cancelled_caught:
@@ -164,7 +164,7 @@ class Runner:
         refusal: Callable[[int], ToolError],
         tail_bytes: int = TAIL_BYTES,
     ) -> RunningProgram:
-        """Start a program where it is confined to, or release it and raise the refusal for an error number."""
+        """Start a confined program, or release it and raise the refusal for an error number."""
         started_at = time.monotonic()
         process = await start_confined(self._starter, confined, refusal)
         output = Output(self._folders.of(client_key), tail_bytes)
@@ -175,20 +175,20 @@ class Runner:
 async def start_confined(
     starter: ProcessStarter, confined: ConfinedCommand, refusal: Callable[[int], ToolError]
 ) -> Process:
-    """Start a program where it is confined to, or release it and raise the refusal for an error number."""
+    """Start a confined program, or release it and raise the refusal for an error number."""
     process: Process | None = None
     try:
         process = await starter.start(confined.spec)
         await confined.begin(process.mount)
     except BaseException as error:
-        said = ""
+        words = ""
         if process is not None:
             await process.end(0)
-            said = printed(process)
+            words = printed(process)
             process.close()
         await confined.release()
         if isinstance(error, EndedEarlyError):
-            raise exhaustion_of(scarcity_in(said) or OSError(), NOTHING_DONE) or sandbox_failed(said) from None
+            raise exhaustion_of(scarcity_in(words) or OSError(), NOTHING_DONE) or sandbox_failed(words) from None
         if isinstance(error, StartFailedError):
             raise exhaustion_of(OSError(error.number, ""), NOTHING_DONE) or refusal(error.number) from None
         raise
@@ -196,18 +196,18 @@ async def start_confined(
 
 
 def sandbox_failed(said: str) -> ToolError:
-    """What a call is told whose sandbox has ended before the command began."""
+    """Return the error for a command whose sandbox ended before the command started."""
     return ToolError(
         ToolErrorType.SANDBOX_UNAVAILABLE,
         f"The command was not run: its sandbox could not be set up ({one_line(said.strip())[:SANDBOX_CHARS]}). Nothing "
-        "runs with more access than it was given. Run it again; if it keeps failing, tell the user.",
+        "runs with more access than it was granted. Run it again; if it keeps failing, tell the user.",
     )
 
 
 def _check_has_run(
     running: RunningProgram, status: ExitStatus | None, printed_text: str, jobs: JobTable | None
 ) -> None:
-    """Refuse as the result of a command what bubblewrap says, and nothing else does, when it cannot start it."""
+    """Raise an error if a command's output is the message of bubblewrap when it cannot start the command."""
     is_bubblewraps = running.confined.engine is Engine.BUBBLEWRAP and status is not None and status.code == 1
     if is_bubblewraps and _NOT_STARTED.fullmatch(printed_text) and (lack := scarcity_in(printed_text)) is not None:
         refusal = exhaustion_of(lack, NOTHING_DONE) or sandbox_failed(printed_text)
@@ -215,13 +215,13 @@ def _check_has_run(
 
 
 def _about_jobs(jobs: JobTable | None) -> str:
-    """What to do where there is too little for a command while jobs run, which may be what takes it."""
+    """Advise about running jobs, which may be what uses up the resources."""
     ids = ", ".join(job.id for job in jobs.running()) if jobs is not None else ""
-    return f" If a job has started very many processes, end it by stop_background_job; running: {ids}." if ids else ""
+    return f" If a job has started very many processes, end it with stop_background_job. Running: {ids}." if ids else ""
 
 
 async def _tell(progress: Progress, count: int, text: str) -> None:
-    """Report bytes so far, no total, and the last lines. A client that takes nothing makes no command fail."""
+    """Report the bytes so far, no total, and the last lines. A client that rejects this does not fail the command."""
     try:
         await progress(count, None, text)
     except Exception as error:  # noqa: BLE001 - whatever it is, it is the client's
@@ -234,11 +234,11 @@ async def _watch(
     progress: Progress,
     deadline: float,  # monotonic seconds
     *,
-    silence: float = float("inf"),  # for which it may print nothing
+    silence: float = float("inf"),  # seconds without output
     most_bytes: float = float("inf"),  # of either output
 ) -> tuple[Ending, ExitStatus | None]:
     """Wait until a program has ended or reached a limit, and report one of its outputs meanwhile."""
-    told, told_at = 0, float("-inf")
+    reported_bytes, told_at = 0, float("-inf")
     report: asyncio.Task[None] | None = None
     waiting = asyncio.ensure_future(running.process.wait())
     try:
@@ -255,9 +255,13 @@ async def _watch(
                 return Ending.SILENT, None
             if max(running.output.total, reported.total) > most_bytes:
                 return Ending.OVERFLOWED, None
-            if reported.total != told and now >= told_at + REPORT_SECONDS and (report is None or report.done()):
-                told, told_at = reported.total, now
-                report = asyncio.create_task(_tell(progress, told, newest_text(reported)))
+            if (
+                reported.total != reported_bytes
+                and now >= told_at + REPORT_SECONDS
+                and (report is None or report.done())
+            ):
+                reported_bytes, told_at = reported.total, now
+                report = asyncio.create_task(_tell(progress, reported_bytes, newest_text(reported)))
     finally:
         waiting.cancel()
         if report is not None:
@@ -270,28 +274,28 @@ async def _watch(
 @dataclass(frozen=True, slots=True)
 class ShellOptions:
     environment: Mapping[str, str] = field(repr=False)
-    timeout_seconds: float = 120.0  # unless the call says otherwise (Qwen Code's two minutes)
-    silence_seconds: float = 0.0  # how long it may print nothing; 0 is off
-    max_concurrent: int = MAX_CONCURRENT  # the most commands that calls wait for at once
-    has_network: bool = True  # whether commands may be given the network
+    timeout_seconds: float = 120.0  # default for calls (two minutes in Qwen Code)
+    silence_seconds: float = 0.0  # longest time without output; 0 means no limit
+    max_concurrent: int = MAX_CONCURRENT  # most commands in the foreground at the same time
+    has_network: bool = True  # whether commands may get the network
 
 
 @dataclass(frozen=True, slots=True)
 class FinishedCommand:
-    """A command that is over, as far as its call is concerned."""
+    """A command that has ended, as far as its call is concerned."""
 
     request: CommandRequest
-    running: RunningProgram  # the command, which may go on as a job
+    running: RunningProgram  # the command, which may continue as a job
     ending: Ending
-    exit: ExitStatus | None  # how the shell ended; `None` where it was ended
+    exit: ExitStatus | None  # how the shell ended; `None` if it was ended at a limit
     shown: ShownOutput
-    seconds: float  # how long it ran, without the time in the queue
-    left_running: tuple[int, ...] = ()  # ids of processes that it started and that ran on
-    job: Job | None = None  # what these are now; `None` where they were ended because there can be no job
+    seconds: float  # its running time, without the time in the queue
+    left_running: tuple[int, ...] = ()  # ids of processes that it left running
+    job: Job | None = None  # the job of these processes; `None` if they were ended because there can be no job
 
 
 class CommandRunner(Runner):
-    """Runs shell commands for all clients, where `confinement` decides. `Runner` tells what else it is given."""
+    """Runs shell commands for all clients, confined by `confinement`. The other arguments are those of `Runner`."""
 
     def __init__(
         self,
@@ -307,11 +311,11 @@ class CommandRunner(Runner):
         self._environment = {name: value for name, value in options.environment.items() if name not in _STARTUP_FILES}
 
     async def make_ready(self, workspace: Workspace) -> None:
-        """Have it tried out what can hold commands, if that is not known."""
+        """Find out what can confine commands, if that is not yet known."""
         await self._confinement.make_ready(workspace.roots)
 
     def site(self, workspace: Workspace, client_key: str) -> CommandSite:
-        """What commands of a client meet here. Blocks."""
+        """Return the conditions for a client's commands. Blocks."""
         site = self._confinement.site(workspace.roots, self._environment.get("PATH", ""))
         scratch = workspace.scratch
         return replace(
@@ -322,17 +326,17 @@ class CommandRunner(Runner):
         )
 
     async def run(self, request: CommandRequest, jobs: JobTable | None, progress: Progress) -> FinishedCommand:
-        """Run a command until its shell has ended, or a limit is reached. What is left running becomes a job.
+        """Run a command until its shell has ended or a limit is reached. Processes left running become a job.
 
-        A `ToolError` if it was not started: `shell_execute_error`, `shell_timed_out` while it waited for a slot, or
-        `resources_exhausted`.
+        Raises a `ToolError` if it was not started: `shell_execute_error`, `shell_timed_out` while it waited for a slot,
+        or `resources_exhausted`.
         """
         deadline = time.monotonic() + request.timeout_seconds
         full = ToolError(
             ToolErrorType.SHELL_TIMED_OUT,
             f"The command was not started: it waited {request.timeout_seconds:g} s for one of "
-            f"{self.options.max_concurrent} places, and all of them stayed taken by other commands. Try again when "
-            "these have ended, or give a longer timeout.",
+            f"{self.options.max_concurrent} slots, but other commands occupied all of them. Try again when these have "
+            "ended, or give a longer timeout.",
         )
         async with self._slot(request.timeout_seconds, full):
             running = await self._begin(request, jobs, deadline)
@@ -359,7 +363,7 @@ class CommandRunner(Runner):
         return FinishedCommand(request, running, ending, status, shown, seconds, left, job)
 
     async def start_job(self, request: CommandRequest, jobs: JobTable) -> Job:
-        """Start a command in the background, and watch it for a moment; a `ToolError` as from `run`."""
+        """Start a command in the background, and watch it for a moment. Raises a `ToolError` like `run`."""
         deadline = time.monotonic() + request.timeout_seconds
         with jobs.starting():
             job = jobs.add(request, await self._begin(request, jobs, deadline))
@@ -380,7 +384,7 @@ class CommandRunner(Runner):
         def refusal(number: int) -> ToolError:
             name = errno.errorcode.get(number, str(number))
             what = "the sandbox's program" if confined.engine is Engine.BUBBLEWRAP else "it"
-            other = f"the operating system refused {what} ({name}); try it once more, then tell the user"
+            other = f"the operating system refused {what} ({name}); try once more, then tell the user"
             return ToolError(
                 ToolErrorType.SHELL_EXECUTE_ERROR, f"The command was not started: {_WHY_NO_COMMAND.get(number, other)}."
             )
@@ -397,35 +401,35 @@ class CommandRunner(Runner):
 @dataclass(frozen=True, slots=True)
 class ProgramRequest:
     argv: tuple[str, ...] = field(repr=False)  # the program, by absolute path, and its arguments
-    folder: str  # the real path of the folder it starts in
+    folder: str  # real path of the folder it starts in
     environment: Mapping[str, str] = field(repr=False)
-    client_key: str  # whose output it is; empty for a client that cannot be told from others
-    timeout_seconds: float  # how long it may take, including the time in the queue
+    client_key: str  # the client that gets its output; empty for an anonymous client
+    timeout_seconds: float  # time limit, including the time in the queue
     given: bytes = field(default=b"", repr=False)
-    whole_bytes: int = TAIL_BYTES  # how long its output may be to be kept in memory as a whole
-    most_bytes: int | None = None  # bytes on either stream after which it is ended; `None` for no such limit
+    whole_bytes: int = TAIL_BYTES  # output up to this length is kept completely in memory
+    most_bytes: int | None = None  # limit for the bytes of either stream; `None` for no limit
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramOutcome:
-    """A program that is over, with all that it started."""
+    """A program that has ended, with everything that it started."""
 
     ending: Ending
-    exit: ExitStatus | None  # how it ended; `None` where it was ended
-    tail: bytes = field(repr=False)  # the end of what it printed, at least the `whole_bytes` of the request
-    is_whole: bool  # whether that is all of it
-    shown: ShownOutput  # what it printed, as a result shows it
-    errors: str  # the end of what came on standard error, without blank lines around it
-    seconds: float  # how long it ran, without the time in the queue
+    exit: ExitStatus | None  # how it ended; `None` if it was ended at a limit
+    tail: bytes = field(repr=False)  # the end of its output, at least `whole_bytes` of the request
+    is_whole: bool  # whether that is the complete output
+    shown: ShownOutput  # its output, as a result shows it
+    errors: str  # the end of its standard error, without surrounding blank lines
+    seconds: float  # its running time, without the time in the queue
 
 
 class ProgramRunner(Runner):
-    """Runs programs that the operator has configured, for all clients."""
+    """Runs the operator's programs, for all clients."""
 
     async def run(self, request: ProgramRequest, progress: Progress) -> ProgramOutcome:
-        """Run a program until it has ended, or a limit is reached. Reports what comes on standard error.
+        """Run a program until it has ended or a limit is reached. Reports its standard error as progress.
 
-        A `ToolError` if it was not started (`execution_failed`, `resources_exhausted`).
+        Raises a `ToolError` if it was not started (`execution_failed`, `resources_exhausted`).
         """
 
         def refusal(number: int) -> ToolError:
@@ -437,8 +441,8 @@ class ProgramRunner(Runner):
         deadline = time.monotonic() + request.timeout_seconds
         full = ToolError(
             ToolErrorType.EXECUTION_FAILED,
-            f"The program was not started: it waited {request.timeout_seconds:g} s while too many others ran. Try "
-            "again later.",
+            f"The program was not started: it waited {request.timeout_seconds:g} s while too many others were running. "
+            "Try again later.",
         )
         given = {0: request.given} if request.given else {}
         spec = ProcessSpec(request.argv, request.folder, request.environment, attachments=given, separates_errors=True)

@@ -1,4 +1,4 @@
-"""What a client has running in the background: started so, or left behind by a command that has ended."""
+"""A client's background jobs: started as jobs, or left running by a command."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 MAX_RUNNING = 16
-MAX_KEPT = 100  # jobs of one client that are known; the one that ended first is forgotten first, with its output
-STOP_SECONDS = 10.0  # waiting for a job's end is abandoned after this, so that nothing waits for a hung disk for ever
-STOP_GRACE_SECONDS = 2.0  # between SIGTERM and SIGKILL: what runs in the background may have something to save
-KEPT_BYTES = 1 << 15  # memory for the output of a job that has ended; all of it is in its file
+MAX_KEPT = 100  # jobs remembered for one client; the ones that ended first are forgotten first, with their output
+STOP_SECONDS = 10.0  # limit for the wait for a job's end, so that nothing waits for a hung disk for ever
+STOP_GRACE_SECONDS = 2.0  # between SIGTERM and SIGKILL: a background process may have something to save
+KEPT_BYTES = 1 << 15  # memory for the output of an ended job, which is complete in its file
 
 
 class JobStatus(StrEnum):
-    """What became of a job, in the words of Qwen Code."""
+    """The state of a job, in the words of Qwen Code."""
 
     RUNNING = "running"
     COMPLETED = "completed"
@@ -37,13 +37,13 @@ class JobStatus(StrEnum):
 
 @dataclass(slots=True)
 class Job:
-    id: str  # `bg_` and 8 hexadecimal digits; with `@` and its replica, where there are several
+    id: str  # `bg_` and 8 hexadecimal digits; with several replicas also `@` and the replica
     request: CommandRequest
     running: RunningProgram  # the command, with its process and its output
-    exit: ExitStatus | None = None  # how the shell ended, once it has; what it started may go on
-    ended: float | None = None  # the monotonic time when nothing of it ran any more
-    is_stopped: bool = False  # whether somebody wanted its end
-    is_over: asyncio.Event = field(default_factory=asyncio.Event)  # set once nothing of it runs
+    exit: ExitStatus | None = None  # how the shell ended, if it has; its processes may continue
+    ended: float | None = None  # monotonic time at which its last process ended
+    is_stopped: bool = False  # whether its end was requested
+    is_over: asyncio.Event = field(default_factory=asyncio.Event)  # set when its last process has ended
 
     @property
     def status(self) -> JobStatus:
@@ -59,10 +59,10 @@ class Job:
 
 
 class JobTable:
-    """The jobs of one client. To be closed when the client is forgotten or the server ends.
+    """The jobs of one client. Close it when the client is forgotten or the server ends.
 
     Args:
-        replica: The name of this process among those that serve the same clients; empty where it is the only one.
+        replica: The name of this process among the replicas that serve the same clients; empty if it is the only one.
     """
 
     def __init__(self, replica: str = "") -> None:
@@ -79,7 +79,7 @@ class JobTable:
         return tuple(job for job in self._jobs.values() if job.ended is None)
 
     def get(self, job_id: str) -> Job:
-        """The job with this id, or a `ToolError` (`job_not_found`)."""
+        """Return the job with this id. Raises a `ToolError` (`job_not_found`)."""
         job = self._jobs.get(job_id.strip())
         if job is not None:
             return job
@@ -87,29 +87,30 @@ class JobTable:
         if self._mark and at and f"@{replica}" != self._mark:
             raise ToolError(
                 ToolErrorType.JOB_NOT_FOUND,
-                f"This job is in the replica '{replica:.80}' of this server, and the call has come to another one. "
-                "Nothing was done: call again. If that is answered in the same way, that replica is gone, and its jobs "
-                "with it: start the command again if you still need it.",
+                f"This job runs in the replica '{replica:.80}' of this server, but another replica received the call. "
+                "Nothing was done; repeat the call. If you get the same answer, that replica is gone, and its jobs "
+                "with it. Then start the command again if you still need it.",
             )
         known = ", ".join(self._jobs) or "none"
         raise ToolError(
             ToolErrorType.JOB_NOT_FOUND,
-            f"There is no background job '{job_id:.40}'. Known here: {known}. list_background_jobs tells more of them.",
+            f"There is no background job '{job_id:.40}'. Known jobs: {known}. list_background_jobs shows more about "
+            "them.",
         )
 
     @contextmanager
     def starting(self) -> Generator[None]:
-        """Count a job while it is being started; a `ToolError` if as many run as may."""
+        """Count a job while it is starting. Raises a `ToolError` if the limit is reached."""
         if self._is_closed:
             raise ToolError(
                 ToolErrorType.SHELL_EXECUTE_ERROR,
-                "The server is ending, so nothing was started. Start it again once the server is back.",
+                "The server is shutting down, so nothing was started. Start it again when the server is back.",
             )
         if len(self.running()) + self._starting >= MAX_RUNNING:
             raise ToolError(
                 ToolErrorType.SHELL_EXECUTE_ERROR,
-                f"{MAX_RUNNING} background jobs are running, which is the most; nothing was started. "
-                "End one with stop_background_job; list_background_jobs shows them.",
+                f"{MAX_RUNNING} background jobs are running, which is the limit. Nothing was started. End one with "
+                "stop_background_job; list_background_jobs shows them.",
             )
         self._starting += 1
         try:
@@ -118,7 +119,7 @@ class JobTable:
             self._starting -= 1
 
     def add(self, request: CommandRequest, running: RunningProgram) -> Job:
-        """Take over a started command. All it prints is kept from now on."""
+        """Take over a started command. All its output is kept from now on."""
         running.output.keep_all()
         job = Job(f"bg_{os.urandom(4).hex()}{self._mark}", request, running)
         self._jobs[job.id] = job
@@ -133,7 +134,7 @@ class JobTable:
         return job
 
     async def stop(self, job: Job) -> None:
-        """End a job with all that it started; does nothing if it has ended."""
+        """End a job with all its processes. Does nothing if it has ended."""
         if job.ended is None:
             job.is_stopped = True
             await job.running.end(STOP_GRACE_SECONDS)
@@ -155,8 +156,8 @@ class JobTable:
             await running.process.wait_gone()
             await running.read_to_end()
         except Exception as error:  # noqa: BLE001 - the job must come to an end whatever happened
-            # Anyone who runs processes has gone; it ends what it ran.
-            logger.warning("background job %s is lost: %s", job.id, type(error).__name__)
+            # The process that runs programs is gone, and has ended this one.
+            logger.warning("background job %s was lost: %s", job.id, type(error).__name__)
         finally:
             try:
                 await running.close()

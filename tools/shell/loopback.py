@@ -1,8 +1,8 @@
-"""The loopback that the commands of one client share: a server that one of them starts answers the next one.
+"""A loopback network shared by one client's commands: a server started by one can be reached by the next.
 
-It is a network namespace in which there is nothing else, so nothing outside reaches it and it reaches nothing.
-bubblewrap makes it, since that is what may make namespaces where few programs may. Open descriptors hold it then, which
-commands join one by one; no process stays in it.
+It is an otherwise empty network namespace, with no connection to the outside in either direction. bubblewrap creates
+it, because few other programs may create namespaces. Afterwards open descriptors hold it, and each command joins it. No
+process stays in it.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from anyio import Lock, move_on_after, wait_readable
 from tools.shell.process_spec import ExitStatus, ProcessSpec, ProcessStarter, StartFailedError
 from tools.shell.resource_limits import is_root
 
-SECONDS = 5.0  # how long it may take; it takes milliseconds
-RETRY_SECONDS = 30.0  # after so long it is tried again where it could not be made
+SECONDS = 5.0  # time limit for creating it, which normally takes milliseconds
+RETRY_SECONDS = 30.0  # after this time a failed attempt is repeated
 _GET_OWNER = 0xB701  # NS_GET_USERNS, from linux/nsfs.h
-_INFO = 10  # the descriptor to which bubblewrap tells its process
+_INFO = 10  # the descriptor on which bubblewrap reports its process
 _EVERYTHING = ("--die-with-parent", "--cap-drop", "ALL", "--ro-bind", "/", "/")
-# Once its child prints, bubblewrap has set up the loopback; that waits until its namespaces were opened.
+# When its child prints, bubblewrap has set up the loopback. It then waits until its namespaces are opened.
 _HOLD = ("--unshare-net", "--info-fd", str(_INFO), *_EVERYTHING, "--", "/bin/sh", "-c", "echo; read x")
-# What commands need in the sandbox beside them; some containers refuse to mount `/proc` in joined namespaces.
+# Also tests what commands need in the sandbox: some containers refuse to mount `/proc` in joined namespaces.
 _TRIAL = ("--unshare-pid", *_EVERYTHING, "--dev", "/dev", "--proc", "/proc", "--", "/bin/sh", "-c", ":")
 
 
@@ -44,7 +44,7 @@ class _Loopback:
 
 
 class SessionLoopbacks:
-    """Makes and holds the loopbacks of clients. Linux only; elsewhere nobody has one."""
+    """Creates and holds the loopbacks of clients. Linux only; on other systems no client has one."""
 
     def __init__(self, starter: ProcessStarter) -> None:
         self._starter = starter
@@ -52,10 +52,10 @@ class SessionLoopbacks:
         self._is_tried = False
 
     async def of(self, client_key: str, bubblewrap: str) -> tuple[int, ...] | None:
-        """The namespaces that a client's commands join (`ProcessSpec.namespaces`), made by the program bubblewrap.
+        """Return the namespaces for a client's commands (`ProcessSpec.namespaces`), created with bubblewrap.
 
-        `None` for a client without a key, and for some time where they cannot be made. The descriptors stay ours: who
-        starts a program with them has to have done so before the client is forgotten.
+        `None` for a client without a key, and for some time after a failure. This object owns the descriptors, so a
+        program must have been started with them before the client is forgotten.
         """
         if not client_key:
             return None
@@ -73,7 +73,7 @@ class SessionLoopbacks:
             return loopback.namespaces
 
     def forget(self, client_key: str) -> None:
-        """Let go of a client's loopback; it goes on for commands that are in it."""
+        """Release a client's loopback. It continues to exist for commands that are in it."""
         loopback = self._loopbacks.pop(client_key, None)
         if loopback is not None:
             loopback.forget()
@@ -84,7 +84,7 @@ class SessionLoopbacks:
             self.forget(client_key)
 
     async def _make(self, bubblewrap: str) -> tuple[int, ...] | None:
-        """Have bubblewrap make the namespaces; `None`, or an error, where they cannot be made or joined."""
+        """Create the namespaces with bubblewrap. Returns `None` or raises an error if that or joining them fails."""
         if sys.platform != "linux":
             return None
         import fcntl  # noqa: PLC0415 - not on every system
@@ -96,8 +96,8 @@ class SessionLoopbacks:
                 return descriptor
 
             waited, _ = map(hold, os.pipe())
-            told, telling = map(hold, os.pipe())
-            os.set_blocking(told, False)
+            ready, telling = map(hold, os.pipe())
+            os.set_blocking(ready, False)
             user = () if is_root() else ("--unshare-user",)
             spec = ProcessSpec((bubblewrap, *user, *_HOLD), "/", {}, descriptors={0: waited, _INFO: telling})
             process = await self._starter.start(spec)
@@ -105,10 +105,10 @@ class SessionLoopbacks:
                 await wait_readable(process.output)
                 if os.read(process.output, 4096) != b"\n":
                     return None
-                pid = int(os.read(told, 4096).split(b'"child-pid":')[1].split()[0].rstrip(b",}"))
+                pid = int(os.read(ready, 4096).split(b'"child-pid":')[1].split()[0].rstrip(b",}"))
                 namespaces = [os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)]
                 held.callback(lambda: [os.close(descriptor) for descriptor in namespaces])
-                # Still running, so it was this one and no later process of that id; and it has one of its own.
+                # It still runs, so the id was not reused; and it has its own namespace.
                 if pid not in await process.left_running() or os.path.samestat(
                     os.fstat(namespaces[0]), os.stat("/proc/self/ns/net")
                 ):
@@ -129,5 +129,5 @@ class SessionLoopbacks:
                     await process.end(0)
                 self._is_tried = True
             made = tuple(namespaces)
-            namespaces.clear()  # they are the caller's now
+            namespaces.clear()  # the caller owns them now
         return made

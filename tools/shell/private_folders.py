@@ -1,4 +1,4 @@
-"""The private folder of each client, gone with the server: its long outputs, its `/tmp`. And its caches, which stay."""
+"""The private folder of each client, removed with the server: long outputs and `/tmp`. Also its lasting caches."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ from tools.contract.tool_errors import ExhaustedError
 from tools.files.path_opener import open_folder, open_private_folder
 from tools.machine.threads import Threads
 
-FILE_BYTES = 64 << 20  # most bytes kept of one output; what is printed beyond is only counted
-CLIENT_BYTES = 1 << 30  # most bytes of outputs kept for one client; the oldest complete one goes first
-DEEPEST = 100  # folders in each other that are merged, or kept: descriptors are open for each on the way
-MOST_TEMPORARY = 50_000  # files and folders in a folder of the client, which is emptied where it holds more
-PIECE_OVERHEAD = 64  # bytes of memory that a piece costs beside its content, so that very small ones count
+FILE_BYTES = 64 << 20  # bytes kept of one output; the rest is only counted
+CLIENT_BYTES = 1 << 30  # bytes of outputs kept for one client; the oldest complete one is removed first
+DEEPEST = 100  # nesting depth of folders that are merged or kept, which needs an open descriptor per level
+MOST_TEMPORARY = 50_000  # files and folders in a client's folder; a folder with more is emptied
+PIECE_OVERHEAD = 64  # bytes of memory per piece besides its content, which matters for very small pieces
 PREFIX = "coretools-mcp-"
 LOCK_NAME = ".lock"
-SCRATCH, SCRATCH_OF_PLAN = "tmp", "plan-tmp"  # the folders of a client that are its `/tmp`
-CACHE_DAYS = 30  # after so many without use what is kept for a workspace goes
-WORK = "work"  # the one that is its `/var/tmp` where files can be changed
-WRITERS = 2  # threads that write; a disk is not quicker with more
+SCRATCH, SCRATCH_OF_PLAN = "tmp", "plan-tmp"  # the folders that serve as a client's `/tmp`
+CACHE_DAYS = 30  # after so many days without use, the cache of a workspace is removed
+WORK = "work"  # the folder that serves as `/var/tmp` if files can be changed
+WRITERS = 2  # writer threads; more do not make a disk faster
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 
 
 class OutputFile:
-    """The file with the output of one program, made with its first piece. Used on the event loop; closed by `close`."""
+    """The file with one program's output, created with its first piece. For the event loop; closed by `close`."""
 
     def __init__(self, folder: PrivateFolder) -> None:
         self.path = os.path.join(folder.path, f"output-{os.urandom(8).hex()}.txt")
-        self.kept = 0  # bytes taken over: those on disk and those still to be written
+        self.kept = 0  # bytes accepted, both on disk and still to be written
         self.missing = 0  # bytes that came after the file was full, or could not be written
-        self.waiting = 0  # memory of what was taken over and is not written yet
-        self.on_written: Callable[[], None] | None = None  # called on the event loop each time something was written
-        self.is_complete = False  # nothing more is written, so it may make room for others
+        self.waiting = 0  # memory of accepted data that is not yet written
+        self.on_written: Callable[[], None] | None = None  # called on the event loop after each write
+        self.is_complete = False  # nothing more will be written, so it may be removed to make room
         self.folder = folder
         self._pending: list[bytes] = []
         self._writing: asyncio.Future[None] | None = None
@@ -52,7 +52,7 @@ class OutputFile:
         self._is_closed = False
 
     def write(self, data: bytes) -> None:
-        # After a gap nothing more is kept: the file is always the beginning of the output.
+        # After a gap nothing more is kept, so that the file is always the beginning of the output.
         taken = b"" if self.missing or self._is_closed else data[: self.folder.file_bytes - self.kept]
         if taken and not self.folder.reserve(len(taken)):
             taken = b""
@@ -65,12 +65,12 @@ class OutputFile:
                 self._begin_writing()
 
     async def flush(self) -> None:
-        """Wait until all that was taken over is on disk."""
+        """Wait until all accepted data is on disk."""
         while self._writing is not None:
             await asyncio.wait([self._writing])
 
     async def close(self) -> None:
-        """Take nothing over any more, and wait until the rest is on disk. May be called again."""
+        """Accept no more data, and wait until the rest is on disk. May be called again."""
         self._is_closed = True
         try:
             await self.flush()
@@ -78,13 +78,13 @@ class OutputFile:
                 await asyncio.wait([closing])
                 closing.result()
         finally:
-            self.on_written = None  # its owner holds this too: the output would stay in memory until a collection
+            self.on_written = None  # breaks a reference cycle with the owner, to free the output's memory at once
             self.is_complete = True
 
     def read_at(self, position: int, length: int) -> bytes:
-        """A part of what is on disk; an `OSError` where the file was removed to make room for newer ones. Blocks.
+        """Read a part of the file. Raises an `OSError` if it was removed to make room for newer ones. Blocks.
 
-        A link, or whatever else has come in its place, is not read.
+        A symlink or other replacement is not read.
         """
         folder, name = os.path.split(self.path)
         with open_folder(folder, to_list=False) as held, held.open_file(name) as opened:
@@ -100,7 +100,7 @@ class OutputFile:
         try:
             writing = self.folder.writers.begin(partial(self._append, pieces))
         except (RuntimeError, ExhaustedError):
-            # The server is ending and its writers are closed, or the system gives them no thread.
+            # The server is shutting down and its writers are closed, or the system cannot create a thread.
             self._account_for(pieces, is_lost=True)
         else:
             self._writing = writing
@@ -118,12 +118,12 @@ class OutputFile:
         self._writing = None
         is_lost = writing.cancelled() or writing.exception() is not None
         if is_lost:
-            # Most likely the disk is full. What is missing is reported; the command itself goes on.
+            # The disk is probably full. The missing part is reported, and the command continues.
             pieces, self._pending = [*pieces, *self._pending], []
         self._account_for(pieces, is_lost=is_lost)
         if self._pending:
             self._begin_writing()
-        elif self.is_complete:  # who has closed it did not wait so long
+        elif self.is_complete:  # `close` did not wait this long
             with suppress(RuntimeError, ExhaustedError):
                 self._begin_closing()
         if self.on_written is not None:
@@ -139,13 +139,13 @@ class OutputFile:
 
 @dataclass(slots=True)
 class PrivateFolder:
-    """The folder of one client, and how many bytes of outputs are in it."""
+    """One client's folder, and the number of bytes of outputs in it."""
 
-    path: str  # absolute, without links; nothing needs to be there yet
-    file_bytes: int  # most bytes kept of one output
-    total_bytes: int  # most bytes kept of all outputs together
-    writers: Threads  # they write and remove files
-    make_folder: Callable[[str], None]  # makes the folder at a path if it does not exist; blocks
+    path: str  # absolute, without symlinks; it need not exist yet
+    file_bytes: int  # bytes kept of one output
+    total_bytes: int  # bytes kept of all outputs together
+    writers: Threads  # write and remove the files
+    make_folder: Callable[[str], None]  # creates the folder at a path if it does not exist; blocks
     files: dict[str, OutputFile] = field(default_factory=dict[str, OutputFile], init=False)  # the oldest first
     _bytes: int = field(default=0, init=False)
 
@@ -155,12 +155,12 @@ class PrivateFolder:
         return file
 
     def make(self) -> str:
-        """Make the folder if it does not exist, and return its path. Blocks."""
+        """Create the folder if it does not exist, and return its path. Blocks."""
         self.make_folder(self.path)
         return self.path
 
     def reserve(self, count: int) -> bool:
-        """Whether so many bytes more may be kept; the oldest complete outputs make room for them."""
+        """Whether so many more bytes may be kept. The oldest complete outputs are removed to make room."""
         for file in list(self.files.values()):
             if self._bytes + count <= self.total_bytes:
                 break
@@ -183,17 +183,17 @@ class PrivateFolder:
 
 
 class PrivateFolders:
-    """The folders of all clients, in one of this server, below the folder for temporary files or another parent.
+    """The folders of all clients, inside this server's own folder, below the temporary folder or another parent.
 
-    Nothing is made on disk before it is needed. The folder of a server that was killed is removed by the next one; a
-    lock tells whether its server lives.
+    Nothing is created on disk before it is needed. The folder of a killed server is removed by the next one; a lock
+    shows whether a server is alive.
 
     Args:
         parent: The other parent.
         caches: The folder for what outlasts the server; `None` for none.
-        comes_back: Whether the key of a client is that of the same person after a restart.
-        file_bytes: Most bytes kept of one output.
-        client_bytes: Most bytes kept of all outputs of a client.
+        comes_back: Whether a client's key means the same person after a restart.
+        file_bytes: Bytes kept of one output.
+        client_bytes: Bytes kept of all outputs of a client.
     """
 
     def __init__(
@@ -218,7 +218,7 @@ class PrivateFolders:
 
     @property
     def path(self) -> str:
-        """Our own folder, a real path. It may not exist yet."""
+        """The server's own folder, a real path. It may not exist yet."""
         if self._parent is None:
             import tempfile  # noqa: PLC0415 - it takes a while, and most servers never need it
 
@@ -226,28 +226,28 @@ class PrivateFolders:
         return os.path.join(os.path.realpath(self._parent), self._name)
 
     def path_of(self, client_key: str) -> str | None:
-        """The path of a client's folder, which may not exist; `None` for a client that cannot be told from others."""
-        # A key may be a secret, such as a session's id.
+        """Return the path of a client's folder, which may not exist. `None` for an anonymous client."""
+        # A key may be secret, such as a session's id.
         return os.path.join(self.path, hashlib.sha256(client_key.encode()).hexdigest()[:16]) if client_key else None
 
     def scratch_of(self, client_key: str, *, is_plan: bool) -> str | None:
-        """The path of the folder that is `/tmp` to a client, in plan mode another one; it may not exist yet.
+        """Return the path of the folder that is `/tmp` for a client; plan mode has another one. It may not exist.
 
-        `None` for a client that cannot be told from others.
+        `None` for an anonymous client.
         """
         path = self.path_of(client_key)
         return os.path.join(path, SCRATCH_OF_PLAN if is_plan else SCRATCH) if path is not None else None
 
     def make_scratch(self, path: str) -> None:
-        """Make the folder at a path that `scratch_of` gave, if it does not exist. Blocks."""
+        """Create the folder at a path from `scratch_of` if it does not exist. Blocks."""
         self._make(os.path.dirname(path))
         make_open_folder(path)
 
     def cache_of(self, client_key: str, roots: Iterable[str]) -> str | None:
-        """A folder for what package managers keep of what they fetch, for the next session too. Blocks.
+        """Return a folder for the downloads of package managers, which is kept for the next session. Blocks.
 
-        It belongs to a client and a workspace: what one of its commands leaves there for the next, it can leave in the
-        workspace as well. `None` for a client that does not come back.
+        It belongs to a client and a workspace, so its contents can affect only commands that could also be affected
+        through the workspace. `None` for a client that does not come back.
         """
         if self._caches is None or not self._comes_back(client_key):
             return None
@@ -262,15 +262,15 @@ class PrivateFolders:
             with open_private_folder(folder, makes=True):
                 os.utime(folder)
         except OSError:
-            return None  # commands do without
+            return None  # commands work without a cache
         return folder
 
     def forget_plan(self, client_key: str) -> None:
-        """Remove what is in the `/tmp` of a client's plan, which has ended."""
+        """Empty the `/tmp` of a client's plan mode, which has ended."""
         self._remove(self.scratch_of(client_key, is_plan=True))
 
     def of(self, client_key: str) -> PrivateFolder | None:
-        """A client's folder; `None` for a client that cannot be told from others, for which nothing is kept."""
+        """Return a client's folder. `None` for an anonymous client, for which nothing is kept."""
         path = self.path_of(client_key)
         if path is not None and client_key not in self._clients:
             self._writers = self._writers or Threads(WRITERS)
@@ -280,7 +280,7 @@ class PrivateFolders:
         return self._clients.get(client_key)
 
     def make(self, name: str) -> str:
-        """Make a folder of the server's own, that of no client, and return its path. Blocks."""
+        """Create a folder of the server that belongs to no client, and return its path. Blocks."""
         path = os.path.join(self.path, name)
         self._make(path)
         return path
@@ -303,9 +303,9 @@ class PrivateFolders:
             writers.close()
 
     def _remove(self, path: str | None) -> None:
-        if path is not None and self._lock is not None and os.path.lexists(path):  # else nothing was made
+        if path is not None and self._lock is not None and os.path.lexists(path):  # else nothing was created
             self._writers = self._writers or Threads(WRITERS)
-            # Its client may come back, and find its folder, before all is removed.
+            # The client may come back before everything is removed.
             gone = f"{path}-{os.urandom(8).hex()}"
             os.rename(path, gone)
             self._writers.begin(partial(remove_tree, gone))
@@ -328,22 +328,22 @@ class PrivateFolders:
 
 
 def make_open_folder(path: str) -> None:
-    """Make a folder as `/tmp` is, if it does not exist, in one that nobody else may enter."""
+    """Create a folder with the mode of `/tmp` if it does not exist, in a folder that nobody else may enter."""
     with suppress(FileExistsError):
         os.mkdir(path)
         os.chmod(path, 0o1777)  # noqa: S103 - as said
 
 
 def _lock(folder: str) -> int:
-    """Lock a folder of this server for as long as this process lives, and remove those of servers that were killed.
+    """Lock a folder of this server while this process lives, and remove the folders of killed servers.
 
-    -1 where files cannot be locked.
+    Returns -1 if files cannot be locked.
     """
     if sys.platform == "win32":
         return -1
     import fcntl  # noqa: PLC0415 - only where it exists
 
-    # The name that others look for appears when the lock is held.
+    # The lock file gets its final name only when the lock is held.
     name = os.path.join(folder, os.urandom(8).hex())
     descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
@@ -369,10 +369,10 @@ def _lock(folder: str) -> int:
 
 
 def move_entries(source: str, target: str) -> None:
-    """Move what is in one private folder to another: folders are merged, other files replaced. Blocks.
+    """Move the entries of one private folder to another: folders are merged, other files replaced. Blocks.
 
-    A folder in the place of a file is moved aside, and what lies deeper than `DEEPEST` in folders of both stays.
-    Commands may put a link in the place of anything in the target meanwhile; none is followed.
+    A folder in the place of a file is moved aside, and entries deeper than `DEEPEST` in both folders stay. Commands may
+    replace anything in the target with a symlink meanwhile; none is followed.
     """
     if sys.platform == "win32":
         raise NotImplementedError
@@ -393,7 +393,7 @@ def move_entries(source: str, target: str) -> None:
 
 
 def _move_entry(name: str, here: int, there: int) -> bool:
-    """Move an entry from one open folder to another; `False` for a folder that would have to be merged."""
+    """Move an entry from one open folder to another. Returns `False` for a folder that would have to be merged."""
     try:
         os.rename(name, name, src_dir_fd=here, dst_dir_fd=there)
     except NotADirectoryError:
@@ -410,7 +410,7 @@ def _move_entry(name: str, here: int, there: int) -> bool:
 
 
 def remove_tree(folder: str) -> None:
-    """Remove a folder with all in it, whatever its permissions. No link is followed; what cannot be removed stays."""
+    """Remove a folder with all its contents, whatever its permissions. Does not follow symlinks or raise errors."""
     if sys.platform == "win32":
         import shutil  # noqa: PLC0415 - it takes a while, and most servers never need it
 
@@ -426,7 +426,7 @@ def remove_tree(folder: str) -> None:
 
 
 def empty_if_large(folder: str, most_bytes: int) -> tuple[int, int]:
-    """Empty a folder of the client where it holds too much; then what it held, bytes and entries, as far as counted."""
+    """Empty a client's folder if it is too large. Then returns the bytes and entries that it had, as far as counted."""
     with ExitStack() as opened:
         top = _open_own(folder, None)
         opened.callback(os.close, top)
@@ -438,7 +438,7 @@ def empty_if_large(folder: str, most_bytes: int) -> tuple[int, int]:
 
 
 def measured(folder: str, most_bytes: int) -> tuple[int, bool]:
-    """How many bytes a folder of the client holds, as far as counted, and whether it holds too much."""
+    """Return the bytes in a client's folder, as far as counted, and whether it is too large."""
     top = _open_own(folder, None)
     try:
         size, _, is_too_much = _measure(top, most_bytes)
@@ -448,12 +448,12 @@ def measured(folder: str, most_bytes: int) -> tuple[int, bool]:
 
 
 def _measure(top: int, most_bytes: int) -> tuple[int, int, bool]:
-    """The bytes and entries in an open folder, as far as counted, and whether they are too much or too deep."""
+    """Return the bytes and entries in an open folder, as far as counted, and whether it is too large or too deep."""
     if sys.platform == "win32":
         raise NotImplementedError
     size = count = 0
     is_deep = False
-    way = [(top, _entries(top))]  # the folders from the top to where we are, with what is left to be seen in each
+    way = [(top, _entries(top))]  # the folders from the top to the present one, each with its remaining entries
     while way and count < MOST_TEMPORARY and not is_deep:
         here, entries = way[-1]
         entry = next(entries, None)
@@ -474,7 +474,7 @@ def _measure(top: int, most_bytes: int) -> tuple[int, int, bool]:
     return size, count, size > most_bytes or count >= MOST_TEMPORARY or is_deep
 
 
-EMPTYING_SECONDS = 2.0  # how long a folder is emptied in which other commands may go on writing
+EMPTYING_SECONDS = 2.0  # how long to empty a folder in which other commands may continue to write
 
 
 def _entries(folder: int) -> Iterator[os.DirEntry[str]]:
@@ -483,7 +483,7 @@ def _entries(folder: int) -> Iterator[os.DirEntry[str]]:
 
 
 def _open_own(name: str, folder: int | None) -> int:
-    """Open a folder of this server, and let its owner in where a command has closed it. No link is followed."""
+    """Open a folder of this server, and restore the owner's access if a command removed it. No symlink is followed."""
     if sys.platform == "linux":
         place = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
         try:
@@ -498,9 +498,9 @@ def _open_own(name: str, folder: int | None) -> int:
 
 
 def _empty(top: int, seconds: float = math.inf) -> None:
-    """Remove what is in an open folder, while others may add to it for so long.
+    """Remove the contents of an open folder, for a limited time while others may add to it.
 
-    Folders in folders come to the top before, so none is too deep.
+    Nested folders are first moved to the top, so that none is too deep.
     """
     late = time.monotonic() + seconds
 
@@ -523,16 +523,16 @@ def _empty(top: int, seconds: float = math.inf) -> None:
                 for child in os.listdir(inner):
                     with suppress(OSError):
                         if is_folder(child, inner):
-                            os.close(_open_own(child, inner))  # who may not write in a folder may not move it
+                            os.close(_open_own(child, inner))  # a folder without write permission cannot be moved
                             os.rename(child, os.urandom(16).hex(), src_dir_fd=inner, dst_dir_fd=top)
                 os.rmdir(name, dir_fd=top)
                 has_removed = True
 
 
 def make_place(folder: str, names: Sequence[str], *, is_file: bool) -> bool:
-    """Make a place to mount something on, by names from a folder of the client on; whether a file is new there.
+    """Create a mount point inside a client's folder, by a sequence of names. Returns whether a file was created.
 
-    What is of another kind is moved aside. Commands may put a link in the place of anything; none is followed.
+    Entries of another kind are moved aside. Commands may replace anything with a symlink; none is followed.
     """
     if sys.platform != "linux":
         raise NotImplementedError

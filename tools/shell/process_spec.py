@@ -1,6 +1,6 @@
-"""What running a command means: what is to run, in which environment and where, as which process, and how it ended.
+"""The terms for running a command: what to run, its environment and folder, its process, and how it ended.
 
-It runs as it is, or in a sandbox. Programs are started through the broker, which sees to it that nothing is left of one
+It runs directly or in a sandbox. Programs are started through the broker, which makes sure that nothing is left of them
 once this server is gone. Their environment has what builds need, and no secret of the server.
 """
 
@@ -18,53 +18,53 @@ from tools.text.secrets import has_secret, is_secret_name, without_userinfo
 
 @dataclass(frozen=True, slots=True)
 class ResourceLimits:
-    """Limits of the operating system for a command and all it starts (`setrlimit`); `None` leaves one as it is."""
+    """Operating system limits for a command and everything it starts (`setrlimit`); `None` means unchanged."""
 
     file_bytes: int | None = None  # the largest file it may write
-    processes: int | None = None  # the most of its user, those that run already included; without effect for root
+    processes: int | None = None  # the most processes of its user, including those already running; no effect for root
     core_bytes: int | None = 0
-    group: str | None = None  # the file by which it and all it starts join a control group (`cgroup.procs`)
+    group: str | None = None  # the file for joining a control group (`cgroup.procs`)
 
 
 @dataclass(frozen=True, slots=True)
 class LandlockRules:
-    """What a program and all that it starts may do to files, by Landlock; all sockets but netlink are refused.
+    """What a program and everything it starts may do with files, by Landlock. All sockets but netlink are refused.
 
-    Paths are absolute and without links. One that is absent grants nothing; one that is a link by then is an error.
+    Paths are absolute and without symlinks. A missing path grants nothing; a path that has become a symlink is an
+    error.
     """
 
-    readable: tuple[str, ...]  # files, and folders with all below them, that may be read, listed and executed
-    writable: tuple[str, ...]  # the same, which may also be changed: below a folder files may be made and removed
-    calls: bytes = field(repr=False)  # the program of a filter of system calls
+    readable: tuple[str, ...]  # files, and folders with their contents, that may be read, listed and executed
+    writable: tuple[str, ...]  # the same, which may also be changed; files may be created and removed below a folder
+    calls: bytes = field(repr=False)  # a program for filtering system calls
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessSpec:
-    argv: tuple[str, ...]  # the program, by absolute path, and its arguments; no shell reads them
+    argv: tuple[str, ...]  # the program, by absolute path, and its arguments; no shell parses them
     folder: str  # the folder it starts in, an absolute path
     environment: Mapping[str, str] = field(repr=False)
     limits: ResourceLimits = field(default_factory=ResourceLimits)
-    # Content that the program reads from descriptors of these numbers: 0, its standard input, which is empty otherwise,
-    # and 3 and above.
+    # Content that the program reads from these descriptors: 0 (standard input, otherwise empty), and 3 and above.
     attachments: Mapping[int, bytes] = field(default_factory=dict[int, bytes], repr=False)
-    # Open descriptors of this server, by the numbers, 0 and 3 and above, that the program has them under.
+    # Open descriptors of this server, by the numbers (0, 3 and above) that they get in the program.
     descriptors: Mapping[int, int] = field(default_factory=dict[int, int])
-    separates_errors: bool = False  # whether what comes on standard error is told apart from the rest
-    # Open descriptors of this server: namespaces that the program joins, in this order
+    separates_errors: bool = False  # whether standard error is kept apart from the other output
+    # Open descriptors of namespaces that the program joins, in this order
     namespaces: tuple[int, ...] = ()
     landlock: LandlockRules | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ExitStatus:
-    """How a program ended: exactly one of the two is set."""
+    """How a program ended. Exactly one of the two is set."""
 
     code: int | None
-    signal: str | None  # the name of the signal that ended it, such as `SIGKILL`
+    signal: str | None  # the name of the signal that killed it, such as `SIGKILL`
 
 
 class StartFailedError(Exception):
-    """A program could not be started, with the error number of the operating system, 0 where there is none."""
+    """A program could not be started. Has the error number of the operating system, or 0."""
 
     def __init__(self, number: int) -> None:
         super().__init__("the program could not be started")
@@ -72,63 +72,63 @@ class StartFailedError(Exception):
 
 
 class EndedEarlyError(Exception):
-    """The sandbox process ended before the command started; what it printed says why."""
+    """The sandbox process ended before the command started. Its output says why."""
 
 
 class MountStep(NamedTuple):
-    """One mount in namespaces of another process, by absolute paths there, without links."""
+    """One mount in the namespaces of another process, with absolute paths there, without symlinks."""
 
-    what: str  # from where; empty for the place itself
+    what: str  # the source; empty for the place itself
     place: str
     is_read_only: bool
-    is_moved: bool = False  # whether it is a mount that leaves its place for this one, else a copy with all below it
+    is_moved: bool = False  # whether the mount is moved; otherwise it is copied with everything below it
 
 
 class Process(Protocol):
-    """One started program with everything that it starts, whatever session or group that is in.
+    """A started program with everything that it starts, in any session or group.
 
-    It reads nothing but what it was given, has no terminal, and runs in a session of its own.
+    Its only input is what it was given. It has no terminal and runs in its own session.
     """
 
-    pid: int  # the process id of the program itself, also the id of its group
-    # A non-blocking descriptor with what it and its children print, both streams in the order of writing. It ends only
-    # when every process that holds it has ended.
+    pid: int  # the process id of the program, and of its group
+    # A non-blocking descriptor with its output and its children's, both streams in the order of writing. It ends when
+    # every process that holds it has ended.
     output: int
-    errors: int  # the same with what comes on standard error, where that is told apart; else -1
+    errors: int  # the same for standard error, if that is kept apart; else -1
 
     async def wait(self) -> ExitStatus:
-        """Wait for the program itself; what it left running may go on. May be called any number of times."""
+        """Wait for the program itself; processes that it started may continue. May be called any number of times."""
         ...
 
     async def left_running(self) -> tuple[int, ...]:
-        """The ids of all processes that it started and that still run, itself included."""
+        """Return the ids of all its processes that still run, including the program."""
         ...
 
     async def mount(self, told: int, steps: Iterable[MountStep]) -> None:
-        """Mount in the namespaces of a process that it has started, once its number is read from a descriptor.
+        """Mount in the namespaces of a process that it has started, once its number can be read from a descriptor.
 
-        An `OSError` if that cannot be. Until the number or its end can be read there, nothing else is done for it.
+        Raises an `OSError` on failure. Until the number or its end can be read, nothing else is done for the program.
         """
         ...
 
     async def end(self, grace_seconds: float) -> None:
-        """End it and all it started, with SIGTERM first and SIGKILL after the grace; returns when nothing is left.
+        """End it and everything it started: SIGTERM, then SIGKILL after the grace period. Returns when nothing is left.
 
-        Bounded, shielded from cancellation, and harmless where everything has ended already.
+        Bounded, shielded from cancellation, and harmless if everything has already ended.
         """
         ...
 
     async def wait_gone(self) -> None:
-        """Wait until it and all it started have ended."""
+        """Wait until it and everything it started have ended."""
         ...
 
     def close(self) -> None:
-        """Close `output` and `errors`. What still runs and prints then gets an error for it."""
+        """Close `output` and `errors`. Processes that still write get an error."""
         ...
 
 
 def printed(process: Process) -> str:
-    """What a program has printed and nobody has read, or the beginning of it."""
+    """Return output that nobody has read yet, or its beginning."""
     with suppress(BlockingIOError):
         return os.read(process.output, 4096).decode("utf-8", "replace")
     return ""
@@ -139,69 +139,69 @@ Mount = Callable[[int, Iterable[MountStep]], Coroutine[Any, Any, None]]  # `Proc
 
 class ProcessStarter(Protocol):
     async def start(self, spec: ProcessSpec) -> Process:
-        """Start a program. If this is cancelled, nothing of it stays. A `StartFailedError` if it cannot be started."""
+        """Start a program. Cancellation leaves nothing behind. Raises a `StartFailedError` on failure."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class SandboxChanges:
-    """What a command did to files that programs outside its sandbox obey, and to its `/tmp`."""
+    """What a command did to auto-run files and to its `/tmp`."""
 
-    # Those that were not there when it began, and where they are: out of the workspace, or under another name beside
+    # New ones, and where they were moved: out of the workspace, or to another name beside
     moved: tuple[tuple[str, str], ...] = ()
-    unmovable: tuple[str, ...] = ()  # paths of those that could not be moved
-    changed: tuple[str, ...] = ()  # paths of those that are gone now, or are not what they were, no matter who did that
-    uncovered: int = 0  # how many files and folders could not be kept from it, since there are too many
-    # How much its `/tmp` held that was emptied, since that was too much; else 0
+    unmovable: tuple[str, ...] = ()  # paths of new ones that could not be moved
+    changed: tuple[str, ...] = ()  # paths of those that are gone or changed, by anybody
+    uncovered: int = 0  # files and folders that were too many to protect
+    # Size of its `/tmp` if it was emptied for being too large; else 0
     temporary_bytes: int = 0
-    temporary_files: int = 0  # folders count, too
-    has_overfilled: bool = False  # whether it was ended since that became too much while it ran
-    not_lasting: tuple[str, ...] = ()  # what it left in a `/tmp` that was its alone, by the names that it had there
+    temporary_files: int = 0  # including folders
+    has_overfilled: bool = False  # whether the command was ended because that grew too large while it ran
+    not_lasting: tuple[str, ...] = ()  # files left in a temporary `/tmp`, by their names there
     is_unknown: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class WithheldSecret:
-    """A known place of secrets that a command does not see as it is."""
+    """A known location of secrets that a command does not see in its real form."""
 
     path: str
-    programs: frozenset[str]  # what may fail for want of it, by what commands call them
-    is_settings: bool  # whether they lie in a file of settings that is hidden for them
+    programs: frozenset[str]  # commands that may fail without it
+    is_settings: bool  # whether it is a settings file that is hidden because it contains secrets
 
 
 @dataclass(slots=True)
 class ConfinedCommand:
-    spec: ProcessSpec  # what is to be started, the sandbox's own program in front where there is one
-    engine: Engine = Engine.NONE  # what holds it in its view
+    spec: ProcessSpec  # what to start, including the sandbox's own program if there is one
+    engine: Engine = Engine.NONE  # what keeps it in its view
     view: ViewKind = ViewKind.UNCONFINED
-    network: Network = Network.HOST  # what it really has: a loopback of its own where the session has none
-    withheld: tuple[WithheldSecret, ...] = field(default=(), kw_only=True)  # what it does not see as it is
+    network: Network = Network.HOST  # its actual network: its own loopback if the session has none
+    withheld: tuple[WithheldSecret, ...] = field(default=(), kw_only=True)  # secrets that it does not see as they are
 
     def limited_folders(self) -> tuple[Sequence[str], int]:
-        """The folders that may hold so many bytes while it runs, since nobody is asked whether it writes there."""
+        """Return the folders that it may write unasked, whose size is limited while it runs, and the limit in bytes."""
         return (), 0
 
     async def begin(self, mount: Mount) -> None:
-        """Let the command begin, which was started as a process that can mount; until then nothing of it runs.
+        """Let the command begin. It was started as a process that can mount, and has not run so far.
 
-        A `ToolError` if it must not, and has to be ended: it is not confined as it was meant to be. An
-        `EndedEarlyError` if nothing of it can run.
+        Raises a `ToolError` if it must not run and has to be ended, because it is not confined as intended. Raises an
+        `EndedEarlyError` if it cannot run at all.
         """
 
     async def release(self) -> SandboxChanges:
-        """Give back what is held for the command, once everything of it has ended, or if it was not started."""
+        """Release what is held for the command, once it has ended completely, or if it was not started."""
         return SandboxChanges()
 
 
 class Confinement(Protocol):
     async def make_ready(self, workspace_roots: Sequence[str]) -> None:
-        """Try out what can hold commands here, if that is not known."""
+        """Find out what can confine commands here, if that is not yet known."""
         ...
 
     def site(self, workspace_roots: Sequence[str], search_path: str) -> CommandSite:
-        """What can hold commands in a view here, as far as it was tried out, and what its reading view shows. Blocks.
+        """Return what can confine commands here, as far as it was tried, and what its reading view shows. Blocks.
 
-        Of the client nothing is known yet.
+        The result does not depend on the client.
         """
         ...
 
@@ -214,15 +214,15 @@ class Confinement(Protocol):
         client_key: str = "",
         /,
     ) -> ConfinedCommand:
-        """Put a command into its view; a `ToolError` if that cannot be made, never a wider one.
+        """Put a command into its view. Raises a `ToolError` if that is impossible; the view is never wider.
 
-        The roots are real paths of the workspace's folders. The private folder is made where the client has one, for
-        its `/tmp`; that blocks.
+        The roots are real paths of the workspace's folders. Creates the client's private folder, if it has one, for its
+        `/tmp`; that blocks.
         """
         ...
 
 
-# The person and the system, Windows, certificates, toolchains.
+# The user and the system, Windows, certificates, toolchains.
 _KEPT = """
 HOME USER LOGNAME LANG LANGUAGE SHELL TZ HOSTNAME PWD PATH TMPDIR TMP TEMP MANPATH LD_LIBRARY_PATH DYLD_LIBRARY_PATH
 PKG_CONFIG_PATH
@@ -243,16 +243,16 @@ NUGET_PACKAGES OPAMROOT OPAM_SWITCH_PREFIX GHCUP_INSTALL_BASE_PREFIX CC CXX CFLA
 CMAKE_PREFIX_PATH CMAKE_GENERATOR CUDA_HOME CUDA_PATH CUDA_VISIBLE_DEVICES NIX_PATH NIX_PROFILES HOMEBREW_PREFIX EMSDK
 PYTHONUTF8 PYTHONIOENCODING SOURCE_DATE_EPOCH
 """
-# Proxies, then where packages come from: known in small letters too, and without names and passwords in addresses.
+# Proxies and package sources: also in lower case, and with user names and passwords removed from addresses.
 _CLEANED_ADDRESSES = """
 HTTP_PROXY HTTPS_PROXY ALL_PROXY FTP_PROXY NO_PROXY
 PIP_INDEX_URL PIP_EXTRA_INDEX_URL UV_INDEX_URL UV_DEFAULT_INDEX NPM_CONFIG_REGISTRY GOPROXY
 """
 PREFIXES = ("LC_", "XDG_")
-# There is no terminal, so editors and questions for passwords fail at once. `GIT_ASKPASS` is set and empty: git asks no
-# other program, and its own question is off. git goes on with the message it proposes; a plan of a rebase that nobody
-# has edited is an error, not a success. A program that a repository names (fsmonitor) would run with every
-# `git status`, and so would those of a folder of the workspace that only looks like a repository (a bare one).
+# There is no terminal, so editors and password prompts fail at once. `GIT_ASKPASS` is empty so that git asks no other
+# program, and its own prompt is off. git accepts its proposed commit message, but a rebase plan that nobody has edited
+# is an error. A program named by a repository (fsmonitor) would run with every `git status`. So would the programs of a
+# workspace folder that only looks like a bare repository.
 _FIXED = """
 TERM=dumb PAGER=cat GIT_PAGER=cat MANPAGER=cat SYSTEMD_PAGER=cat
 GIT_ASKPASS= GIT_TERMINAL_PROMPT=0 SSH_ASKPASS= SSH_ASKPASS_REQUIRE=never GCM_INTERACTIVE=never GH_PROMPT_DISABLED=1
@@ -268,7 +268,7 @@ _KNOWN = _CLEANED | frozenset(_KEPT.split())
 
 
 def command_environment(configured: Mapping[str, str], inherited: Mapping[str, str]) -> dict[str, str]:
-    """All variables of a command. What the operator sets (`shell.env`) is taken as it is, over everything else."""
+    """Return all variables of a command. The operator's own settings (`shell.env`) take precedence unchanged."""
     passed: dict[str, str] = {}
     for name, value in inherited.items():
         is_cleaned = name.upper() in _CLEANED

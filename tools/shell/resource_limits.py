@@ -1,7 +1,7 @@
-"""How large and how many a command may become.
+"""Limits for the size and number of a command's files and processes.
 
-The limits of the operating system hold for every command, in the sandbox or not. The number of processes is no limit
-for root, whatever user namespace it is mapped into; for root a control group counts them, where one can be made.
+The operating system's limits apply to every command, in the sandbox or not. Root has no limit for processes, even in a
+user namespace. For root a control group counts them, if one can be created.
 """
 
 from __future__ import annotations
@@ -12,27 +12,27 @@ from contextlib import suppress
 
 from tools.shell.process_spec import ResourceLimits
 
-FILE_BYTES = 4 * 1024**3  # larger than what builds make; stops a runaway before a common disk is full
-PROCESSES = 512  # how many processes and threads commands may add to those of their user
-PROCESS_STEP = 256  # the limit is a multiple of this, so that it is mostly the same from command to command
-GROUP_PROCESSES = 1_024  # how many processes and threads all commands of a server that runs as root may be together
+FILE_BYTES = 4 * 1024**3  # larger than any build output; stops a runaway command before an ordinary disk is full
+PROCESSES = 512  # processes and threads that commands may add to those of their user
+PROCESS_STEP = 256  # the limit is rounded to this, so that it is usually the same for successive commands
+GROUP_PROCESSES = 1_024  # processes and threads of all commands together, if the server runs as root
 _GROUPS = "/sys/fs/cgroup"
 _GROUP_NAME = "coretools-mcp-"
 
 
 def default_limits() -> ResourceLimits:
-    """The limits of every command, counted again: the limit of processes is one of the user, not of the command."""
+    """Return the limits of every command. Counts again, because the limit of processes applies to the user."""
     processes: int | None = None
     if sys.platform != "win32" and not is_root():
         import resource  # noqa: PLC0415 - not on every system
 
-        # How many threads the user runs now; where there is no `/proc`, as many again as may be added.
+        # The number of the user's threads; without `/proc`, as many as may be added.
         running = 0
         try:
             for name in filter(str.isdigit, os.listdir("/proc")):
                 with suppress(OSError):
                     if os.stat(f"/proc/{name}").st_uid == os.getuid():
-                        # A folder's links are itself, its name, and one for each folder in it.
+                        # A folder's link count is two, plus one for each subfolder.
                         running += os.stat(f"/proc/{name}/task").st_nlink - 2
         except OSError:
             running = PROCESSES
@@ -56,11 +56,11 @@ class ProcessGroupLimit:
         self._group: str | None = None
 
     def entrance(self) -> str | None:
-        """The file by which a process joins the group (`ResourceLimits.group`), `None` where there is no group."""
+        """The file for joining the group (`ResourceLimits.group`); `None` without a group."""
         if self._group is None or not os.path.isdir(self._group):
             self._group = None
             with suppress(OSError, ValueError), open("/proc/self/cgroup", encoding="utf-8") as lines:
-                # Beside or beneath our own in the hierarchy that counts processes.
+                # Beside or below the server's own group in the hierarchy that counts processes.
                 parents: list[str] = []
                 for line in lines:
                     _, controllers, own = line.rstrip("\n").split(":", 2)
@@ -74,13 +74,13 @@ class ProcessGroupLimit:
         return os.path.join(self._group, "cgroup.procs") if self._group is not None else None
 
     def close(self) -> None:
-        """Remove the group, which must be empty by now."""
+        """Remove the group, which must be empty."""
         if self._group is not None:
             _remove(self._group)
             self._group = None
 
     def _make_in(self, parent: str) -> bool:
-        """Make the group, after those of servers that are gone were removed; whether it counts there."""
+        """Create the group, after removing those of dead servers. Returns whether it can count processes."""
         with suppress(OSError):
             for name in os.listdir(parent):
                 owner = name.removeprefix(_GROUP_NAME)
@@ -89,7 +89,7 @@ class ProcessGroupLimit:
         group = os.path.join(parent, f"{_GROUP_NAME}{os.getpid()}")
         try:
             os.makedirs(group, exist_ok=True)
-            # Opened as it is: where nothing counts, there is no such file, and none may be made.
+            # Opened without creating it: if nothing counts here, the file does not exist and must not be created.
             descriptor = os.open(os.path.join(group, "pids.max"), os.O_WRONLY)
             try:
                 os.write(descriptor, str(GROUP_PROCESSES).encode())

@@ -1,4 +1,4 @@
-"""What results tell of commands and jobs. What a command printed comes last, so nothing in it can pass for a label."""
+"""What results say about commands and jobs. Output comes last, so that nothing in it can pass for a label."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from tools.shell.shell_command import Ending, RunningProgram
 from tools.text.file_names import one_line, shown_whole_path
 
 KILO = 1000
-DISPLAY_CHARS = 4_000  # characters of an output that a person is shown beside the result for the model
+DISPLAY_CHARS = 4_000  # characters of output shown to a person beside the result for the model
 MOST_NAMED = 10
-NEAR_THE_LIMIT = 0.5  # a command that took this much of its time is told how to get more (Qwen Code's share)
-# How programs say, in the kernel's words and the resolver's, that their view ends here.
+NEAR_THE_LIMIT = 0.5  # a command that used this share of its time is told how to get more (as in Qwen Code)
+# How programs report, in the words of the kernel or the resolver, that something is outside their view.
 _WRITE_REFUSED = re.compile(r"read-only file system|\bEROFS\b|device or resource busy|\bEBUSY\b", re.IGNORECASE)
 _CLOSED = re.compile(r"permission denied|\bEACCES\b", re.IGNORECASE)
 _ABSENT = re.compile(r"no such file or directory|\bENOENT\b", re.IGNORECASE)
 _CONNECTS = re.compile(r"connect", re.IGNORECASE)
 _NO_SOCKET = re.compile(r"address family not supported|\bEAFNOSUPPORT\b", re.IGNORECASE)
 _SOCKET = re.compile(r"\bunix:/|\.sock\b|\bsocket\b", re.IGNORECASE)
-# What ends processes, where it has failed, and what is content without one
+# Commands that end processes, by whether they failed, and words that have this meaning only after a failure
 _ENDS_PROCESSES = (
     re.compile(r"\b(?:p?kill|killall)\b|\bps\s[^|;&\n]{0,40}?-?p\s{0,4}\d|\bwait\s+\d|/proc/\d"),
     re.compile(r"\b(?:pkill|killall)\b"),
@@ -54,7 +54,7 @@ _NO_NETWORK = re.compile(
     r"|\bEAI_AGAIN\b|name or service not known",
     re.IGNORECASE,
 )
-# How programs say that they have no login, or none that is accepted.
+# How programs report a missing or refused login.
 _NO_LOGIN = re.compile(
     r"\b(?:E|HTTP(?:/[\d.]+)?[ :]+|status(?: code)?[ :]+|error[ :]+|code[ :]+)40[13]\b"
     r"|\b40[13]\b[ :]*(?:client error|error)|unauthori[sz]ed|forbidden|unauthenticated|authenticat|ENEEDAUTH"
@@ -76,7 +76,7 @@ def size(count: int) -> str:
 
 
 def code_and_signal(status: ExitStatus | None) -> tuple[int | None, str | None]:
-    """How a program ended; neither where it has not ended by itself."""
+    """Return the exit code and the signal of a program; neither if it did not end by itself."""
     return (status.code, status.signal) if status is not None else (None, None)
 
 
@@ -92,7 +92,7 @@ def program_facts(status: ExitStatus | None, *, seconds: float, total: int, file
 
 
 def run_content(finished: FinishedCommand, directory: str | None) -> list[Part]:
-    """What a model is told about a command that has run in the directory that the call gave, if it did."""
+    """Return what the model reads about a command. `directory` is the one given by the call, if any."""
     shown, status, request = finished.shown, finished.exit, finished.request
     lines: list[str] = []
     if directory is not None:
@@ -106,30 +106,30 @@ def run_content(finished: FinishedCommand, directory: str | None) -> list[Part]:
         if len(finished.left_running) > MOST_NAMED:
             pids += f" and {len(finished.left_running) - MOST_NAMED} more"
         if finished.job is None:
-            why = f"this client can have no background jobs, or {MAX_RUNNING} run already"
+            why = f"this client can have no background jobs, or already has {MAX_RUNNING}"
             then = "Let the command wait for them, or end a job with stop_background_job first."
-            lines.append(f"Note: it left processes running ({pids}). They were ended, since {why}. {then}")
+            lines.append(f"Note: it left processes running ({pids}). They were ended, because {why}. {then}")
         else:
             lines.append(
                 f"Background Jobs: {finished.job.id} ({pids}), left running by the command. read_background_output "
-                "shows what it prints, stop_background_job ends it."
+                "shows the output, stop_background_job ends the job."
             )
     # The shell, -c and the command come last, whatever runs them.
     if finished.running.confined.spec.argv[-3] == POSIX_SHELL:
-        lines.append(f"Note: there is no bash here; {POSIX_SHELL} ran the command.")
+        lines.append(f"Note: bash is not installed; {POSIX_SHELL} ran the command.")
     if finished.seconds >= max(1.0, request.timeout_seconds * NEAR_THE_LIMIT):
         lines.append(
-            f"Note: it took {finished.seconds:.0f} s of {request.timeout_seconds:g} s. For longer work give a larger "
+            f"Note: it took {finished.seconds:.0f} s of {request.timeout_seconds:g} s. For longer work set a larger "
             "timeout, or use is_background."
         )
     confined, text = finished.running.confined, shown.text
     has_failed = status is None or status.code != 0
-    if confined.view is not ViewKind.UNCONFINED:  # which may have to do with a failure
+    if confined.view is not ViewKind.UNCONFINED:  # the view may explain a failure
         lines += filter(None, (_view_note(finished),))
         if has_failed and confined.withheld:
             words = set(re.findall(r"[\w-]+", f"{request.command}\n{text}".lower()))
             lacks_login = _NO_LOGIN.search(text) is not None
-            # Without its settings a program asks other servers, or does not know the user.
+            # Without its settings a program contacts other servers, or does not know the user.
             lacks_settings = lacks_login or confined.network is Network.HOST or _NO_SETTINGS.search(text) is not None
             causes = [
                 place.path
@@ -138,12 +138,12 @@ def run_content(finished: FinishedCommand, directory: str | None) -> list[Part]:
             ]
             if causes:
                 lines.append(
-                    f"Note: it may have failed since the sandbox hides {_named_paths(causes)}, where a secret is. Ask "
-                    "the user to run it, or the operator to name what it needs in shell.readable."
+                    f"Note: it may have failed because the sandbox hides {_named_paths(causes)}, which has a secret. "
+                    "Ask the user to run it, or the operator to add what it needs to shell.readable."
                 )
     if has_failed and (lacking := _lacking_variables(confined.spec.environment, text)):
         lines.append(
-            f"Note: commands do not get {', '.join(lacking)} of the server's environment; the operator can set what "
+            f"Note: commands do not get {', '.join(lacking)} from the server's environment. The operator can set what "
             "they need in shell.env."
         )
     lines += sandbox_notes(finished.running.changes)
@@ -151,13 +151,13 @@ def run_content(finished: FinishedCommand, directory: str | None) -> list[Part]:
     if shown.is_cut or shown.is_binary:
         what = "it is not text" if shown.is_binary else "only its beginning and its end are shown"
         if shown.file is None:
-            where = "The rest is not kept: print less, or write it to a file in the workspace."
+            where = "The rest was not kept. Print less, or write it to a file in the workspace."
         else:
-            how = "" if shown.is_binary else "; read_file shows it by lines, from its end with a negative offset"
-            lacking = f" (without the last {size(shown.missing)}, which are not kept)" if shown.missing else ""
+            how = "" if shown.is_binary else ". Read it with read_file, from the end with a negative offset"
+            lacking = f" (except the last {size(shown.missing)}, which were not kept)" if shown.missing else ""
             where = f"All of it{lacking} is in {shown_whole_path(shown.file)}{how}."
         parts = kept_output(shown, "output of the command")
-        lines.append(f"Note: the output has {size(shown.total)}; {what}. {where}")
+        lines.append(f"Note: the output has {size(shown.total)}, and {what}. {where}")
     if shown.note:
         lines.append(f"Note: {shown.note}")
     lines.append(_output_block(shown))
@@ -165,16 +165,16 @@ def run_content(finished: FinishedCommand, directory: str | None) -> list[Part]:
 
 
 def _lacking_variables(environment: Mapping[str, str], text: str) -> list[str]:
-    """The variables that a command has not been given, and that its output complains of."""
+    """Return the variables that a command was not given and that its output complains about."""
     words = {word for line in text.splitlines() if _NO_VARIABLE.search(line) for word in re.findall(r"\w+", line)}
     words.update(re.findall(r"\b[A-Z][A-Z0-9]*_[A-Z0-9_]+\b", text))
     return sorted(words & os.environ.keys() - environment.keys())
 
 
 def _view_note(finished: FinishedCommand) -> str:
-    """In which view a command ran, and how to ask for more, where its output reads as if the view were too small.
+    """Say in which view a command ran and how to get more, if its output suggests that the view was too small.
 
-    The exit status says nothing: `grep`, `diff` and `test` return 1.
+    The exit status does not help: `grep`, `diff` and `test` return 1 in normal use.
     """
     confined, text, request = finished.running.confined, finished.shown.text, finished.request
     lines = text.splitlines()
@@ -186,78 +186,75 @@ def _view_note(finished: FinishedCommand) -> str:
         names = frozenset(re.split(r"[\s'\"`:/]+", text))
         rules = dict.fromkeys(why for path, why in kept if path in request.roots or basename(path) in names)
         if is_reading:
-            ways.append('Call it with needs: "write" to ask the user for a view in which it can change files.')
+            ways.append('Set needs: "write" to ask the user for a view in which it can change files.')
         elif not rules:
             ways.append(
-                "Commands change files in /tmp and, unless this machine mounts it read-only, the workspace, elsewhere "
-                "what is there and stands in their words or where cd leads. What other programs obey (hooks and "
-                "settings of git, editors and agents) write_file and edit can change, with the user's consent; a "
-                "folder that holds them can be removed by a command that names them too (rm -rf x/.git x)."
+                "Commands can change files in /tmp and in the workspace (unless it is mounted read-only). Elsewhere "
+                "they can only change existing files that are named in their words or reached by cd. Files that other "
+                "programs execute or obey (hooks, settings of git, editors and agents) can be changed with write_file "
+                "and edit, with the user's consent. A command that also names such files can remove their folder (rm "
+                "-rf x/.git x)."
             )
             if not request.view.is_git and _GIT.search(request.command):
                 ways.append(
-                    'Git can, too, alone in a command that the user said yes to: needs: "write" asks them (but not in '
-                    "approval mode yolo). Look at git status: files may be half changed."
+                    'Git can change them too, alone in a command that the user agreed to. Set needs: "write" to ask '
+                    "(but not in approval mode yolo). Check git status: files may be half changed."
                 )
         if rules:
             named = ", ".join(map(one_line, [*rules][:MOST_NAMED]))
             is_denied = all(why.partition(" rule ")[0].endswith(("deny", "exclude")) for why in rules)
-            ways.append(
-                f"Kept as it is by {named}." + ("" if is_denied else " Named in the command, it is asked about.")
-            )
+            ways.append(f"Protected by {named}." + ("" if is_denied else " Name it in the command to ask the user."))
     if is_reading and any(_ABSENT.search(line) and (home in line or "~/" in line) for line in lines):
-        ways.append("Name a path in the home in the command's own words to ask the user for it.")
+        ways.append("Write the path in the home folder in the command to ask the user for it.")
     if request.view.has_new_tmp and any(_ABSENT.search(line) and "/tmp" in line for line in lines):  # noqa: S108
-        why, way = "A rule let it run", "name the file in its words to ask the user"
+        why, way = "A rule let it run", "write the file's path in the command to ask the user"
         if is_reading:
             why, way = (
-                "It only read, with the network",
+                "It only reads, with the network",
                 'needs: "write" asks the user for a view with the session\'s /tmp',
             )
-        ways.append(f"{why}, so its /tmp was empty at first: {way}.")
+        ways.append(f"{why}, so its /tmp started empty: {way}.")
     if is_reading and not is_landlock and _WORK.search(request.command):
         ways.append(
-            "What commands that change files leave in /var/tmp (their TMPDIR) is not there in this view: read_file and "
-            'grep_search find it by that name, and so do commands with needs: "write".'
+            "Files that other commands left in /var/tmp (their TMPDIR) are not in this view. read_file, grep_search "
+            'and commands with needs: "write" find them by that name.'
         )
     if is_reading and not is_landlock and not request.view.is_git and _NO_REPOSITORY.search(text):
         ways.append(
-            'A repository around the workspace is not shown where rules hide files; needs: "write" asks the user for a '
-            "view in which git sees it."
+            'A repository around the workspace is not shown if rules hide files in it. Set needs: "write" to ask the '
+            "user for a view in which git sees it."
         )
     if _CLOSED.search(text):
-        ways.append("To reach a hidden or outside file, write its path in the command; the user is asked.")
+        ways.append("To reach a hidden file or one outside, write its path in the command; the user is then asked.")
     if confined.network is not Network.HOST and _NO_NETWORK.search(text):
-        ways.append('Call it with needs: "network" to ask the user for the network.')
+        ways.append('Set needs: "network" to ask the user for the network.')
     elif confined.network is not Network.HOST and not is_landlock and _NO_LISTENER.search(text):
         who = "this command" if confined.network is Network.OWN_LOOPBACK else "a command of this session"
-        ways.append(f'A port is reached only if {who} listens on it; needs: "network" asks for more.')
+        ways.append(f'A port can be reached only if {who} listens on it. Set needs: "network" to ask for more.')
     elif not is_landlock and _NO_LISTENER.search(text) and _LOOPBACK.search(f"{request.command}\n{text}"):
         ways.append(
-            "With the network a command has the loopback of this machine, on which no command of this session listens: "
-            "name none but local addresses to reach a server that one has started."
+            "With the network, a command has the machine's loopback, where no server of this session listens. To reach "
+            "such a server, use only local addresses in the command."
         )
     if not is_landlock and any(_CONNECTS.search(line) and _SOCKET.search(line) for line in lines):
-        ways.append(
-            "Sockets of other programs, such as docker's, are not there in the sandbox: ask the user to run it."
-        )
+        ways.append("Sockets of other programs, such as docker, are not in the sandbox. Ask the user to run it.")
     if not is_landlock and _NO_SOCKET.search(text):
         ways.append(
-            "No command makes UNIX sockets, nor its own processes among themselves (managers and fork servers of "
-            "multiprocessing, tmux, agents): use pipes or a port on 127.0.0.1, or ask the user to run it."
+            "Commands cannot create UNIX sockets, not even for their own processes (managers and fork servers of "
+            "multiprocessing, tmux, agents). Use pipes or a port on 127.0.0.1, or ask the user to run it."
         )
     ends = _ENDS_PROCESSES[finished.exit == ExitStatus(0, None)].search(request.command)
     if not is_landlock and (ends or _NO_PROCESS.search(text)):
-        ways.append("A command sees and ends only what it has started itself: stop_background_job ends a job.")
+        ways.append("A command can only see and end its own processes. Use stop_background_job to end a job.")
     if not ways:
         return ""
     network = "the network" if confined.network is Network.HOST else "no network"
-    network += "" if is_landlock or confined.network is Network.HOST else " but the loopback of its commands"
+    network += "" if is_landlock or confined.network is Network.HOST else " except the loopback of its commands"
     return f"Note: it ran in the {confined.view.value} view, with {network}. {' '.join(ways)}"
 
 
 def kept_output(shown: ShownOutput, title: str) -> list[Part]:
-    """The file with the whole output, where there is one."""
+    """Return a reference to the file with the whole output, if there is one."""
     if shown.file is None:
         return []
     kind = "application/octet-stream" if shown.is_binary else "text/plain"
@@ -265,7 +262,7 @@ def kept_output(shown: ShownOutput, title: str) -> list[Part]:
 
 
 def sandbox_notes(changes: SandboxChanges) -> list[str]:
-    """What happened to auto-run files, which programs outside the sandbox obey, and to the client's `/tmp`."""
+    """Describe what happened to auto-run files and to the client's `/tmp`."""
     notes: list[str] = []
     for is_renamed in (False, True):
         moves = [move for move in changes.moved if (dirname(move[0]) == dirname(move[1])) == is_renamed]
@@ -274,55 +271,55 @@ def sandbox_notes(changes: SandboxChanges) -> list[str]:
         named = ", ".join(f"{shown_whole_path(old)} (now {shown_whole_path(new)})" for old, new in moves[:MOST_NAMED])
         more = f" and {len(moves) - MOST_NAMED} more" if len(moves) > MOST_NAMED else ""
         how = (
-            f"they were left where they are, under another name: {named}{more}. They could not be moved out of the "
-            "workspace, or are too large to be copied to another file system (100 MB, 10,000 files and folders). Tell "
-            "the user, who can rename what is wanted, and remove the rest."
+            f"they were renamed in place: {named}{more}. They could not be moved out of the workspace, or are too "
+            "large to copy to another file system (100 MB, 10,000 files and folders). Tell the user, who can restore "
+            "the names that are wanted, and remove the rest."
             if is_renamed
-            else f"they were moved out of the workspace: {named}{more}. There they stay after this session, until the "
-            "system clears its temporary files. If they are wanted, write them with write_file, which asks the user, "
-            "or ask the operator to name them in shell.writable."
+            else f"they were moved out of the workspace: {named}{more}. They stay there after this session, until the "
+            "system clears its temporary files. If you need them, write them with write_file, which asks the user, or "
+            "ask the operator to add them to shell.writable."
         )
-        notes.append(f"Note: the command created files that programs outside the sandbox execute, so {how}")
+        notes.append(f"Note: the command created files that programs outside the sandbox would execute, so {how}")
     if changes.unmovable:
         notes.append(
-            "Note: new since the command began, and obeyed by programs outside the sandbox; they could not be moved: "
+            "Note: the command created files that programs outside the sandbox execute, and they could not be moved: "
             f"{_named_paths(changes.unmovable)}. Tell the user."
         )
     if changes.changed:
         notes.append(
-            "Note: changed, replaced or gone since the command began, and obeyed by programs outside the sandbox: "
+            "Note: these files, which programs outside the sandbox execute, changed or vanished during the command: "
             f"{_named_paths(changes.changed)}. Tell the user."
         )
     if changes.uncovered:
         notes.append(
-            f"Note: {changes.uncovered} of the files and folders that programs outside the sandbox obey could not be "
-            "write-protected because there are too many; the command could change those that lie deepest."
+            f"Note: {changes.uncovered} of the files and folders that programs outside the sandbox execute could not "
+            "be write-protected, because there are too many. The command could change the most deeply nested ones."
         )
     if changes.not_lasting:
         notes.append(
-            "Note: the workspace lies in /tmp, where nothing else survives a command; deleted: "
+            "Note: the workspace is in /tmp, where nothing else survives a command. Deleted: "
             f"{_named_paths(changes.not_lasting)}. Keep what you need in the workspace."
         )
     if changes.is_unknown:
         notes.append(
-            "Note: it could not be seen whether the command made or changed files that programs outside the sandbox "
-            "obey (.git/hooks, .vscode, .mcp.json and the like). Tell the user."
+            "Note: it is unknown whether the command created or changed files that programs outside the sandbox "
+            "execute (.git/hooks, .vscode, .mcp.json and the like). Tell the user."
         )
     if changes.has_overfilled:
         notes.append(
-            "Note: the command was ended, since its temporary files became too many or too large while it ran. Files "
-            "that it had removed and held open count, too. Print less, or write to the workspace."
+            "Note: the command was ended, because its temporary files became too many or too large. Deleted files that "
+            "it still had open count too. Print less, or write to the workspace."
         )
     if changes.temporary_files:
         notes.append(
             f"Note: its temporary files took {size(changes.temporary_bytes)}, {changes.temporary_files:,} files and "
-            "folders, which is too much or too deep, and were removed."
+            "folders. This is too large or too deep, so they were removed."
         )
     return notes
 
 
 def _named_paths(paths: Sequence[str]) -> str:
-    """Paths for a sentence; of many the first ones."""
+    """Join paths for a sentence; if there are many, only the first ones."""
     more = f" and {len(paths) - MOST_NAMED} more" if len(paths) > MOST_NAMED else ""
     return ", ".join(map(shown_whole_path, paths[:MOST_NAMED])) + more
 
@@ -334,7 +331,7 @@ def _output_block(shown: ShownOutput) -> str:
 
 
 def run_display(finished: FinishedCommand) -> str:
-    """What a person is shown: the end of the output, else how it ended, else nothing."""
+    """Return what a person sees: the end of the output, or how it ended, or nothing."""
     text, status = finished.shown.text, finished.exit
     if finished.shown.is_binary:
         return f"Binary output, {size(finished.shown.total)}"
@@ -344,7 +341,7 @@ def run_display(finished: FinishedCommand) -> str:
     if text:
         return text
     if status is not None and status.signal is not None:
-        return f"Command was ended by {status.signal}"
+        return f"Command was killed by {status.signal}"
     if status is not None and status.code:
         return f"Command exited with code {status.code}"
     return f"Still running in the background: {finished.job.id}" if finished.job is not None else ""
@@ -377,15 +374,15 @@ def _command_facts(
 
 
 def timed_out_message(finished: FinishedCommand, silence_seconds: float) -> str:
-    """What a model is told about a command that was ended at a limit."""
+    """Return what the model reads about a command that was ended at a limit."""
     shown, seconds = finished.shown, finished.request.timeout_seconds
     if finished.ending is Ending.SILENT:
         why = (
-            f"printed nothing for {silence_seconds:g} s (shell.silenceTimeout) and was ended, with all it had started. "
-            "Let it print its progress"
+            f"printed nothing for {silence_seconds:g} s (shell.silenceTimeout) and was ended with all its processes. "
+            "Make it print its progress"
         )
     else:
-        why = f"took longer than {seconds:g} s and was ended, with all it had started. "
+        why = f"took longer than {seconds:g} s and was ended with all its processes. "
         more = f"Give it more time with the parameter timeout (milliseconds, at most {MAX_COMMAND_TIMEOUT})"
         why += "Split it" if seconds * 1000 >= MAX_COMMAND_TIMEOUT else more
     sentence = f"The command {why}, or run it with is_background: true and read its output with read_background_output."
@@ -398,17 +395,17 @@ def timed_out_message(finished: FinishedCommand, silence_seconds: float) -> str:
 
 
 def job_content(job: Job, shown: ShownOutput) -> str:
-    """What a model is told about a command that was started in the background."""
+    """Return what the model reads about a command that was started in the background."""
     lines = [f"Background Job: {job.id} ({status_text(job)})", f"PID: {job.running.process.pid}"]
     if job.status is JobStatus.RUNNING:
         lines.append(
-            "It goes on after this call. read_background_output shows what it prints, stop_background_job ends it."
+            "It continues after this call. read_background_output shows its output, stop_background_job ends it."
         )
     return "\n".join([*lines, _output_block(shown)])
 
 
 def status_text(job: Job) -> str:
-    """A job's status with how its shell ended."""
+    """Return a job's status and how its shell ended."""
     if job.exit is None:
         return job.status.value
     ended = f"exit code {job.exit.code}" if job.exit.signal is None else f"signal {job.exit.signal}"

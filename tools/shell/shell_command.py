@@ -1,4 +1,4 @@
-"""A shell command: what is asked for, and the program that runs until all it started has ended."""
+"""A shell command: the request, and the program until everything it started has ended."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from tools.shell.process_spec import ConfinedCommand, Process, SandboxChanges
 from tools.shell.program_output import Output, OutputReader
 from tools.shell.temporary_watch import overfull
 
-GRACE_SECONDS = 0.2  # between SIGTERM and SIGKILL (Qwen Code's and Gemini CLI's number)
-DRAIN_SECONDS = 0.05  # after its end, for the end of the output: others of a pipeline may end a little later
-LEAVING_SECONDS = 0.2  # how long after its end what it started may take to end
-CLEAN_UP_SECONDS = 10.0  # ending and closing are abandoned after this, so that nothing waits for a hung disk for ever
+GRACE_SECONDS = 0.2  # between SIGTERM and SIGKILL (as in Qwen Code and Gemini CLI)
+DRAIN_SECONDS = 0.05  # wait for the end of the output after the program's end: a pipeline's parts may end later
+LEAVING_SECONDS = 0.2  # how long its other processes may take to end after it
+CLEAN_UP_SECONDS = 10.0  # limit for ending and closing, so that nothing waits for a hung disk for ever
 
 
 @dataclass(frozen=True, slots=True)
 class CommandRequest:
     command: str  # as the shell reads it
-    folder: str  # the real path of the folder it starts in
+    folder: str  # real path of the folder it starts in
     roots: Sequence[str]  # real paths of the workspace's folders
-    client_key: str  # whose output it is; empty for a client that cannot be told from others
-    timeout_seconds: float  # how long it may take, including the time in the queue; in the background its start alone
-    description: str = ""  # what it is for, in the model's words
-    folder_name: str = ""  # what people and models call that folder, where it is not its path
-    view: CommandView = UNCONFINED  # what it will be able to see and to change
+    client_key: str  # the client that gets its output; empty for an anonymous client
+    timeout_seconds: float  # time limit, including the time in the queue; in the background for the start only
+    description: str = ""  # its purpose, in the model's words
+    folder_name: str = ""  # the folder's name for people and models, if that is not its path
+    view: CommandView = UNCONFINED  # what it will be able to see and change
 
 
 class Ending(StrEnum):
@@ -41,17 +41,17 @@ class Ending(StrEnum):
 
 @dataclass(slots=True)
 class RunningProgram:
-    """A program between its start and the end of all that it started. Its holder closes it."""
+    """A program from its start to the end of everything that it started. Its holder closes it."""
 
     process: Process
-    output: Output  # what it has printed so far
+    output: Output  # its output so far
     reader: OutputReader
-    confined: ConfinedCommand  # what was started, and where
+    confined: ConfinedCommand  # what was started, and how it is confined
     started_at: float  # monotonic seconds
-    on_closed: Callable[[], None]  # called when it holds nothing any more
-    # What is known of auto-run files, once it is closed.
+    on_closed: Callable[[], None]  # called when it holds no more resources
+    # What is known about auto-run files, after it is closed.
     changes: SandboxChanges = field(default_factory=SandboxChanges, init=False)
-    # Whether its end was begun since the folders that it may write in held too much
+    # Whether it is being ended because its writable folders became too large
     has_overfilled: bool = field(default=False, init=False)
     _watch: asyncio.Task[None] | None = field(default=None, init=False)
     _is_closed: bool = field(default=False, init=False)
@@ -67,14 +67,14 @@ class RunningProgram:
         await self.end()
 
     async def read_to_end(self) -> None:
-        """After it has ended: take over what it printed before, though others may go on printing."""
-        # Mostly the end is found at once, without a turn of the event loop.
+        """After its end: read its remaining output, although other processes may continue to print."""
+        # Usually the end is found immediately, without a turn of the event loop.
         self.reader.read_present()
         if not await self.reader.wait_ended(DRAIN_SECONDS):
             self.reader.read_present()
 
     async def left_running(self) -> tuple[int, ...]:
-        """After it has ended: the ids of what it left running, without what ends a moment later, as a sandbox does."""
+        """After its end: return the ids of processes left running, except those that end within a moment."""
         if await self.process.left_running():
             with anyio.move_on_after(LEAVING_SECONDS):
                 await self.process.wait_gone()
@@ -82,13 +82,13 @@ class RunningProgram:
         return ()
 
     async def end(self, grace_seconds: float = GRACE_SECONDS) -> None:
-        """End it with all it started, and take over the last it printed. Shielded and bounded."""
+        """End it with all its processes, and read its last output. Shielded and bounded."""
         with anyio.move_on_after(grace_seconds + CLEAN_UP_SECONDS, shield=True):
             await self.process.end(grace_seconds)
             self.reader.read_present()
 
     async def close(self) -> None:
-        """After the end of all it started: let go of everything but the output. Shielded and bounded."""
+        """After the end of all its processes: release everything but the output. Shielded and bounded."""
         if self._is_closed:
             return
         self._is_closed = True

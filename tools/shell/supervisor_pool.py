@@ -1,7 +1,7 @@
-"""The server's side of the broker: the broker itself, the supervisors that it forks, and what these run.
+"""The server's side of the broker: the broker process, its supervisors, and their programs.
 
-Each supervisor runs one program at a time; a few are kept for the next ones. Those of a pool may be one process. If the
-broker is lost, the next program starts another.
+Each supervisor runs one program at a time, and a few idle ones are kept. All supervisors of a pool may be one process.
+If the broker dies, the next program starts another.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from tools.shell.broker import broker_messages
 from tools.shell.process_spec import ExitStatus, MountStep, Process, ProcessSpec, ResourceLimits, StartFailedError
 
 if sys.platform == "win32":
-    raise ImportError("there is no broker on Windows")
+    raise ImportError("the broker is not available on Windows")
 
 SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "broker", "broker.py")
 MOST_IDLE = 4  # idle supervisors kept for the next programs
-ATTEMPTS = MOST_IDLE + 3  # supervisors tried for one program: all idle ones may be gone by then
-BUSY_PAUSE_SECONDS = 0.005  # between two attempts to reach a broker that has hundreds of sockets to take
-REAP_PAUSE_SECONDS = 0.002  # a process that has closed its socket, or was killed, has ended within a few times this
-END_SECONDS = 3.0  # after the grace; then a supervisor is killed, and the broker ends what it has left
-CLOSE_GRACE_SECONDS = 0.2  # how long programs have to end by themselves when the server ends
-CLOSE_SECONDS = 1.0  # how long their end is waited for then
-BROKER_SECONDS = 0.5  # after that, how long the broker has to end
+ATTEMPTS = MOST_IDLE + 3  # supervisors tried for one program, because all idle ones may be gone
+BUSY_PAUSE_SECONDS = 0.005  # between two attempts to reach a broker with hundreds of sockets to accept
+REAP_PAUSE_SECONDS = 0.002  # a process that has closed its socket, or was killed, normally ends within a few times this
+END_SECONDS = 3.0  # after the grace period; then the supervisor is killed, and the broker ends its processes
+CLOSE_GRACE_SECONDS = 0.2  # how long programs may take to end by themselves when the server ends
+CLOSE_SECONDS = 1.0  # how long to wait for their end after that
+BROKER_SECONDS = 0.5  # how long the broker may take to end after that
 
 
 class SupervisorPool:
-    """Starts programs, in supervisors. To be closed in the event loop that it was used in."""
+    """Starts programs in supervisors. Close it in the event loop in which it was used."""
 
     def __init__(self, *, by_group: bool, is_shared: bool) -> None:
         self._by_group = by_group
@@ -50,16 +50,16 @@ class SupervisorPool:
         self._is_closed = False
 
     async def start(self, spec: ProcessSpec) -> Process:
-        """Start a program. If this is cancelled, nothing of it stays.
+        """Start a program. Cancellation leaves nothing behind.
 
-        Besides a `StartFailedError` it may raise an `OSError`, where the broker cannot or there are no descriptors
-        left, and a `ValueError` for a text that cannot be passed to a program.
+        Besides a `StartFailedError` it may raise an `OSError`, if the broker fails or there are no descriptors left,
+        and a `ValueError` for a text that cannot be passed to a program.
         """
         with launch_of(spec) as launch:
             for _ in range(ATTEMPTS):
                 if self._is_closed:
                     break
-                # One with these limits, the last one first; they cannot be widened once it has them.
+                # Reuse one with the same limits, the most recent first; limits cannot be raised again.
                 idle = next((each for each in reversed(self._idle) if each.limits == spec.limits), None)
                 with suppress(NotTakenError, ConnectionError):
                     if idle is not None:
@@ -68,7 +68,7 @@ class SupervisorPool:
         raise StartFailedError(0)
 
     async def aclose(self) -> None:
-        """End everything that runs, then the broker. Shielded from cancellation, and bounded."""
+        """End all running programs, then the broker. Shielded from cancellation, and bounded."""
         self._is_closed = True
         with anyio.CancelScope(shield=True):
             with anyio.move_on_after(CLOSE_SECONDS):
@@ -83,7 +83,7 @@ class SupervisorPool:
                 self._broker = None
 
     async def _fork(self, spec: ProcessSpec) -> SupervisorHandle:
-        """A new supervisor, of a new broker if there is none."""
+        """Return a new supervisor, from a new broker if there is none."""
         if self._broker is None:
             self._broker = BrokerProcess(by_group=self._by_group, on_lost=self._on_broker_lost)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -110,7 +110,7 @@ class SupervisorPool:
             self._idle.remove(supervisor)
 
     def _on_broker_lost(self) -> None:
-        """Its supervisors end what they run; those that run nothing end now."""
+        """Its supervisors end their programs; idle ones end now."""
         self._broker = None
         for supervisor in list(self._idle):
             supervisor.close()
@@ -119,14 +119,14 @@ class SupervisorPool:
 class Launch(NamedTuple):
     """What is needed to start a program."""
 
-    body: bytes  # of the message RUN
-    descriptors: list[int]  # what goes with it: the write ends of the outputs, the attachments, and what is handed on
-    outputs: list[int]  # the read ends of the output and, if told apart, of the errors; their keeper takes them
+    body: bytes  # of the RUN message
+    descriptors: list[int]  # its descriptors: write ends of the outputs, the attachments, and those passed on
+    outputs: list[int]  # read ends of the output and, if separate, of the errors; the receiver takes them
 
 
 @contextmanager
 def launch_of(spec: ProcessSpec) -> Generator[Launch]:
-    """Hold what is needed to start a program; a `ValueError` if the operating system cannot take it."""
+    """Hold what is needed to start a program. Raises a `ValueError` if the operating system cannot accept it."""
     launch = Launch(broker_messages.packed(spec), [], [])
     with ExitStack() as held:
         held.callback(lambda: [os.close(descriptor) for descriptor in launch.outputs])
@@ -137,7 +137,7 @@ def launch_of(spec: ProcessSpec) -> Generator[Launch]:
             launch.descriptors.append(written)
             os.set_blocking(output, False)
         for content in spec.attachments.values():
-            # A descriptor from which the content can be read, that belongs to no file in a folder.
+            # A readable descriptor with the content that belongs to no file in a folder.
             if sys.platform == "linux":
                 descriptor = os.memfd_create("attachment")
             else:
@@ -183,7 +183,7 @@ class BrokerProcess:
         self._loop.add_reader(ours.fileno(), self._on_end)
 
     async def give(self, channel: socket.socket, kind: bytes) -> None:
-        """Have a supervisor at the other end of a socket, of its own or shared; `ConnectionError` without a broker."""
+        """Attach a supervisor, with its own process or shared, to a socket. `ConnectionError` without a broker."""
         while True:
             self._signal(signal.SIGCONT)  # a program may have stopped it
             try:
@@ -197,7 +197,7 @@ class BrokerProcess:
                 return
 
     async def close(self, seconds: float) -> None:
-        """Let it go, and wait until it has ended: all supervisors have then. It is killed if it takes too long."""
+        """Close the connection, and wait for the end of the broker and its supervisors. Kills it if that is slow."""
         self._disconnect()
         self._signal(signal.SIGCONT)
         kill_at = monotonic() + seconds
@@ -207,13 +207,13 @@ class BrokerProcess:
             await asyncio.sleep(REAP_PAUSE_SECONDS)
 
     def _on_end(self) -> None:
-        """It never says anything, so this is its end."""
+        """The broker never sends anything, so this means its end."""
         if self._disconnect():
             self._on_lost()
             self._reap_soon()
 
     def _disconnect(self) -> bool:
-        """Whether it was connected until now."""
+        """Close the connection. Returns whether it was open."""
         if self._socket.fileno() < 0:
             return False
         self._loop.remove_reader(self._socket.fileno())
@@ -229,7 +229,7 @@ class BrokerProcess:
             try:
                 ended, _ = os.waitpid(self._pid, os.WNOHANG)
             except ChildProcessError:
-                ended = self._pid  # where the server ignores SIGCHLD, the system reaps
+                ended = self._pid  # if the server ignores SIGCHLD, the system reaps
             if ended:
                 self._pid = 0
         return self._pid == 0
@@ -241,25 +241,25 @@ class BrokerProcess:
 
 
 class NotTakenError(Exception):
-    """The supervisor ended before it read what it was to run, so another one can be asked."""
+    """The supervisor ended before it read its request, so another one can be tried."""
 
 
 class SupervisorHandle:
-    """What runs one program at a time: a process, or a part in the shared one.
+    """Runs one program at a time: a process, or a part of the shared one.
 
-    Its end is the proof that nothing of that program is left.
+    Its end proves that nothing of that program is left.
     """
 
     def __init__(
         self,
         channel: socket.socket,  # non-blocking
-        limits: ResourceLimits,  # those of its first program
-        on_free: Callable[[SupervisorHandle], None],  # the next program may come
+        limits: ResourceLimits,  # the limits of its first program
+        on_free: Callable[[SupervisorHandle], None],  # called when the next program may come
         on_lost: Callable[[SupervisorHandle], None],
         *,
         is_shared: bool,
     ) -> None:
-        self.limits = limits  # which it has taken, or will take with that program
+        self.limits = limits  # set already, or to be set with that program
         self.is_shared = is_shared
         self.process: SupervisedProcess | None = None
         self._channel = channel
@@ -267,17 +267,17 @@ class SupervisorHandle:
         self._on_lost = on_lost
         self._received = bytearray()
         self._pid = 0
-        # What is being started, and what is done once it is known whether it was.
+        # The program being started, and what to do once its start has succeeded or failed.
         self._starting: tuple[Launch, asyncio.Future[SupervisedProcess]] | None = None
-        self._answers: deque[asyncio.Future[tuple[int, ...]]] = deque()  # to LIST and MOUNT, in their order
+        self._answers: deque[asyncio.Future[tuple[int, ...]]] = deque()  # answers to LIST and MOUNT, in order
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(channel.fileno(), self._read)
 
     async def run(self, launch: Launch) -> SupervisedProcess:
-        """Have a program started. If this is cancelled, the program and this supervisor end.
+        """Start a program. Cancellation ends the program and this supervisor.
 
-        A `NotTakenError` if the supervisor is gone and the program was not started; after a `StartFailedError` it may
-        have been ended right after its start.
+        Raises a `NotTakenError` if the supervisor is gone and the program was not started. After a `StartFailedError`
+        it may have been ended right after its start.
         """
         answer: asyncio.Future[SupervisedProcess] = self._loop.create_future()
         starting = self._starting = (launch, answer)
@@ -288,7 +288,7 @@ class SupervisorHandle:
                 if sent < len(data):
                     await self._loop.sock_sendall(self._channel, memoryview(data)[sent:])
             except ConnectionError:
-                # It may have said why before it ended.
+                # It may have sent the reason before it ended.
                 self._read(NotTakenError())
             return await answer
         except StartFailedError:
@@ -302,34 +302,34 @@ class SupervisorHandle:
                 self.close()
             raise
         finally:
-            # A short program may be gone by now, and the supervisor be starting somebody else's.
+            # A short program may be gone already, and the supervisor may be starting another one.
             if self._starting is starting:
                 self._starting = None
 
     def ask(self, kind: int, *numbers: int) -> None:
-        """Send it a small message. A program may have stopped it, so it is made to go on first."""
+        """Send it a small message. A program may have stopped it, so it is resumed first."""
         self.signal(signal.SIGCONT)
         with suppress(OSError):
             self._channel.send(broker_messages.framed(kind, *numbers))
 
     async def list(self) -> tuple[int, ...]:
-        """What runs beneath it; nothing if it is gone."""
+        """Return the running processes below it; empty if it is gone."""
         answer = self._expected()
         self.ask(broker_messages.LIST)
         return await answer
 
     async def mount(self, told: int, steps: Iterable[MountStep]) -> None:
-        """Do what `Process.mount` says."""
+        """Implements `Process.mount`."""
         body = broker_messages.packed_mounts(steps)
         data = broker_messages.FRAME.pack(broker_messages.MOUNT, len(body)) + body
         answer = self._expected()
         sent = socket.send_fds(self._channel, [data], [told])
         if sent < len(data):
-            with anyio.CancelScope(shield=True):  # half a message would be the beginning of the next one
+            with anyio.CancelScope(shield=True):  # half a message would be read as the beginning of the next one
                 await self._loop.sock_sendall(self._channel, memoryview(data)[sent:])
         (number,) = await answer or (errno.ESRCH,)
         if number:
-            raise OSError(number, "it could not be mounted")
+            raise OSError(number, "the mount failed")
 
     def _expected(self) -> asyncio.Future[tuple[int, ...]]:
         answer: asyncio.Future[tuple[int, ...]] = self._loop.create_future()
@@ -342,7 +342,7 @@ class SupervisorHandle:
                 os.kill(self._pid, number)
 
     def close(self) -> None:
-        """Let go of it: it ends all that is beneath it and then itself, which is not waited for."""
+        """Close it without waiting: it ends everything below it, and then itself."""
         self._lose(StartFailedError(0))
 
     def _read(self, why_ended: Exception | None = None) -> None:
@@ -351,7 +351,7 @@ class SupervisorHandle:
         except BlockingIOError:
             return
         except ConnectionError:
-            # What we sent was never read, says the system.
+            # The system reports that the supervisor never read the request.
             self._lose(NotTakenError())
             return
         if not data:
@@ -407,14 +407,14 @@ class SupervisorHandle:
 
 
 class SupervisedProcess:
-    """A program beneath a supervisor: a `Process`. The descriptors with its output are taken out of `outputs`."""
+    """A program below a supervisor: a `Process`. It takes its output descriptors out of `outputs`."""
 
     def __init__(self, supervisor: SupervisorHandle, pid: int, outputs: list[int]) -> None:
         self.pid = pid
         self.output = outputs.pop(0)
         self.errors = outputs.pop() if outputs else -1
         self._supervisor = supervisor
-        self._status = ExitStatus(None, "SIGKILL")  # what is said of a program whose supervisor was killed
+        self._status = ExitStatus(None, "SIGKILL")  # for a program whose supervisor was killed
         self._has_exited = asyncio.Event()
         self._is_gone = asyncio.Event()
 
@@ -429,7 +429,7 @@ class SupervisedProcess:
         await self._supervisor.mount(told, steps)
 
     async def end(self, grace_seconds: float) -> None:
-        """End it and all it started; returns when nothing is left, or when that cannot be had in some seconds."""
+        """End it and everything it started. Returns when nothing is left, or after some seconds if that fails."""
         with anyio.CancelScope(shield=True):
             if not self._is_gone.is_set():
                 self._supervisor.ask(broker_messages.END, round(grace_seconds * 1000))
@@ -452,10 +452,10 @@ class SupervisedProcess:
         self.output = self.errors = -1
 
     def on_exit(self, status: int) -> None:
-        """The program has ended, with a status of `waitpid`. A later one with the same process id is another one."""
+        """Record that the program has ended with a `waitpid` status. A later program may reuse its process id."""
         if not self._has_exited.is_set():
             code = os.waitstatus_to_exitcode(status)
-            # A real-time signal has no name of its own.
+            # A real-time signal has no name.
             name = next((each.name for each in signal.Signals if each == -code), f"SIG{-code}")
             self._status = ExitStatus(code, None) if code >= 0 else ExitStatus(None, name)
             self._has_exited.set()

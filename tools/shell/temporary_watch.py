@@ -1,4 +1,4 @@
-"""Ends a program that fills the file system of its folders for temporary files while it runs."""
+"""Ends a program that fills the file system of its temporary folders while it runs."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from tools.machine.threads import THREADS
 from tools.shell.private_folders import measured
 from tools.shell.process_spec import Process
 
-LOOK_SECONDS = 1.0  # between two looks at how much room is left
-STEPS = 8  # it is measured each time that so large a part of what is allowed was used, by whomever
-FILES_STEP = 10_000  # or so many files were made
+LOOK_SECONDS = 1.0  # between two checks of the free space
+STEPS = 8  # the folders are measured whenever 1/8 of the limit was used, by anybody
+FILES_STEP = 10_000  # or when this many files were created
 
 
 async def overfull(folders: Sequence[str], most_bytes: int, process: Process) -> None:
-    """Wait until the folders of a program that runs hold too much.
+    """Wait until the folders of a running program are too large.
 
-    What it has removed and still holds open counts, too.
+    Deleted files that it still has open count, too.
     """
     rooms: list[tuple[int, int]] = []
     while True:
         await asyncio.sleep(LOOK_SECONDS)
-        with suppress(OSError, ExhaustedError):  # it is looked at again
+        with suppress(OSError, ExhaustedError):  # it is checked again
             now = await THREADS.run(partial(_rooms, folders, most_bytes // STEPS))
             if now == rooms:
                 continue
@@ -38,7 +38,7 @@ async def overfull(folders: Sequence[str], most_bytes: int, process: Process) ->
 
 
 def _rooms(folders: Iterable[str], step: int) -> list[tuple[int, int]]:
-    """Roughly how many bytes and files there is room for beside each folder."""
+    """Return roughly how many bytes and files still fit beside each folder."""
     if sys.platform == "win32":
         raise NotImplementedError
     found = map(os.statvfs, folders)
@@ -56,7 +56,7 @@ def _are_overfull(folders: Sequence[str], most_bytes: int, pids: Iterable[int]) 
 
 
 def _removed_and_open(devices: set[int], pids: Iterable[int]) -> int:
-    """The bytes of files without a name that some processes hold open on some file systems."""
+    """Return the bytes of deleted files that some processes have open on some file systems."""
     if sys.platform == "win32":
         raise NotImplementedError
     sizes: dict[tuple[int, int], int] = {}

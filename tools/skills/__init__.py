@@ -1,1 +1,1 @@
-"""Skills: folders of instructions that a model loads when it needs them. Tools and the server import it."""
+"""Skills: folders with instructions that a model loads on demand. Tools and the server import this package."""

@@ -1,8 +1,8 @@
-"""Which skills there are: folders with a `SKILL.md`, in the workspace and in the home of the user.
+"""Finds the skills: folders with a `SKILL.md`, in the workspace and in the user's home folder.
 
-A skill that lies in a workspace counts once a person has trusted its text as it is now, like the settings there; any
-other one of the home is the user's own. What cannot be used is told in a sentence each, to the model that asks for it
-and in the log.
+A skill in a workspace is used only after a person has trusted its present text, like the settings there. Other skills
+in the home folder are the user's own. For each skill that cannot be used there is a sentence, for the log and for a
+model that asks for it.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from tools.text.file_names import brief, sendable_name, shortened_line, shown_na
 PLACES = (".qwen/skills", ".gemini/skills", ".claude/skills", ".agents/skills")
 MAIN_FILE = "SKILL.md"
 MAX_SKILL_BYTES = 100_000  # of the text of one skill
-MOST_FOLDERS = 200  # folders of one place that are looked at
-MOST_ENTRIES = 1_000  # entries of a skill's folder that are looked at
-MOST_FILES = 100  # files of one skill that are named
+MOST_FOLDERS = 200  # folders of one place that are examined
+MOST_ENTRIES = 1_000  # entries of a skill's folder that are examined
+MOST_FILES = 100  # files of one skill that are listed
 MAX_NAME_CHARS = 64
-MAX_ABOUT_CHARS = 1_000  # of what a skill says that it is for
+MAX_ABOUT_CHARS = 1_000  # characters of a skill's description
 _FRONT_MATTER = re.compile(r"---[ \t]*\n(.*?)^---[ \t]*$\n?", re.DOTALL | re.MULTILINE)
 _KEY = re.compile(r"([A-Za-z_][\w-]*)[ \t]*:(?:[ \t]+(.*))?$")
 _BLOCK = re.compile(r"[|>][-+0-9]*(?:\s+#.*)?")
 _QUOTED = re.compile(r"""("(?:[^"\\]|\\.)*"|'(?:[^']|'')*')(?:\s+#.*)?""")
-_NOT_SET = ("", "false", "no", "off", "n", "0", "null", "~")  # what a switch says that is off
-_PLACE_NAME = "skills"  # of every folder in which skills lie
+_NOT_SET = ("", "false", "no", "off", "n", "0", "null", "~")  # values that turn a switch off
+_PLACE_NAME = "skills"  # name of every folder that contains skills
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +42,11 @@ class Skill:
     """A skill in a folder."""
 
     name: str
-    about: str  # what it is for
+    about: str  # its purpose
     text: str
     location: Location  # of its main file
-    workspace: Workspace  # by which it is opened
-    lies_among_skills: bool  # rather than in another folder, to which a link leads
+    workspace: Workspace  # opens it
+    lies_among_skills: bool  # false if a symlink leads to another folder
 
     @property
     def place(self) -> str:
@@ -57,7 +57,7 @@ class Skill:
         return os.path.dirname(self.location.path)
 
     def files(self, signal: AbortSignal) -> tuple[list[str], bool]:
-        """The other files in its folder, below it, and whether there are more. Links are not followed. Blocking."""
+        """Return the other files in its folder, and whether there are more. Symlinks are not followed. Blocking."""
         from tools.files.find.folder_walk import visible_kind  # noqa: PLC0415 - with the first skill
 
         found: list[str] = []
@@ -82,7 +82,7 @@ class Skill:
 
 @dataclass(frozen=True, slots=True)
 class RelayedSkill:
-    """A skill of a server behind this one."""
+    """A skill from an upstream server."""
 
     name: str
     about: str
@@ -98,7 +98,7 @@ class RelayedSkill:
 @dataclass(slots=True)
 class Skills:
     found: dict[str, Skill | RelayedSkill] = field(default_factory=dict[str, "Skill | RelayedSkill"])
-    unused: list[str] = field(default_factory=list[str])  # why others are not used, as sentences
+    unused: list[str] = field(default_factory=list[str])  # why others are not used, in sentences
 
     def add(self, skill: Skill | RelayedSkill) -> None:
         if (first := self.found.setdefault(skill.name, skill)).place != skill.place:
@@ -107,24 +107,24 @@ class Skills:
 
 @dataclass(frozen=True, slots=True)
 class SkillFolders:
-    """Where skills are looked for."""
+    """Where to look for skills."""
 
-    home: str | None = None  # the user's, where it is known
-    # What is trusted: by folder, the files as they were seen, each with the SHA-256 of its content
+    home: str | None = None  # the user's home folder, if known
+    # Trusted skills: by folder, the files as they were seen, each with the SHA-256 of its content
     trusted: Callable[[], Mapping[str, Mapping[str, str]]] = dict
 
     def find(self, workspace: Workspace, *, with_home: bool, signal: AbortSignal | None = None) -> Skills:
-        """The skills for a client of a workspace, those of the workspace first. Blocking."""
+        """Return the skills for a client of a workspace, with those of the workspace first. Blocking."""
         skills, trusted = Skills(), self.trusted()
         bases = dict.fromkeys(workspace.roots, workspace)
         if with_home and self.home:
             home = os.path.realpath(self.home)
-            # Agent-ignore files are a project's; in a home nobody expects one.
+            # Agent-ignore files belong to projects; nobody expects one in a home folder.
             bases.setdefault(home, Workspace([home], respect_agent_ignore=False, forbidden=workspace.forbidden))
         for base, opener in bases.items():
             known, untrusted = trusted.get(sendable_name(base), {}), 0
             for name, data, skill in skills_below(opener, base, skills.unused, signal):
-                # Who works in the workspace may have written what lies there, by whichever way it is found.
+                # Anybody who works in the workspace may have written files there, however they are found.
                 is_own = not is_inside(skill.location.path, workspace.roots)
                 if is_own or known.get(sendable_name(name)) == hashlib.sha256(data).hexdigest():
                     skills.add(skill)
@@ -132,7 +132,7 @@ class SkillFolders:
                     untrusted += 1
             if untrusted:
                 skills.unused.append(
-                    f"Skills of {shown_whole_path(base)} that wait for a person to look at them and to run there "
+                    f"Skills of {shown_whole_path(base)} that a person must review first, by running there "
                     f"coretools-mcp trust: {untrusted}."
                 )
         return skills
@@ -141,7 +141,7 @@ class SkillFolders:
 def skills_below(
     workspace: Workspace, base: str, unused: list[str], signal: AbortSignal | None = None
 ) -> Iterator[tuple[str, bytes, Skill]]:
-    """Each skill of a root, with the path of its main file below it and what that holds; adds why others are not used.
+    """Yield each skill of a root, with its main file's relative path and content; record why others are not used.
 
     Blocking.
     """
@@ -151,20 +151,24 @@ def skills_below(
             with workspace.open_folder(folder.path) as opened:
                 names = sorted(opened.names())
         except PathNotInWorkspaceError:
-            unused.append(f"'{place}' in {shown_whole_path(base)} is a link that leads out of it, so it is not used.")
+            unused.append(
+                f"'{place}' in {shown_whole_path(base)} is a symlink that leads out of it, so it is not used."
+            )
             continue
         except (OSError, ToolError):
             continue
         if len(names) > MOST_FOLDERS:
-            unused.append(f"'{place}' has {len(names):,} entries; after {MOST_FOLDERS} no skill is looked for.")
+            unused.append(
+                f"'{place}' has {len(names):,} entries; only the first {MOST_FOLDERS} are searched for skills."
+            )
         for name in names[:MOST_FOLDERS]:
             relative = f"{place}/{name}/{MAIN_FILE}"
             try:
                 data, skill = _read(workspace, base, relative, signal or AbortSignal())
             except PathNotInWorkspaceError:
                 unused.append(
-                    f"The skill '{shown_name(name)}' in {place} is a link that leads out, or its {MAIN_FILE} is one, "
-                    "so it is not used."
+                    f"The skill '{shown_name(name)}' in {place} is a symlink that leads out, or its {MAIN_FILE} is "
+                    "one, so it is not used."
                 )
             except ToolError as error:
                 if error.code is ToolErrorType.CANCELLED:
@@ -178,23 +182,23 @@ def skills_below(
 
 
 def _read(workspace: Workspace, base: str, relative: str, signal: AbortSignal) -> tuple[bytes, Skill]:
-    """A skill and the bytes of its main file; a `ToolError` says why it cannot be used."""
+    """Read a skill and its main file. Raises a `ToolError` that says why it cannot be used."""
     location = workspace.locate(os.path.join(base, *relative.split("/")))
     refuse_hidden(workspace, location, "used as a skill")
     named = os.path.dirname(os.path.join(base, *relative.split("/")))
     folder, place = workspace.locate(named).path, os.path.realpath(os.path.dirname(named))
     not_used = f"The skill '{shown_path(relative)}' is not used"
     if (rule := workspace.rule_about_reading(location)) is not None:
-        raise ToolError(ToolErrorType.PATH_IGNORED, f"{not_used}: {rule} forbids to read it.")
-    # A link to what is above it, or to a file of another folder, which would be opened with it
+        raise ToolError(ToolErrorType.PATH_IGNORED, f"{not_used}: {rule} forbids reading it.")
+    # A symlink to a parent folder, or to a file of another folder, which would be opened with it
     if contains(folder, place) or os.path.dirname(location.path) != folder:
         raise PathNotInWorkspaceError(location.spelled, (base,))
     with workspace.open_file(location) as opened:
         if opened.info.st_size > MAX_SKILL_BYTES:
             raise ToolError(
                 ToolErrorType.FILE_TOO_LARGE,
-                f"{not_used}: its text has {opened.info.st_size:,} bytes, and at most "
-                f"{MAX_SKILL_BYTES:,} are loaded. Its author can move parts into files beside it.",
+                f"{not_used}: its text has {opened.info.st_size:,} bytes, more than the limit of {MAX_SKILL_BYTES:,}. "
+                "Its author can move parts to separate files.",
             )
         data = opened.whole(signal)
     text = data.decode("utf-8-sig", "replace").replace("\r\n", "\n")
@@ -204,10 +208,10 @@ def _read(workspace: Workspace, base: str, relative: str, signal: AbortSignal) -
     if front is None or not about:
         raise ToolError(
             ToolErrorType.READ_CONTENT_FAILURE,
-            f"{not_used}: it does not begin with lines between --- that have a description.",
+            f"{not_used}: it does not begin with front matter (between lines of ---) that has a description.",
         )
     if fields.get("disable_model_invocation", "").lower() not in _NOT_SET:
-        raise ToolError(ToolErrorType.EXECUTION_DENIED, f"{not_used}: it says itself that models do not load it.")
+        raise ToolError(ToolErrorType.EXECUTION_DENIED, f"{not_used}: its own settings forbid models to load it.")
     name = shortened_line(fields.get("name") or relative.split("/")[-2], MAX_NAME_CHARS)
     about = shortened_line(about, MAX_ABOUT_CHARS)
     is_among = os.path.dirname(folder) == place or os.path.basename(os.path.dirname(folder)) == _PLACE_NAME
@@ -215,10 +219,10 @@ def _read(workspace: Workspace, base: str, relative: str, signal: AbortSignal) -
 
 
 def front_matter(text: str) -> dict[str, str]:
-    """The fields of a front matter, each as text on one line.
+    """Return the fields of the front matter, each as text on one line.
 
-    Of YAML this is what skills are written in: a value on the line of its key or on lines that are indented, plain, in
-    quotes, or as a block (`|` or `>`). What is nested is taken for text, and nobody asks for that.
+    This supports the YAML that skills use: a value on the line of its key or on indented lines, plain, quoted, or as a
+    block (`|` or `>`). Nested values are treated as text, and are not needed.
     """
     fields: dict[str, list[str]] = {}
     last: list[str] = []

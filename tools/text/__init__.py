@@ -1,1 +1,1 @@
-"""Text as such: secrets in it, names of files, characters that mislead. Everything may import it."""
+"""Text processing: secrets in texts, file names, misleading characters. Every package may import it."""

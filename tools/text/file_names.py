@@ -1,8 +1,8 @@
-r"""File names in texts: on one line, nothing in them that acts on a screen, no two alike, and readable again.
+r"""File names in texts: on one line, unambiguous, readable again, and without effects on a terminal.
 
-A plain name stands as it is. One with a line feed, a control or an invisible character, or bytes that are not text is
-written in double quotes with escapes: `"two\nlines.txt"`, `"caf\xe9.txt"` (a byte), `"a\u202eb"` (a character). What
-a model copies from such a text is understood where it names a file.
+An ordinary name is unchanged. A name with a line feed, a control or invisible character, or bytes that are not text is
+written in double quotes with escapes: `"two\nlines.txt"`, `"caf\xe9.txt"` (a byte), `"a\u202eb"` (a character). A name
+that a model copies from such a text is understood again.
 """
 
 from __future__ import annotations
@@ -12,35 +12,35 @@ import re
 import sys
 from collections.abc import Callable
 
-# Default_Ignorable_Code_Point (DerivedCoreProperties.txt of Unicode 16), but the emoji selector
+# Default_Ignorable_Code_Point (DerivedCoreProperties.txt of Unicode 16), except the emoji selector
 _IGNORABLE = (
     "\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
     "\ufe00-\ufe0e\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
 )
 _TABLE = (
-    # C0 and C1 but tab and line feed; separators of lines and paragraphs; half characters.
+    # C0 and C1 except tab and line feed; line and paragraph separators; surrogates.
     "\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff" + _IGNORABLE +
-    # Without a shape of their own all the same: marks of format, blank letters and signs.
+    # Also without a visible shape: format marks, blank letters and signs.
     "\u070f\u2800\ufff9-\ufffb\U00013430-\U0001343f\U00016fe4\U0001d159"
-    # For private use, where each font shows something else; what is no character; planes of tags or nothing.
+    # Private use (each font shows something different), non-characters, and planes with tags or nothing.
     "\ue000-\uf8ff\ufdd0-\ufdef\ufffe\uffff\U0001fffe\U0001ffff\U0002fffe\U0002ffff\U0003fffe-\U0010ffff"
 )
-# Where the symbols are that have a form as emoji (emoji-variation-sequences.txt of Unicode)
+# Ranges of symbols that have an emoji form (emoji-variation-sequences.txt of Unicode)
 _SYMBOLS = "\xa9\xae\u203c-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff"
-# What nobody sees, or everybody sees differently. The emoji selector is seen where it makes an emoji of a symbol.
+# Invisible characters, and those that look different everywhere. The emoji selector is visible only after a symbol.
 UNSEEN = re.compile(f"[{_TABLE}\ufe0f](?<![{_SYMBOLS}]\ufe0f)(?!(?<=[0-9#*]\ufe0f)\u20e3)")
-# The emoji selector everywhere: two names with and without it look the same to many
+# The emoji selector anywhere: to many people, two names with and without it look the same
 _UNSEEN_IN_NAMES = re.compile(f"[{_TABLE}\ufe0f]")
-IGNORABLE = re.compile(f"[{_IGNORABLE}\ufe0f\U000e0000-\U000e0fff]")  # what has no shape, in any text
+IGNORABLE = re.compile(f"[{_IGNORABLE}\ufe0f\U000e0000-\U000e0fff]")  # characters without a shape, in any text
 
 
 def is_seen_in_name(name: str) -> bool:
-    """Whether every character of a name is printable, and seen, so that no other name looks the same for it."""
+    """Whether every character of a name is printable and visible, so that no other name looks the same."""
     return name.isprintable() and (name.isascii() or not _UNSEEN_IN_NAMES.search(name))
 
 
 MAX_SHOWN_PATH = 200  # characters of a path that an error repeats
-# Characters of a pattern or a path in the one line that describes a call (Qwen Code's and Gemini CLI's number)
+# Characters of a pattern or path in the one-line description of a call (as in Qwen Code and Gemini CLI)
 MAX_BRIEF_CHARS = 80
 _PLAIN = re.compile(r"[!#-~]+").fullmatch  # most names
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
@@ -52,9 +52,9 @@ _ASCII_END = 0x80
 
 
 def exact_path(path: str, *, is_quoted: bool = False) -> str:
-    """A path as it stands in a text that has to tell it from one that looks the same: with no character but ASCII.
+    """Return a path in pure ASCII, for texts that have to distinguish it from one that looks the same.
 
-    Its last name is quoted in any case where `is_quoted`, which says that just this path is meant.
+    With `is_quoted`, its last name is always quoted, to show that exactly this path is meant.
     """
     *above, last = path.split(os.sep)
     names = [name if name.isascii() else _escaped(name, str.isascii) for name in above]
@@ -62,7 +62,7 @@ def exact_path(path: str, *, is_quoted: bool = False) -> str:
 
 
 def shown_name(name: str) -> str:
-    """A base name as it stands in a text."""
+    """Return a base name for use in a text."""
     if _PLAIN(name) or (is_seen_in_name(name) and not name.startswith('"') and name == name.strip()):
         return name
     return _escaped(name, is_seen_in_name)
@@ -76,7 +76,7 @@ def _escaped(name: str, is_plain: Callable[[str], bool]) -> str:
             escaped.append(_SHORT[character])
         elif is_plain(character):
             escaped.append(character)
-        elif 0xDC80 <= code <= 0xDCFF:  # a byte of a name that is not text, as Python spells it
+        elif 0xDC80 <= code <= 0xDCFF:  # a byte of a name that is not text, as Python represents it
             escaped.append(f"\\x{code - _BYTE_BASE:02x}")
         elif code < _ASCII_END:
             escaped.append(f"\\x{code:02x}")
@@ -86,14 +86,14 @@ def _escaped(name: str, is_plain: Callable[[str], bool]) -> str:
 
 
 def shown_whole_path(path: str) -> str:
-    """A path as it stands in a text; only the names in it that need it are quoted."""
+    """Return a path for use in a text. Only those of its names that need it are quoted."""
     if is_seen_in_name(path) and '"' not in path and path == path.strip():
         return path
     return os.sep.join(shown_name(name) for name in path.split(os.sep))
 
 
 def shown_path(path: str) -> str:
-    """A path as an error repeats it: a very long one is cut in the middle."""
+    """Return a path for an error message. A very long one is cut in the middle."""
     if len(path) <= MAX_SHOWN_PATH:
         return shown_whole_path(path)
     half = MAX_SHOWN_PATH // 2
@@ -101,7 +101,7 @@ def shown_path(path: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Any other text on one line, with what would not be seen escaped: a pattern, a reason, a description."""
+    """Return any other text on one line, with invisible characters escaped: a pattern, a reason, a description."""
     if text.isprintable() and (text.isascii() or not UNSEEN.search(text)):
         return text
     return "".join(
@@ -111,19 +111,19 @@ def one_line(text: str) -> str:
 
 
 def shortened_line(text: str, longest: int) -> str:
-    """The same, with a mark where a longer one is cut."""
+    """Like `one_line`, but a longer text is cut, with a mark."""
     line = one_line(text.strip()[: longest + 1])
     return line if len(line) <= longest else f"{line[:longest]}..."
 
 
 def brief(text: str) -> str:
-    """The beginning of a text, on one line."""
+    """Return the beginning of a text, on one line."""
     line = one_line(text[: MAX_BRIEF_CHARS + 1])
     return line if len(text) <= MAX_BRIEF_CHARS else f"{line[:MAX_BRIEF_CHARS]}..."
 
 
 def sendable_name(name: str) -> str:
-    """A name or path for programs: as it is, unless no JSON text can hold it, or it looks like one that none can."""
+    """Return a name or path for programs: unchanged, unless JSON cannot represent it or it looks like such a name."""
     if name.isascii() and '"' not in name:
         return name
     try:
@@ -134,7 +134,7 @@ def sendable_name(name: str) -> str:
 
 
 def meant_path(text: str) -> str | None:
-    """The path that a text with quoted names means, or `None` if no name in it is quoted."""
+    """Return the path that a text with quoted names means, or `None` if no name in it is quoted."""
     names = text.split(os.sep) if '"' in text else []
     meant = [_unquoted(name) for name in names]
     if all(name is None for name in meant):

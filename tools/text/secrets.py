@@ -1,8 +1,8 @@
-"""What looks like a secret: names of variables and parameters that hold one, and texts that are one.
+"""Recognises secrets: names of variables and parameters that contain one, and texts that are one.
 
-For the environment of commands and for the log. Recognition is by form, so it knows the usual ones and no more; what
-is recognised wrongly costs a variable or a word in a log. Every pattern is read in time linear in the text: it starts
-only where the run of characters that it looks at starts.
+Used for the environment of commands and for logs. Secrets are recognised by form, so only common forms are found. A
+false match only costs a variable or a word in a log. Every pattern takes linear time, because it can match only where
+its run of characters starts.
 """
 
 from __future__ import annotations
@@ -14,43 +14,43 @@ from itertools import zip_longest
 from unicodedata import category, normalize
 from urllib.parse import unquote_plus
 
-HIDDEN = "[hidden]"  # what stands in place of a secret
+HIDDEN = "[hidden]"  # replaces a secret
 
 
 def _table(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
 
-# Ends of the words of a name (`API_KEY`, `dbPassword`, `MYTOKENS`)
+# Endings of words in a name (`API_KEY`, `dbPassword`, `MYTOKENS`)
 _WORDS = tuple(
     _table("""
     TOKEN SECRET PASSWORD PASSWD PASSPHRASE PASSCODE KEY AUTH AUTHORIZATION CREDENTIAL CRED PRIVATE CERT COOKIE JWT OTP
     SESSID SESSIONID PASSWORT KENNWORT
     """)
 )
-# Words that end so and mean something else
+# Words with such endings that mean something else
 _EVERYDAY = _table("MONKEY DONKEY TURKEY WHISKEY HOCKEY JOCKEY HOTKEY CONCERT SACRED")
 _WHOLE_WORDS = _table("""
     PASS PGPASS PW PAT DSN BEARER XAUTHORITY AUTHORISATION CSRF XSRF MNEMONIC PINCODE OTPCODE AUTHCODE AUTHHEADER CVV
     CVC PWDS CONNSTR CONNECTIONSTRING
 """)
-# A secret where nothing follows that says of what kind it is (`session`, `pinCode`, and not `session_name`)
+# Secret unless another word follows that changes the meaning (`session`, `pinCode`, but not `session_name`)
 _LAST_WORDS = frozenset(
     word + plural
     for word in _table("SESSION PIN MFA 2FA SID SIG SIGNATURE HMAC AUTHENTICATION SAS ASSERTION WEBHOOK")
     for plural in ("", "S")
 )
-# Whole names of what is a secret only where it looks like one: `key` is what a list is sorted by, too
+# Names that mean a secret only if the value looks like one: `key` can also be a sort key
 _BY_VALUE = _table("KEY SEED")
-# What may follow one of these
+# Words that may follow one of these
 _HOLDING = _table("ID CODE NUMBER VALUE DATA HEADER HASH STRING TEXT")
-# Pairs of words that are none by themselves
+# Pairs of words that mean a secret only together
 _PAIRS = _table("""
     VERIFICATION_CODE SECURITY_CODE RECOVERY_CODE BACKUP_CODE ACCESS_CODE LOGIN_CODE SMS_CODE FACTOR_CODE TIME_CODE
     RECOVERY_CODES BACKUP_CODES SEED_PHRASE SEED_WORDS RECOVERY_PHRASE BACKUP_PHRASE PASS_PHRASE CONNECTION_STRING
     CONN_STR CARD_NUMBER WEBHOOK_URL SECURITY_ANSWER 2_FA SAML_RESPONSE PASS_WORD PASS_WORT PASS_CODE KENN_WORT
 """)
-# What stands before `key` where it opens nothing
+# Words before `key` for keys that unlock nothing
 _KEYS_OF_DATA = _table("""
     SORT PRIMARY FOREIGN PARTITION UNIQUE CACHE PUBLIC GROUP ORDER INDEX OBJECT ROW MAP LOOKUP ROUTING SHARD COLUMN ITEM
     DICT JSON REGISTRY SHORTCUT THE
@@ -59,37 +59,37 @@ _KEYS_OF_DATA = _table("""
 _FIRST_OF_COUNTS = _table("MAX MIN NUM TOTAL")
 _LAST_OF_COUNTS = _table("COUNT LIMIT LENGTH SIZE BUDGET TTL")
 _COUNTED_TOKENS = _table("INPUT OUTPUT PROMPT COMPLETION REASONING THINKING NEW CONTEXT")
-_SHORTEST_TOKEN = 12  # characters; a shorter word has no form of a secret
-# A password at the end of a name (`MYSQL_PWD`). Alone it is the working folder, or a password that is not a path.
+_SHORTEST_TOKEN = 12  # characters; a shorter word never looks like a secret
+# A password at the end of a name (`MYSQL_PWD`). Alone it is the working folder, or a password if it is not a path.
 _LAST_WORD = "PWD"
-_MAX_NAME_CHARS = 200  # of a longer name the two ends are looked at
+_MAX_NAME_CHARS = 200  # of a longer name only the two ends are examined
 
-# Names of certificate stores, paths of what everybody may see; the number of a login; which key git signs with
+# Names of certificate stores, public paths, the number of a login, and git's signing key
 _PUBLIC = _table("""
     SSL_CERT_FILE SSL_CERT_DIR NIX_SSL_CERT_FILE PIP_CERT CARGO_HTTP_CAINFO NODE_EXTRA_CA_CERTS XDG_SESSION_ID
     signingkey user.signingkey user.signingKey
 """)
 
-# Letters of other scripts that look like ours
+# Letters of other scripts that look like Latin ones
 _LOOK_ALIKES = str.maketrans("аеорсухіјѕкмтнвԁӏАВЕКМНОРСТУХІЈЅɡıοανρτυκι", "aeopcyxijskmthbdlABEKMHOPCTYXIJSgioavptuki")
-_PLACE = re.compile(r"[/~.$%\\]|[A-Za-z]:[/\\]")  # how a path begins that is a working folder
+_PLACE = re.compile(r"[/~.$%\\]|[A-Za-z]:[/\\]")  # the beginning of a path to a working folder
 
 
 RANDOM = re.compile(
     r"(?=[A-Za-z]{0,99}[0-9])(?=[0-9]{0,99}[A-Za-z])[A-Za-z0-9]{16,}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}",
     re.IGNORECASE,
 )
-"""Letters and digits that nobody would think up: a token, or a UUID. Names of things have shorter words."""
+"""Random letters and digits: a token, or a UUID. Names of things have shorter words."""
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether a variable or parameter of this name holds a secret by its name."""
+    """Whether a variable or parameter contains a secret, judged by its name."""
     half = _MAX_NAME_CHARS // 2
     return _is_secret_name(name if len(name) <= _MAX_NAME_CHARS else f"{name[:half]}_{name[-half:]}")
 
 
 def holds_secret(name: str, value: object) -> bool:
-    """Whether a value is a secret by its looks and what stands before it: a key, an option, a parameter of a URL."""
+    """Whether a value is a secret, judged by its form and the name before it: a key, an option, a URL parameter."""
     folded = name.strip(" -").upper()
     if isinstance(value, str) and folded in _BY_VALUE:
         return _MADE_UP().match(value.lstrip(" \\\"'")) is not None
@@ -131,14 +131,14 @@ def _words(name: str) -> list[str]:
 
 
 def _later(pattern: str, flags: int = 0) -> Callable[[], re.Pattern[str]]:
-    """A pattern that is compiled when it is first used: all of them would delay each start."""
+    """Compile a pattern on first use. Compiling all of them would delay every start."""
     return cache(partial(re.compile, pattern, flags))
 
 
 # From the first line of a key to its last, or to the end of the text
 _PRIVATE_KEYS = _later(r"-----BEGIN (?=(?:(?!-----)(?s:.)){0,53}PRIVATE KEY)(?s:.)*?(?:-----END (?s:.)*?-----|\Z)")
 
-# Letters and digits without a meaning, and the words of a seed phrase
+# Random letters and digits, and the words of a seed phrase
 _MADE_UP = _later(
     r"(?=[A-Za-z+=]{0,99}[0-9])(?=[0-9+=]{0,99}[A-Za-z])[A-Za-z0-9+=]{16,}+(?![\w./:-])"
     r"|(?:[a-z]{3,8}[ ,]{1,2}){11,}[a-z]{3,8}"
@@ -146,7 +146,7 @@ _MADE_UP = _later(
 
 _USERINFO = _later(r"://(?:[^\s/@?#:\"'<>]*:[^\s/@?#\"'<>]+|[^\s/@?#:\"'<>]{16,}+)@")
 
-# Forms that their issuers chose so that they can be recognised
+# Token formats that their issuers designed to be recognisable
 _TOKENS = _later(
     r"""(?<![A-Za-z0-9_\-])(?:
         eyJ[A-Za-z0-9_\-]{8,}\.[A-Za-z0-9_\-]{8,}\.[A-Za-z0-9_\-]*      # JSON Web Token
@@ -167,7 +167,7 @@ _TOKENS = _later(
     re.VERBOSE,
 )
 
-# In quotes, where it may hold blanks, or one word. Within JSON of JSON the quotes have a backslash.
+# In quotes, where it may contain spaces, or one word. In JSON inside JSON the quotes have backslashes.
 _QUOTED_OR_WORD = r"(?P<value>\"(?>(?:[^\"\\\n]|\\.)*)\"?|'[^'\n]*+'?|\\\"[^\"\\\n]*+|[^\s\"',;&|<>()]++)"
 
 _HEADERS = _later(
@@ -178,8 +178,8 @@ _HEADERS = _later(
 )
 
 _SENSITIVE = r"(?:token|secret|password|passwd|passphrase|api[_\-]?key|access[_\-]?key|private[_\-]?key|credentials?)"
-# `password=...`, `"api_key": "..."`, `--token ...`, `configure set aws_secret_access_key ...`, `;Pwd=...`. `PWD` is
-# also the working folder, which is a path.
+# `password=...`, `"api_key": "..."`, `--token ...`, `configure set aws_secret_access_key ...`, `;Pwd=...`. `PWD` can
+# also be the working folder, which is a path.
 _ASSIGNMENTS = _later(
     rf"(?:{_SENSITIVE}\\?[\"']?[ ]{{0,4}}[=:][ ]{{0,4}}|(?<=-){_SENSITIVE}[ ]{{1,4}}(?=[^\s\-])"
     rf"|(?<=-)(?:pwd?|bearer)(?:=|[ ]{{1,4}}(?=[^\s\-]))|(?<![\w$-])pwd[\"']?[ ]{{0,4}}[=:][ ]{{0,4}}(?=[^\s/~.$])"
@@ -188,7 +188,7 @@ _ASSIGNMENTS = _later(
     re.IGNORECASE,
 )
 
-# What may be the name of a value behind it, up to the value
+# A possible name of a value, up to the value
 _NAMES = _later(
     r"(?<![\w$.-])(?P<words>[^\W\d][\w-]{0,31}+[ ]\w[\w.-]{0,63})\\?[\"']?[ ]{0,4}:[ ]{0,4}"
     r"|(?<![\w$.-])(?:--?)?(?P<name>\w[\w.\u00ad\u0300-\u036f\u200b-\u200f\u2060\ufeff-]{0,63})"
@@ -202,32 +202,32 @@ _NAMES = _later(
 _HARMLESS = "true|false|null|none|yes|no|on|off|bearer|basic|token|digest|negotiate"
 _BLOCK_SCALAR = r"(?P<value>[|>][+-]?[ ]{0,4}(?>(?:(?:\n|\\{1,3}n)(?>(?:[ \t]+(?>(?:[^\\\n]|\\(?!\\{0,2}n))*))?))+)"
 _VALUE = _later(rf"(?!(?:{_HARMLESS})\b){_QUOTED_OR_WORD.replace('(?P<value>', f'{_BLOCK_SCALAR}|', 1)}", re.IGNORECASE)
-# A parameter of a query
+# A query parameter
 _ESCAPES = _later(r"(?<=[?&;#])(?P<name>[^\s=&\"'<>#?;]{1,200})=(?P<value>[^\s&\"'<>#;?]++)")
 _QUOTE = r"\\?[\"']?"
-# `"name": "...", "value": "..."`, as JSON and as attributes
+# `"name": "...", "value": "..."`, in JSON and as attributes
 _NAME_AND_VALUE = _later(
     rf"\b(?:name|key|header|id)\\?[\"']?[ ]{{0,4}}[=:][ ]{{0,4}}\\?[\"']?(?P<name>[\w. -]{{1,64}}+)"
     rf"{_QUOTE}[ ]{{0,4}}[,;]?\s{{0,4}}{_QUOTE}val(?:ue)?{_QUOTE}[ ]{{0,4}}[=:][ ]{{0,4}}{_QUOTED_OR_WORD}",
     re.IGNORECASE,
 )
 
-# `PASSWORD 'x'` and `IDENTIFIED BY 'x'` of SQL, and logins that take nothing but a token
+# `PASSWORD 'x'` and `IDENTIFIED BY 'x'` in SQL, and login commands whose only argument is a token
 _STATEMENTS = _later(
     r"\b(?:(?:password|identified(?: with [\w\"']{1,64})?(?: by| as)(?: password)?)[ ]{1,4}(?=\\?[\"'])"
     rf"|(?:(?:vault|bao|cargo|wandb) login|(?:add-)?authtoken)[ ]{{1,4}}(?=[\w\"'][^\s=]*+(?!=))){_QUOTED_OR_WORD}",
     re.IGNORECASE,
 )
 
-_MAX_ESCAPES = 3  # a URL in a URL in a URL
+_MAX_ESCAPES = 3  # a URL inside a URL inside a URL
 
-# Commands that take a secret from their input
+# Commands that read a secret from their input
 _READER = (
     r"\bsudo\b[^|;&\n]{0,99}? -\w{0,9}S\b|-stdin\b|-fd[ =]0|--with-token|\bchpasswd\b|\bpasswd\b|\bssh-add\b"
     r"|\bcryptsetup\b|\blogin\b|\bsecrets? (?:set|create|add|put|versions)\b"
 )
 
-# What is given to such a command by a pipe
+# Input for such a command from a pipe
 _ECHOES = _later(
     r"\b(?:echo|printf)[ ]{1,4}(?:-\w{1,9}[ ]{1,4})?(?P<value>[^|;&\n]{1,1000}+)"
     rf"(?=\|[^|;&\n]{{0,99}}(?:{_READER}))"
@@ -235,12 +235,12 @@ _ECHOES = _later(
 
 _HERE_STRINGS = _later(rf"<<<[ ]{{0,4}}{_QUOTED_OR_WORD}")
 
-# `Bearer ...` and `Basic ...` under whatever name; a word of prose has neither digits nor capitals within
+# `Bearer ...` and `Basic ...` after any name; ordinary words have no digits or inner capitals
 _SCHEMES = _later(
     r"(?<![A-Za-z])(?i:bearer|basic)[ ]{1,4}(?P<value>(?=[A-Z]?[a-z.-]{0,200}[0-9A-Z=_~+/])[A-Za-z0-9._~+/=-]{6,}+)"
 )
 
-# Options that mean a password, or a name with one, to every program that has them
+# Options that mean a password, or a user name with one, in every program
 _OPTIONS = _later(
     r"(?<![\w-])(?:(?:-[A-Za-z]{0,3}[uU]|--user|--proxy-user)[ =]?(?P<quote>[\"'])?"
     r"(?:[^\s:\"'/]{1,64}:|[^\s:%\"'/]{1,64}%)"
@@ -248,13 +248,13 @@ _OPTIONS = _later(
     r"(?P<value>(?(quote)[^\"'\n]++|(?:\"[^\"\n]*+\"?|'[^'\n]*+'?|[^\s\"']++)))"
 )
 
-# What is attached to an option that often means a password, and is neither a number nor a path nor a plain word
+# A value attached to an option that often means a password: not a number, a path or a plain word
 _ATTACHED = _later(
     r"(?<![\w-])(?:-[pP]|--?(?:pass(?:word|wd|phrase)?|pw|token|secret|api-?key)|(?<=\s)/(?:p|pass|password):)(?P<value>[\"']?"
     r"(?=[^\s\"'/=,]{0,64}\d)(?=[^\s\"'/=,]{0,64}[A-Za-z!@#$%^*])[^\s\"'/=,.:~-][^\s\"'/=,]{5,}+(?![/=,])[\"']?)"
 )
 
-# The letter by which a program takes a password
+# The option letter for a password, by program
 _PASSWORDS = {
     program: _later(rf"(?<=\s)-{letter}[ =]?(?P<value>\"[^\"\n]*+\"?|'[^'\n]*+'?|[^\s\"'-][^\s\"']*+)")
     for program, letter in (
@@ -263,7 +263,7 @@ _PASSWORDS = {
     )
 }
 
-# A command line of a program that takes a password by a letter, to its end
+# The command line of a program with a one-letter password option, to its end
 _PROGRAMS = _later(
     r"(?<![\w-])(?:(?P<databases>mysql\w*+|mariadb[\w-]*+|sshpass|mongo\w*+)|(?P<archives>7z[ar]?|unzip|zip|rar|unrar)"
     r"|(?P<enciphering>openssl)|(?P<redis>redis-cli)|(?P<microsoft>sqlcmd|bcp|isql|ipmitool)|(?P<directories>ldap\w++|security)"
@@ -273,7 +273,7 @@ _PROGRAMS = _later(
 
 
 def redact(text: str) -> str:
-    """The text with everything that looks like a secret replaced by `HIDDEN`."""
+    """Replace everything that looks like a secret with `HIDDEN`."""
     if len(text) < _SHORTEST_TOKEN and text.isidentifier():
         return text
     text = _PRIVATE_KEYS().sub(HIDDEN, text)
@@ -296,7 +296,7 @@ def redact(text: str) -> str:
 
 
 def _without_named(text: str) -> str:
-    """`session: ...`, `"otp": 123456`, `?sig=...`, `--session-id ...`: whether it is a secret is told by the name."""
+    """Redact `session: ...`, `"otp": 123456`, `?sig=...`, `--session-id ...`, where the name marks the secret."""
     parts: list[str] = []
     done = 0
     for found in _NAMES().finditer(text):
@@ -307,7 +307,7 @@ def _without_named(text: str) -> str:
         if len(words) == 1 or (name.isupper() and found[0].endswith("=")):
             is_secret = holds_secret(name, text[end : end + _MAX_NAME_CHARS].split("\n", maxsplit=1)[0])
         else:
-            # A name that only begins like one of a secret means something else in a text.
+            # In prose, a name that only begins like a secret's means something else.
             is_long = (
                 words[-1:] == [_LAST_WORD] or not _HOLDING.isdisjoint(words[-1:]) or "_".join(words[-2:]) in _PAIRS
             )
@@ -320,11 +320,11 @@ def _without_named(text: str) -> str:
 
 
 def _without_escaped(found: re.Match[str]) -> str:
-    """A name and its value in a query that is written with escapes, which may hold another URL."""
+    """Redact a name and its value in a percent-encoded query, which may contain another URL."""
     name, value = found["name"], found["value"]
     for _ in range(_MAX_ESCAPES):
         name, value = unquote_plus(name), unquote_plus(value)
-    # What goes on like this is hidden: nobody has to write so.
+    # Deeper nesting is hidden, because nobody needs it.
     is_secret = holds_secret(name, value) or (
         value != found["value"] and (unquote_plus(value) != value or has_secret(value))
     )
@@ -332,14 +332,14 @@ def _without_escaped(found: re.Match[str]) -> str:
 
 
 def _without_input(found: re.Match[str]) -> str:
-    """What a command is given as its input, where it reads a secret."""
+    """Redact the input of a command that reads a secret."""
     command = re.split(r"[;|&\n]", found.string[max(0, found.start() - _MAX_NAME_CHARS // 2) : found.start()])[-1]
     reads_secret = re.search(_READER, command) or any(map(is_secret_name, re.findall(r"[\w.-]+", command)))
     return _hide_value(found) if reads_secret else found[0]
 
 
 def _hide_value(found: re.Match[str]) -> str:
-    """What stands before a value, with the mark in place of the value; its quotes stay."""
+    """Replace a value with the mark, and keep its name and quotes."""
     value = found["value"]
     if value.strip("\"'") in ("", HIDDEN):
         return found[0]
@@ -349,15 +349,15 @@ def _hide_value(found: re.Match[str]) -> str:
 
 
 def has_token(text: str) -> bool:
-    """Whether there is a private key in a text, or a token whose form its issuer chose so that it can be recognised."""
+    """Whether a text contains a private key, or a token in a recognisable format."""
     return (_PRIVATE_KEYS().search(text) or _TOKENS().search(text)) is not None
 
 
 def has_secret(text: str) -> bool:
-    """Whether there is anything in a text that `redact` would hide."""
+    """Whether a text contains anything that `redact` would hide."""
     return redact(text) != text
 
 
 def without_userinfo(url: str) -> str:
-    """A URL without name and password, which often stand in addresses of proxies and package indexes."""
+    """Remove the user name and password from a URL, as often found in addresses of proxies and package indexes."""
     return re.sub(r"://[^\s/@?#]*@", "://", url)

@@ -1,19 +1,19 @@
-"""Text as a terminal shows it in the end: colours gone, and of what was written over only the last."""
+"""The final text on a terminal, without colours and overwritten text."""
 
 from __future__ import annotations
 
 import re
 
-# What follows the beginning of a control string, up to its end or, where it has none, up to the end of the line.
+# The rest of a control string, up to its end or, without one, to the end of the line.
 _STRING = r"[^\x07\x1b\x9c\r\n]*(?:\x07|\x1b\\|\x9c)?"
-# CSI, then OSC, DCS, SOS, PM and APC, then all shorter ones; each also by its one-character form. Unterminated ones are
-# taken as far as they go.
+# First CSI; then OSC, DCS, SOS, PM and APC; then all shorter ones; each also in its one-character form. Unterminated
+# ones are removed as far as they go.
 _SEQUENCE = (
     rf"\x1b(?:\[[0-?]*[ -/]*[@-~]?|[\]PX^_]{_STRING}|[ -/]*[0-~]?)"
     rf"|\x9b[0-?]*[ -/]*[@-~]?"
     rf"|[\x90\x98\x9d-\x9f]{_STRING}"
 )
-# Those that move the cursor to another line or to a place in its own, or erase: with a number, the kind last
+# Sequences that move the cursor or erase, with a number, and the kind as the last character
 _MOVING = r"(?:\x1b\[|\x9b)(\d{0,4})([ABDEFGJK])"
 _STEP = re.compile(rf"(\n)|(\r)|(\x08+)|{_MOVING}|{_SEQUENCE}|([^\n\r\x08\x1b\x90\x98\x9b\x9d-\x9f]+)")
 _OVER = re.compile(rf"[\r\x08]|{_MOVING}")
@@ -21,7 +21,7 @@ _SEQUENCES = re.compile(_SEQUENCE)
 
 
 def terminal_text(text: str) -> str:
-    """The lines that a person would find on a terminal that is as wide and as high as it takes."""
+    """Return the lines that a person would see on a terminal of unlimited size."""
     text = text.replace("\r\n", "\n")
     if _OVER.search(text) is None:
         return _SEQUENCES.sub("", text)
@@ -31,7 +31,7 @@ def terminal_text(text: str) -> str:
         ending, start, back, number, kind, written = step.groups()
         if written:
             line = lines[row]
-            column = min(column, len(line))  # a gap could be as long as many lines together
+            column = min(column, len(line))  # a large gap could be as long as many lines together
             line[column : column + len(written)] = written
             column += len(written)
         elif ending:

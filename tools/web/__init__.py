@@ -1,4 +1,4 @@
-"""The web: the one opener of URLs, the guard on the addresses it connects to, pages and searches.
+"""Access to the web: the one URL opener, the guard for its addresses, pages and searches.
 
-Tools import it; nothing else opens a URL for a model.
+Tools import this package. Nothing else opens a URL for a model.
 """

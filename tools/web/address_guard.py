@@ -1,8 +1,7 @@
-"""A URL, read once, and what of it may be opened: names, ports and addresses, judged before anything is sent to a host.
+"""Parses a URL once, and decides what may be opened: names, ports and addresses, before any contact with a host.
 
-The host that is judged is the host that is connected to. URL parsers differ in what they make of backslashes, white
-space, user names and unusual forms of numbers, and each difference is a way past a guard. What they could read
-differently is refused here.
+The checked host is the host of the connection. URL parsers differ in their treatment of backslashes, white space, user
+names and unusual numbers, and each difference could be used to bypass a guard. Ambiguous URLs are refused here.
 """
 
 from __future__ import annotations
@@ -20,34 +19,34 @@ from tools.text.file_names import brief, one_line
 
 Address = IPv4Address | IPv6Address
 
-MAX_URL_CHARS = 8_000  # servers refuse longer ones; RFC 9110 asks for 8,000 to be understood
-PORTS = {"http": 80, "https": 443}  # the schemes that there are, with their ports
+MAX_URL_CHARS = 8_000  # servers refuse longer ones; RFC 9110 recommends support for 8,000
+PORTS = {"http": 80, "https": 443}  # the supported schemes and their default ports
 MAX_HOST_CHARS = 253
 _PARTS = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?://(?P<authority>[^/?#]*))?(?P<rest>[^#]*)(?:#.*)?")
 _AMBIGUOUS = re.compile(r"[\s\\\x00-\x20\x7f-\xa0\u200b-\u200f\u2028-\u202f\u2060-\u206f\ufeff\ud800-\udfff]")
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
-_PORT = re.compile(r"[1-9][0-9]{0,4}")  # without leading zeros, which some parsers take for octal
+_PORT = re.compile(r"[1-9][0-9]{0,4}")  # without leading zeros, which some parsers read as octal
 _LAST_PORT = 65_535
-_UNQUOTED = "%!$&'()*+,;=:@/?-._~[]"  # characters of a path and a query that stay as they are
+_UNQUOTED = "%!$&'()*+,;=:@/?-._~[]"  # characters of a path and a query that are not encoded
 
 
 class UrlError(ValueError):
-    """It is not a URL that can be opened; the text is a phrase that says why."""
+    """A text is not a URL that can be opened. The message is a phrase that says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class UrlTarget:
-    """Where a URL leads."""
+    """The parsed address of a URL."""
 
     scheme: str  # `http` or `https`
-    host: str  # a name in ASCII and lower case without a final dot, or an address without brackets
-    port: int  # given or implied
-    path: str  # path and query, as they are sent
+    host: str  # an ASCII name in lower case without a final dot, or an address without brackets
+    port: int  # given, or implied by the scheme
+    path: str  # path and query, as sent
 
     @property
     def address(self) -> Address | None:
-        """The host, where it is an address."""
+        """The host, if it is an address."""
         try:
             return ip_address(self.host)
         except ValueError:
@@ -55,17 +54,17 @@ class UrlTarget:
 
     @property
     def authority(self) -> str:
-        """Host and port as in a URL; the scheme's own port is left out."""
+        """Host and port as in a URL, without the scheme's default port."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == PORTS[self.scheme] else f"{host}:{self.port}"
 
     @property
     def url(self) -> str:
-        """The whole URL, in the one form that is used from here on."""
+        """The whole URL, in its normalised form."""
         return f"{self.scheme}://{self.authority}{self.path}"
 
     def joined(self, reference: str) -> UrlTarget:
-        """Where a reference on this page leads; a `UrlError` tells that it is nowhere that can be opened."""
+        """Resolve a reference on this page. Raises a `UrlError` if it cannot be opened."""
         try:
             return parse_url(urljoin(self.url, reference))
         except UrlError:
@@ -75,23 +74,23 @@ class UrlTarget:
 
 
 def parse_url(text: str) -> UrlTarget:
-    """Read a URL; a `UrlError` tells that it is not one, or one that could be read in several ways."""
+    """Parse a URL. Raises a `UrlError` if it is invalid or ambiguous."""
     if len(text) > MAX_URL_CHARS:
-        raise UrlError(f"it has {len(text):,} characters, at most {MAX_URL_CHARS:,} are possible")
+        raise UrlError(f"it has {len(text):,} characters, more than the limit of {MAX_URL_CHARS:,}")
     ambiguous = _AMBIGUOUS.search(text)
     if ambiguous is not None:
         shown = ambiguous[0].encode("unicode_escape").decode() if ambiguous[0] != "\\" else "\\"
-        raise UrlError(f"it holds the character '{shown}', which a URL cannot hold; write it percent-encoded")
+        raise UrlError(f"it contains the character '{shown}', which must be percent-encoded")
     found = _PARTS.fullmatch(text)
     if found is None:
         raise UrlError("it does not begin with http:// or https://")
     scheme, authority = found["scheme"].lower(), found["authority"]
     if scheme not in PORTS:
-        raise UrlError(f"its scheme is '{brief(scheme)}', and only http and https are opened")
+        raise UrlError(f"its scheme is '{brief(scheme)}', but only http and https are supported")
     if not authority:
-        raise UrlError("it names no host")
+        raise UrlError("it has no host")
     if "@" in authority:
-        raise UrlError("it holds a user name or a password, which are not sent")
+        raise UrlError("it contains a user name or a password, which are never sent")
     if authority.startswith("["):
         inside, bracket, port_text = authority[1:].partition("]")
         if not bracket or (port_text and not port_text.startswith(":")):
@@ -101,7 +100,7 @@ def parse_url(text: str) -> UrlTarget:
         except AddressValueError:
             raise UrlError(f"'{brief(inside)}' is not an IPv6 address") from None
         if address.scope_id is not None:
-            raise UrlError("its address names a network interface")
+            raise UrlError("its address contains a network interface")
         host = str(address)
     else:
         host, colon, port_text = authority.partition(":")
@@ -125,19 +124,19 @@ def _host(text: str) -> str:
     labels = host.split(".")
     if _NUMBER.fullmatch(labels[-1]):
         try:
-            # In its one usual form; `127.1`, `0x7f.1` and `2130706433` are read differently by each parser.
+            # Only in the usual form; parsers disagree about `127.1`, `0x7f.1` and `2130706433`.
             return str(IPv4Address(host))
         except AddressValueError:
             raise UrlError(
-                f"its host '{brief(host)}' is a number, but not an address in the usual form 1.2.3.4"
+                f"its host '{brief(host)}' is a number but not an address in the usual form 1.2.3.4"
             ) from None
     if len(host) > MAX_HOST_CHARS or not all(map(_LABEL.fullmatch, labels)):
         raise UrlError(f"'{brief(one_line(text))}' is not a host name")
     return host
 
 
-# IANA's special addresses, multicast and reserved ones; what `ipaddress` knows depends on its version. One looks
-# public: 168.63.129.16 is how each machine in Azure talks to its host.
+# IANA's special addresses, multicast and reserved ones; the list in `ipaddress` depends on its version. One address
+# looks public: 168.63.129.16 connects each machine in Azure with its host.
 _V4_CLOSED = tuple(
     IPv4Network(text)
     for text in (
@@ -146,19 +145,19 @@ _V4_CLOSED = tuple(
         *("198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/3"),
     )
 )
-_V6_GLOBAL = IPv6Network("2000::/3")  # all that is assigned as global unicast; everything else is closed
-# Protocols (Teredo among them) and documentation
+_V6_GLOBAL = IPv6Network("2000::/3")  # all assigned global unicast addresses; everything else is refused
+# Protocols (including Teredo) and documentation
 _V6_CLOSED = (IPv6Network("2001::/23"), IPv6Network("2001:db8::/32"), IPv6Network("3fff::/20"))
 _NAT64 = IPv6Network("64:ff9b::/96")
 _6TO4 = IPv6Network("2002::/16")
 _ISATAP = (0x00005EFE, 0x02005EFE)
 _V4_MASK = 0xFFFF_FFFF
-# Names of this machine, and of the services that tell a machine in a cloud its secrets. They are never looked up.
+# Names of this machine, and of services that give cloud machines their secrets. They are never looked up.
 _CLOSED_NAMES = frozenset({"localhost", "metadata", "metadata.google.internal", "metadata.goog", "instance-data"})
 
 
 def is_public(address: Address) -> bool:
-    """Whether an address belongs to the public internet, and every IPv4 address embedded in it does too."""
+    """Whether an address, and every IPv4 address embedded in it, belongs to the public internet."""
     if isinstance(address, IPv4Address):
         return not any(address in network for network in _V4_CLOSED)
     bits = int(address)
@@ -177,11 +176,11 @@ def is_closed_name(host: str) -> bool:
 
 
 class PrivateHosts:
-    """The private hosts that the operator has opened (`web.allowPrivateHosts`).
+    """The private hosts that the operator has allowed (`web.allowPrivateHosts`).
 
-    An entry is a host name (`intranet.example`, `*.intranet.example` for all below it), an address or a network
-    (`10.1.2.3`, `10.1.0.0/16`, `fd00::/8`). A host or an address may carry a port (`localhost:3000`, `[::1]:3000`),
-    and is then open at that port only, which need not be one of `web.allowedPorts`.
+    An entry is a host name (`intranet.example`, or `*.intranet.example` for all names below it), an address or a
+    network (`10.1.2.3`, `10.1.0.0/16`, `fd00::/8`). A host or an address may have a port (`localhost:3000`,
+    `[::1]:3000`). It is then allowed only at that port, which need not be in `web.allowedPorts`.
     """
 
     def __init__(self, entries: Iterable[str] = ()) -> None:
@@ -202,14 +201,14 @@ class PrivateHosts:
                 self._names.append((host.rstrip("."), port))
 
     def opens_name(self, host: str, port: int) -> bool:
-        """Whether a host is open by its name, wherever that leads."""
+        """Whether a host is allowed by name, whatever its address."""
         return any(_matches(pattern, host) and open_port in (None, port) for pattern, open_port in self._names)
 
     def opens_address(self, address: Address, port: int) -> bool:
         return any(address in network and open_port in (None, port) for network, open_port in self._networks)
 
     def opens_port(self, host: str, port: int) -> bool:
-        """Whether an entry names this very port of a host; the addresses of a name are judged all the same."""
+        """Whether an entry names exactly this port of a host. The addresses of a name are checked nevertheless."""
         if any(_matches(pattern, host) and open_port == port for pattern, open_port in self._names):
             return True
         try:
@@ -223,8 +222,8 @@ def _matches(pattern: str, host: str) -> bool:
     return host.endswith(pattern[1:]) if pattern.startswith("*.") else host == pattern
 
 
-# Finds all addresses of a host and a port, in the order in which they should be tried; none if it has no address.
-# Raises an `OSError` where no name server could be asked.
+# Finds all addresses of a host and a port, in the order in which to try them; empty if it has none. Raises an `OSError`
+# if no name server can be reached.
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
 
 
@@ -249,22 +248,22 @@ async def system_resolver(host: str, port: int) -> Sequence[str]:
 class WebRules:
     """What may be opened, and how much of it is read."""
 
-    # Hosts, addresses and networks that may be opened although they are private; the forms are those of `PrivateHosts`
+    # Private hosts, addresses and networks that may be opened, in the forms of `PrivateHosts`
     allow_private_hosts: tuple[str, ...] = ()
-    allowed_ports: tuple[int, ...] = tuple(PORTS.values())  # ports that may be connected to
-    max_bytes: int = 10 << 20  # content of one answer, unpacked and raw (Gemini CLI's 10 MiB)
-    # How many times larger than its packed form the content may be, once it is larger than `free_bytes`; ordinary text
-    # is packed to a tenth, gzip's limit is about a thousandth
+    allowed_ports: tuple[int, ...] = tuple(PORTS.values())  # allowed ports
+    max_bytes: int = 10 << 20  # content of one answer, both packed and unpacked (10 MiB in Gemini CLI)
+    # The highest ratio of unpacked to packed size, for content larger than `free_bytes`. Ordinary text is packed to a
+    # tenth of its size, and gzip's limit is about a thousandth
     max_ratio: int = 200
-    free_bytes: int = 1 << 20  # content below which the ratio does not count
-    max_redirects: int = 5  # redirects that are followed
+    free_bytes: int = 1 << 20  # size up to which the ratio is ignored
+    max_redirects: int = 5  # redirects to follow
     header_bytes: int = 64 << 10  # all headers of one answer together
-    connect_seconds: float = 8.0  # for each address that is tried, TLS included
-    total_seconds: float = 30.0  # from the look-up of the name to the last byte, redirects included
+    connect_seconds: float = 8.0  # for each address, including TLS
+    total_seconds: float = 30.0  # from the name lookup to the last byte, including redirects
 
 
 class AddressGuard:
-    """Finds the addresses of a host, and lets through only what may be connected to."""
+    """Finds the addresses of a host, and allows only permitted ones."""
 
     def __init__(self, rules: WebRules, resolver: Resolver) -> None:
         self._allowed_ports = rules.allowed_ports
@@ -272,22 +271,22 @@ class AddressGuard:
         self._resolver = resolver
 
     def check(self, target: UrlTarget) -> None:
-        """Judge what can be judged without looking up the name: a `ToolError` is `web_refused`."""
+        """Check everything except addresses from a name lookup. Raises a `ToolError` (`web_refused`)."""
         if not self._private.opens_name(target.host, target.port):
             if is_closed_name(target.host):
-                raise self._private_address(target, f"'{target.host}' is a name of a private address")
+                raise self._private_address(target, f"'{target.host}' is the name of a private address")
             if target.address is not None:
                 self._check_address(target, target.address)
         if not self._opens_port(target):
             ports = ", ".join(map(str, self._allowed_ports)) or "none"
             raise ToolError(
                 ToolErrorType.WEB_REFUSED,
-                f"{target.authority} was not opened: port {target.port} is not allowed (allowed: {ports}; the "
-                "operator's setting web.allowedPorts adds others).",
+                f"{target.authority} was not opened: port {target.port} is not allowed. Allowed are {ports}; the "
+                "operator can add others with the setting web.allowedPorts.",
             )
 
     async def addresses(self, target: UrlTarget) -> Sequence[Address]:
-        """The addresses that may be connected to, in the order in which they should be tried.
+        """Return the addresses to connect to, in the order in which to try them.
 
         Raises:
             ToolError: `web_refused`: it may not be opened; `web_unreachable`: it has no address.
@@ -295,13 +294,13 @@ class AddressGuard:
         self.check(target)
         found = await self.look_up(target)
         if not self._private.opens_name(target.host, target.port):
-            # One bad address among good ones is enough: anyone who answers with both wants one of them to be used.
+            # One forbidden address is enough: a name with both kinds is an attempt to reach the forbidden one.
             for address in found:
                 self._check_address(target, address)
         return found
 
     async def look_up(self, target: UrlTarget) -> Sequence[Address]:
-        """All addresses of a host, without judging them; a `ToolError` that it has none is `web_unreachable`."""
+        """Return all addresses of a host, unchecked. Raises a `ToolError` (`web_unreachable`) if it has none."""
         if target.address is not None:
             return [target.address]
         try:
@@ -309,14 +308,14 @@ class AddressGuard:
         except OSError:
             raise ToolError(
                 ToolErrorType.WEB_UNREACHABLE,
-                f"The address of {target.host} cannot be looked up: no name server answers. Perhaps this machine has "
-                "no network.",
+                f"The address of {target.host} cannot be looked up: no name server answers. This machine may have no "
+                "network.",
             ) from None
         if not found:
             raise ToolError(
                 ToolErrorType.WEB_UNREACHABLE,
-                f"No address was found for the host {target.host}. Check the spelling of the URL; if it is right, this "
-                "machine may have no network.",
+                f"The host {target.host} has no address. Check the spelling of the URL; if it is right, this machine "
+                "may have no network.",
             )
         return [ip_address(text) for text in found]
 
@@ -325,19 +324,23 @@ class AddressGuard:
 
     def _check_address(self, target: UrlTarget, address: Address) -> None:
         if not is_public(address) and not self._private.opens_address(address, target.port):
-            which = f"{address} is" if target.address is not None else f"'{target.host}' leads to {address}, which is"
+            which = (
+                f"{address} is"
+                if target.address is not None
+                else f"'{target.host}' has the address {address}, which is"
+            )
             raise self._private_address(target, f"{which} not a public address")
 
     def _private_address(self, target: UrlTarget, why: str) -> ToolError:
-        """The refusal of a private address, with every setting that would have to change to open it."""
+        """Return the refusal of a private address, with every setting that must change to open it."""
         host = f"[{target.host}]" if ":" in target.host else target.host
-        both = f" Its port is not allowed either; the entry '{host}:{target.port}' opens both."
+        both = f" Its port is not allowed either; the entry '{host}:{target.port}' allows both."
         is_here = f".{target.host}".endswith(".localhost") or (
             target.address is not None and target.address.is_loopback
         )
-        by_command = f" A command reaches a server of this machine: curl {target.authority}" if is_here else ""
+        by_command = f" For a server on this machine, use a command: curl {target.authority}" if is_here else ""
         return ToolError(
             ToolErrorType.WEB_REFUSED,
-            f"{target.authority} was not opened: {why}. Private addresses are opened only where the operator's setting "
-            f"web.allowPrivateHosts names them.{'' if self._opens_port(target) else both}{by_command}",
+            f"{target.authority} was not opened: {why}. Private addresses can be opened only if the operator's setting "
+            f"web.allowPrivateHosts lists them.{'' if self._opens_port(target) else both}{by_command}",
         )

@@ -1,11 +1,12 @@
-"""One HTTP request and its answer, over a connection to an address that was checked: unpacked, and bounded.
+"""One HTTP request and its answer, over a connection to a checked address. The answer is unpacked and limited.
 
-It stands on a transport of httpx without its client: no cookies, no proxies, no redirects, nothing from the
-environment, and no connection is kept. The request's URL names the checked address, so nothing is looked up again.
+It uses a transport of httpx without the client: no cookies, proxies or redirects, nothing from the environment, and no
+reuse of connections. The request's URL contains the checked address, so there is no second lookup.
 """
 
 from __future__ import annotations
 
+import re
 import ssl
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,34 +25,47 @@ if TYPE_CHECKING:
     from tools.contract.limits import Progress
 
 
-MAX_ADDRESSES = 4  # addresses of a host that are tried
+MAX_ADDRESSES = 4  # addresses of a host to try
 REDIRECTS = (301, 302, 303, 307, 308)
-PIECE_BYTES = 1 << 16  # unpacked at a time, so that others have their turn and a limit is noticed soon
-TURN_BYTES = 1 << 16  # work after which others have their turn
-PIECE_WORK = 128  # what a piece costs beside its bytes, in bytes: it may be empty, or one of very many
-PROGRESS_BYTES = 1 << 18  # content after which progress is told again
+PIECE_BYTES = 1 << 16  # unpacked at a time, so that other tasks can run and limits are checked in time
+TURN_BYTES = 1 << 16  # work before other tasks can run
+PIECE_WORK = 128  # cost of a piece besides its bytes, in bytes: pieces may be empty, or very many
+PROGRESS_BYTES = 1 << 18  # content between two progress reports
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS
 _ZLIB_METHOD = 0x08
+_MEDIA_TYPE = re.compile(r"[a-z0-9.+-]{1,60}/[a-z0-9.+-]{1,90}")
 _NOTHING_IS_KEPT = httpx.Limits(max_keepalive_connections=0)
 
 
 class Cut(StrEnum):
-    """Why a body is not complete; each ends a sentence about the page."""
+    """Why a body is incomplete. Each value ends a sentence about the page."""
 
-    SIZE = "it is larger than what is taken of one page"
-    RATIO = "it unpacks to far more than a page that is meant to be read"
+    SIZE = "it is larger than the limit for one page"
+    RATIO = "it unpacks to far more than an ordinary page"
     TIME = "it came too slowly"
-    BROKEN = "it is damaged, or the connection ended before all of it had come"
+    BROKEN = "it is damaged, or the connection ended too early"
 
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """What came back."""
+    """The answer to a request."""
 
     status: int
-    headers: Mapping[str, str]  # by their names in lower case; several of one name are joined by commas
-    body: bytes = b""  # the content, unpacked; empty for a redirect that is to be followed
-    cut: Cut | None = None  # why it is not all of it, or `None`
+    headers: Mapping[str, str]  # by lower-case name; values of the same name are joined by commas
+    body: bytes = b""  # the unpacked content; empty for a redirect to follow
+    cut: Cut | None = None  # why it is incomplete, or `None`
+
+    def content_type(self) -> tuple[str, str | None]:
+        """The media type and the character set that the `Content-Type` names; a type of unusual form is left out."""
+        media_type, _, parameters = self.headers.get("content-type", "").partition(";")
+        media_type = media_type.strip().lower()
+        charset = None
+        for parameter in parameters.split(";"):
+            name, _, value = parameter.partition("=")
+            if name.strip().lower() == "charset":
+                charset = value.strip().strip("'\"").lower() or None
+                break
+        return media_type if _MEDIA_TYPE.fullmatch(media_type) else "", charset
 
 
 async def exchange(
@@ -69,12 +83,12 @@ async def exchange(
 ) -> HttpAnswer:
     """Send a request to the first address that accepts a connection, and read the answer.
 
-    The target's host is named in the `Host` header and in TLS, whatever address is connected to. The headers are those
-    beside `Host`, `Connection`, `Accept-Encoding` and `Content-Length`. At the deadline, which is on the event loop's
-    clock, a body that has begun is cut. `skips_redirects` leaves the body of a redirect unread.
+    The `Host` header and TLS use the target's host name, whatever the address. The headers are those besides `Host`,
+    `Connection`, `Accept-Encoding` and `Content-Length`. At the deadline, on the event loop's clock, a body in
+    progress is cut. With `skips_redirects` the body of a redirect is not read.
 
     Raises:
-        ToolError: `web_unreachable`: nobody answers there, or not in HTTP; `web_fetch_processing_error`: the answer
+        ToolError: `web_unreachable`: nothing answers there, or not in HTTP; `web_fetch_processing_error`: the answer
             cannot be unpacked.
         TimeoutError: The deadline came before the headers.
     """
@@ -84,7 +98,6 @@ async def exchange(
     timeout = httpx.Timeout(None, connect=rules.connect_seconds)
     extensions = {"sni_hostname": target.host, "target": target.path.encode("ascii"), "timeout": timeout.as_dict()}
     async with httpx.AsyncHTTPTransport(verify=tls, trust_env=False, limits=_NOTHING_IS_KEPT) as transport:
-        response: httpx.Response | None = None
         failure: Exception | None = None
         with anyio.fail_after(max(deadline - anyio.current_time(), 0)):
             for address in addresses[:MAX_ADDRESSES]:
@@ -97,8 +110,8 @@ async def exchange(
                     failure = error
                 except httpx.TransportError as error:
                     raise _unreachable(target, _what_failed(error)) from None
-        if response is None:
-            raise _unreachable(target, _what_failed(failure)) from None
+            else:
+                raise _unreachable(target, _what_failed(failure)) from None
         try:
             if sum(len(name) + len(value) for name, value in response.headers.raw) > rules.header_bytes:
                 raise _unreachable(target, f"its answer has more than {rules.header_bytes >> 10} kB of headers")
@@ -107,7 +120,7 @@ async def exchange(
                 return HttpAnswer(response.status_code, answered)
             encoding = answered.get("content-encoding", "").strip().lower()
             if encoding not in ("", "identity", "deflate", "gzip", "x-gzip"):
-                raise _unreadable(target, "in an encoding that was not asked for")
+                raise _unreadable(target, "in an encoding that was not requested")
             body = bytearray()
             cut: Cut | None = Cut.TIME
             with anyio.CancelScope(deadline=deadline):
@@ -126,7 +139,7 @@ async def _read_body(
     progress: Progress | None,
 ) -> Cut | None:
     unpacker = _Unpacker(encoding)
-    raw_size = work = told = 0
+    raw_size = work = reported = 0
     try:
         async for raw in response.aiter_raw():
             raw_size += len(raw)
@@ -138,14 +151,14 @@ async def _read_body(
                     return Cut.SIZE
                 if len(body) > max(rules.free_bytes, unpacker.taken * rules.max_ratio):
                     return Cut.RATIO
-                # A small piece can unpack to much, or to nothing with much work.
+                # A small piece can unpack to much data, or to nothing after much work.
                 work += len(piece) + PIECE_WORK
                 if work >= TURN_BYTES:
                     work = 0
                     await anyio.lowlevel.checkpoint()
-            if progress is not None and len(body) - told >= PROGRESS_BYTES:
-                told = len(body)
-                await progress(told, None, f"{told:,} bytes from {target.authority}")
+            if progress is not None and len(body) - reported >= PROGRESS_BYTES:
+                reported = len(body)
+                await progress(reported, None, f"{reported:,} bytes from {target.authority}")
     except httpx.TransportError:
         return Cut.BROKEN
     except zlib.error:
@@ -156,19 +169,19 @@ async def _read_body(
 
 
 class _Unpacker:
-    """Turns the raw bytes of a body into its content, by bounded pieces."""
+    """Unpacks the raw bytes of a body in limited pieces."""
 
     def __init__(self, encoding: str) -> None:
         self._encoding = encoding
-        self._stream: Any = None  # made with the first bytes, since an answer may have none
-        self.taken = 0  # raw bytes that the content so far is made of
+        self._stream: Any = None  # created with the first bytes, because an answer may have none
+        self.taken = 0  # raw bytes of the content so far
 
     @property
     def is_complete(self) -> bool:
         return self._stream is None or self._stream.eof
 
     def unpack(self, raw: bytes) -> Iterator[bytes]:
-        """The content of these bytes, in pieces of at most `PIECE_BYTES`; an empty one is work without content."""
+        """Unpack bytes into pieces of at most `PIECE_BYTES`. An empty piece means work without content."""
         if self._encoding in ("", "identity"):
             self.taken += len(raw)
             yield from (raw[start : start + PIECE_BYTES] for start in range(0, len(raw), PIECE_BYTES))
@@ -176,13 +189,13 @@ class _Unpacker:
         if self._stream is None:
             window = _GZIP_WINDOW
             if self._encoding == "deflate":
-                # It means the format of zlib, and many servers send it without that format's header.
+                # It should have the zlib format, but many servers send it without its header.
                 has_header = raw[0] & 0x0F == _ZLIB_METHOD and (len(raw) == 1 or int.from_bytes(raw[:2]) % 31 == 0)
                 window = zlib.MAX_WBITS if has_header else -zlib.MAX_WBITS
             self._stream = zlib.decompressobj(window)
         while raw:
             if self._stream.eof:
-                # gzip may consist of several members; what follows the last one is padding.
+                # gzip may have several members; the rest is padding.
                 if not raw.startswith(b"\x1f"):
                     return
                 self._stream = zlib.decompressobj(_GZIP_WINDOW)
@@ -194,7 +207,7 @@ class _Unpacker:
 
 
 def _what_failed(error: Exception | None) -> str:
-    """Why there is no answer, as a phrase."""
+    """Return why there is no answer, as a phrase."""
     if isinstance(error, httpx.TimeoutException):
         return "it does not answer"
     cause: BaseException | None = error
@@ -204,12 +217,12 @@ def _what_failed(error: Exception | None) -> str:
                 f"its TLS certificate is not accepted ({cause.verify_message.rstrip('.') or 'it cannot be verified'})"
             )
         if isinstance(cause, ssl.SSLError):
-            return "it does not speak TLS in a way that is accepted"
+            return "it does not support an accepted version of TLS"
         cause = cause.__cause__ or cause.__context__
     if isinstance(error, httpx.ConnectError):
         return "the connection is refused"
     if isinstance(error, httpx.RemoteProtocolError):
-        return "what it answers is not HTTP, or its headers never end"
+        return "its answer is not HTTP, or its headers never end"
     return "the connection broke before an answer came"
 
 

@@ -1,4 +1,4 @@
-"""Fetches and remembers pages, and tells the model of one: its origin, the part that was asked for, how to go on."""
+"""Fetches and caches pages, and formats the requested part for the model, with its origin and how to continue."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 CACHE_SECONDS = 15 * 60.0  # as long as a model takes to read a long page
 CACHE_PAGES = 64
-CACHE_CHARS = 32_000_000  # of all pages together; a character takes one to four bytes
-MAX_READERS = 4  # pages that are turned into text at the same time; anyone who waits for a turn holds no thread
+CACHE_CHARS = 32_000_000  # for all pages; a character takes one to four bytes
+MAX_READERS = 4  # pages converted to text at the same time; a waiting call occupies no thread
 MAX_READERS_PER_CLIENT = 2
-MAX_SHOWN_URL = 200  # characters of a URL outside of the marks
-_LINE_SHARE = 10  # a part ends with a line if one ends in its last tenth
+MAX_SHOWN_URL = 200  # characters of a URL outside the marks
+_LINE_SHARE = 10  # a part ends at a line end if there is one in its last tenth
 
 
 class PageCache:
-    """The pages that were fetched last: each for some seconds, so many, and with so many characters together."""
+    """The most recently fetched pages, limited by age, number and total characters."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class PageCache:
         return self._pages[key][1] if key in self._pages else None
 
     def put(self, key: Hashable, page: Page) -> None:
-        """Keep a page in place of an older one; one that is longer than the whole cache is not kept."""
+        """Store a page in place of an older one. A page longer than the whole cache is not stored."""
         self._drop(key)
         if len(page.text) > self._max_chars:
             return
@@ -66,7 +66,7 @@ class PageCache:
 
 
 class PageFetcher:
-    """Shared by all clients; each cached page belongs to one of them."""
+    """Shared by all clients. Each cached page belongs to one of them."""
 
     def __init__(self, opener: UrlOpener, cache: PageCache | None = None) -> None:
         self.opener = opener
@@ -74,9 +74,9 @@ class PageFetcher:
         self._readers = FairLimit(MAX_READERS, MAX_READERS_PER_CLIENT)
 
     def cached(self, target: UrlTarget, shown_as: Format, client_key: str) -> Page | None:
-        """The page as this client fetched it last, if that is not long ago.
+        """Return the page as this client last fetched it, if that is recent.
 
-        An empty key is a client that cannot be told from others, for whom nothing is kept.
+        An anonymous client has an empty key, and no cache.
         """
         return self._cache.get((client_key, target.url, shown_as)) if client_key else None
 
@@ -90,7 +90,7 @@ class PageFetcher:
         signal: AbortSignal,
         progress: Progress | None = None,
     ) -> Page:
-        """Fetch a page, and keep it for the client.
+        """Fetch a page, and cache it for the client.
 
         Raises:
             ToolError: It cannot be opened, or the call was cancelled.
@@ -113,18 +113,17 @@ class PageFetcher:
 def report(
     page: Page, start: int, length: int, *, about: str, others: tuple[str, ...], is_refetched: bool
 ) -> ToolResult:
-    """The result for the part of a page that begins at a character, counted from 0.
+    """Build the result for the part of a page that begins at a character, counted from 0.
 
-    It has at most `length` characters; a line that ends near there ends it. `about` is what the caller said it wants to
-    know, `others` are URLs that were named as well. `is_refetched` tells that the page had to be fetched again for a
-    later part of it.
+    It has at most `length` characters, and ends at a line end if there is one near. `about` is the caller's question,
+    and `others` are further URLs in the call. `is_refetched` says that a later part needed a new fetch.
     """
     response, total = page.response, len(page.text)
     url = _cut(response.url)
     if response.moved_to is not None:
         headline = (
             f"{url} redirects to another host ({page.status}): {_cut(response.moved_to)}\n"
-            "Nothing was fetched from there. Call web_fetch with that URL if it is what you want."
+            "Nothing was fetched from there. Call web_fetch with that URL if you need it."
         )
     else:
         said = f"{url} answered {page.status}" if page.is_error else f"Fetched {url}"
@@ -134,18 +133,16 @@ def report(
         headline = f"{said}{via}: {kind}, {text_size}{page.size:,} bytes."
     lines = [headline]
     if is_refetched:
-        lines.append("It was fetched again, since its earlier state is no longer kept; it may have changed.")
+        lines.append("It was fetched again, because the earlier copy is no longer kept; it may have changed.")
     if response.moved_to is not None and len(response.moved_to) > MAX_SHOWN_URL:
-        lines += ["The whole of that URL:", fenced(harmless(response.moved_to))]
+        lines += ["The full URL:", fenced(harmless(response.moved_to))]
     lines += page.notes
     if about:
-        lines.append(f"Asked about it: {about}")
+        lines.append(f"Question: {about}")
     if others:
-        lines.append(f"Not fetched, call web_fetch for each: {' '.join(others)}")
+        lines.append(f"Not fetched; call web_fetch for each: {' '.join(others)}")
     if page.text and start >= total:
-        lines.append(
-            f"It has {total:,} characters, so there is nothing at start_index={start}; the last part ends there."
-        )
+        lines.append(f"It has {total:,} characters, so there is nothing at start_index={start}.")
     elif page.text:
         end = min(start + length, total)
         if end < total:
@@ -153,7 +150,7 @@ def report(
         title = f"Title: {page.title}\n\n" if page.title and not start else ""
         lines.append(fenced(title + page.text[start:end].strip("\n")))
         if start or end < total:
-            onward = f" Continue with start_index={end}." if end < total else " This is its end."
+            onward = f" Continue with start_index={end}." if end < total else " This is the end."
             lines.append(f"Characters {start:,} to {end:,} of {total:,}.{onward}")
     facts = {
         "url": response.url,
@@ -167,6 +164,6 @@ def report(
 
 
 def _cut(url: str) -> str:
-    """The beginning of a URL: where a redirect leads is the server's word, and could be long."""
+    """Return the beginning of a URL. A server chooses the target of its redirect, which could be long."""
     line = one_line(url)
     return line if len(line) <= MAX_SHOWN_URL else f"{line[:MAX_SHOWN_URL]}..."

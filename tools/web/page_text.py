@@ -1,6 +1,6 @@
-"""What a response is for a model: text, a picture, the text of a PDF, or a sentence about what it is.
+"""Converts a response for a model: to text, an image, the text of a PDF, or a sentence about it.
 
-A text is read in the encoding that browsers would take it for.
+Text is decoded as browsers would.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from tools.web.url_opener import WebResponse
 
 logger = logging.getLogger(__name__)
 
-DECLARATION_BYTES = 4_096  # where a page has to name its encoding (the HTML standard asks for the first 1,024)
+DECLARATION_BYTES = 4_096  # where a page must declare its encoding (the HTML standard requires the first 1,024)
 
 _META = re.compile(rb"""(?i)<meta\s[^>]{0,400}?charset\s{0,9}=\s{0,9}["']?\s{0,9}([\w:.-]{1,40})""")
 _XML = re.compile(rb"""(?i)\A\s{0,9}<\?xml\s[^>]{0,200}?encoding\s{0,9}=\s{0,9}["']([\w:.-]{1,40})""")
 
-# Labels of the WHATWG encoding standard that are in use, with the codec that reads them as browsers do
+# Labels of the WHATWG encoding standard in common use, with the codec that decodes them as browsers do
 _LABELS = {
     **{name: name for name in ("koi8-r", "koi8-u", "euc-jp", "iso-2022-jp")},
     **{f"iso-8859-{part}": f"iso-8859-{part}" for part in range(2, 17) if part not in (9, 11, 12)},
@@ -59,20 +59,21 @@ _LABELS = {
     **dict.fromkeys(("euc-kr", "ks_c_5601-1987", "korean", "windows-949"), "cp949"),
 }
 
-# Codecs, beside those of Unicode, in which a character may have several bytes
+# Codecs with several bytes per character, besides those of Unicode
 _MULTIBYTE = frozenset({"gb18030", "big5hkscs", "cp932", "euc-jp", "iso-2022-jp", "cp949"})
-# A codec keeps all other threads waiting, and takes a third of a microsecond for each byte that is wrong: five
-# milliseconds
+# Invalid bytes decoded at a time: a codec blocks all other threads, and needs a third of a microsecond for each one:
+# five milliseconds
 DECODED_AT_ONCE = 1 << 14
-# For one text; after that, only ASCII is read of the rest. Only millions of wrong bytes take as long.
+# For one text; after that, only ASCII is decoded. Only texts with millions of invalid bytes take this long.
 DECODE_SECONDS = 2.0
 _LONGEST_CHARACTER = 4
 
 
 def decode(body: bytes, declared: str | None, *, is_markup: bool, is_cut: bool) -> tuple[str, str]:
-    """The text of a body, and a sentence where its encoding is a guess; what cannot be decoded becomes U+FFFD.
+    """Decode a body. Returns the text, and a sentence if the encoding is a guess. Undecodable bytes become U+FFFD.
 
-    `declared` is what `Content-Type` says; markup may itself name its encoding; what is cut may end within a character.
+    `declared` is the charset of `Content-Type`. Markup may declare its own encoding. A cut body may end within a
+    character.
     """
     name = None
     if (mark := marked_encoding(body)) is not None:
@@ -82,7 +83,7 @@ def decode(body: bytes, declared: str | None, *, is_markup: bool, is_cut: bool) 
         if name is None and is_markup:
             found = _META.search(body, 0, DECLARATION_BYTES) or _XML.search(body, 0, DECLARATION_BYTES)
             name = _LABELS.get(found[1].decode("ascii", "replace").lower()) if found is not None else None
-            # This was read as ASCII, so the page is not in UTF-16, whatever it says.
+            # This was read as ASCII, so the page is not UTF-16, whatever it declares.
             name = "utf-8" if name is not None and name.startswith("utf-16") else name
     if name is None:
         try:
@@ -92,7 +93,7 @@ def decode(body: bytes, declared: str | None, *, is_markup: bool, is_cut: bool) 
             is_cut_character = is_cut and len(body) - error.start < _LONGEST_CHARACTER
             guessed = None if is_cut_character else guess(body)
         if guessed is not None:
-            note = f"Nothing says in which encoding it is: it is shown as {guessed.name}, {guessed.how}."
+            note = f"Its encoding is not stated. It is shown as {guessed.name}, {guessed.how}."
             return guessed.decoded.text, note
     if name not in _MULTIBYTE and not name.startswith("utf-"):
         return _by_table(body, name), ""
@@ -107,8 +108,8 @@ def decode(body: bytes, declared: str | None, *, is_markup: bool, is_cut: bool) 
 
 
 def _by_table(body: bytes, name: str) -> str:
-    """Decode by a table, which takes no longer for bytes that mean nothing."""
-    table: Any = bytes(range(256)).decode(name, "replace")  # the stub knows other tables only
+    """Decode with a table, which takes no longer for invalid bytes."""
+    table: Any = bytes(range(256)).decode(name, "replace")  # the stub allows only other kinds of tables
     return codecs.charmap_decode(body, "strict", table)[0]
 
 
@@ -122,7 +123,7 @@ class Format(StrEnum):
 
     @property
     def accepted(self) -> str:
-        """The header `Accept`; some servers have their pages in Markdown already."""
+        """The `Accept` header. Some servers offer their pages in Markdown."""
         if self is Format.HTML:
             return "text/html,application/xhtml+xml;q=0.9,*/*;q=0.5"
         if self is Format.TEXT:
@@ -130,38 +131,38 @@ class Format(StrEnum):
         return "text/markdown,text/html;q=0.9,application/xhtml+xml;q=0.9,text/plain;q=0.8,*/*;q=0.5"
 
 
-MAX_SECONDS = 5.0  # time for one page; two megabytes of an ordinary one take a tenth of a second
-MAX_MEMORY = 1 << 30  # address space of the process; the largest page that is taken (10 MiB) needs half of it
-MAX_TEXT_BYTES = 64 << 20  # a text that is longer was made to be
+MAX_SECONDS = 5.0  # for one page; two megabytes of an ordinary page take a tenth of a second
+MAX_MEMORY = 1 << 30  # address space of the process; the largest accepted page (10 MiB) needs half of it
+MAX_TEXT_BYTES = 64 << 20  # a longer text is an attack
 
 
 @dataclass(frozen=True, slots=True)
 class PageText:
-    """What a page says."""
+    """The text of a page."""
 
-    title: str  # on one line; empty where it has none
+    title: str  # on one line; empty if there is none
     text: str  # as Markdown
-    is_partial: bool = False  # whether elements are missing that are nested too deep
-    hides: bool = False  # whether text is left out that the page hides
-    refresh: tuple[str, ...] = ()  # what it says to send browsers on
-    frames: tuple[str, ...] = ()  # the targets of its frames
+    is_partial: bool = False  # whether deeply nested elements are missing
+    hides: bool = False  # whether hidden text of the page was left out
+    refresh: tuple[str, ...] = ()  # targets that it redirects browsers to
+    frames: tuple[str, ...] = ()  # targets of its frames
 
 
 class Unconverted(StrEnum):
-    """Why a page is not there as text; each ends a sentence about the page."""
+    """Why a page was not converted to text. Each value ends a sentence about the page."""
 
-    LATE = "that takes too long"
-    ENDED = "the process that does it came to an end, perhaps because the page takes too much memory"
-    NOT_STARTED = "the process that does it cannot be started"
+    LATE = "the conversion takes too long"
+    ENDED = "the converting process died, perhaps because the page needs too much memory"
+    NOT_STARTED = "the converting process cannot be started"
 
 
 def page_text(
     page: str, url: str, signal: AbortSignal, seconds: float = MAX_SECONDS, memory: int = MAX_MEMORY
 ) -> PageText | Unconverted:
-    """Turn HTML into text, in a process that is killed as soon as the signal is set. Blocking.
+    """Convert HTML to text, in a process that is killed as soon as the signal is set. Blocking.
 
-    Links become absolute by the URL that it came from; an empty one gives text without links. `memory` is the bytes of
-    address space that the process may take.
+    Relative links are resolved with the page's URL; with an empty one, the text has no links. `memory` is the address
+    space of the process in bytes.
     """
     with unnamed_file() as document:
         document.write(page.encode("utf-8", "replace"))
@@ -173,7 +174,7 @@ def page_text(
                 answer = next(worker.messages(MAX_TEXT_BYTES), None)
                 is_late = worker.deadline.is_over
         except ChildFailedError as error:
-            logger.warning("a page is shown as it came: %s", error)
+            logger.warning("a page is shown without conversion: %s", error)
             return Unconverted.NOT_STARTED
     signal.raise_if_aborted()
     if answer is None or answer["end"] != "done":
@@ -182,26 +183,26 @@ def page_text(
     return PageText(answer["title"], answer["text"], answer["is_partial"], answer["hides"], refresh, frames)
 
 
-ERROR_CHARS = 10_000  # characters that are shown of what comes with a status from 400 on (Gemini CLI's number)
+ERROR_CHARS = 10_000  # characters shown of a page with a status of 400 or above (as in Gemini CLI)
 MAX_LEAD_CHARS = 500  # of a URL that a page leads to
-_WAIT = re.compile(r"\d{1,9}|[A-Za-z]{3}, [\w :-]{1,40}")  # a `Retry-After`: seconds, or a date
-# What a refresh says: seconds, then a target
+_WAIT = re.compile(r"\d{1,9}|[A-Za-z]{3}, [\w :-]{1,40}")  # a `Retry-After` value: seconds, or a date
+# The content of a refresh: seconds, then a target
 _REFRESH = re.compile(r"""(?i)[\d.]{1,20}[;,\s]\s{0,9}(?:url\s{0,9}=\s{0,9})?["']?([^"'\s]{1,8000})["']?""")
 _HTML_TYPES = ("text/html", "application/xhtml+xml")
-# Types that say nothing, or that servers send for what they do not know
+# Types without meaning, or that servers send for unknown files
 _VAGUE_TYPES = ("", "application/octet-stream")
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What was fetched."""
+    """A fetched page."""
 
-    response: WebResponse  # where it came from and how; its body is gone
+    response: WebResponse  # the response, without its body
     size: int  # bytes of the body
-    title: str = ""  # of an HTML page, on one line; it is the page's word
-    text: str = ""  # what it says, harmless; empty where it is not text
+    title: str = ""  # of an HTML page, on one line; written by the page
+    text: str = ""  # its text, made harmless; empty if it is not text
     notes: tuple[str, ...] = ()  # sentences about how it is shown
-    media: tuple[Part, ...] = ()  # a picture, a sound or a document, instead of text
+    media: tuple[Part, ...] = ()  # an image, a sound or a document, in place of text
 
     @property
     def is_error(self) -> bool:
@@ -217,13 +218,13 @@ class Page:
 
 
 def page_of(response: WebResponse, shown_as: Format, media: MediaHandling, signal: AbortSignal) -> Page:
-    """Read a response. Blocking; the signal is looked at between steps."""
+    """Convert a response. Blocking; checks the signal between steps."""
     page = _read(response, shown_as, media, signal)
     notes = page.notes
     if response.cut is not None:
-        notes = (f"Only its first {len(response.body):,} bytes are here: {response.cut}.", *notes)
+        notes = (f"Only its first {len(response.body):,} bytes were read: {response.cut}.", *notes)
     if response.status in REDIRECTS and response.moved_to is None:
-        notes = (f"It is a redirect ({page.status}) that names no target.", *notes)
+        notes = (f"It is a redirect ({page.status}) without a target.", *notes)
     wait = response.headers.get("retry-after", "")
     if page.is_error and _WAIT.fullmatch(wait):
         unit = " seconds" if wait.isdigit() else ""
@@ -233,16 +234,16 @@ def page_of(response: WebResponse, shown_as: Format, media: MediaHandling, signa
     text = harmless(page.text)
     if page.is_error and len(text) > ERROR_CHARS:
         text = text[:ERROR_CHARS]
-        notes = (*notes, f"Only the first {ERROR_CHARS:,} characters of what came with this status are kept.")
+        notes = (*notes, f"Only the first {ERROR_CHARS:,} characters of this error page are kept.")
     return replace(page, response=replace(response, body=b""), title=harmless(page.title[:500]), text=text, notes=notes)
 
 
 def _leads(response: WebResponse, page: PageText) -> Iterator[str]:
-    """Sentences about where a page leads by itself; a target that could not be opened is left out."""
+    """Yield sentences about where a page leads on its own. Targets that cannot be opened are left out."""
     origin = parse_url(response.url)
     refresh = [found[1] for text in page.refresh if (found := _REFRESH.fullmatch(text.strip()))]
     for targets, how in (
-        (refresh, "It sends browsers on after a while (refresh)"),
+        (refresh, "It redirects browsers after a while (refresh)"),
         (page.frames, "It shows other pages in frames"),
     ):
         urls: dict[str, None] = {}
@@ -260,7 +261,7 @@ def _read(response: WebResponse, shown_as: Format, media: MediaHandling, signal:
         return replace(page, notes=("The answer has no content.",)) if response.moved_to is None else page
     head = body[:SNIFFED_BYTES]
     found = detect(head, parse_url(response.url).path.partition("?")[0])
-    # The first bytes of media count, whatever the server calls it.
+    # For media the first bytes decide, whatever type the server states.
     if found.kind in (FileKind.BINARY, FileKind.SVG, FileKind.NOTEBOOK, FileKind.TEXT):
         begins_as_html = head.lstrip().lower().startswith((b"<!doctype html", b"<html"))
         if media_type in _HTML_TYPES or (media_type in _VAGUE_TYPES and begins_as_html):
@@ -270,19 +271,19 @@ def _read(response: WebResponse, shown_as: Format, media: MediaHandling, signal:
                 return replace(page, text=source, notes=notes)
             converted = page_text(source, "" if shown_as is Format.TEXT else response.url, signal)
             if isinstance(converted, Unconverted):
-                note = f"It could not be turned into text, since {converted}. This is its source."
+                note = f"It could not be converted to text, because {converted}. This is its source."
                 return replace(page, text=source, notes=(*notes, note))
             page = replace(page, title=converted.title)
             notes = (*notes, *_leads(response, converted))
             if not converted.text.strip():
-                why = "perhaps scripts make it in a browser, or its elements are nested too deep"
+                why = "perhaps scripts create it in a browser, or its elements are nested too deeply"
                 return replace(page, notes=(f"The page has no text; {why}. format='html' shows its source.", *notes))
             if converted.is_partial:
-                notes = ("What is nested too deep in it is missing; format='html' shows its source.", *notes)
+                notes = ("Deeply nested elements are missing; format='html' shows the source.", *notes)
             if converted.hides:
-                notes = ("Text that the page hides is left out; format='html' shows its source.", *notes)
+                notes = ("Hidden text of the page is left out; format='html' shows the source.", *notes)
             return replace(page, text=converted.text, notes=notes)
-    # A text of two-byte characters does not look like text.
+    # UTF-16 text looks like binary data.
     is_utf_16 = (charset or "").startswith("utf-16")
     if found.kind in TEXT_KINDS or (
         is_utf_16 and (media_type.startswith("text/") or media_type.endswith(("json", "xml")))
@@ -293,7 +294,7 @@ def _read(response: WebResponse, shown_as: Format, media: MediaHandling, signal:
         return _media(page, found, media)
     if not is_installed():
         shown = _media(page, found, media)
-        note = f"The text of PDF files can be shown once the server has the extra 'pdf': {INSTALL}"
+        note = f"To see the text of PDF files, install the server's extra 'pdf': {INSTALL}"
         return replace(shown, notes=(*shown.notes, note))
     try:
         with tempfile.TemporaryFile() as file:
@@ -308,7 +309,7 @@ def _read(response: WebResponse, shown_as: Format, media: MediaHandling, signal:
         return replace(page, notes=(error.message,))
     if pdf is None or not pdf.has_words:
         shown = _media(page, found, media)
-        return replace(shown, notes=(*shown.notes, "There is no text in it; it may hold scanned pictures."))
+        return replace(shown, notes=(*shown.notes, "It has no text; it may be scanned."))
     if pdf.is_complete:
         return replace(page, text=pdf.text)
     note = f"Only the first {pdf.last} of {pdf.count} pages could be read: {pdf.cut}."
@@ -318,15 +319,15 @@ def _read(response: WebResponse, shown_as: Format, media: MediaHandling, signal:
 def _media(page: Page, file_type: FileType, handling: MediaHandling) -> Page:
     response = page.response
     if file_type.kind in (FileKind.BINARY, FileKind.VIDEO):
-        return replace(page, notes=("It is neither text nor a picture, so it is not shown.",))
+        return replace(page, notes=("It is neither text nor an image, so it is not shown.",))
     if handling is MediaHandling.NOTICE:
-        return replace(page, notes=("It is not shown: this server leaves media out of results (setting: media).",))
+        return replace(page, notes=("It is not shown: this server omits media from results (setting: media).",))
     if handling is MediaHandling.INLINE and page.size <= MAX_INLINE_BYTES and response.cut is None:
         return replace(page, media=(InlineDataPart(file_type.mime_type, response.body, response.url),))
     target = parse_url(response.url)
     name = os.path.basename(target.path.partition("?")[0]) or target.host
     return replace(
         page,
-        notes=("It is given as a link.",),
+        notes=("It is sent as a link.",),
         media=(FileDataPart(response.url, name, file_type.mime_type, page.size),),
     )

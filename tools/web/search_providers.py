@@ -1,6 +1,6 @@
-"""The providers of web search, each asked by its documented interface; what differs is in one table.
+"""The providers of web search, used through their documented APIs. Their differences are in one table.
 
-Every way in which asking fails is a sentence, and what comes back may be of any type, of any length, and not true.
+Every failure becomes a sentence. Answers may have any type and length, and may be false.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from tools.web.url_opener import WebRequest
 if TYPE_CHECKING:
     from tools.web.url_opener import UrlOpener, WebResponse
 
-# Twenty results have some 10 to 100 kB. Parsing as much as this holds the event loop for at most 80 milliseconds, and
-# an honest answer for less than one.
+# Twenty results have about 10 to 100 kB. Parsing this much blocks the event loop for at most 80 milliseconds, and a
+# genuine answer for less than one.
 MAX_REPLY_BYTES = 512 << 10
 MAX_TITLE_CHARS = 200
-MAX_URL_CHARS = 2_000  # as it is shown, which is nine times as long for Chinese as it is written
+MAX_URL_CHARS = 2_000  # as displayed, which for Chinese is nine times as long as typed
 MAX_SNIPPET_CHARS = 1_000  # some hundred words of each page are enough to decide whether to fetch it
 MAX_ANSWER_CHARS = 4_000
 MAX_DATE_CHARS = 40
-MAX_LISTED = 50  # entries of a list that are looked at
-MAX_READ_CHARS = 10_000  # of a text; blanks shrink it, but seldom to a tenth
-MIN_SECRET_CHARS = 8  # a shorter key would also be found where it is none
-MAX_SHOWN_QUERY = 200  # characters of the query that the heading repeats
+MAX_LISTED = 50  # entries of a list that are examined
+MAX_READ_CHARS = 10_000  # of a text; collapsing spaces shortens it, but seldom to a tenth
+MIN_SECRET_CHARS = 8  # a shorter key would also match unrelated text
+MAX_SHOWN_QUERY = 200  # characters of the query in the heading
 _SENDABLE = re.compile(r"[!-~]*")
 _SECONDS = re.compile(r"\d{1,9}", re.ASCII)
 
@@ -44,45 +44,45 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """One page that was found."""
+    """One page in the results."""
 
     title: str  # on one line; may be empty
-    url: str  # where it is, in the form that the opener uses
-    snippet: str  # what the page says about the query, on one line; may be empty
-    score: float | None = None  # how well it fits, from 0 to 1, or `None` where the provider does not say so
-    published: str = ""  # when it was published, as the provider writes it, or empty
+    url: str  # its address, in the opener's form
+    snippet: str  # the relevant text of the page, on one line; may be empty
+    score: float | None = None  # relevance from 0 to 1, or `None` if the provider does not state it
+    published: str = ""  # date of publication, in the provider's format, or empty
 
 
 @dataclass(frozen=True, slots=True)
 class SearchResults:
-    """What a provider found."""
+    """The results of a provider."""
 
-    answer: str  # the provider's own answer to the query; empty where it gives none
+    answer: str  # the provider's own answer to the query; empty if there is none
     results: tuple[SearchResult, ...]  # the pages, best first
-    left_out: int = 0  # how many pages had no address that could be opened
+    left_out: int = 0  # number of pages without an address that can be opened
 
 
 @dataclass(frozen=True, slots=True)
 class _Interface:
-    """What a provider documents of its interface."""
+    """The documented API of a provider."""
 
-    title: str  # as people call it
+    title: str  # its name, for people
     url: str
     # The parameters of a search, from the query, the limit and the settings
     asks: Callable[[str, int, ProviderSettings], dict[str, Any]]
-    lists: Sequence[str]  # the path of names to the list of pages in an answer
-    # Whether an answer without that list has found nothing; else it cannot be understood
+    lists: Sequence[str]  # the path to the list of pages in an answer
+    # Whether an answer without that list means no results; otherwise it is an error
     is_empty: Callable[[Json], bool]
     # The fields of a page: its title, address, text, score and date
     page: Callable[[Json], tuple[Any, Any, Any, Any, Any]]
-    refusals: Mapping[int, str]  # what a status means, where that is something of its own
-    headers: Callable[[str], dict[str, str]] = lambda _key: {}  # what carries the key, if a header does
-    is_post: bool = False  # whether the parameters are sent as an object
+    refusals: Mapping[int, str]  # the special meaning of a status
+    headers: Callable[[str], dict[str, str]] = lambda _key: {}  # the header with the key, if there is one
+    is_post: bool = False  # whether the parameters are sent as a JSON object
     answer: Callable[[Json], Any] = lambda _reply: None  # the provider's own answer
 
 
 def _at(value: Any, *path: str | int) -> Any:
-    """What a path of names and positions leads to in an answer of any shape; `None` if nothing is there."""
+    """Return the value at a path of names and positions in any answer; `None` if there is none."""
     for step in path:
         if isinstance(step, str):
             value = cast("Json", value).get(step) if isinstance(value, dict) else None
@@ -92,18 +92,18 @@ def _at(value: Any, *path: str | int) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """A text without the entities of HTML that Brave writes in it."""
+    """Return a text without the HTML entities that Brave uses."""
     return unescape(value[:MAX_READ_CHARS]) if isinstance(value, str) else None
 
 
-_PLAN = "the limit of the plan is reached. The operator can raise it at Tavily."
+_PLAN = "the limit of the plan was reached. The operator can raise it at Tavily."
 
 PROVIDERS: Mapping[str, _Interface] = {
     # https://docs.tavily.com/documentation/api-reference/endpoint/search
     "tavily": _Interface(
         title="Tavily",
         url="https://api.tavily.com/search",
-        # Thoroughly, which is Qwen Code's choice.
+        # The thorough mode, as in Qwen Code.
         asks=lambda query, limit, _: {
             "query": query, "search_depth": "advanced", "max_results": limit, "include_answer": True,
         },
@@ -132,7 +132,7 @@ PROVIDERS: Mapping[str, _Interface] = {
             page.get("page_age") or page.get("age"),
         ),
         refusals={
-            422: "either the query has more than 400 characters or 50 words, so search with fewer, or the API key is "
+            422: "either the query has more than 400 characters or 50 words, so use fewer, or the API key is "
             f"not one of Brave's; the operator sets it with {SETUP['brave']}.",
         },
     ),
@@ -140,7 +140,7 @@ PROVIDERS: Mapping[str, _Interface] = {
     "google": _Interface(
         title="Google",
         url="https://www.googleapis.com/customsearch/v1",
-        # The documented place of the key is the address.
+        # The documented place for the key is the URL.
         asks=lambda query, limit, settings: {
             "key": settings.api_key, "cx": settings.search_engine_id, "q": query, "num": min(limit, 10),
             "safe": "active",
@@ -152,13 +152,13 @@ PROVIDERS: Mapping[str, _Interface] = {
             _at(page, "pagemap", "metatags", 0, "article:published_time"),
         ),
         refusals={
-            400: f"usually the API key or the search engine's id is wrong. The operator sets {SETUP['google']}.",
-            403: "the API key may not use Custom Search, or its searches of today are used up. The operator can look "
-            "at both in Google's console.",
+            400: f"the API key or the search engine's id is probably wrong. The operator sets {SETUP['google']}.",
+            403: "the API key may not use Custom Search, or its daily limit was reached. The operator can check "
+            "both in Google's console.",
             410: "Google has ended Custom Search. The operator can set up another provider.",
         },
     ),
-    # https://docs.searxng.org/dev/search_api.html; its score has no upper end, so it tells nothing by itself.
+    # https://docs.searxng.org/dev/search_api.html. Its score has no upper limit, so it means nothing by itself.
     "searxng": _Interface(
         title="SearXNG",
         url="",
@@ -168,19 +168,19 @@ PROVIDERS: Mapping[str, _Interface] = {
         page=lambda page: (
             page.get("title"), page.get("url"), page.get("content"), None, page.get("publishedDate"),
         ),
-        # In newer versions an answer is an object that holds the text.
+        # In newer versions an answer is an object with the text.
         answer=lambda reply: _at(reply, "answers", 0, "answer") or _at(reply, "answers", 0),
         refusals={
-            401: "the instance wants a name and a password, which are not sent. The operator can set "
-            "web.search.searxng.url to one that wants none.",
-            403: "the instance does not answer in JSON. Who runs it adds 'json' to search.formats in its settings.yml.",
+            401: "the instance requires a user name and password, which are never sent. The operator can set "
+            "web.search.searxng.url to one that does not.",
+            403: "the instance does not answer in JSON. Its operator can add 'json' to search.formats in settings.yml.",
         },
     ),
 }  # fmt: skip
 
 
 class SearchProvider:
-    """A provider that is set up; its key must not be shown."""
+    """A configured provider. Its key must not be shown."""
 
     def __init__(self, settings: ProviderSettings) -> None:
         self._interface = PROVIDERS[settings.name]
@@ -193,26 +193,27 @@ class SearchProvider:
 
     @property
     def target(self) -> UrlTarget:
-        """Where it is asked; a `ToolError` that this cannot be opened is `web_search_failed`."""
+        """The address to ask. Raises a `ToolError` (`web_search_failed`) if it cannot be opened."""
         try:
             return parse_url(self._url)
         except UrlError as error:
             raise self._failed(
-                f"cannot be asked: its address cannot be opened, since {error}. The operator can correct "
+                f"cannot be used: its address cannot be opened, because {error}. The operator can correct "
                 f"web.search.{self.name}.url."
             ) from None
 
     async def search(self, query: str, limit: int, opener: UrlOpener) -> SearchResults:
-        """Ask for at most so many pages.
+        """Search for at most `limit` pages.
 
         Raises:
-            ToolError: `web_search_failed`: the provider refuses, or its answer cannot be used; else as the opener does.
+            ToolError: `web_search_failed`: the provider refuses, or its answer is unusable; otherwise as for the
+                opener.
         """
         interface, url, key = self._interface, self.target.url, self._settings.api_key
         if not _SENDABLE.fullmatch(key):
             raise self._failed(
-                "cannot be asked: its API key holds a blank or a character outside ASCII, which no key does. The "
-                f"operator sets it with {SETUP[self.name]}."
+                "cannot be used: its API key contains a space or a non-ASCII character, so it cannot be right. The "
+                f"operator can set it with {SETUP[self.name]}."
             )
         parameters = interface.asks(query, limit, self._settings)
         headers = {"Accept": "application/json", **interface.headers(key)}
@@ -226,24 +227,24 @@ class SearchProvider:
             response = await opener.open(request)
         except ToolError as error:
             if error.code is ToolErrorType.WEB_REFUSED:
-                # What the opener says about a URL shows it, and there may be a key in it.
+                # The opener's messages show the URL, which may contain a key.
                 raise self._failed(
-                    "cannot be asked: the address with the query cannot be opened. Try a shorter query; if that fails "
+                    "cannot be used: the address with the query cannot be opened. Try a shorter query; if that fails "
                     f"too, tell the user that the operator can correct web.search.{self.name}.url."
                 ) from None
-            raise ToolError(error.code, f"{self.title} cannot be asked. {error.message}") from None
+            raise ToolError(error.code, f"{self.title} cannot be used. {error.message}") from None
         if response.status != 200:
             raise self._failed(self._refusal(response))
         if response.cut is not None:
-            raise self._failed(f"did not give a whole answer: {response.cut}. Try again later.")
+            raise self._failed(f"sent an incomplete answer: {response.cut}. Try again later.")
         if len(response.body) > MAX_REPLY_BYTES:
             raise self._failed(
-                f"answered with {len(response.body):,} bytes, more than any list of results has; at most "
-                f"{MAX_REPLY_BYTES:,} are read. Ask for fewer results."
+                f"answered with {len(response.body):,} bytes, far more than a list of results; the limit is "
+                f"{MAX_REPLY_BYTES:,}. Request fewer results."
             )
         text = response.body.decode("utf-8-sig", "replace")
         if len(key) >= MIN_SECRET_CHARS:
-            text = text.replace(json.dumps(key)[1:-1], HIDDEN)  # an echo of what was sent must not reach the model
+            text = text.replace(json.dumps(key)[1:-1], HIDDEN)  # a repeated key must not reach the model
         try:
             reply: Any = json.loads(text)
         except (ValueError, RecursionError):
@@ -298,21 +299,21 @@ class SearchProvider:
             return f"refused the search ({status}): the API key is not accepted. {valid}"
         if status == 429:
             after = response.headers.get("retry-after", "").strip()
-            when = f"in {after} seconds" if _SECONDS.fullmatch(after) else "later; perhaps all of its plan is used up"
-            return f"takes no more searches for now ({status}). Try again {when}."
+            when = f"in {after} seconds" if _SECONDS.fullmatch(after) else "later; its plan may be used up"
+            return f"accepts no more searches for now ({status}). Try again {when}."
         if 300 <= status < 400:
             return (
-                f"is not at its address any more ({status}): it leads elsewhere, where no key is sent. The operator "
-                f"can set web.search.{self.name}.url."
+                f"is no longer at its address ({status}), which redirects elsewhere; no key is sent there. The "
+                f"operator can set web.search.{self.name}.url."
             )
         if 500 <= status < 600:
             return f"has an internal error ({status}). Try again later."
-        return f"refused the search ({status}). Try a simpler query; the operator can look at web.search.{self.name}."
+        return f"refused the search ({status}). Try a simpler query; the operator can check web.search.{self.name}."
 
     def _misunderstood(self, why: str) -> ToolError:
         return self._failed(
-            f"gave an answer that cannot be understood: {why}. Perhaps something else answers at "
-            f"{self.target.authority}; the operator can look at web.search.{self.name}."
+            f"sent an unexpected answer: {why}. Another service may be at {self.target.authority}; the operator can "
+            f"check web.search.{self.name}."
         )
 
     def _failed(self, what: str) -> ToolError:
@@ -320,10 +321,10 @@ class SearchProvider:
 
 
 def report(query: str, title: str, found: SearchResults) -> str:
-    """What was found, as text for a model: what strangers wrote is set apart from what we say about it."""
+    """Format the results for a model. Text from strangers is kept apart from our own."""
     shown = one_line(query[:MAX_SHOWN_QUERY]) + ("..." if len(query) > MAX_SHOWN_QUERY else "")
-    # Told, since fewer results than asked for would look like all that there are.
-    left_out = f" Left out because they have no address that can be opened: {found.left_out}." * (found.left_out > 0)
+    # Reported, because otherwise the list would look complete.
+    left_out = f" Results left out, because their addresses cannot be opened: {found.left_out}." * (found.left_out > 0)
     if not found.results and not found.answer:
         return f'{title} found nothing for "{shown}". Try fewer or other words.{left_out}'
     blocks = [found.answer, "Sources:"] if found.answer and found.results else [found.answer] * bool(found.answer)
@@ -333,12 +334,12 @@ def report(query: str, title: str, found: SearchResults) -> str:
         lines = [f"{number}. {result.title or '(no title)'}", result.url, result.snippet, ", ".join(facts)]
         blocks.append("\n   ".join(filter(None, lines)))
     body = fenced(harmless("\n\n".join(blocks)))
-    hint = "These are excerpts. Read a page whole with web_fetch before you rely on what it says."
+    hint = "These are excerpts. Read the whole page with web_fetch before you rely on it."
     return f'Web search results for "{shown}" from {title}:\n\n{body}\n\n{hint}{left_out}'
 
 
 def _text(value: Any, max_chars: int) -> str:
-    """A text on one line, cut where it is longer; empty where there is none."""
+    """Return a text on one line, cut if it is too long; empty if there is none."""
     if not isinstance(value, str):
         return ""
     line = " ".join(value[:MAX_READ_CHARS].split())

@@ -1,4 +1,4 @@
-"""Which providers of web search an operator has set up, and what setting one up takes. Light: read at the start."""
+"""The providers of web search that are configured, and what each one needs. Cheap to import: read at startup."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ SEARCH_VARIABLES: Mapping[ProviderName, Mapping[str, str]] = {
     "google": {"apiKey": "GOOGLE_API_KEY", "searchEngineId": "GOOGLE_SEARCH_ENGINE_ID"},
     "searxng": {"url": ""},
 }
-"""All providers there are, in the order of preference: the keys of `web.search.NAME` that each cannot do without, with
-the environment variable, by the provider's usual name for it, that counts where the settings give none (or "")."""
+"""All providers in the order of preference. For each, the required keys of `web.search.NAME`, and the environment
+variable (with the provider's usual name, or "") that is used if the settings have none."""
 
 
 def _setup(name: ProviderName) -> str:
@@ -25,26 +25,26 @@ def _setup(name: ProviderName) -> str:
 
 
 SETUP: Mapping[str, str] = {name: _setup(name) for name in SEARCH_VARIABLES}
-"""For each provider, what an operator has to set, in words."""
+"""For each provider, the settings that an operator needs, in words."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderSettings:
-    """One provider that is set up."""
+    """A configured provider."""
 
-    name: str  # one of `SEARCH_VARIABLES`
-    # Where to ask instead of the provider's own address, whole, or `None`; of SearXNG the instance's address
+    name: str  # a key of `SEARCH_VARIABLES`
+    # A full address to use in place of the provider's own, or `None`; for SearXNG the instance's address
     url: str | None = None
-    api_key: str = field(default="", repr=False)  # the key; empty for SearXNG
-    search_engine_id: str = ""  # Google's name for what is searched
+    api_key: str = field(default="", repr=False)  # empty for SearXNG
+    search_engine_id: str = ""  # Google's name for the set of searched pages
 
 
 @dataclass(frozen=True, slots=True)
 class SearchSettings:
-    """All providers that are set up."""
+    """All configured providers."""
 
     providers: tuple[ProviderSettings, ...] = ()  # in the order of preference
-    # The name of the one that is asked where a call names none; the first if it is not set up
+    # The provider for calls that name none; if it is not configured, the first one
     default: str | None = None
 
     @property
@@ -52,7 +52,7 @@ class SearchSettings:
         return tuple(provider.name for provider in self.providers)
 
     def named(self, name: str | None) -> ProviderSettings | None:
-        """The provider that a call names, or the default for `None`; `None` if it is not set up."""
+        """Return the provider that a call names, or the default for `None`; `None` if it is not configured."""
         if name is not None:
             return next((provider for provider in self.providers if provider.name == name), None)
         return self.named(self.default or "") or next(iter(self.providers), None)

@@ -1,14 +1,13 @@
-"""The one opener of URLs: everything that is fetched comes through here.
+"""The one URL opener: every fetch goes through here.
 
-A request goes to an address that was checked, never to a name: the addresses of the host are looked up once, all of
-them must be allowed, and the connection is made to one of these, with the host's name for TLS. Each redirect is a new
-request with all checks. What a browser or an HTTP client carries along (cookies, credentials, proxies and secrets of
-the environment) does not exist here, because requests go through `exchange`, which has none of it.
+A request goes to a checked address, never to a name. The addresses of the host are looked up once, and all of them must
+be allowed. The connection goes to one of these, with the host's name for TLS. Each redirect is a new request with all
+checks. Nothing is sent that a browser or an HTTP client would add (cookies, credentials, proxies, secrets from the
+environment), because `exchange` has none of it.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -28,29 +27,28 @@ if TYPE_CHECKING:
     from tools.contract.limits import Progress
     from tools.web.http_exchange import Cut
 
-# Requests at the same time, so that their bodies together stay below 200 MB; others wait for their turn
+# Simultaneous requests, chosen so that their bodies stay below 200 MB together; others wait
 MAX_CONCURRENT = 16
 MAX_CONCURRENT_PER_CLIENT = 4
-# The client that requests to these count for: they are not strangers, and all clients need them
+# The pseudo-client for requests to configured endpoints, which are trusted and shared by all clients
 ENDPOINTS = "endpoints of the settings"
-_MEDIA_TYPE = re.compile(r"[a-z0-9.+-]{1,60}/[a-z0-9.+-]{1,90}")
 
 
 class FairLimit:
-    """Bounds what goes on at the same time, in all and for each client, in the order of arrival."""
+    """Limits simultaneous work, in all and for each client, in the order of arrival."""
 
     def __init__(self, total: int = MAX_CONCURRENT, per_client: int = MAX_CONCURRENT_PER_CLIENT) -> None:
         self._total = anyio.Semaphore(total)
         self._per_client = per_client
-        self._clients: dict[str, tuple[anyio.Semaphore, int]] = {}  # each with how many calls hold or await a turn
+        self._clients: dict[str, tuple[anyio.Semaphore, int]] = {}  # each with its holding and waiting calls
 
     @asynccontextmanager
     async def turn(self, client: str) -> AsyncGenerator[None]:
-        """Have a turn until the end of the `with`. Clients that cannot be told apart share the turns of one."""
+        """Hold a turn during the `with` block. Clients that cannot be told apart share the turns of one."""
         own, calls = self._clients.get(client) or (anyio.Semaphore(self._per_client), 0)
         self._clients[client] = own, calls + 1
         try:
-            # A client that has used up its own share does not hold up others.
+            # A client that has used up its share does not block others.
             async with own, self._total:
                 yield
         finally:
@@ -61,37 +59,37 @@ class FairLimit:
 
 @dataclass(frozen=True, slots=True)
 class WebRequest:
-    """What to ask for."""
+    """A request to open a URL."""
 
-    url: str  # as it was given
+    url: str  # as received
     method: str = "GET"  # only a GET follows redirects
-    # Beside those that the opener sends itself (`Host`, `Connection`, `Accept-Encoding`)
+    # In addition to the opener's own headers (`Host`, `Connection`, `Accept-Encoding`)
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     body: bytes | None = None
-    # The operator's settings name this address, so it may be private and have any port. No redirect is followed, since
-    # anyone who answers there names another address.
+    # The address comes from the operator's settings, so it may be private and have any port. Redirects are not
+    # followed, because they would lead to an address from elsewhere.
     is_trusted_endpoint: bool = False
-    # Whose request it is, so that no client takes all turns; empty for one that cannot be told from others
+    # The client, so that no client takes all turns; empty for an anonymous one
     client_key: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class WebResponse:
-    """What came back. Every status is a response."""
+    """The response, with any status."""
 
-    url: str  # where it came from, after all redirects
+    url: str  # its origin, after all redirects
     status: int  # the HTTP status
-    headers: Mapping[str, str]  # by their names in lower case; several of one name are joined by commas
-    media_type: str  # in lower case, without parameters; empty where there is none
-    charset: str | None  # what `Content-Type` says, or `None`
-    body: bytes  # the content, unpacked
-    cut: Cut | None = None  # why it is not all of it, or `None`
-    redirects: tuple[str, ...] = ()  # the URLs that led on, in order; empty where the first one answered
-    moved_to: str | None = None  # where a redirect leads that was not followed because it is another host, or `None`
+    headers: Mapping[str, str]  # by lower-case name; values of the same name are joined by commas
+    media_type: str  # in lower case, without parameters; empty if there is none
+    charset: str | None  # from `Content-Type`, or `None`
+    body: bytes  # the unpacked content
+    cut: Cut | None = None  # why it is incomplete, or `None`
+    redirects: tuple[str, ...] = ()  # the URLs that redirected, in order
+    moved_to: str | None = None  # target of a redirect to another host, which was not followed, or `None`
 
 
 def system_trust() -> ssl.SSLContext:
-    """TLS that trusts whom the operating system trusts."""
+    """Return TLS settings that trust the operating system's certificates."""
     import ssl  # noqa: PLC0415 - for the first request
 
     import truststore  # noqa: PLC0415 - the same
@@ -102,7 +100,7 @@ def system_trust() -> ssl.SSLContext:
 class UrlOpener:
     """Opens URLs within rules. Nothing is kept between requests, so there is nothing to close.
 
-    `trust` makes the TLS settings, once, when they are first needed.
+    `trust` creates the TLS settings once, on first use.
     """
 
     def __init__(
@@ -119,25 +117,25 @@ class UrlOpener:
         self._is_loaded = False
 
     async def open(self, request: WebRequest, *, progress: Progress | None = None) -> WebResponse:
-        """Ask, and read the answer. Cancellation closes the connection.
+        """Send a request and read the answer. Cancellation closes the connection.
 
         Raises:
             ToolError: `web_refused`: the address may not be opened, and nothing was sent to it;
-                `web_unreachable`: nobody answers there, not in time, or not in HTTP;
+                `web_unreachable`: nothing answers there, not in time, or not in HTTP;
                 `web_fetch_processing_error`: the answer cannot be unpacked.
         """
         try:
             target = parse_url(request.url)
         except UrlError as error:
-            # What the settings name may hold a key.
-            shown = "of the settings" if request.is_trusted_endpoint else f"'{brief(request.url)}'"
+            # A URL from the settings may contain a key.
+            shown = "from the settings" if request.is_trusted_endpoint else f"'{brief(request.url)}'"
             raise ToolError(
                 ToolErrorType.WEB_REFUSED,
                 f"The URL {shown} was not opened: {error}. Give a URL like https://example.org/page.",
             ) from None
         async with self._limit.turn(ENDPOINTS if request.is_trusted_endpoint else request.client_key):
             if not self._is_loaded:
-                # Importing the HTTP library takes as long as many requests, so others go on meanwhile.
+                # Importing the HTTP library takes as long as many requests, so other tasks run meanwhile.
                 await THREADS.run(lambda: import_module("tools.web.http_exchange"))
                 self._is_loaded = True
             seconds = self._rules.total_seconds
@@ -180,31 +178,23 @@ class UrlOpener:
                 if onward.host == target.host:
                     passed.append(target.url)
                     if onward.url in passed:
-                        raise _refused(target, f"'{brief(onward.url)}' again, in a circle")
+                        raise _refused(target, f"'{brief(onward.url)}' again, in a loop")
                     if len(passed) > self._rules.max_redirects:
-                        most = f"at most {self._rules.max_redirects} redirects are followed. Nothing was sent there"
-                        raise _refused(target, f"'{brief(onward.url)}', and {most}")
+                        most = f"only {self._rules.max_redirects} redirects are followed. Nothing was sent there"
+                        raise _refused(target, f"'{brief(onward.url)}', but {most}")
                     target = onward
                     continue
-                # Another host, were it `www.` of this one, has neither been consented to nor held against rules. The
-                # guard is asked first, so that the model is not sent to what is refused anyway.
+                # Nobody has consented to another host, not even `www.` of this one, and no rule was checked. The guard
+                # is asked first, so that the model is not sent to an address that is refused anyway.
                 with anyio.fail_after(max(deadline - anyio.current_time(), 0)):
                     await self.guard.addresses(onward)
                 moved_to = onward.url
-            media_type, _, parameters = answer.headers.get("content-type", "").partition(";")
-            media_type = media_type.strip().lower()
-            charset = None
-            for parameter in parameters.split(";"):
-                name, _, value = parameter.partition("=")
-                if name.strip().lower() == "charset":
-                    charset = value.strip().strip("'\"").lower() or None
-                    break
+            media_type, charset = answer.content_type()
             return WebResponse(
                 url=target.url,
                 status=answer.status,
                 headers=answer.headers,
-                # A model is shown it, so it has to have the usual form.
-                media_type=media_type if _MEDIA_TYPE.fullmatch(media_type) else "",
+                media_type=media_type,
                 charset=charset,
                 body=answer.body,
                 cut=answer.cut,
@@ -216,7 +206,7 @@ class UrlOpener:
         try:
             onward = target.joined(location)
         except UrlError as error:
-            where = f"'{brief(location)}', which is not opened: {error}. Nothing was sent there"
+            where = f"'{brief(location)}', which cannot be opened: {error}. Nothing was sent there"
             raise _refused(target, where) from None
         if target.scheme == "https" and onward.scheme == "http":
             where = f"'{brief(onward.url)}', from https to http without encryption. Nothing was sent there"
@@ -224,7 +214,7 @@ class UrlOpener:
         return onward
 
     async def _tls(self, target: UrlTarget) -> ssl.SSLContext:
-        """The TLS settings; reading whom the system trusts takes a while, so it is done once, in a thread."""
+        """Return the TLS settings. Reading the system's certificates takes a while, so it is done once, in a thread."""
         import ssl  # noqa: PLC0415 - for the first request
 
         if target.scheme != "https":
@@ -235,5 +225,5 @@ class UrlOpener:
 
 
 def _refused(target: UrlTarget, where: str) -> ToolError:
-    said = f"{target.authority} redirects to {where}. Look for another address of the page, or tell the user."
+    said = f"{target.authority} redirects to {where}. Find another address for the page, or tell the user."
     return ToolError(ToolErrorType.WEB_REFUSED, said)

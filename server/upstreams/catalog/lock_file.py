@@ -1,8 +1,8 @@
-"""`mcp.lock.json`: servers and their tools as a person has approved them, read, written and compared field by field.
+"""`mcp.lock.json`: servers and their tools as a person approved them. Reads, writes and compares it field by field.
 
-A hash stands for each field, so that what has changed can be named, and the file be reviewed: sorted, one hash a line.
-Which fields there are and how they are hashed is the formula; it has a number, so that another one that a later version
-may have is never taken for a change of the servers.
+The file has a hash for each field, so that a change can be named and the file reviewed: sorted, one hash per line. The
+set of fields and their hashing is the formula. It has a number, so that the formula of a later version is not mistaken
+for a change of the servers.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ logger = logging.getLogger(__name__)
 
 FORMULA = 1
 COMMAND = "coretools-mcp lock"
-MOST_PLACE_CHARS = 200  # of the place in a file that is told
-MOST_EXECUTABLE_BYTES = 32 << 20  # of a program that is hashed
+MOST_PLACE_CHARS = 200  # of a place in the file, in messages
+MOST_EXECUTABLE_BYTES = 32 << 20  # of a program to hash
 
 _FIELDS = ("title", "description", "inputSchema", "outputSchema", "annotations", "icons")
 _HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
-_STOPPING = frozenset({"description", "inputSchema", "outputSchema"})  # what models go by
-WATCHED = ("title", *sorted(_STOPPING))  # what a list tells models of a tool
-_APART = frozenset({"name", "_meta", *_FIELDS})  # the rest of a tool is hashed as one
+_STOPPING = frozenset({"description", "inputSchema", "outputSchema"})  # what models rely on
+WATCHED = ("title", *sorted(_STOPPING))  # what a list tells models about a tool
+_APART = frozenset({"name", "_meta", *_FIELDS})  # the remaining fields of a tool share one hash
 _MERGE_MARK = re.compile(rb"^(?:<<<<<<<|=======|>>>>>>>)", re.MULTILINE)
 
 
 def hash_of(value: Any) -> str:
-    """SHA-256, in hexadecimal, of the value as JSON: keys sorted, no blanks, ASCII alone."""
+    """SHA-256, in hexadecimal, of the value as JSON: keys sorted, no blanks, ASCII only."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def tool_entry(definition: Mapping[str, Any]) -> Json:
-    """A tool as the file has it: a hash for each field that is there, and in clear what annotations promise."""
+    """A tool in the file: a hash for each field, and annotations in plain text."""
     entry: Json = {name: hash_of(definition[name]) for name in _FIELDS if name in definition}
     meta = as_mapping(definition.get("_meta"))
     # A draft of MCP Apps had ui/resourceUri.
@@ -71,13 +71,13 @@ def tool_entry(definition: Mapping[str, Any]) -> Json:
 def server_entry(
     written: UpstreamSettings, server_info: Mapping[str, Any], instructions: str, lists: Mapping[str, Iterable[Json]]
 ) -> Json:
-    """A server as the file has it, but for its program.
+    """A server in the file, except for its program.
 
     Args:
-        written: Its entry, with the names of variables in place of their values.
-        server_info: What it said of itself when it was connected.
-        instructions: What it said then of its use; may be empty.
-        lists: What it lists, by the names of the lists in their results.
+        written: Its entry, with the names of variables instead of their values.
+        server_info: The name and version that it sent.
+        instructions: Its instructions; may be empty.
+        lists: Its lists, by the names of their fields in results.
     """
     version = {key: server_info[key] for key in ("name", "version") if isinstance(server_info.get(key), str)}
     entry: Json = {"command": hash_of([written.transport, *program_and_address(written)])}
@@ -91,7 +91,7 @@ def server_entry(
 
 
 def executable_hash(entry: UpstreamSettings) -> str:
-    """The SHA-256 of a program named by its path; else empty, for `node` is another one on each machine. Blocking."""
+    """The SHA-256 of a program given as a path, else empty: `node` differs on each machine. Blocks."""
     with suppress(OSError, ValueError):
         if entry.transport == "stdio" and entry.command and os.path.isabs(entry.command):
             content = read_regular(entry.command, MOST_EXECUTABLE_BYTES)
@@ -101,13 +101,13 @@ def executable_hash(entry: UpstreamSettings) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One thing of a server that is not as it was approved."""
+    """One difference of a server from what was approved."""
 
     server: str
-    tool: str  # empty where it is about the server itself
-    field: str  # empty where it is about the whole tool, or the whole server
+    tool: str  # empty if it is about the server itself
+    field: str  # empty if it is about the whole tool or the whole server
     change: Literal["new", "gone", "changed", "milder"]
-    stops: bool = False  # whether it keeps the tool from being called
+    stops: bool = False  # whether it blocks calls of the tool
 
     def __str__(self) -> str:
         what = f"{self.server}: " + (f"tool {self.tool}" if self.tool else "the server itself")
@@ -115,7 +115,7 @@ class Difference:
 
 
 def tool_differences(alias: str, name: str, approved: Json | None, now: Json | None) -> Iterator[Difference]:
-    """What of a tool is not as approved; `None` stands for a tool that is not there."""
+    """The differences of a tool from what was approved; `None` means that there is no such tool."""
     if approved is None or now is None:
         yield Difference(alias, name, "", "gone" if now is None else "new", stops=approved is None)
         return
@@ -126,7 +126,7 @@ def tool_differences(alias: str, name: str, approved: Json | None, now: Json | N
     for hint in _HINTS:
         was, is_now = before.get(hint), after.get(hint)
         if was is not is_now:
-            # Servers leave all annotations out, after a reconnect for instance. Nothing is asked less because of that.
+            # Servers sometimes omit all annotations, for instance after a reconnect. That never reduces the questions.
             milder = "annotations" in now and {
                 "readOnlyHint": is_now is True,
                 "destructiveHint": is_now is False or was is True,
@@ -136,7 +136,7 @@ def tool_differences(alias: str, name: str, approved: Json | None, now: Json | N
 
 
 def differences(alias: str, approved: Json | None, now: Json | None) -> Iterator[Difference]:
-    """What of a server is not as approved; `None` stands for a server that is not there."""
+    """The differences of a server from what was approved; `None` means that there is no such server."""
     if approved is None or now is None:
         yield Difference(alias, "", "", "gone" if now is None else "new")
     before, after = approved or Json(), now or Json()
@@ -200,12 +200,12 @@ class _LockFile(_Entry):
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """What is approved now: by the file, and over it. Where there is a problem, it approves of nothing."""
+    """What is approved now: in the file, and on top of it. With a problem, it approves nothing."""
 
     path: str
     servers: Mapping[str, Json] = field(default_factory=dict[str, Json])
     problem: str = ""  # why it cannot be used, as the end of a sentence
-    digest: str = ""  # of the content of a file that can be used
+    digest: str = ""  # of the content of a valid file
 
     def tool(self, alias: str, name: str) -> Json | None:
         """A tool as it was approved."""
@@ -213,18 +213,18 @@ class Lock:
 
     @property
     def why_closed(self) -> str:
-        """Why no tool of any server is offered, and what to do, in sentences; empty where the file can be used."""
+        """Why no upstream tool is offered, and what to do, in sentences; empty if the file is valid."""
         if not self.problem:
             return ""
         return (
-            f"{LOCK_NAME}, beside the settings, says which tools of other servers are approved, and cannot be used: "
-            f"{self.problem}. So no tool of another server is offered. Ask the user to bring the file back as it was, "
-            f"or to run `{COMMAND}` in a terminal, which makes it again."
+            f"{LOCK_NAME}, beside the settings, lists the approved tools of other servers, but cannot be used: "
+            f"{self.problem}. So no tool of another server is offered. Ask the user to restore the file, or to run "
+            f"`{COMMAND}` in a terminal, which writes it again."
         )
 
 
 def read_lock(source: LockContent | None) -> Lock | None:
-    """The lock of this content; `None` where there is no file. Takes as long as the file is large."""
+    """Parse the content of a lock file; `None` if there is no file. Slow for large files."""
     if source is None or (source.content is None and not source.problem):
         return None
     if source.content is None:
@@ -240,47 +240,48 @@ def _lock_of(path: str, servers: Mapping[str, Json], content: bytes) -> Lock:
 
 
 def parse_lock(content: bytes) -> dict[str, Json]:
-    """The servers of a lock file.
+    """Parse the servers of a lock file.
 
     Raises:
-        ValueError: It cannot be used; the message says why, as the end of a sentence.
+        ValueError: It is not valid; the message says why, as the end of a sentence.
     """
     try:
-        told: Any = json.loads(content.decode(), object_pairs_hook=_without_repetition, parse_int=_number)
+        parsed: Any = json.loads(
+            content.decode(),
+            object_pairs_hook=_without_repetition,
+            # Python rejects integers of thousands of digits.
+            parse_int=lambda digits: int(digits) if len(digits) < 20 else float(digits),
+        )
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         if _MERGE_MARK.search(content):
-            raise ValueError("it holds the conflict marks of a merge") from None
+            raise ValueError("it contains merge conflict marks") from None
         where = f" (line {error.lineno}, column {error.colno})" if isinstance(error, json.JSONDecodeError) else ""
         raise ValueError(f"it is not JSON{where}") from None
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
-    formula = as_mapping(told).get("formula")
+    formula = as_mapping(parsed).get("formula")
     if isinstance(formula, int | float) and formula != FORMULA:
-        raise ValueError(f"it was written by another formula ({formula}) than this version knows ({FORMULA})")
+        raise ValueError(f"it has a formula ({formula}) other than that of this version ({FORMULA})")
     try:
-        _LockFile.model_validate(told)
+        _LockFile.model_validate(parsed)
     except ValidationError as error:
         place = visible_line(".".join(str(step) for step in error.errors()[0]["loc"])[:MOST_PLACE_CHARS])
-        raise ValueError(f"what stands at {place or 'its top'} belongs in no lock file") from None
-    return cast("dict[str, Json]", told["servers"])
+        raise ValueError(f"the value at {place or 'its top'} does not belong in a lock file") from None
+    return cast("dict[str, Json]", parsed["servers"])
 
 
 def _without_repetition(pairs: list[tuple[str, Any]]) -> Json:
     found = dict(pairs)
-    if len(found) < len(pairs):  # anyone who reviews the file reads the first, and the last would count
-        raise ValueError("a name stands twice in one object")
+    if len(found) < len(pairs):  # a reviewer would read the first one, but the last one would count
+        raise ValueError("an object has the same name twice")
     return found
-
-
-def _number(digits: str) -> int | float:
-    return int(digits) if len(digits) < 20 else float(digits)  # Python reads no integer of thousands of digits
 
 
 def lock_text(servers: Mapping[str, Json]) -> bytes:
     """The content of the file.
 
     Raises:
-        ValueError: It would be too large to be read again; the message says so, as the end of a sentence.
+        ValueError: It would be too large to read; the message says so, as the end of a sentence.
     """
     text = f"{json.dumps({'formula': FORMULA, 'servers': servers}, indent=2, sort_keys=True)}\n".encode()
     if len(text) > MOST_LOCK_BYTES:
@@ -290,7 +291,7 @@ def lock_text(servers: Mapping[str, Json]) -> bytes:
 
 
 def with_approved(servers: Mapping[str, Json], approved: Mapping[str, Json]) -> dict[str, Json]:
-    """Servers as a lock has them, with tools as they were approved since; all else stays."""
+    """The servers of a lock, with the tools approved since then; everything else stays."""
     after = dict(servers)
     for alias, server in approved.items():
         before = servers.get(alias, {"tools": {}})
@@ -299,7 +300,7 @@ def with_approved(servers: Mapping[str, Json], approved: Mapping[str, Json]) -> 
 
 
 def write_approved(path: str, alias: str, tools: Mapping[str, Json]) -> Lock:
-    """Write these tools of a server into the file as approved; all else in it stays. Blocking.
+    """Write these tools of a server to the file as approved; everything else in it stays. Blocks.
 
     Raises:
         ToolError: The file cannot be used or written.
@@ -322,6 +323,5 @@ def write_approved(path: str, alias: str, tools: Mapping[str, Json]) -> Lock:
         return written[-1]
     raise ToolError(
         ToolErrorType.FILE_WRITE_FAILURE,
-        f"Nothing was approved in {LOCK_NAME}, beside the settings, because {why}. Once that is put right it can be "
-        "approved.",
+        f"Nothing was approved in {LOCK_NAME}, beside the settings: {why}. Fix that, then approve again.",
     )

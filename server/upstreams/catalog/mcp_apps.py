@@ -1,7 +1,7 @@
-"""MCP Apps (SEP-1865): which resource a tool is shown by, and which tools the page that is in it may call.
+"""MCP Apps (SEP-1865): the resource that displays a tool, and the tools that the page in it may call.
 
-A client takes the address of an app from `_meta` of a tool, so what is read by another URI here has to be named by
-that there too. What a page calls it calls by the name that its own server uses, since it knows of no other server.
+A client takes the address of an app from a tool's `_meta`, so it must use the published URI too. A page calls tools by
+the names that its own server uses, since it knows no other server.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from server.protocol.json_rpc import Json, as_mapping
 from server.upstreams.wire.own_meta import chain_of
 from tools.permissions.tool_names import BETWEEN
 
-FLAT_KEY = "ui/resourceUri"  # under this `_meta` key servers say so that follow a draft of the extension
+FLAT_KEY = "ui/resourceUri"  # the `_meta` key in a draft of the extension
 
 
 def app_links(tool: Mapping[str, Any]) -> Iterator[str]:
-    """The URIs by which a tool names its app: one, and perhaps the same under the key of the draft."""
+    """The URIs by which a tool names its app: one, and perhaps the same under the draft's key."""
     meta = as_mapping(tool.get("_meta"))
     for uri in (as_mapping(meta.get("ui")).get("resourceUri"), meta.get(FLAT_KEY)):
         if isinstance(uri, str):
@@ -25,7 +25,7 @@ def app_links(tool: Mapping[str, Any]) -> Iterator[str]:
 
 
 def with_app_links(tool: Json, published: Callable[[str], str]) -> Json:
-    """A tool whose links lead to its own app under the URIs that clients know; all else of its `_meta` stays."""
+    """A tool whose app links have the URIs that clients know; the rest of its `_meta` stays."""
     changed = {uri: name for uri in app_links(tool) if (name := published(uri)) != uri}
     if not changed:
         return tool
@@ -38,17 +38,17 @@ def with_app_links(tool: Json, published: Callable[[str], str]) -> Json:
 
 
 def name_in_apps(tool: Mapping[str, Any]) -> str:
-    """By what name apps of its server call a tool: without the aliases that servers like this one put before it."""
+    """The name by which apps of its server call a tool, without the aliases that servers like this one added."""
     return tool["name"].split(BETWEEN, len(chain_of(as_mapping(tool.get("_meta")))))[-1]
 
 
 def is_for_apps(tool: Mapping[str, Any]) -> bool:
-    """Whether the apps of its server may call a tool; those that do not say for whom they are are for all."""
+    """Whether the apps of its server may call a tool; the default is yes."""
     return _is_for("app", tool)
 
 
 def is_for_models(tool: Mapping[str, Any]) -> bool:
-    """Whether models may call a tool, and not only the apps of its server."""
+    """Whether models may call a tool, rather than only the apps of its server."""
     return _is_for("model", tool)
 
 

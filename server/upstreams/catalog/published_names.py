@@ -1,6 +1,6 @@
-"""Which name each tool, or prompt, of the upstreams is published under: worked out from what they list, and kept.
+"""The published name of each upstream tool or prompt: computed from the lists, and kept in a map.
 
-Names are looked up in this map and never taken apart again.
+Names are looked up in this map and never parsed again.
 """
 
 from __future__ import annotations
@@ -15,46 +15,46 @@ from typing import NamedTuple
 from tools.contract.display import visible_line
 from tools.permissions.tool_names import BETWEEN
 
-MAX_NAME = 128  # the longest tool name the specification allows (SEP-986)
-SEARCH_NAMES = ("search_tools", "describe_tool", "call_tool")  # ours, where tools are searched for
-MARK_LENGTH = 9  # characters of what ends a name that was changed: a dash, a letter, seven hexadecimal digits
+MAX_NAME = 128  # the longest tool name in the specification (SEP-986)
+SEARCH_NAMES = ("search_tools", "describe_tool", "call_tool")  # this server's own, if tools are searched for
+MARK_LENGTH = 9  # length of the end of a changed name: a dash, a letter, seven hexadecimal digits
 
-_OTHER = re.compile(r"[^A-Za-z0-9_-]")  # what interfaces of models do not take in a name
+_OTHER = re.compile(r"[^A-Za-z0-9_-]")  # what model APIs do not accept in a name
 _NOT_IN_RULES = re.compile(r"[^A-Za-z0-9_.-]")
 _MARKED = re.compile(r"-[g-v][0-9a-f]{7}\Z")
 
 
 class NameChange(StrEnum):
-    """What was done to a name, as people are told."""
+    """How a name was changed, in words for people."""
 
     LENGTH = "shortened to proxy.nameBudget"
-    CHARACTERS = "changed, since clients take letters, digits, _ and - only"
-    MARK = "changed, since it ends like a shortened one"
+    CHARACTERS = "changed, since clients accept only letters, digits, _ and -"
+    MARK = "changed, since it looks like a shortened name"
     RENAMED = "renamed"
 
 
 def full_name(alias: str, name: str) -> str:
-    """The name that always means this one, whatever it is published as."""
+    """The name that always means this tool, whatever its published name."""
     return f"{alias}{BETWEEN}{name}"
 
 
 def rule_name(alias: str, name: str) -> str:
-    """The full name where a rule can be written with it, else one that stands for it: rules know blanks and stars."""
+    """The full name if a rule can contain it, otherwise a substitute: blanks and stars have a meaning in rules."""
     full = full_name(alias, name)
     return full if name and _NOT_IN_RULES.search(name) is None else _marked(full, full, MAX_NAME)
 
 
 def is_changed(name: str) -> bool:
-    """Whether a published name is not the one that was wanted."""
+    """Whether a published name differs from the wanted one."""
     return _MARKED.search(name) is not None
 
 
 def shortened_name(wanted: str, original: str, budget: int) -> tuple[str, NameChange | None]:
-    """A name as it is published, and why it is not the one that was wanted.
+    """The published name, and why it differs from the wanted one.
 
-    It depends on nothing but these arguments (`original` is the full name), so it stays the same whatever else is
-    listed. What was changed ends with a mark, and what ends like that by itself gets one too, so no name is taken for
-    the shortened form of another.
+    It depends only on these arguments (`original` is the full name), so it stays the same whatever else is listed. A
+    changed name ends with a mark. A name that already ends like this also gets one, so that no name is mistaken for
+    another's shortened form.
     """
     if not wanted or _OTHER.search(wanted) is not None:
         change = NameChange.CHARACTERS
@@ -68,14 +68,17 @@ def shortened_name(wanted: str, original: str, budget: int) -> tuple[str, NameCh
 
 
 def _marked(wanted: str, original: str, budget: int) -> str:
-    """The beginning of a name, and a short hash of the original like no date or number: it begins with g to v."""
+    """The beginning of a name, and a short hash of the original.
+
+    It begins with g to v, so it never looks like a date or number.
+    """
     digest = hashlib.sha256(original.encode("utf-8", "surrogatepass")).hexdigest()
     mark = f"-{chr(ord('g') + int(digest[0], 16))}{digest[1:8]}"
     return _OTHER.sub("-", wanted)[: budget - MARK_LENGTH] + mark
 
 
 class Origin(NamedTuple):
-    """Where something comes from: the alias of an upstream, and what that calls it."""
+    """The origin of an item: the alias of an upstream, and its name there."""
 
     alias: str
     name: str
@@ -87,22 +90,22 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NameList:
-    """What one upstream lists by its own names, and how it is to be called."""
+    """The names that one upstream lists, and how to publish them."""
 
     alias: str
     names: Sequence[str] = ()
     has_prefix: bool = True  # whether it is published as `alias__name`, or under its own names
-    renamed: Mapping[str, str] = field(default_factory=dict[str, str])  # other names, by its own ones
+    renamed: Mapping[str, str] = field(default_factory=dict[str, str])  # other names, by own name
 
 
 @dataclass(frozen=True, slots=True)
 class HiddenName:
-    """Something that is not listed, because its name is somebody else's."""
+    """An item that is not listed, because its name belongs to another."""
 
     origin: Origin
     name: str  # the name that it would have
-    holder: str  # whose name that is, in words
-    way_out: str  # the name that reaches it all the same; empty if none does
+    holder: str  # the owner of that name, in words
+    way_out: str  # another name that still reaches it; empty if there is none
 
     def __str__(self) -> str:
         way_out = f"Calls reach it as '{self.way_out}'" if self.way_out else "Nothing reaches it"
@@ -114,7 +117,7 @@ class HiddenName:
 
 @dataclass(frozen=True, slots=True)
 class ChangedName:
-    """Something that is not published under the name that it would have by itself."""
+    """An item with a published name other than its natural one."""
 
     origin: Origin
     name: str
@@ -123,7 +126,7 @@ class ChangedName:
 
 @dataclass(frozen=True, slots=True)
 class NameMap:
-    """Every name and what it means: published ones in the order of listing, and full ones, also of what is hidden."""
+    """Every name and its meaning: published names in the order of the lists, and full names, also of hidden items."""
 
     published: Mapping[str, Origin] = field(default_factory=dict[str, Origin])
     full: Mapping[str, Origin] = field(default_factory=dict[str, Origin])
@@ -135,11 +138,11 @@ class NameMap:
 
 
 def name_map(upstreams: Sequence[NameList], taken: Collection[str], budget: int) -> NameMap:
-    """Give everything its name.
+    """Assign all names.
 
-    A name with a prefix depends on nothing but the upstream's alias, the own name and what was renamed. Where two want
-    one name, what is taken already wins, then what has a prefix, then the order of the configuration. Upstreams that
-    list nothing yet belong here too: names that begin with the alias of one are for no other.
+    A name with a prefix depends only on the alias, the item's own name and renames. If two items want a name, taken
+    names win, then prefixed ones, then the order of the configuration. Upstreams that list nothing yet belong here too:
+    names that begin with their alias are reserved.
     """
     aliases = {listed.alias for listed in upstreams}
     wishes = [wish for rank, listed in enumerate(upstreams) for wish in _wishes(listed, rank, budget, aliases, taken)]
@@ -167,9 +170,9 @@ class _Wish:
     origin: Origin
     name: str
     change: NameChange | None  # why that is not its own one
-    # who comes first where two want one name; not by the order of an upstream's list, which may change
+    # Decides who gets a contested name; not by the order of an upstream's list, which may change
     rank: tuple[bool, int, str]
-    holder: str  # who has the name whatever else is listed, in words; empty where nobody has
+    holder: str  # the fixed owner of a name, in words; empty if there is none
 
 
 def _wishes(
@@ -179,7 +182,7 @@ def _wishes(
     for name in dict.fromkeys(listed.names):
         called = listed.renamed.get(name, name)
         wanted = full_name(listed.alias, called) if listed.has_prefix else called
-        # What was renamed has the hash of its new name: that is what the operator wants to be kept.
+        # A renamed item has the hash of its new name, which is what the operator wants to keep.
         published, change = shortened_name(wanted, full_name(listed.alias, called), budget)
         if change is None and called != name:
             change = NameChange.RENAMED
@@ -188,16 +191,16 @@ def _wishes(
         if published in taken:
             holder = "this server itself"
         elif between and alias in aliases and alias != listed.alias:
-            holder = f"the server {alias}, whose names begin like that"
+            holder = f"the server {alias}, whose names begin with its alias"
         elif name in given and name not in listed.renamed:
             holder = f"'{given[name]}' of the same server, which was renamed"
         yield _Wish(Origin(listed.alias, name), published, change, (not listed.has_prefix, rank, name), holder)
 
 
 def is_included(name: str, include: Iterable[str] | None, exclude: Iterable[str], others: Collection[str] = ()) -> bool:
-    """Apply `includeTools` and `excludeTools` to a tool's own name and what else it is called by us; exclusion wins.
+    """Apply `includeTools` and `excludeTools` to a tool's own name and its names here; exclusion wins.
 
-    As in Qwen Code and Gemini CLI an entry is the tool's own name, or that with something in parentheses behind it.
+    As in Qwen Code and Gemini CLI, an entry is the tool's own name, optionally followed by something in parentheses.
     """
 
     def is_about(entry: str) -> bool:

@@ -1,9 +1,9 @@
-"""What people have approved over the lock file, where replicas share that: a row in their store, and not the file.
+"""Approvals on top of the lock file that replicas share, in a row of their store rather than in the file.
 
-A row is sealed, so that anyone who can write in the store approves nothing, by a key of its own for each content of the
-file: a new file, as `coretools-mcp lock` writes it, begins without approvals, and replicas with the old and the new
-one, as in a rolling restart, have a row each. Of a row that was there before, the worst is that it is put back: then
-counts again what a person has once approved, over exactly this file.
+A row is sealed, so that write access to the store cannot approve anything. The key depends on the content of the file.
+So a new file, as `coretools-mcp lock` writes it, starts without approvals, and replicas with the old and the new file
+each have a row, as in a rolling restart. The worst attack is to restore an old row: that revives what a person once
+approved, for exactly this file.
 """
 
 from __future__ import annotations
@@ -18,45 +18,42 @@ from server.clients.announcements import ListChange
 from server.protocol.json_rpc import Json
 from server.settings.settings_files import LOCK_NAME
 from server.store.replica import Replica
-from server.store.sealing import Sealer
-from server.store.shared_store import ABSENT, StoreUnavailableError
+from server.store.sealed_rows import SealedRows
+from server.store.shared_store import StoreUnavailableError
 from server.upstreams.catalog.lock_file import COMMAND, Lock, lock_text, parse_lock, with_approved
 from tools.contract.tool_errors import ToolError, ToolErrorType
-from tools.machine.threads import THREADS
 
 logger = logging.getLogger(__name__)
 
 LIFE_SECONDS = 365 * 86_400.0  # of a row, after the last approval or start of a replica that uses it
-LOOK_SECONDS = 1.0  # between two looks at the store
-MOST_TRIES = 10  # to write while others write too
+LOOK_SECONDS = 1.0  # between two polls of the store
 
 
 class SharedApprovals:
     """The approvals in the store of a replica that has keys.
 
     Args:
-        replica: Whose keys seal, and whose store has them.
+        replica: Has the keys to seal and the store.
         file: The lock file as it is at the start.
-        apply: Has all tools judged by a lock.
+        apply: Judges all tools by a lock.
     """
 
     def __init__(self, replica: Replica, file: Lock | None, apply: Callable[[Lock | None], Awaitable[None]]) -> None:
-        self._replica, self._store = replica, replica.store
+        self._rows = SealedRows(replica, "approvals", (parse_lock, lock_text), LIFE_SECONDS, are_large=True)
         self._file = file
         self._apply = apply
-        self._approved: Mapping[str, Json] = {}  # over this file, as it is known last
-        self._version: str | None = None  # of the row that says so; `None` before it was read
-        self._is_renewed = False  # whether the row was written since this process knows the file
+        self._approved: Mapping[str, Json] = {}  # the latest known approvals for this file
+        self._is_renewed = False  # whether the row was written since the file became known
         self._turns = anyio.Lock()
         self._news = anyio.Event()
 
     def on_change(self, change: ListChange) -> None:
-        """An approval changes the list of tools where it is given, of which all replicas hear."""
+        """An approval changes the list of tools at its replica, which then notifies the others."""
         if change.kind == "tools":
             self._news.set()
 
     async def follow(self) -> None:
-        """Take up what is approved at other replicas, for ever."""
+        """Load approvals of other replicas, without end."""
         while True:
             await self._news.wait()
             self._news = anyio.Event()
@@ -67,28 +64,28 @@ class SharedApprovals:
         """Judge by another state of the file."""
         async with self._turns:
             if _digest_of(file) != _digest_of(self._file):
-                self._approved, self._version, self._is_renewed = {}, None, False
+                self._approved, self._is_renewed = {}, False
             self._file = file
         await self.refresh()
 
     async def refresh(self) -> None:
-        """Judge by the file and by what the store has over it; while that is away, by what is known of it."""
+        """Judge by the file and the approvals in the store; if that is unavailable, by the known ones."""
         async with self._turns:
             if digest := _digest_of(self._file):
                 try:
-                    self._approved, self._version = await self._read(digest)
+                    row = await self._rows.read(digest)
+                    self._approved = row.value or {}
                     if self._approved and not self._is_renewed:
-                        # It lives on, and is sealed with the first key, so that another one can be left out.
-                        written = await self._write(digest, self._approved, self._version)
-                        if written is None:
-                            self._news.set()  # another replica has written meanwhile
-                        self._is_renewed, self._version = written is not None, written or self._version
+                        # Renews its lifetime, and seals it with the first key, so that the other keys can be retired.
+                        self._is_renewed = await self._rows.write(digest, self._approved, row.version) is not None
+                        if not self._is_renewed:
+                            self._news.set()  # another replica has written it meanwhile
                 except ToolError:  # of the store, or of a machine that is short of threads
                     self._news.set()
             await self._apply_all()
 
     async def approve(self, lock: Lock, alias: str, tools: Mapping[str, Json]) -> None:
-        """Have these tools of a server count as approved at all replicas with the file of this lock.
+        """Approve these tools of a server at all replicas with the same lock file.
 
         Raises:
             ToolError: It cannot be written.
@@ -96,22 +93,28 @@ class SharedApprovals:
         why = "too many tools are approved at once"
         try:
             async with self._turns:
-                for _ in range(MOST_TRIES):
-                    before, over = await self._read(lock.digest)
-                    approved = with_approved(before, {alias: {"tools": tools}})
-                    if version := await self._write(lock.digest, approved, over):
-                        if lock.digest == _digest_of(self._file):
-                            self._approved, self._version = approved, version
-                        await self._apply_all()
-                        return
+                approved = await self._rows.change(
+                    lock.digest, lambda before: with_approved(before or {}, {alias: {"tools": tools}})
+                )
+                if approved is not None:
+                    if lock.digest == _digest_of(self._file):
+                        self._approved = approved
+                    await self._apply_all()
+                    return
         except StoreUnavailableError:
-            why = "the store that the replicas of this server share cannot be used now"
+            why = "the store that the replicas of this server share is unavailable"
+        except ValueError:
+            raise ToolError(
+                ToolErrorType.FILE_WRITE_FAILURE,
+                f"The approval does not count, because the approvals on top of {LOCK_NAME} would be too large. The "
+                f"operator must write that file again, with `{COMMAND}`.",
+            ) from None
         finally:
-            self._news.set()  # what is cancelled, or of which the store says nothing, may have been written
+            self._news.set()  # after a cancellation or a lost answer, it may have been written
         raise ToolError(
             ToolErrorType.STORE_UNAVAILABLE,
-            f"The approval does not count, because {why}. Try again a little later, unless it counts by then. If it "
-            "stays so, the operator has to look at store.url and the log.",
+            f"The approval does not count: {why}. Try again a little later, if the tool is still blocked. If this "
+            "persists, the operator must check store.url and the log.",
         )
 
     async def _apply_all(self) -> None:
@@ -120,38 +123,6 @@ class SharedApprovals:
             lock = replace(lock, servers=with_approved(lock.servers, self._approved))
         await self._apply(lock)
 
-    async def _read(self, digest: str) -> tuple[Mapping[str, Json], str]:
-        """What is approved over a file, and the version of the row that says so."""
-        held = await self._store.get(_name(digest))
-        version = ABSENT if held is None else held.version
-        if digest == _digest_of(self._file) and version == self._version:
-            return self._approved, version
-        if held is None:
-            return {}, version
-        try:
-            return await THREADS.run(lambda: parse_lock(self._codec(digest).unseal(held.value))), version
-        except ValueError:
-            logger.warning("the store has a row of approvals that was not sealed with our keys; it counts for nothing")
-            return {}, version
-
-    async def _write(self, digest: str, approved: Mapping[str, Json], over: str) -> str | None:
-        try:
-            sealed = await THREADS.run(lambda: self._codec(digest).seal(lock_text(approved)))
-        except ValueError:
-            raise ToolError(
-                ToolErrorType.FILE_WRITE_FAILURE,
-                f"The approval does not count, because what is approved beside {LOCK_NAME} would be too large. The "
-                f"operator has to write that file again, with `{COMMAND}`.",
-            ) from None
-        return await self._store.put(_name(digest), sealed, LIFE_SECONDS, if_version=over)
-
-    def _codec(self, digest: str) -> Sealer:
-        return Sealer(self._replica.keys_for(f"approvals {digest}"))
-
 
 def _digest_of(file: Lock | None) -> str:
     return "" if file is None else file.digest
-
-
-def _name(digest: str) -> str:
-    return f"approvals:{digest}"

@@ -1,7 +1,7 @@
-"""What servers listed in their last runs, in the user's state folder: the first list is answered from it.
+"""The lists of servers from their last runs, in the user's state folder, from which the first list is answered.
 
-One file for each server, named by a hash of its entry. What stands in one is read like the answers of a server: by the
-same checks, under the same bounds. Whatever is wrong with it, the server is listed when it answers, as without it.
+Each server has a file, named by a hash of its entry. Its content is treated like an answer of the server: with the same
+checks and limits. Whatever is wrong with it, the server is listed when it answers.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ FOLDER = "lists"  # in the user's state folder
 MOST_BYTES = 2 << 20  # of one server; five hundred tools are less than half a megabyte
 MOST_BYTES_OF_ALL = 64 << 20
 MOST_FILES = 1_000
-MOST_DAYS = 30  # since a server has listed that
+MOST_DAYS = 30  # the age after which a file is removed
 
-NEVER_LISTED = ""  # in place of a revision: the first list has waited for the server, and in vain
-NEVER_LISTED_SECONDS = 3_600  # after which it waits once more: the server may only have been slow to install
+NEVER_LISTED = ""  # in place of a revision: the first list waited for the server in vain
+NEVER_LISTED_SECONDS = 3_600  # after which it waits again: a slow installation may have been the reason
 
 _ENDING = ".json"
 _VERSIONS = frozenset((NEVER_LISTED, *HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS))
@@ -51,7 +51,7 @@ _VERSIONS = frozenset((NEVER_LISTED, *HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTO
 
 @dataclass(frozen=True, slots=True)
 class LastRun:
-    """Answers as a server did in the last run, as far as its lists go."""
+    """Answers list requests as a server did in the last run."""
 
     lists: Mapping[str, Any]
     era: Era
@@ -70,10 +70,10 @@ class LastRun:
 
 
 def program_and_address(entry: UpstreamSettings) -> tuple[str | None, list[str], str]:
-    """The command of a server, its arguments and its address, without anything that looks like a secret.
+    """The command, arguments and address of a server, without likely secrets.
 
     Args:
-        entry: As it is written, with the names of variables in place of their values.
+        entry: The entry as written, with the names of variables instead of their values.
     """
     args: list[str] = []
     before = ""
@@ -87,11 +87,11 @@ def program_and_address(entry: UpstreamSettings) -> tuple[str | None, list[str],
 
 
 def key_of(entry: UpstreamSettings) -> str:
-    """A hash of what decides what a server lists: how it is reached, as its entry is written, and our version.
+    """A hash of what decides a server's lists: how it is reached, its entry as written, and this program's version.
 
-    Names of variables stand there in place of their values. No value of a variable or a header goes into it, and
-    nothing that looks like a secret: anyone who sees one can try what it may be of. Where two servers differ in nothing
-    else, each is listed as the other until it answers; so is one that lists other things to another client.
+    The entry has names of variables, not values. No value of a variable or header is hashed, and no likely secret:
+    anyone who sees a hash can test guesses. If two servers differ in nothing else, each is listed like the other until
+    it answers. The same goes for a server whose lists depend on the client.
     """
     command, args, address = program_and_address(entry)
     program = [command, args, entry.cwd, working_folder()] if entry.endpoint is None else []
@@ -108,22 +108,22 @@ class _ListFile:
 
 
 class StoredLists:
-    """The files in one folder, which is made with the first of them."""
+    """The files in one folder, which is created with the first of them."""
 
     def __init__(self, state_folder: str) -> None:
         self._folder = os.path.join(state_folder, FOLDER)
-        self._written: dict[str, bytes] = {}  # by key, a digest of what is in the file
+        self._written: dict[str, bytes] = {}  # by key, a digest of the file's content
         self._is_told = False
 
     async def read(self, keys: Iterable[str]) -> dict[str, LastRun]:
-        """What is kept under these keys, as far as it can be used."""
+        """The usable stored lists for these keys."""
         try:
             return await THREADS.run(partial(self._read_all, list(keys)))
         except (ExhaustedError, RuntimeError):
             return {}
 
     async def write(self, key: str, version: str, lists: Mapping[str, Sequence[Json]]) -> None:
-        """Keep what a server lists in this revision of the protocol. Where that fails, nothing else does."""
+        """Store the lists of a server for this protocol revision. A failure has no other effect."""
         with suppress(ExhaustedError, RuntimeError):
             await THREADS.run(partial(self._write, key, version, dict(lists)))
 
@@ -138,11 +138,11 @@ class StoredLists:
                         pass
                     except (OSError, ValueError) as error:
                         why = error.strerror if isinstance(error, OSError) else str(error)
-                        logger.warning("what a server listed in the last run cannot be used (%s): %s", why, key)
+                        logger.warning("the lists of a server from its last run cannot be used (%s): %s", why, key)
         except FileNotFoundError:
             pass
         except OSError as error:
-            logger.warning("what servers listed in the last run cannot be used (%s)", error.strerror)
+            logger.warning("the lists of servers from their last runs cannot be used (%s)", error.strerror)
         return found
 
     def _write(self, key: str, version: str, lists: Mapping[str, Sequence[Json]]) -> None:
@@ -162,42 +162,42 @@ class StoredLists:
         except OSError as error:
             if not self._is_told:
                 self._is_told = True
-                logger.warning("what servers list cannot be kept for the next run (%s)", error.strerror)
+                logger.warning("the lists of servers cannot be stored for the next run (%s)", error.strerror)
 
 
 def _read(folder: Folder, key: str) -> LastRun:
-    """The content of one file.
+    """Read one file.
 
     Raises:
-        OSError: It cannot be read; a link is not followed.
-        ValueError: It is not what we have written; the message says why.
+        OSError: It cannot be read; links are not followed.
+        ValueError: This program did not write it like this; the message says why.
     """
     with folder.open_file(key + _ENDING) as opened:
         info = opened.info
         if not is_ours(info) or (sys.platform != "win32" and stat.S_IMODE(info.st_mode) & 0o022):
-            raise ValueError("others may write it")
+            raise ValueError("others can write it")
         if info.st_mtime < time.time() - MOST_DAYS * 86_400:
             raise FileNotFoundError
         content = opened.head(MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
         raise ValueError("it is too large")
     try:
-        told = read_stored(_ListFile, content)
+        stored = read_stored(_ListFile, content)
     except ValueError:
         raise ValueError("it is damaged") from None
-    if told.key != key or told.version not in _VERSIONS:
-        raise ValueError("it was written for something else")
-    if told.version == NEVER_LISTED and info.st_mtime < time.time() - NEVER_LISTED_SECONDS:
+    if stored.key != key or stored.version not in _VERSIONS:
+        raise ValueError("it belongs to another entry")
+    if stored.version == NEVER_LISTED and info.st_mtime < time.time() - NEVER_LISTED_SECONDS:
         raise FileNotFoundError
-    had: Json = {kind.capability: {} for kind in KINDS if told.lists.get(kind.field)}
-    return LastRun(told.lists, Era(told.version, had, is_modern=told.version in MODERN_PROTOCOL_VERSIONS))
+    had: Json = {kind.capability: {} for kind in KINDS if stored.lists.get(kind.field)}
+    return LastRun(stored.lists, Era(stored.version, had, is_modern=stored.version in MODERN_PROTOCOL_VERSIONS))
 
 
 def _content(key: str, version: str, lists: Mapping[str, Sequence[Json]]) -> bytes | None:
-    """The content of one file; `None` where nothing is to be kept.
+    """The content of one file; `None` if nothing is stored.
 
-    That is so where it is too much, and of servers like this one, which keep their own lists, and mark what they list
-    for this run alone.
+    Nothing is stored if it is too large, or for servers like this one, which store their own lists and mark items as
+    valid for this run only.
     """
     head = json.dumps({"key": key, "version": version})
     size = len(head)
@@ -207,7 +207,7 @@ def _content(key: str, version: str, lists: Mapping[str, Sequence[Json]]) -> byt
         for item in lists.get(kind.field, ()):
             if chain_of(as_mapping(item.get("_meta"))):
                 return None
-            items.append(json.dumps(item))  # one by one, since nobody else can do anything meanwhile
+            items.append(json.dumps(item))  # one by one, since encoding blocks everything else
             size += len(items[-1]) + 1
             if size > MOST_BYTES - 200:
                 return None
@@ -216,7 +216,7 @@ def _content(key: str, version: str, lists: Mapping[str, Sequence[Json]]) -> byt
 
 
 def _prune(folder: Folder) -> None:
-    """Remove files that nobody has written for long, and the oldest where there are too many, or too much in them."""
+    """Remove old files, and the oldest if there are too many, or they are too large together."""
     found = [(info.st_mtime, info.st_size, name) for name in folder.names() if (info := folder.stat(name)) is not None]
     since, left = time.time() - MOST_DAYS * 86_400, MOST_BYTES_OF_ALL
     for at, (written, size, name) in enumerate(sorted(found, reverse=True)):

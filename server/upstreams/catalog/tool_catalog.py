@@ -1,4 +1,4 @@
-"""The tools of all upstreams in the registry, each under its name: what they list comes in here, again at any time."""
+"""The tools of all upstreams in the registry, under their published names. New lists are applied here at any time."""
 
 from __future__ import annotations
 
@@ -54,19 +54,19 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    """A tool as it is listed, the digest of what models are told about it, and with texts in which nothing hides."""
+    """A listed tool, the digest of what models see of it, and a copy with all text made visible."""
 
     definition: Definition
     digest: str
     shown: dict[str, Any]
-    entry: Json  # as the lock file would have it; empty as long as there is no such file
-    lock: Lock | None  # by which it was judged
+    entry: Json  # its entry in a lock file; empty without a lock file
+    lock: Lock | None  # the lock that it was judged by
     differences: tuple[Difference, ...]  # from what was approved
-    stop: Stop | None  # what stands in its place, where it is not approved
+    stop: Stop | None  # what replaces it if it is not approved
 
     @property
     def standing(self) -> str:
-        """How it stands to the lock file, in a few words; empty where there is none."""
+        """Its lock status in a few words; empty without a lock file."""
         if self.lock is None:
             return ""
         if self.stop is None:
@@ -80,36 +80,38 @@ class _Prepared:
 class ToolCatalog:
     """Publishes the tools of upstreams in the registry, under names of at most `budget` characters.
 
-    None gets a name that is `reserved`.
+    `reserved` names are not used.
     """
 
     def __init__(self, registry: ToolRegistry, budget: int, reserved: Iterable[str] = ()) -> None:
-        self.names = NameMap()  # what every name means now
+        self.names = NameMap()  # the present meaning of every name
         self._registry = registry
         self._budget = budget
         self._reserved = frozenset(reserved)
         self._entries: Mapping[str, UpstreamSettings] = {}
         self._reaches: Mapping[str, str] = {}  # by alias, a digest of how each is reached
         self._offers: dict[str, tuple[Mapping[str, Definition], UpstreamCall]] = {}
-        self.lock: Lock | None = None  # what is approved of all of this, see `use_lock`; `None` where everything is
+        self.lock: Lock | None = None  # what is approved, see `use_lock`; `None` approves everything
         self.write_approval: Callable[[Lock, str, Mapping[str, Json]], Awaitable[None]] | None = None
-        """Writes down that tools of a server were approved over this lock, and has them judged again."""
-        self.approves_in_file = True  # whether into the lock file, or beside it
+        """Records that tools of a server were approved on top of this lock, and judges them again."""
+        self.approves_in_file = True  # whether approvals go into the lock file, or beside it
         self._stops: dict[str, dict[str, Stop]] = {}  # by alias and name
-        self._told_stops: dict[str, dict[str, str]] = {}  # the same, as the log was told about them last
-        self._for_apps: dict[str, dict[str, str]] = {}  # what apps of each upstream may call, with the names they use
-        self._stored: set[str] = set()  # aliases of those whose tools are known from the last run alone
+        self._told_stops: dict[str, dict[str, str]] = {}  # the same, as last logged
+        self._for_apps: dict[
+            str, dict[str, str]
+        ] = {}  # the tools that apps of each upstream may call, with the names that they use
+        self._stored: set[str] = set()  # aliases whose tools are known only from the last run
         self.vanished: dict[str, frozenset[str]] = {}
-        """By alias, the names of what it has listed in the last run and not in this one."""
+        """By alias, the names from its last run that are missing in this one."""
         self._known = ToolHistory()
         self._prepared: dict[str, dict[str, _Prepared]] = {}
         self._made: dict[Origin, DiscoveredMCPTool] = {}
-        self._named: tuple[list[NameList], set[str]] | None = None  # what the names of now were made of
+        self._named: tuple[list[NameList], set[str]] | None = None  # the inputs of the present names
         self._is_publishing = False
-        registry.on_change(self._publish)  # custom tools come and go, and their names are theirs
+        registry.on_change(self._publish)  # custom tools come and go, and their names are reserved for them
 
     def configure(self, entries: Mapping[str, UpstreamSettings]) -> None:
-        """Use these upstreams from now on. What one listed before counts as long as it is reached as it was."""
+        """Use these upstreams from now on. Earlier lists stay valid while an upstream is reached the same way."""
         gone = [
             alias
             for alias, entry in self._entries.items()
@@ -127,13 +129,13 @@ class ToolCatalog:
         self._publish()
 
     def use_lock(self, lock: Lock | None) -> None:
-        """Judge by this lock file what is listed from now on."""
+        """Judge everything listed from now on by this lock file."""
         self.lock = lock
         if lock is not None and lock.problem:
             logger.error("%s", lock.why_closed)
 
     def withdraw(self, alias: str) -> None:
-        """What it listed in the last run is not there: it cannot be reached."""
+        """Remove what it listed in the last run: it cannot be reached."""
         self._forget(alias)
         self._registry.replace_source(alias, ())
         self._publish()
@@ -148,7 +150,7 @@ class ToolCatalog:
 
     @contextmanager
     def at_once(self) -> Generator[None]:
-        """Publish what is listed meanwhile in one piece, at the end."""
+        """Publish everything listed within this context at once, at its end."""
         self._is_publishing = True
         try:
             yield
@@ -157,7 +159,7 @@ class ToolCatalog:
             self._publish()
 
     async def prepare(self, alias: str, definitions: Iterable[Definition]) -> None:
-        """Work out what is heavy before `set_listed`, which is done in one piece; others have their turns meanwhile."""
+        """Do the expensive work for `set_listed`, which runs in one piece; other tasks run in between."""
         prepared: dict[str, _Prepared] = {}
         async for definition in in_turns(definitions):
             prepared[definition["name"]] = self._prepared_of(alias, definition)
@@ -187,9 +189,9 @@ class ToolCatalog:
         is_stored: bool = False,
         is_ours: bool = False,
     ) -> None:
-        """Publish what an upstream lists now, in place of what it listed before; of two with one name the first.
+        """Publish an upstream's list in place of its previous one; of two tools with one name, the first counts.
 
-        It may be stored, which is what it listed in the last run; or ours, which is the one to log in.
+        The list may be `is_stored` (from the last run), or `is_ours` (the tool to log in).
         """
         entry = self._entries[alias]
         kept: dict[str, Definition] = {}
@@ -200,7 +202,7 @@ class ToolCatalog:
                 kept.setdefault(name, definition)
         prepared = {name: self._prepared_of(alias, each) for name, each in kept.items()}
         is_first, before = alias in self._stored, self.names
-        # What is ours stands in no lock file.
+        # This server's own tool is not in a lock file.
         self._prepared[alias] = {} if is_ours else {**self._prepared.get(alias, {}), **prepared}
         self._known.note(alias, {name: each.digest for name, each in prepared.items()}, is_first=is_first)
         if self.lock is not None and not is_ours:
@@ -226,7 +228,7 @@ class ToolCatalog:
             )
 
     def _judge(self, alias: str, prepared: Mapping[str, _Prepared]) -> None:
-        """Stop what is not approved; what is news of that is told in the log."""
+        """Block tools that are not approved, and log new ones."""
         before = self._told_stops.get(alias, {})
         stops: dict[str, Stop] = {}
         for name, each in prepared.items():
@@ -237,58 +239,58 @@ class ToolCatalog:
                 known.first = known.now  # a person has approved exactly this, and is not asked again
         self._stops[alias] = stops
         self._told_stops[alias] = {name: stop.standing for name, stop in stops.items()}
-        fresh: dict[str, list[str]] = {}  # one line stands for all of which the same is said
+        fresh: dict[str, list[str]] = {}  # tools with the same status share one line
         for name, stop in stops.items():
             if not stop.closed and before.get(name) != stop.standing:
                 fresh.setdefault(stop.standing, []).append(name)
         for standing, names in fresh.items():
             more = f" and {len(names) - MOST_TOLD} more" if len(names) > MOST_TOLD else ""
             which = f"{', '.join(repr(name) for name in names[:MOST_TOLD])}{more}"
-            said = f"upstream {alias}: not as approved and stopped, {standing}: {which}"
+            said = f"upstream {alias}: not approved and blocked, {standing}: {which}"
             logger.warning("%s", visible_line(said), extra={"upstream": alias})
 
     def standing(self, alias: str, name: str) -> str:
-        """How a tool stands to the lock file, in a few words; empty where there is none."""
+        """The lock status of a tool in a few words; empty without a lock file."""
         known = self._prepared.get(alias, {}).get(name)
         return known.standing if known is not None else ""
 
     def standings(self, alias: str) -> Counter[str]:
-        """How many tools of a server are approved, changed, new, or closed by a file that cannot be used."""
+        """How many tools of a server are approved, changed, new, or closed because the file is not valid."""
         listed = self._offers[alias][0] if alias in self._offers and self.lock is not None else ()
         standings = (self.standing(alias, name) for name in listed)
         return Counter(each.partition(" ")[0] for each in standings if each)
 
     def is_stopped_as(self, alias: str, name: str, version: str) -> bool:
-        """Whether a tool is kept from being called by exactly this."""
+        """Whether exactly this version of a tool is blocked."""
         stop = self._stops.get(alias, {}).get(name)
         return stop is not None and stop.version == version
 
     async def approve(self, tool: StoppedMCPTool) -> None:
-        """Have a tool count as approved as a person was shown it.
+        """Approve a tool as it was shown to a person.
 
         Raises:
-            ToolError: It is something else now, or the approval cannot be written.
+            ToolError: It has changed since, or the approval cannot be written.
         """
         lock, outdated = self.lock, tool.why_outdated()
         if lock is None or tool.stop.closed or outdated:
-            why = tool.stop.closed or f"Nothing was approved, because {outdated}. Look at what it is now."
+            why = tool.stop.closed or f"Nothing was approved: {outdated}. Look at the present version."
             raise ToolError(ToolErrorType.EXECUTION_DENIED, why)
         assert self.write_approval is not None  # noqa: S101 - nothing is stopped without a pool
         await self.write_approval(lock, tool.alias, {tool.upstream_name: tool.stop.entry})
         logger.warning("a person has approved %s as it is now", visible_line(tool.name), extra={"upstream": tool.alias})
 
     async def _approve(self, tool: DiscoveredMCPTool, params: Arguments, context: ToolContext) -> ToolResult:
-        """What becomes of a call of a stopped tool, after a person has agreed."""
+        """Handle the call of a blocked tool after a person has agreed."""
         del params
         assert isinstance(tool, StoppedMCPTool)  # noqa: S101 - nothing else is given this
-        # A yes to a call that was at work when the tool has changed is none to what it has become.
+        # Consent to an earlier version of the tool is not consent to the present one.
         if context.answer is None or context.answer.channel is ConsentChannel.EARLIER:
-            told = f"Nothing was sent, because {tool.why_asked_again('')}. Call it again: the user is asked about that."
+            told = f"Nothing was sent: {tool.why_asked_again('')}. Call it again: the user is then asked about that."
             raise ToolError(ToolErrorType.EXECUTION_DENIED, told)
         await self.approve(tool)
         return ToolResult(
-            f"The user has approved {tool.name} as it is now; it was not called. Look at the list of tools again, "
-            "which has its description and its arguments, and call it with what it wants."
+            f"The user has approved {tool.name} as it is now; it was not called. List the tools again for its "
+            "description and arguments, then call it with the arguments that it needs."
         )
 
     def called_by_apps(self, name: str) -> list[str]:
@@ -297,7 +299,7 @@ class ToolCatalog:
         return [full_name(alias, own) for alias, own, bare in tools if bare == name]
 
     def lists_anything(self, alias: str) -> bool:
-        """Whether it has listed its tools in this run, be they none."""
+        """Whether it has listed its tools in this run, even if there are none."""
         return alias in self._offers and alias not in self._stored
 
     def _publish(self) -> None:
@@ -320,7 +322,7 @@ class ToolCatalog:
                     tool = self._made.get(origin)
                     bare_name = self._for_apps[alias].get(name, "")
                     bare_name = bare_name if bare_name in bare else ""
-                    # A tool that is the same stays.
+                    # An unchanged tool keeps its object.
                     is_same = tool is not None and (tool.name, tool.bare_name) == (called, bare_name)
                     if (stop := stops.get(name)) is not None:
                         if not (is_same and isinstance(tool, StoppedMCPTool) and tool.stop is stop):
@@ -350,7 +352,7 @@ class ToolCatalog:
             self._is_publishing = False
 
     def _bare_names(self) -> set[str]:
-        """What apps may call without an alias: names of one tool each, which mean nothing else here."""
+        """The names that apps may use without an alias: each means one tool, and nothing else here."""
         counts = Counter(itertools.chain.from_iterable(each.values() for each in self._for_apps.values()))
         if not counts:
             return set()

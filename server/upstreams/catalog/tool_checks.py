@@ -1,6 +1,6 @@
-"""Signs of malice in what servers say of their tools, found without a model: labels for the person who decides.
+"""Signs of malice in the definitions of upstream tools, found without a model: labels for the person who decides.
 
-A label is a reason to look, and no proof; nothing is stopped by one. What stops a tool is that it has changed.
+A label is a reason to look, not a proof, and blocks nothing. Only a change of a tool blocks it.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Any, cast
 from tools.contract.display import visible_line
 from tools.text.file_names import UNSEEN
 
-MOST_CHARS = 20_000  # characters of a tool's texts that are looked at
-DEEPEST = 16  # how deep its schema is looked into
-SHOWN_CHARS = 60  # of what was found, in a label
-FEWEST_NAME_CHARS = 6  # a shorter name of a tool is a usual word
-FEWEST_ALIKE = 0.8  # share of the words of both descriptions that they have in common, to be alike
-FEWEST_WORDS = 4  # of a description, without which it says too little to be like another
+MOST_CHARS = 20_000  # characters of a tool's texts that are checked
+DEEPEST = 16  # depth of the schema that is checked
+SHOWN_CHARS = 60  # of the found text, in a label
+FEWEST_NAME_CHARS = 6  # a shorter tool name is an ordinary word
+FEWEST_ALIKE = 0.8  # fraction of common words that makes two descriptions alike
+FEWEST_WORDS = 4  # words of a description; shorter ones say too little to compare
 
 _ENCODED = re.compile(r"(?:[A-Za-z0-9+/]{24,}={0,2}|(?:[0-9a-fA-F]{2}){20,})")
-# Encoded text is usual where it is data; commands are not.
+# Encoded data is common; encoded commands are not.
 _COMMAND = re.compile(
     r"\b(?:curl|wget|bash|powershell|nc|python3?|eval|exec|chmod|rm\s+-|sudo|ssh|scp)\b.{0,80}[|/&;~]|/bin/|/dev/tcp/"
     r"|\b(?:ignore|disregard|forget)\b.{0,30}\binstructions?\b",
@@ -41,7 +41,7 @@ _OUTSIDE = (
 _SENDING = r"\b(?:send|sends|post|posts|upload|uploads|forward|forwards|transmit|exfiltrate\w*|leak|copy|copies)\b"
 _SIGNS: tuple[tuple[str, re.Pattern[str]], ...] = (
     (
-        "tells the model to ignore what it was told",
+        "tells the model to ignore its instructions",
         re.compile(
             r"\b(?:ignore|disregard|forget|override|bypass)\b(?:\s+(?:all|any|the|your|my|these|of|prior|earlier)){0,4}"
             r"\s+(?:previous|prior|above|earlier|preceding|instructions?|directions?|guidelines?|safety|rules)\b",
@@ -49,7 +49,7 @@ _SIGNS: tuple[tuple[str, re.Pattern[str]], ...] = (
         ),
     ),
     (
-        "tells the model to keep something from the user",
+        "tells the model to hide something from the user",
         re.compile(
             r"\b(?:do not|don't|never|without)\s+(?:\w+\s+){0,2}?"
             r"(?:tell|telling|mention|mentioning|inform|informing|notify|notifying|reveal|alert|ask|asking)\w*\s+"
@@ -58,7 +58,7 @@ _SIGNS: tuple[tuple[str, re.Pattern[str]], ...] = (
         ),
     ),
     (
-        "asks for what is the model's own",
+        "asks for the model's own instructions",
         re.compile(
             r"\b(?:reveal|print|output|disclose|repeat|show)\b(?:\s+(?:me|us|the|your|its|full|whole|entire)){0,3}"
             r"\s+(?:system prompt|hidden instructions|initial instructions)\b",
@@ -66,7 +66,7 @@ _SIGNS: tuple[tuple[str, re.Pattern[str]], ...] = (
         ),
     ),
     (
-        "has secrets sent elsewhere",
+        "sends secrets to an outside address",
         re.compile(
             rf"{_SENDING}[^.]{{0,80}}{_PRIVATE}.{{0,80}}{_OUTSIDE}|{_PRIVATE}.{{0,60}}{_SENDING}.{{0,40}}{_OUTSIDE}"
             rf"|\bexfiltrat\w*\b.{{0,60}}{_PRIVATE}",
@@ -74,14 +74,14 @@ _SIGNS: tuple[tuple[str, re.Pattern[str]], ...] = (
         ),
     ),
     (
-        "speaks with the voice of the system",
+        "imitates a system message",
         re.compile(
             r"<\s*/?\s*(?:important|system|instructions?|secret|admin)\s*>|\[\s*(?:system|inst)\s*\]|<\|im_",
             re.IGNORECASE,
         ),
     ),
 )
-# Before a phrase in one sentence these say that it is talked of, as by tools against injection.
+# Before a phrase in the same sentence, these words show that it is only mentioned, as by tools against injection.
 _MENTION = re.compile(
     r"\b(?:detect|explain|analy[sz]e|check|describe|prevent|block|flag|filter|report|recogni[sz]e|identif|such as|when)"
     r"|\b(?:response|output|text|quote|phrase|string|fixture)s?\s*:",
@@ -93,13 +93,13 @@ _ORDER = r"(?:call|use|invoke|run|execute|prefer|instead of|rather than|before|a
 
 
 def labels_of(servers: Mapping[str, Iterable[Mapping[str, Any]]]) -> dict[tuple[str, str], list[str]]:
-    """What is odd about tools.
+    """Find suspicious tools.
 
     Args:
-        servers: The definitions of each server's tools, in wire shape.
+        servers: The definitions of each server's tools, in wire format.
 
     Returns:
-        By alias and name, for those tools alone of which there is something to say: sentences without a subject.
+        The labels by alias and name, only for tools with any: sentences without a subject.
     """
     found: dict[tuple[str, str], list[str]] = {}
     texts = {
@@ -119,9 +119,9 @@ def labels_of(servers: Mapping[str, Iterable[Mapping[str, Any]]]) -> dict[tuple[
         ):
             theirs = owners.get(other, set()) - {alias}
             if theirs and alias not in owners[other]:
-                labels.append(f"gives orders about {visible_line(other)} of the server {min(theirs)}")
+                labels.append(f"gives instructions about {visible_line(other)} of the server {min(theirs)}")
         labels += [
-            f"looks like the tool of the same name of the server {other}"
+            f"resembles the tool of the same name of the server {other}"
             for other in sorted(owners.get(name, set()) - {alias})
             if texts[other, name] != text and _is_alike(words[alias, name], words[other, name])
         ]
@@ -131,26 +131,26 @@ def labels_of(servers: Mapping[str, Iterable[Mapping[str, Any]]]) -> dict[tuple[
 
 
 def _alone(text: str) -> Iterator[str]:
-    """What is odd about a text, whatever else there is."""
+    """The labels of a text by itself."""
     if unseen := UNSEEN.findall(text):
         codes = ", ".join(f"U+{ord(each):04X}" for each in list(dict.fromkeys(unseen))[:3])
-        yield f"has characters that nobody sees ({codes})"
+        yield f"contains invisible characters ({codes})"
     for run in _ENCODED.findall(text):
         decoded = _decoded(run)
         if _COMMAND.search(decoded):
-            yield f"has an encoded command ('{visible_line(decoded[:SHOWN_CHARS])}')"
+            yield f"contains an encoded command ('{visible_line(decoded[:SHOWN_CHARS])}')"
             break
-    said = _QUOTED.sub(lambda found: " " * len(found[0]), text)
+    unquoted = _QUOTED.sub(lambda found: " " * len(found[0]), text)
     for label, sign in _SIGNS:
-        for match in sign.finditer(said):
-            start = max((end.end() for end in _SENTENCE_END.finditer(said, 0, match.start())), default=0)
-            if not _MENTION.search(said, start, match.start()):
+        for match in sign.finditer(unquoted):
+            start = max((end.end() for end in _SENTENCE_END.finditer(unquoted, 0, match.start())), default=0)
+            if not _MENTION.search(unquoted, start, match.start()):
                 yield f"{label} ('{visible_line(' '.join(match[0].split())[:SHOWN_CHARS])}')"
                 break
 
 
 def _texts(value: Any, depth: int) -> Iterator[str]:
-    """Texts of a definition that a model reads."""
+    """The texts of a definition that a model reads."""
     if depth == 0:
         return
     if isinstance(value, Mapping):
@@ -168,7 +168,7 @@ def _texts(value: Any, depth: int) -> Iterator[str]:
 
 
 def _decoded(run: str) -> str:
-    """The text that is encoded in a run of letters and digits, as far as it is one."""
+    """The text encoded in a run of letters and digits, if there is one."""
     try:
         data = bytes.fromhex(run)
     except ValueError:

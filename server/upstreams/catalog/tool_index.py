@@ -1,9 +1,9 @@
-"""Which tools fit a query: an index of what they are called and of what is said of them, and the ranking by it.
+"""Finds tools for a query: an index of their names and descriptions, and a ranking.
 
-BM25F (Robertson and Zaragoza, 2009) over weighted fields finds tools, where a word of the query counts for words of
-its group, too. Whether one of them is an answer is another matter: for that it has to fit a good part of what the query
-says, and to do what its first word says where that is known as an action. Where none does, nothing is found. All
-numbers are ours; what they are worth is measured by bench/tool_search.py. Nothing here knows of clients or rules.
+BM25F (Robertson and Zaragoza, 2009) over weighted fields finds candidates; a word of the query also matches related
+words of its group. A candidate becomes an answer only if it covers enough of the query, and does what its first word
+asks for, if that is a known action. If none does, nothing is found. bench/tool_search.py measures the constants, which
+were chosen here. This module knows nothing of clients or rules.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-MOST_QUERY_CHARS = 1_000  # of a query; a longer one is to be refused
-MOST_WORDS = 24  # of a query that count
-MOST_FIELD_CHARS = 4_000  # of one field that are read
-MOST_CANDIDATES = 100  # tools that each of a query's rarer words finds; its commoner words only rank these
-MOST_RANKED = 16  # of them that are looked at for how much of the query they fit
-SELECT = "select:"  # what a query for exact names begins with (Qwen Code)
+MOST_QUERY_CHARS = 1_000  # of a query; the caller must reject a longer one
+MOST_WORDS = 24  # words of a query that count
+MOST_FIELD_CHARS = 4_000  # words of one field that are read
+MOST_CANDIDATES = 100  # candidates for each rare word of a query; common words only affect the ranking
+MOST_RANKED = 16  # candidates whose coverage of the query is computed
+SELECT = "select:"  # prefix of a query for exact names (Qwen Code)
 
-FLOOR = 0.62  # the part of a query that the best tool has to fit
-LOW_FLOOR = 0.35  # the same for what is only near
-NEAR_BEST = 0.5  # the part of what the best one fits that others have to
-GROUP_SCORE, PREFIX_SCORE = 0.5, 0.6  # what a word of the same group, or one that begins alike, counts for the rank
-GROUP_FIT, PREFIX_FIT = 0.8, 0.7  # the same for the fit
-AGAIN = 0.6  # the same for a word of the tool that counts already
-UNKNOWN_SHARE = 0.8  # what a word is that no tool has
-NAME_SHARE = 0.3  # the same for one that begins with a capital within the query: a name is a value of an argument
-NAMED = 2  # of the other words that make up for another action where the name of the tool has them all
-LONG, BEYOND = 2.5, 0.2  # a query of more than so many words says much that matters less: what each of these counts
-OTHER_ACTION, UNKNOWN_ACTION = 0.4, 0.9  # what is left of the fit of a tool that does another thing, or perhaps does
+FLOOR = 0.62  # the fraction of the query that the best tool must cover
+LOW_FLOOR = 0.35  # the same for near matches
+NEAR_BEST = 0.5  # the fraction of the best coverage that other tools must reach
+GROUP_SCORE, PREFIX_SCORE = 0.5, 0.6  # weight in the ranking of a related word, or one with the same beginning
+GROUP_FIT, PREFIX_FIT = 0.8, 0.7  # the same for coverage
+AGAIN = 0.6  # the same for a word of the tool that has already matched
+UNKNOWN_SHARE = 0.8  # weight of a query word that no tool has
+NAME_SHARE = 0.3  # the same for a capitalized word within the query: a name is usually a value of an argument
+NAMED = 2  # fraction of the other words that excuses a different action, if the tool's name has them all
+LONG, BEYOND = 2.5, 0.2  # in a query of more words than this, each counts less
+OTHER_ACTION, UNKNOWN_ACTION = 0.4, 0.9  # factor for a tool that does, or may do, something else
 LENGTH, SATURATION = 0.4, 1.2  # b and k1 of BM25F
 
 _PHRASES = {
@@ -90,12 +90,12 @@ _PHRASES = {
     "show me": "show",
     "real time": "live",
 }
-"""What is said in several words, and the one word for it."""
+"""Phrases of several words, and one word for each."""
 
 _LIGHT = frozenset(
     ("bring", "get", "give", "hold", "keep", "know", "make", "put", "save", "set", "take", "tell", "write")
 )
-"""Of the actions, those that say little of what is done."""
+"""Actions that say little about what is done."""
 _STOP = """
 a an and any are as at be been being but by can could did do does for from had has have how i if in into is it its
 just may me might must my need of off on onto or our out over please shall she should so some such than that the their
@@ -107,7 +107,7 @@ current particular specific certain whole entire existing already actually exact
 possible able back sure again myself once per inside ve re ll don doesn aren isn haven additional further away
 together
 """
-"""Words that say nothing of what is looked for."""
+"""Words that say nothing about the wanted tool."""
 
 _SMALL = frozenset(_STOP.split())
 _WORD = re.compile(r"[A-Z]{2,}s(?![a-z])|[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+|[^\W\d_A-Za-z]+")
@@ -115,12 +115,12 @@ _PHRASE = re.compile(rf"\b({'|'.join(_PHRASES)})(?=s?\b)", re.IGNORECASE)
 _PROPER = re.compile(r"(?<=[a-z,] )[A-Z][a-z]+")
 _NOT_OF_NAME = re.compile(r"[\W_]+")
 _SENTENCE_END = re.compile(r"[.!?](?:\s|$)|\n")
-_ENDINGS = (("ing", 3), ("ied", 3), ("ed", 3), ("ion", 4))  # and how many letters have to be left
+_ENDINGS = (("ing", 3), ("ied", 3), ("ed", 3), ("ion", 4))  # and the minimum number of letters to keep
 
 
 @lru_cache(20_000)
 def stem(word: str) -> str:
-    """What the forms of an English word have in common, roughly: only the commonest endings go."""
+    """The common part of the forms of an English word, roughly: only the most frequent endings are removed."""
     if len(word) <= 3 or not word.isascii():
         return word
     if word.endswith("ies"):
@@ -136,14 +136,14 @@ def stem(word: str) -> str:
                 return rest + "y"
             if ending != "ion" and rest[-1] == rest[-2] and rest[-1] not in "lsz":
                 return rest[:-1]
-            # "creation" is of "create", and "translation" of "translate".
+            # "creation" belongs to "create", and "translation" to "translate".
             word = rest
             break
     return word[:-1] if word.endswith("e") and len(word) > 4 else word
 
 
 def words_of(text: str) -> Iterator[str]:
-    """The words of a text, however they are joined and written; small ones that say nothing are left out."""
+    """The words of a text in any naming style, without those that say nothing."""
     text = text[:MOST_FIELD_CHARS]
     if not text.isascii():
         text = "".join(each for each in unicodedata.normalize("NFKD", text) if not unicodedata.combining(each))
@@ -154,12 +154,12 @@ def words_of(text: str) -> Iterator[str]:
 
 
 def name_key(name: str) -> str:
-    """A name without what separates its words."""
+    """A name without its word separators."""
     return _NOT_OF_NAME.sub("", name).casefold()
 
 
 def _read_groups() -> tuple[list[frozenset[str]], list[frozenset[str]]]:
-    """Words that are said for one another, from the file beside this one: those for what is done, and all others."""
+    """Groups of related words, from the file beside this module: actions, and all others."""
     text = (Path(__file__).parent / "tool_search_words.txt").read_text("utf-8")
     actions, things = (
         [frozenset(map(stem, line.split())) for line in part.splitlines() if line and not line.startswith("#")]
@@ -179,18 +179,18 @@ for _number, _group in enumerate(_GROUPS):
 
 @dataclass(frozen=True, slots=True)
 class SearchText:
-    """What is said of one tool."""
+    """The searchable text of one tool."""
 
-    name: str  # as clients know it
+    name: str  # the name that clients know
     server: str  # the alias of its server
-    own_name: str  # what its server calls it
+    own_name: str  # its name at its server
     title: str = ""
-    hint: str = ""  # words by which it wants to be found
+    hint: str = ""  # search keywords that it declares
     description: str = ""
-    parameters: Mapping[str, str] | None = None  # their names, with what is said of each
+    parameters: Mapping[str, str] | None = None  # argument names with their descriptions
 
     def fields(self) -> Iterator[tuple[float, float, Iterable[str]]]:
-        """The words of each field, with what one of them counts for the rank and for the fit."""
+        """The words of each field, with the field's weight in the ranking and in coverage."""
         yield 3.0, 1.0, words_of(self.own_name)
         yield 1.0, 0.8, words_of(self.server)
         yield 2.0, 1.0, words_of(self.hint)
@@ -204,7 +204,7 @@ class SearchText:
             yield 0.25, 0.6, words_of(" ".join(self.parameters.values()))
 
 
-Postings = Mapping[int, float]  # the tools that have a word, and how much it says of each; best first
+Postings = Mapping[int, float]  # the tools that have a word, with its weight in each; best first
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,19 +213,19 @@ class _Concept:
 
     word: str
     related: Set[str]  # the words of its groups
-    alike: Set[str]  # words that begin like it, where no tool has it
-    is_name: bool  # whether it is written as the name of somebody or something
-    postings: Sequence[tuple[float, Postings]]  # the tools that it finds in each way, and what that counts
+    alike: Set[str]  # words with the same beginning, if no tool has the word itself
+    is_name: bool  # whether it is written like a proper name
+    postings: Sequence[tuple[float, Postings]]  # the tools that it finds in each way, with the weight
     weight: float  # how rare it is
 
 
 class ToolIndex:
-    """Finds tools by queries. To build one blocks: it takes a tenth of a millisecond for each tool."""
+    """Finds tools by queries. Building one blocks, for a tenth of a millisecond per tool."""
 
     def __init__(self, texts: Iterable[SearchText]) -> None:
         self.texts = tuple(texts)
         self._by_key: dict[str, list[int]] = defaultdict(list)
-        self._fits: list[dict[str, float]] = []  # the words of each tool, with how well it fits where one is asked for
+        self._fits: list[dict[str, float]] = []  # the words of each tool with their coverage, computed on demand
         weighted: list[dict[str, float]] = []
         for number, text in enumerate(self.texts):
             for key in dict.fromkeys(map(name_key, (text.name, f"{text.server}__{text.own_name}", text.own_name))):
@@ -249,7 +249,7 @@ class ToolIndex:
         self._vocabulary = sorted(self._postings)
 
     def named(self, query: str) -> list[int]:
-        """The tools whose names a query is, or has in it, in any spelling."""
+        """The tools that a query names or mentions, in any spelling."""
         keys = [name_key(query), *(name_key(word) for word in query.split() if not word.isalpha())]
         found = itertools.chain.from_iterable(self._by_key.get(key, ()) for key in keys if key)
         return list(dict.fromkeys(found))
@@ -257,15 +257,15 @@ class ToolIndex:
     def find(
         self, query: str, limit: int, is_wanted: Callable[[int], bool] | None = None
     ) -> tuple[list[int], list[int]]:
-        """The numbers of the tools that fit a query, best first; where none fits well, of those that are near.
+        """The numbers of the tools that match the query, best first; if none does well, of near ones.
 
         Args:
-            query: What is looked for; a word with a plus before it has to be there.
-            limit: How many are wanted.
-            is_wanted: Whether a tool may be found; asked of those alone that would be.
+            query: The search text; a word with a plus before it is required.
+            limit: The maximum number of results.
+            is_wanted: Whether a tool may be found; called only for candidates.
 
         Returns:
-            Those that fit, and those that are near, of which one list at least is empty.
+            The matches and the near ones; at least one of the lists is empty.
         """
         needed = [stem(word) for each in query.split() if each.startswith("+") for word in words_of(each)]
 
@@ -287,10 +287,10 @@ class ToolIndex:
         return found, first(near) if not found and best >= LOW_FLOOR else []
 
     def ranked(self, query: str) -> list[tuple[int, float]]:
-        """The tools that a query finds, best first, with how much of what it says each fits, from 0 to 1."""
-        said = [_PHRASES[found.lower()] for found in _PHRASE.findall(query)]
-        # What is done comes first, wherever it is said.
-        first = [word for word in said if min(_OF_WORD.get(stem(word), [len(_GROUPS)])) < len(_ACTION_GROUPS)]
+        """The tools that a query finds, best first, with the fraction of the query that each covers, from 0 to 1."""
+        phrases = [_PHRASES[found.lower()] for found in _PHRASE.findall(query)]
+        # The action comes first, wherever it stands in the query.
+        first = [word for word in phrases if min(_OF_WORD.get(stem(word), [len(_GROUPS)])) < len(_ACTION_GROUPS)]
         text = " ".join((*first, _PHRASE.sub(lambda found: _PHRASES[found[0].lower()], query)))
         words = list(dict.fromkeys(map(stem, itertools.islice(words_of(text), MOST_WORDS))))
         proper = {stem(each.lower()) for each in _PROPER.findall(text)}
@@ -307,7 +307,7 @@ class ToolIndex:
                         best[number] = impact
             for number, impact in best.items():
                 scores[number] = scores.get(number, 0.0) + concept.weight * impact
-        # What the first word names as an action, in each word for it.
+        # The action in the first word, in each of its synonyms.
         actions = [group for group in _OF_WORD.get(words[0], ()) if group < len(_ACTION_GROUPS)] if words else []
         doing = frozenset(words[:1]).union(*map(_GROUPS.__getitem__, actions)) if actions else frozenset[str]()
         top = heapq.nlargest(MOST_RANKED, ((score, -number) for number, score in scores.items()))
@@ -328,7 +328,7 @@ class ToolIndex:
         )
 
     def _alike(self, word: str) -> frozenset[str]:
-        """Words of tools that begin like one that no tool has."""
+        """Words of tools with the same beginning as a word that no tool has."""
         if len(word) < 5:
             return frozenset()
         begin = word[: max(4, math.ceil(len(word) * 0.7))]
@@ -337,13 +337,13 @@ class ToolIndex:
         return frozenset(other for other in near if len(other) <= len(word) + 4)
 
     def _fit(self, concepts: Sequence[_Concept], doing: Set[str], number: int) -> float:
-        """How much of what a query says is said of a tool, too; less where the tool does another thing."""
+        """The fraction of a query that a tool covers; less if the tool does something else."""
         fits, fit, total, head = self._fits[number], 0.0, 0.0, concepts[0]
         counted = {concept.word for concept in concepts if concept.word in fits}
         for concept in concepts:
             part = fits.get(concept.word, 0.0)
             if not part:
-                # A word of the tool answers for one word of the query, and hardly for more.
+                # A word of the tool matches one word of the query fully, and further ones only a little.
                 near = [(PREFIX_FIT * fits[other], other) for other in concept.alike & fits.keys()]
                 near += [(GROUP_FIT * fits[other], other) for other in concept.related & fits.keys()]
                 if near:
@@ -353,7 +353,7 @@ class ToolIndex:
             total += share
             fit += share * part
         if doing and head.word not in _LIGHT and not any(fits[word] >= 0.9 for word in doing & fits.keys()):
-            # What is named in full is what is meant, in whatever word for it, unless it is to go.
+            # A fully named thing is what the query means, whatever word names it, unless it is to be removed.
             named = [fits.get(concept.word, 0.0) == 1.0 for concept in concepts[1:]]
             is_named = len(named) >= NAMED and all(named[:NAMED]) and _DELETING not in doing
             fit *= 1.0 if is_named else OTHER_ACTION

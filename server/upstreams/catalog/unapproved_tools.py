@@ -1,4 +1,4 @@
-"""A tool that nobody has approved as it is now, and what stands in its place: a call of it asks for approval."""
+"""The placeholder of a tool whose present version nobody has approved: calling it asks for approval."""
 
 from __future__ import annotations
 
@@ -26,18 +26,21 @@ from tools.contract.tool_errors import ToolError, ToolErrorType
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stop:
-    """What keeps a tool from being called."""
+    """What blocks a tool."""
 
-    definition: Definition  # what is listed in its place, in words of this server
-    shown: Definition  # the tool itself, as a person may see it
-    entry: Json  # the same, as the lock file has it once it is approved
-    standing: str  # "new", or which fields have changed
-    closed: str  # where nothing can be approved: why, and what to do
+    definition: Definition  # the placeholder's description, in this server's words
+    shown: Definition  # the tool itself, with all text visible to a person
+    entry: Json  # its entry for the lock file, once approved
+    standing: str  # "new", or the changed fields
+    closed: str  # why nothing can be approved, and what to do
     version: str  # a hash of all of this
 
 
 def stop_of(alias: str, shown: Definition, entry: Json, found: Iterable[Difference], lock: Lock) -> Stop | None:
-    """What to put in the place of a tool, if it is not approved. No word of its server's is in it, but for its name."""
+    """The block of a tool that is not approved, if it is not.
+
+    Except for its name, nothing in it comes from the server.
+    """
     name = shown["name"]
     stopping = [each for each in found if each.stops]
     if not stopping and not lock.problem:
@@ -47,8 +50,8 @@ def stop_of(alias: str, shown: Definition, entry: Json, found: Iterable[Differen
     if fields:
         told = f"has changed this tool ({fields}) since it was approved ({LOCK_NAME})"
     description = (
-        f"The server {alias} {told}. Calling it, with no arguments, asks the user to approve it as it is now; what it "
-        "does and takes is listed after that."
+        f"The server {alias} {told}. Calling it, without arguments, asks the user to approve its present version; "
+        "its description and arguments are listed after that."
     )
     definition: Json = {"name": name, "description": description, "inputSchema": {"type": "object", "properties": {}}}
     visibility: Any = as_mapping(as_mapping(shown.get("_meta")).get("ui")).get("visibility")
@@ -60,12 +63,12 @@ def stop_of(alias: str, shown: Definition, entry: Json, found: Iterable[Differen
 
 
 class StoppedMCPTool(DiscoveredMCPTool):
-    """Stands for a tool that nobody has approved as it is now: a call of it asks for that, and reaches no server.
+    """The placeholder of a blocked tool: calling it asks for approval, and reaches no server.
 
     Args:
-        approve: Has the tool count as approved as it was shown, in place of a call.
-        is_current: Whether this is still what keeps it from being called.
-        in_file: Whether approvals stand in the lock file; where they stand beside it, a change of the file ends them.
+        approve: Approves the tool as it was shown. Runs instead of a call.
+        is_current: Whether the tool is still blocked for the same reason.
+        in_file: Whether approvals go into the lock file. If they go beside it, a change of the file ends them.
     """
 
     def __init__(
@@ -103,7 +106,7 @@ class StoppedMCPTool(DiscoveredMCPTool):
         return f"the server {self.alias} has {what} this tool since its tools were approved in {LOCK_NAME}"
 
     def consented(self, client_key: str) -> None:
-        """What is approved counts for everybody."""
+        """An approval counts for everybody, so nothing is recorded per client."""
 
     def why_outdated(self) -> str:
         if self._is_current(self.alias, self.upstream_name, self.version):
@@ -118,16 +121,15 @@ class StoppedMCPTool(DiscoveredMCPTool):
         return ApprovalConfirmation(
             title=f"Approve a tool of the MCP server {self.alias}",
             prompt=self.words,
-            way_out=f"The user can approve it {command}at `coretools-mcp dashboard`. Nothing else replaces this "
-            "question.",
+            way_out=f"The user can approve it {command}at `coretools-mcp dashboard`. There is no other way.",
         )
 
     @property
     def words(self) -> str:
-        """The tool as it is now, for the person who approves it."""
+        """The present version of the tool, for the person who approves it."""
         shown = self.stop.shown
         parts = [f"Server: {visible_line(self.alias)}", f"Tool: {visible_line(self.upstream_name)}"]
-        description = textwrap.indent(str(shown.get("description") or "(none)"), "  ")  # so that it has no headings
+        description = textwrap.indent(str(shown.get("description") or "(none)"), "  ")  # prevents headings
         parts += [f"State: {self.stop.standing}", "Its description now:", description]
         parts += ["Its arguments now:", json.dumps(shown.get("inputSchema"), indent=1, ensure_ascii=False)]
         if "outputSchema" in shown:

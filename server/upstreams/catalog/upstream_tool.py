@@ -1,4 +1,4 @@
-"""A tool of an upstream as clients see it, and what is remembered of the definitions that it had."""
+"""An upstream tool as clients see it, and the history of its definitions."""
 
 from __future__ import annotations
 
@@ -30,45 +30,45 @@ from tools.permissions.tool_names import BETWEEN, names_of_server, names_of_upst
 
 logger = logging.getLogger(__name__)
 
-MOST_TOLD = 20  # changed tools, or hidden ones, that one change of a list tells of in the log
+MOST_TOLD = 20  # changed or hidden tools named in the log for one change of a list
 
 MOST_REMEMBERED = 10_000
-"""Tools of one upstream that are remembered; those that it lists now are, however many they are."""
+"""Remembered tools of one upstream. Those listed now are always remembered, whatever their number."""
 
 
-_FORGOTTEN = "forgotten"  # in place of a digest, and like none
+_FORGOTTEN = "forgotten"  # replaces a digest, and equals none
 
 
 @dataclass(slots=True)
 class ToolRecord:
-    """A tool in this run. What it is, or was, is told by digests of its definitions."""
+    """The history of a tool in this run, as digests of its definitions."""
 
-    first: str  # what it was when it was first listed; empty where that is not known any more
-    now: str  # what it is now; empty once its entry is not used any more
-    is_stopped: bool = False  # whether the lock file keeps it from being called
-    agreed: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])  # which client, and to which digest
+    first: str  # the digest when it was first listed; empty if that is no longer known
+    now: str  # the present digest; empty once its entry is no longer used
+    is_stopped: bool = False  # whether the lock file blocks it
+    agreed: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])  # client and the digest agreed to
 
     def agree(self, client_key: str, digest: str) -> None:
-        """The person behind a client has agreed to exactly this; nothing is kept of one like any other."""
+        """Record that the person behind a client has agreed to exactly this version; not kept if it equals none."""
         if client_key and digest != self.first:
             self.agreed.add((client_key, digest))
 
 
 class ToolHistory:
-    """Every tool of every upstream as it was and is.
+    """The past and present definitions of every upstream tool.
 
-    An upstream may list other names each time. So those that it has not listed for longest are forgotten, and from then
-    on nobody can tell a name that is new from one that comes back as something else.
+    An upstream may list new names each time, so the names not listed for longest are forgotten. After that, a new name
+    cannot be distinguished from an old one that returns with another meaning.
     """
 
     def __init__(self) -> None:
-        self._known: dict[str, dict[str, ToolRecord]] = {}  # by alias and name; what was listed last is last
-        self._forgetful: set[str] = set()  # of which something is forgotten
+        self._known: dict[str, dict[str, ToolRecord]] = {}  # by alias and name; the latest listed is last
+        self._forgetful: set[str] = set()  # upstreams of which something is forgotten
 
     def note(self, alias: str, digests: Mapping[str, str], *, is_first: bool = False) -> None:
-        """Take in each tool that an upstream lists now, with its digest; changes are told in the log.
+        """Record each tool that an upstream lists, with its digest. Changes are logged.
 
-        It may be the first list of this run: what was listed in the last one counts for nothing.
+        For the first list of this run, the list from the last run does not count.
         """
         log = logging.LoggerAdapter(logger, {"upstream": alias})
         changed: list[str] = []
@@ -85,20 +85,20 @@ class ToolHistory:
                 changed.append(name)
             listed[name] = known
         unlisted = {name: known for name, known in earlier.items() if name not in listed}
-        # What is too much of what it lists no more is forgotten.
+        # Tools that it no longer lists are forgotten above the limit.
         surplus = min(len(unlisted), len(unlisted) + len(listed) - MOST_REMEMBERED)
         for name in list(itertools.islice(unlisted, max(surplus, 0))):
-            unlisted.pop(name).now = _FORGOTTEN  # an answer that still comes is not for what has the name then
+            unlisted.pop(name).now = _FORGOTTEN  # a pending answer is not for the next tool with this name
         if surplus > 0 and alias not in self._forgetful:
             self._forgetful.add(alias)
             message = (
-                "upstream %s has listed more than %d different tools, and the oldest are forgotten; "
-                "anyone who calls one that is new from now on is asked for consent"
+                "upstream %s has listed more than %d different tools, and the oldest are forgotten; from now on, "
+                "calls of new ones need consent"
             )
             log.warning(message, alias, MOST_REMEMBERED)
         self._known[alias] = unlisted | listed
         for name in changed[:MOST_TOLD]:
-            said = f"upstream {alias} has changed its tool '{name}'; anyone who calls it next is asked for consent"
+            said = f"upstream {alias} has changed its tool '{name}'; its next call needs consent"
             log.warning("%s", visible_line(said))
         if len(changed) > MOST_TOLD:
             log.warning("upstream %s has changed %d more tools", alias, len(changed) - MOST_TOLD)
@@ -107,37 +107,37 @@ class ToolHistory:
         return self._known[alias][name]
 
     def forget(self, alias: str) -> None:
-        """The operator has changed the entry: it may be another server now."""
+        """Forget a server whose entry the operator has changed: it may be another server now."""
         for known in self._known.pop(alias, {}).values():
             known.now = ""
         self._forgetful.discard(alias)
 
 
 def digest_of(definition: Mapping[str, Any]) -> str:
-    told = {key: definition[key] for key in ("name", *WATCHED) if key in definition}
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+    watched = {key: definition[key] for key in ("name", *WATCHED) if key in definition}
+    return hashlib.sha256(json.dumps(watched, sort_keys=True).encode()).hexdigest()
 
 
 CLAIMED_KEY = "coretools-mcp/claimedAnnotations"
-"""Under this `_meta` key stand the annotations that an untrusted upstream claims for itself."""
+"""The `_meta` key of the annotations that an untrusted upstream claims."""
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,200}")
-"""A token (RFC 9110, 5.6.2); the limit is ours."""
+"""A token (RFC 9110, 5.6.2); the maximum length is a limit of this server."""
 
 Arguments = Mapping[str, Any]
 
 
 class DiscoveredMCPTool(BaseTool[Arguments]):
-    """Calls one tool of one upstream. The arguments are the upstream's to validate.
+    """Calls one tool of one upstream, which validates the arguments.
 
     Args:
-        definition: The tool as the upstream lists it, in wire shape.
-        trusted: The operator trusts this upstream: no question, and its annotations are published as they are.
-        bare_name: This reaches it too, without an alias: apps of its server know no other name. Empty where it may not.
-        known: What it was before, and who has agreed to what; `None` for one that was never another. This tool is
-            what it is now, and stays that when the upstream changes it.
-        reach: Tells it from a tool of the same name whose server is reached in another way.
-        shown: The definition with texts that hide nothing, where that is known.
+        definition: The tool as the upstream lists it, in wire format.
+        trusted: Whether the operator trusts this upstream: no questions, and annotations are published unchanged.
+        bare_name: A name without an alias that also reaches it, for apps of its server. Empty if there is none.
+        known: Its history, and who has agreed to what; `None` for a tool that never changed. This object stays the same
+            version when the upstream changes the tool.
+        reach: Distinguishes it from a tool of the same name whose server is reached differently.
+        shown: The definition with all text visible, if known.
     """
 
     kind = ToolKind.OTHER
@@ -183,7 +183,7 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         )
 
     def __eq__(self, other: object) -> bool:
-        """Equal when a client would see and get the same."""
+        """Equal if clients see and get the same."""
         return (
             isinstance(other, DiscoveredMCPTool)
             and (self.name, self.bare_name, self._trusted) == (other.name, other.bare_name, other._trusted)
@@ -194,13 +194,13 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         return hash(self.name)
 
     def is_of(self, definition: Mapping[str, Any], call: UpstreamCall, known: ToolRecord, *, trusted: bool) -> bool:
-        """Whether one that is made of all this would be the same."""
+        """Whether a tool made from these arguments would be the same."""
         is_same = self.definition is definition and self._call is call and self._trusted == trusted
         return is_same and self._known is known and self._digest == known.now
 
     @property
     def rule_names(self) -> tuple[str, ...]:
-        """The full name, what it is published as with the alias before it, and how the CLIs call both."""
+        """The full name, the published name with the alias, and the names that the CLIs use for both."""
         names = [rule_name(self.alias, self.upstream_name), *names_of_upstream_tool(self.alias, self.upstream_name)]
         prefix = f"{self.alias}{BETWEEN}"
         if self.name.startswith(prefix):
@@ -209,9 +209,9 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
 
     @property
     def loose_rule_names(self) -> tuple[str, ...]:
-        """What it is published as without the alias: whose name that is changes with what is listed.
+        """The published name without the alias, whose owner depends on the lists.
 
-        Where that name was changed, the one that it has by itself, too.
+        If that name was changed, the original one too.
         """
         if self.name in self.rule_names:
             return ()
@@ -219,7 +219,7 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
 
     @property
     def parameter_schema(self) -> Mapping[str, Any]:
-        """The upstream's own schema; only texts for people may have marks for what is not seen."""
+        """The upstream's own schema; only texts for people may have marks for invisible characters."""
         return self._shown.get("inputSchema") or {"type": "object", "properties": {}}
 
     def repeated_headers(self, arguments: Mapping[str, Any]) -> Mapping[str, str] | None:
@@ -232,7 +232,7 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
 
     @cached_property
     def repeated(self) -> Mapping[tuple[str, ...], str]:
-        """Arguments that it wants in HTTP headers too (`x-mcp-header`, 2026-07-28); looked for at the first call."""
+        """The arguments that it also wants in HTTP headers (`x-mcp-header`, 2026-07-28); read at the first call."""
         if "x-mcp-header" not in json.dumps(schema := as_mapping(self.definition.get("inputSchema"))):
             return {}
         from mcp.shared.inbound import x_mcp_header_map  # noqa: PLC0415 - few tools want it
@@ -241,7 +241,7 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         fit = {path: name for path, name in wanted.items() if _HEADER_NAME.fullmatch(name)}
         if len(fit) < len(wanted):
             logger.warning(
-                "the tool %s wants arguments in headers under names that HTTP does not allow: these are left out",
+                "the tool %s wants arguments in headers whose names are not valid in HTTP: these are left out",
                 visible(self.upstream_name),
             )
         return fit
@@ -250,7 +250,7 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         wire = with_origin(self._shown, self.alias, tool=self.upstream_name)
         wire["name"] = self.name
         wire["inputSchema"] = dict(self.parameter_schema)
-        # Tasks as they were in 2025-11-25, which do not pass.
+        # The tasks of 2025-11-25, which are not relayed.
         if "taskSupport" in (execution := as_mapping(wire.pop("execution", None))):
             execution = {name: value for name, value in execution.items() if name != "taskSupport"}
         if execution:
@@ -285,13 +285,13 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         )
 
     def consented(self, client_key: str) -> None:
-        """This counts as known, whatever the upstream has made of it since."""
+        """Record consent to this version, whatever the upstream has made of the tool since."""
         if self._known is not None:
             self._known.agree(client_key, self._digest)
 
     def why_outdated(self) -> str:
         if self._known is not None and self._known.is_stopped:
-            return f"it is not approved in {LOCK_NAME} any more"
+            return f"it is no longer approved in {LOCK_NAME}"
         if self._known is None or self._known.now == self._digest:
             return ""
         if not self._known.now:

@@ -1,4 +1,4 @@
-"""The connections to upstreams: one task keeps each, a pool finds it by the name of a tool.
+"""The connections to upstreams: one task owns each, and a pool finds them by the name of a tool.
 
-The relay imports it; it stands on the sessions, the catalog and the wire.
+The relay imports it; it builds on the sessions, the catalog and the wire.
 """

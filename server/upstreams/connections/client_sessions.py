@@ -1,8 +1,8 @@
-"""Sessions with one upstream that belong to one client each, so that no question and no state reaches another one.
+"""Sessions with one upstream that belong to one client each, so that questions and state never reach another client.
 
-A session is opened at a client's first use and closed when it was idle for long, when the client's connection ends,
-when the upstream's entry is changed, or when another one is to have its place. Each has an owner task, since the
-task that enters a connection has to leave it.
+A session opens at a client's first use. It closes when it is idle for long, when the client's connection ends, when the
+upstream's entry changes, or when another session needs its place. Each has an owner task, since the task that enters a
+connection must leave it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tools.contract.tool_errors import ToolError, ToolErrorType
 if TYPE_CHECKING:
     from tools.shell.process_spec import ProcessStarter
 
-IDLE_SECONDS = 600.0  # a session that was not used for so long is closed
+IDLE_SECONDS = 600.0  # idle sessions are closed after this time
 
 
 @dataclass(slots=True)
@@ -73,7 +73,11 @@ class ClientSessions:
         return len(self._held)
 
     async def of(self, exchange: Exchange) -> UpstreamSession:
-        """The session in which a client's request is to be brought; a `ToolError` where there is none."""
+        """The session for a client's request.
+
+        Raises:
+            ToolError: There is none.
+        """
         upstream = self._upstream
         listing_session = upstream.live_session
         principal = self._principal_of(exchange)
@@ -90,13 +94,13 @@ class ClientSessions:
                 return listing_session
             entry, transport = upstream.entry, upstream.transport
             shakes_hands = entry.protocol == "auto" and not exchange.is_modern and self._may_shake_hands
-            # Without a handshake a remote server keeps nothing by connection: no session of its own is needed.
+            # Without a handshake, a remote server keeps nothing per connection, so no separate session is needed.
             is_remote = transport is not None and transport.name != "stdio"
             if not shakes_hands and listing_session.era.is_modern and is_remote and not principal:
                 return listing_session
             held = self._open(key_of(exchange), exchange, listing_session)
         elif listing_session is None:
-            upstream.retry_now()  # the client goes on, but nothing is listed meanwhile
+            upstream.retry_now()  # the client continues, but nothing is listed meanwhile
         if not held.ready.is_set():
             await held.ready.wait()
         held.last_used = anyio.current_time()
@@ -106,13 +110,13 @@ class ClientSessions:
                 raise LoginNeededError(login)
             raise ToolError(
                 ToolErrorType.UPSTREAM_UNAVAILABLE,
-                f"A connection of your own to the server {self._upstream.alias} could not be opened: {held.problem}. "
-                "Try the call later, or go on without it.",
+                f"A separate connection to the server {self._upstream.alias} could not be opened: {held.problem}. "
+                "Try the call later, or continue without it.",
             )
         return held.session
 
     def opened(self, serial: int) -> UpstreamSession | None:
-        """The very session of this number, which is in use by that; `None` if it has ended."""
+        """The session with this number, which then counts as in use; `None` if it has ended."""
         for held in self._held.values():
             if held.session is not None and held.session.serial == serial and not held.session.lost.is_set():
                 held.last_used = anyio.current_time()
@@ -121,7 +125,7 @@ class ClientSessions:
         return listing if listing is not None and listing.serial == serial else None
 
     def _live(self, key: SessionKey) -> _SessionSlot | None:
-        """A client's own session, or the attempt to open it, if there is one that has not ended."""
+        """A client's own session, or the attempt to open it, unless it has ended."""
         held = self._held.get(key)
         if held is not None and (held.closing.is_set() or (held.session is not None and held.session.lost.is_set())):
             self._close(key)
@@ -133,8 +137,8 @@ class ClientSessions:
         if len(self._held) >= most and not self._make_room(key[0], max(most // 2, 1)):
             raise ToolError(
                 ToolErrorType.UPSTREAM_UNAVAILABLE,
-                f"The server {self._upstream.alias} has {most} clients already, which is the most that are let in "
-                f"(mcpServers.{self._upstream.alias}.maxSessions). Try the call later, or go on without it.",
+                f"The server {self._upstream.alias} already has the maximum of {most} clients "
+                f"(mcpServers.{self._upstream.alias}.maxSessions). Try the call later, or continue without it.",
             )
         known = self._upstream.transport
         login = self._upstream.login_of(self._principal_of(exchange))
@@ -142,7 +146,7 @@ class ClientSessions:
         transports = transports_to(alias, entry, self._starter, login=login, by_proxy=by_proxy)
         transport = next((each for each in transports if known is None or each.name == known.name), transports[0])
         held = self._held[key] = _SessionSlot(last_used=anyio.current_time())
-        # The client's revision where the upstream may know it, else that of the session that lists.
+        # The client's revision if the upstream may support it, otherwise that of the session that lists.
         wanted = EraChoice(listing_session.era.is_modern, is_only=True)
         if self._upstream.entry.protocol == "auto" and not exchange.is_modern and self._may_shake_hands:
             wanted = EraChoice(is_modern=False)
@@ -164,9 +168,9 @@ class ClientSessions:
         return held
 
     def _make_room(self, client_key: str, share: int) -> bool:
-        """Close the session that can best be done without, for another one of this client; whether there is such.
+        """Close the most dispensable session to make room for one of this client. Returns whether there was one.
 
-        Nothing that others use is closed, unless they have more than their `share` while this client has less.
+        Sessions in use by others stay, unless their client has more than its `share` and this client has less.
         """
         counts = Counter(key[0] for key in self._held)
         may_take = [key for key in self._held if key[0] == client_key or counts[client_key] < share]
@@ -181,9 +185,9 @@ class ClientSessions:
         taken = [key for key in may_take if key[0] != client_key and counts[key[0]] > share]
         if not taken:
             return False
-        # The newest one, which stands last.
+        # The newest one, which is the last.
         self._upstream.log.info(
-            "a session of a client with upstream %s was closed: others had no share", self._upstream.alias
+            "a session of a client with upstream %s was closed: other clients had no share", self._upstream.alias
         )
         self._close(taken[-1])
         return True
@@ -205,14 +209,14 @@ class ClientSessions:
                     scope.deadline = float("inf")
                     self._may_shake_hands = options.wanted.is_modern or not session.era.is_modern
                     if not session.era.is_modern and options.told(options.announced).get("roots") is not None:
-                        # Servers of files ask for the roots right after the greeting. A question that came beside the
-                        # first call would end with it, and the call would be made without them.
+                        # File servers ask for the roots right after the handshake. If this question came during the
+                        # first call, it would end with that call, and the call would run without roots.
                         await session.flush()
                         if await session.questions.until_roots_are_told() or options.announced.get("roots") is None:
                             await session.flush()
                     held.session = session
                     held.ready.set()
-                    if transport.name != "stdio":  # else it has a program of its own
+                    if transport.name != "stdio":  # otherwise it has its own program
                         self._upstream.session_began()
                     await self._until_unused(held, session)
             if held.session is None:
@@ -257,12 +261,12 @@ class ClientSessions:
             held.closing.set()
 
     def opened_by(self, exchange: Exchange) -> list[UpstreamSession]:
-        """Those that a client uses: its own, or the one that lists where all share that."""
+        """The sessions that a client uses: its own, or the one that lists if all clients share it."""
         own = [held.session for key, held in self._held.items() if key == key_of(exchange)]
         is_shared = self._audience.is_one or self._upstream.entry.isolation == "shared"
         return [session for session in (*own, self._upstream.session if is_shared else None) if session is not None]
 
 
 def key_of(exchange: Exchange) -> SessionKey:
-    """A client with one connection and one set of capabilities: both were told to the upstream."""
+    """Identifies a client with one connection and one set of capabilities, which the upstream was told."""
     return exchange.client_key, id(exchange.connection), json.dumps(exchange.capabilities, sort_keys=True)

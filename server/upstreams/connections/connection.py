@@ -1,7 +1,7 @@
-"""One upstream, kept by one owner task: connect with a deadline, list, watch, come back after a loss.
+"""One upstream, owned by one task: connect with a deadline, list, watch, and reconnect after a loss.
 
-The task that enters a connection is the task that leaves it. Everybody else sends requests through it and gets,
-while it is down, an answer at once that tells its state.
+The task that enters a connection is the task that leaves it. All others send requests through it. While it is down,
+they get an immediate error with its state.
 """
 
 from __future__ import annotations
@@ -57,26 +57,26 @@ logger = logging.getLogger(__name__)
 
 FIRST_RETRY_SECONDS = 1.0
 LAST_RETRY_SECONDS = 60.0
-"""A lost or failed connection is tried again after these pauses, doubling from the first to the last."""
+"""The pauses before a lost or failed connection is retried, doubling from the first to the last."""
 
-SOON_SECONDS = 10.0  # a connection that is lost within this time after it was tried counts as a crash
-CRASHES = 3  # after so many crashes in a row an upstream is left alone for longer and longer
-MOST_WARNINGS = 20  # failures of one upstream that are warnings until it is connected for longer
+SOON_SECONDS = 10.0  # a connection lost within this time after the attempt counts as a crash
+CRASHES = 3  # after this many crashes in a row, the pauses between attempts get longer and longer
+MOST_WARNINGS = 20  # warnings of one upstream, until it stays connected for longer
 
-LOOK_SECONDS = 60.0  # how old a list may be that a client wants, where nothing tells that it has changed
-LEAST_LOOK_SECONDS = 5.0  # the same where a client has a new session
+LOOK_SECONDS = 60.0  # the maximum age of a list for a client, if nothing announces changes
+LEAST_LOOK_SECONDS = 5.0  # the same if the client has a new session
 
 SETTLE_SECONDS = 0.05
 LONGEST_SETTLE_SECONDS = 2.0
-STORE_SECONDS = 5.0  # how long what it lists may take to be kept for the next run
-"""How long changes of lists are gathered before they are read; doubling while there is no end of them."""
+STORE_SECONDS = 5.0  # limit for storing its lists for the next run
+"""How long changes of lists are gathered before they are read; doubling while they continue."""
 
 SessionKey = tuple[str, int, str]
-"""A client with one connection and one set of capabilities, which has sessions of its own."""
+"""Identifies a client with one connection and one set of capabilities, which has its own sessions."""
 
 
 class UpstreamState(StrEnum):
-    """Where an upstream stands, as people are told."""
+    """The state of an upstream, in words for people."""
 
     WAITING = "waiting"
     CONNECTING = "connecting"
@@ -88,9 +88,9 @@ class UpstreamState(StrEnum):
 
 
 WAYS_TO_AUTHENTICATE = 'Put a token into its headers (for example "Authorization": "Bearer ${TOKEN}").'
-NO_WORKSPACE = "no workspace is known for it. Name one with --workspace or workspace.roots, or give its entry a cwd"
-LOGIN_TOOL = "login"  # published of a server that shows nothing before a login
-LOGIN_LOOK_SECONDS = 1.0  # between two looks at whether somebody has logged in by the command
+NO_WORKSPACE = "no workspace is known for it. Set one with --workspace or workspace.roots, or give its entry a cwd"
+LOGIN_TOOL = "login"  # published for a server that shows nothing before a login
+LOGIN_LOOK_SECONDS = 1.0  # between two checks whether somebody has logged in with the command
 
 
 @dataclass(slots=True)
@@ -98,15 +98,15 @@ class UpstreamStatus:
     """What is known of an upstream's connection."""
 
     state: UpstreamState = UpstreamState.WAITING
-    problem: str = ""  # why it is not connected, in our own words
-    last_error: str = ""  # the latest of these, also after it has come back
+    problem: str = ""  # why it is not connected, in this server's own words
+    last_error: str = ""  # the latest of these, even after it reconnected
     connect_ms: float | None = None  # how long the latest connection took, until it had initialized
     list_ms: float | None = None  # how long its lists took then
-    since: float = field(default_factory=time.time)  # seconds since the epoch of the latest change of its state
-    attempts: int = 0  # attempts to connect since it was connected last
-    program_end: ProgramEnd | None = None  # how its program ended, where it was one and has ended
-    losses: int = 0  # how often a connection was lost soon after it was there, in a row
-    challenge: Challenge | None = None  # how it said last that it wants a login
+    since: float = field(default_factory=time.time)  # seconds since the epoch of the latest state change
+    attempts: int = 0  # attempts to connect since the last connection
+    program_end: ProgramEnd | None = None  # how its program ended, if it is one and has ended
+    losses: int = 0  # consecutive connections that were lost soon after they opened
+    challenge: Challenge | None = None  # its latest demand for a login
 
     def change(self, state: UpstreamState, problem: str = "") -> None:
         if (state, problem) != (self.state, self.problem):
@@ -131,19 +131,19 @@ class UpstreamStatus:
 
 
 _FAILURES: tuple[tuple[type[Exception], UpstreamState, str], ...] = (
-    (IsThisServerError, UpstreamState.LEFT_OUT, "it is this very server"),
+    (IsThisServerError, UpstreamState.LEFT_OUT, "it is this server itself"),
     (FileNotFoundError, UpstreamState.FAILED, "its command was not found"),
     (NotADirectoryError, UpstreamState.FAILED, "its working folder was not found"),
-    (PermissionError, UpstreamState.FAILED, "its command may not be executed"),
-    (ConnectionLostError, UpstreamState.FAILED, "it ended or did not answer while connecting"),
-    (TimeoutError, UpstreamState.FAILED, "it did not tell its tools in time"),
-    (IncompatibleError, UpstreamState.FAILED, "it shares no protocol revision with this server"),
+    (PermissionError, UpstreamState.FAILED, "its command is not executable"),
+    (ConnectionLostError, UpstreamState.FAILED, "it ended or did not answer during the connection attempt"),
+    (TimeoutError, UpstreamState.FAILED, "it did not list its tools in time"),
+    (IncompatibleError, UpstreamState.FAILED, "it has no protocol revision in common with this server"),
 )
-"""Why a connection failed, in words of this server: texts of exceptions may hold addresses and secrets."""
+"""Why a connection failed, in this server's words: exception messages may hold addresses and secrets."""
 
 
 def failure_of(error: BaseException) -> tuple[UpstreamState, str]:
-    """What a failed connection means: the state that the upstream is in, and why."""
+    """What a failed connection means: the state of the upstream, and the reason."""
     error = _cause(error)
     if isinstance(error, UnreachableError):
         return UpstreamState.FAILED, f"it could not be reached: {error.why}"
@@ -156,11 +156,11 @@ def failure_of(error: BaseException) -> tuple[UpstreamState, str]:
     if isinstance(error, RelayError):
         return UpstreamState.FAILED, why_failed(error)
     logger.warning("a connection to an upstream failed (%s)", type(error).__name__)
-    return UpstreamState.FAILED, "the connection failed; the log names the error"
+    return UpstreamState.FAILED, "the connection failed; the log has the error"
 
 
 def challenge_of(error: BaseException) -> Challenge | None:
-    """How a server said that it wants a login, where that is why a connection failed."""
+    """A server's demand for a login, if that is why a connection failed."""
     cause = _cause(error)
     return cause.challenge if isinstance(cause, NeedsAuthenticationError | UnusableAnswerError) else None
 
@@ -172,23 +172,23 @@ def _cause(error: BaseException) -> BaseException:
 
 
 class LoginNeededError(ToolError):
-    """A person has to log in to a server first; the message says how."""
+    """A person must first log in to a server; the message says how."""
 
     def __init__(self, login: Login, why: str = "needs authentication") -> None:
         if login.challenge is not None:
             why += f" (HTTP status {login.challenge.status})"
         told = (
-            f"The server {login.alias} {why}. A person has to log in: ask the user to run `{login.command}` in a "
-            "terminal, and try the call again after that; or go on without it."
+            f"The server {login.alias} {why}. A person must log in: ask the user to run `{login.command}` in a "
+            "terminal, and then try the call again; or continue without it."
         )
         if login.challenge is None or not login.challenge.schemes:
-            told += f" If it takes a token instead, the operator can give it one. {WAYS_TO_AUTHENTICATE}"
+            told += f" If it needs a token instead, the operator can set one. {WAYS_TO_AUTHENTICATE}"
         super().__init__(ToolErrorType.UPSTREAM_UNAVAILABLE, told)
         self.login = login
 
 
 FoldersOf = Callable[[Exchange | None], Awaitable[tuple[str, ...]]]
-"""Gives the folders of a client's workspace, or of that of all; where there are none, programs see nothing."""
+"""Returns the folders of a client's workspace, or those for all clients. If there are none, programs see no files."""
 
 
 async def _no_folders(_: Exchange | None) -> tuple[str, ...]:
@@ -197,15 +197,15 @@ async def _no_folders(_: Exchange | None) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Audience:
-    """Who is behind this server."""
+    """The clients of this server."""
 
-    announced: Json  # the capabilities that are announced to upstreams for them
-    client: Exchange | None  # the one client, where there is just one and it can be reached at any time
+    announced: Json  # the capabilities to announce to upstreams for them
+    client: Exchange | None  # the only client, if there is just one that can be reached at any time
     is_one: bool
-    is_modern: bool  # whether the 2026-07-28 revision is what it, or most of them, speak
+    is_modern: bool  # whether it, or most of them, use the 2026-07-28 revision
     question_seconds: float
     observer_of: Callable[[str, UpstreamSettings], Observer] | None = None
-    """Makes the observer of the requests in a session with an upstream, by its alias and its entry."""
+    """Creates the observer of the requests in a session with an upstream, from its alias and entry."""
     folders_of: FoldersOf = _no_folders
 
 
@@ -213,14 +213,15 @@ class Upstream:
     """One entry of `mcpServers`.
 
     Args:
-        alias: Its name in our configuration, part of every published name.
-        entry: How to reach it and what of it to publish.
-        changed: Told which of its lists may be other ones now, and whether clients should hear of it.
-        resource_updated: Told of a changed resource by its URI, and in whose own session it was said, if in one.
-        prepare: Does what is heavy before a list is taken.
-        store: Keeps what it lists, in a revision of the protocol, for the next run.
-        login_of: The login of a principal to it, where it is one that can be logged in to.
-        by_proxy: Whether it is reached by the proxy that the environment names for it.
+        alias: Its name in the configuration, part of every published name.
+        entry: How to reach it, and what of it to publish.
+        changed: Called with a list that may have changed, and whether clients should be notified.
+        resource_updated: Called with the URI of a changed resource, and the client of the session, if it belongs to
+            one.
+        prepare: Does expensive work before a list is used.
+        store: Stores its lists, in a revision of the protocol, for the next run.
+        login_of: The login of a principal, if the server has logins.
+        by_proxy: Whether to use the proxy from the environment.
     """
 
     def __init__(
@@ -237,44 +238,44 @@ class Upstream:
         self.alias = alias
         self.log = logging.LoggerAdapter(logger, {"upstream": alias})
         self.entry = entry
-        self.reach = entry.reach_digest()  # tells it from what was reached under the same alias by another entry
+        self.reach = entry.reach_digest()  # changes if another entry has the same alias
         self.status = UpstreamStatus()
         self.login_of = login_of
         self.by_proxy = by_proxy
-        self.login = login_of("")  # of the person of this machine, with which it is listed
+        self.login = login_of("")  # of this machine's person; used for listing
         self.offer = Offer()
-        self.era: Era | None = None  # what it said when it was connected last
+        self.era: Era | None = None  # what it sent at its latest connection
         self.known = anyio.Event()
-        """Set once it is clear whether this upstream can be reached, and what it has is known."""
+        """Set once it is clear whether this upstream can be reached, and what it offers is known."""
         self.tried = anyio.Event()  # set once its tools are known, or it is clear that it cannot be reached
-        self.connected = anyio.Event()  # set as long as it is connected, and when it is not used any more
+        self.connected = anyio.Event()  # set while it is connected, and when it is no longer used
         self.transport: Transport | None = None
         self.session: UpstreamSession | None = None
         self.change_stream: ChangeStream | None = None
         most = entry.max_concurrent
         self.concurrency_limit = None if most is None else anyio.CapacityLimiter(most)
-        """Of the calls that are in flight at once."""
-        self.rate: Rate | None = None  # of the calls in a minute
+        """For calls in progress."""
+        self.rate: Rate | None = None  # for calls per minute
         if entry.calls_per_minute is not None:
             from server.clients.rate import Rate  # noqa: PLC0415 - only where the operator limits it
 
             self.rate = Rate(entry.calls_per_minute)
-        self._outcome = anyio.Event()  # set with the end of the attempt to connect that comes next, whichever it is
+        self._outcome = anyio.Event()  # set at the end of the next attempt to connect, whatever the result
         self.is_login_offered = False  # whether its only tool is the one to log in
-        self.is_awaited = True  # whether the first list waits for it, which has listed something before, or may yet
-        self.is_withheld = False  # whether one of our kind was given a list without its tools of the last run
+        self.is_awaited = True  # whether the first list waits for it: it has listed something before, or may yet
+        self.is_withheld = False  # whether another coretools-mcp got a list without its tools of the last run
         self._prepare = prepare
         self._store = store
         self._changed = changed
         self._resource_updated = resource_updated
         self._hurry = anyio.Event()
         self._spared_until = 0.0
-        self._stale: dict[str, bool] = {}  # by capability: whether the upstream itself says that it has changed
+        self._stale: dict[str, bool] = {}  # by capability: whether the upstream itself announced a change
         self._news = anyio.Event()
-        self._looked: dict[str, float] = {}  # by capability, when its lists were read last, or are about to be
-        self._read_again = anyio.Event()  # set with the end of the reading that comes next
+        self._looked: dict[str, float] = {}  # by capability, when its lists were last read, or are about to be
+        self._read_again = anyio.Event()  # set at the end of the next reading
         self._warned = set[str]()
-        self._was_forgotten = False  # the latest session, by the server, and no other has been tried yet
+        self._was_forgotten = False  # whether the server has forgotten the latest session, and no other was tried yet
 
     async def run(self, starter: ProcessStarter, audience: Audience) -> None:
         pause = FIRST_RETRY_SECONDS
@@ -283,7 +284,7 @@ class Upstream:
         )
         while True:
             self.status.attempts += 1
-            self._hurry = anyio.Event()  # here, since somebody may want it while its loss is still being cleared up
+            self._hurry = anyio.Event()  # set here, since somebody may want it while its loss is still being handled
             began = anyio.current_time()
             for transport in transports:
                 if await self._connect(transport, self.entry.connect_timeout / 1000 / len(transports), audience):
@@ -302,8 +303,8 @@ class Upstream:
             self._tell_outcome()
             if self.status.state in (UpstreamState.CRASHING, UpstreamState.NEEDS_AUTHENTICATION):
                 pause = LAST_RETRY_SECONDS
-            # The next attempt comes at the end of the pause, or when the upstream is wanted. Even then
-            # one that keeps failing is left alone for a while, so that it is not started for each call.
+            # The next attempt comes at the end of the pause, or when the upstream is wanted. If it keeps failing, it
+            # still pauses for a while, so that it is not started for each call.
             respite = FIRST_RETRY_SECONDS if self.status.attempts > 1 else 0.0
             if self.status.losses >= CRASHES:
                 respite = FIRST_RETRY_SECONDS * 2 ** min(self.status.losses - CRASHES, 10)
@@ -324,7 +325,7 @@ class Upstream:
 
     @property
     def wants_login(self) -> bool:
-        """Whether a person could log in to it, and nothing but that is missing."""
+        """Whether only the login of a person is missing."""
         is_refused, challenge = self.status.state is UpstreamState.NEEDS_AUTHENTICATION, self.status.challenge
         login = self.login if is_refused else None
         if login is None or challenge is None or not login.needs_person:
@@ -333,14 +334,14 @@ class Upstream:
 
     @property
     def is_connecting_again(self) -> bool:
-        """Whether it has wanted a login, and is just being tried again."""
+        """Whether it has asked for a login, and a new attempt is running."""
         return self.status.challenge is not None and self.status.state is UpstreamState.CONNECTING
 
     def _program_ended(self, end: ProgramEnd) -> None:
         self.status.program_end = end
 
     async def _connect(self, transport: Transport, patience: float, audience: Audience) -> bool:
-        """Hold one connection for as long as it lasts. True if it had been established."""
+        """Hold one connection while it lasts. Returns whether it was established."""
         status = self.status
         status.change(UpstreamState.CONNECTING, status.problem)
         established = is_forgotten = False
@@ -366,9 +367,7 @@ class Upstream:
                 async with open_session(transport, options) as session:
                     scope.deadline = float("inf")
                     status.connect_ms = (time.perf_counter() - began) * 1000
-                    self.transport = transport
-                    self.session = session
-                    self.era = session.era
+                    self.transport, self.session, self.era = transport, session, session.era
                     is_modern = session.era.is_modern
                     self.change_stream = ChangeStream(self.alias, session.era, session.request) if is_modern else None
                     await self._serve(session)
@@ -402,7 +401,7 @@ class Upstream:
         return established
 
     async def _serve(self, session: UpstreamSession) -> None:
-        """Read what the upstream offers. It is there with its tools; what else it has may take longer."""
+        """Read what the upstream offers. It counts as available once it has its tools; the rest may take longer."""
         began = time.perf_counter()
         read: set[OfferedKind] = set()
 
@@ -436,7 +435,7 @@ class Upstream:
         self._changed(self, kind, is_said)
 
     async def offer_stored(self, last_run: Lister) -> None:
-        """Offer what it listed in the last run, until it tells what it has now, or cannot be reached."""
+        """Offer its lists from the last run, until it sends its present ones, or cannot be reached."""
 
         async def take(kind: OfferedKind, items: list[Json]) -> None:
             await self._take(kind, items, is_said=bool(items), is_stored=True)
@@ -444,11 +443,11 @@ class Upstream:
         await read_lists(last_run, KINDS, self.entry.list_timeout / 1000, take, self.offer)
 
     async def _offer_login(self) -> None:
-        """Offer to log in, in place of tools that it does not show; what is known from the last run stays."""
+        """Offer a tool to log in if it shows no tools of its own; those of the last run stay."""
         if not self.offer.of(TOOLS):
             description = (
-                f"The MCP server {self.alias} wants a login before it shows its tools. Call this to have the user log "
-                "in; the tools of the server are listed after that."
+                f"The MCP server {self.alias} needs a login before it shows its tools. Call this to have the user "
+                "log in; the server's tools are listed after that."
             )
             name = LOGIN_TOOL if self.entry.prefix == "alias" else f"{self.alias}{BETWEEN}{LOGIN_TOOL}"
             schema: Json = {"type": "object", "properties": {}, "additionalProperties": False}
@@ -475,16 +474,16 @@ class Upstream:
         self._outcome = anyio.Event()
 
     def settle(self) -> None:
-        """Nothing more is to be waited for."""
+        """Stop waiting for anything else."""
         self.known.set()
         self.tried.set()
 
     async def _list_again(self, session: UpstreamSession) -> None:
-        """List again whenever the upstream says that its lists have changed."""
+        """List again whenever the upstream announces changed lists."""
         stale: dict[str, bool] = {}
 
         async def take(kind: OfferedKind, items: list[Json]) -> None:
-            # If the upstream says so, it is passed on though the list is the same: what it stands for may have changed.
+            # An announcement is passed on even if the list is the same: what an item refers to may have changed.
             if stale[kind.capability] or self.offer.of(kind) != items:
                 await self._take(kind, items, is_said=True)
 
@@ -496,7 +495,7 @@ class Upstream:
             await self._news.wait()
             is_rested = anyio.current_time() > read + LONGEST_SETTLE_SECONDS
             pause = SETTLE_SECONDS if is_rested else min(pause * 2, LONGEST_SETTLE_SECONDS)
-            # A burst of changes is one more listing; and reading lists takes no more than half of the time.
+            # A burst of changes causes one reading; and reading lists takes at most half of the time.
             await anyio.sleep(max(pause, read + took - anyio.current_time()))
             self._news = anyio.Event()
             stale, self._stale = self._stale, {}
@@ -505,7 +504,7 @@ class Upstream:
             try:
                 await read_lists(session, kinds, self.entry.list_timeout / 1000, take, self.offer)
             except (UpstreamError, UnusableAnswerError, TimeoutError):
-                self.log.warning("upstream %s did not tell its changed lists", self.alias)
+                self.log.warning("upstream %s did not send its changed lists", self.alias)
             except ConnectionLostError:
                 return
             read = anyio.current_time()
@@ -515,19 +514,20 @@ class Upstream:
             self._read_again = anyio.Event()
 
     def list_changed(self, kind: str, is_said: bool) -> None:
-        """Have a list read again. Where the upstream does not say itself that it has changed, it may be the same."""
+        """Have a list read again. Unless the upstream announced the change, the list may turn out the same."""
         self._stale[kind] = self._stale.get(kind, False) or is_said
         self._news.set()
 
     def session_began(self) -> None:
-        """A client has a new session with it: perhaps it was started again, and is another one now."""
+        """Note that a client has a new session with it: the server may have been restarted and changed."""
         for capability in sorted(self._looked):
             self._look(capability, LEAST_LOOK_SECONDS)
 
     def look_for_client(self, capability: str) -> anyio.Event | None:
-        """Have a list read that a client wants, where it is old and nobody would tell that it has changed.
+        """Have a list read that a client wants, if it is old and no change would be announced.
 
-        Whatever it has promised, a server over HTTP may have no stream to tell it. What is returned is set in the end.
+        A server over HTTP may have no stream to announce changes, whatever it declares. The returned event is set in
+        the end.
         """
         if self.era is None or self.transport is None:
             return None
@@ -572,7 +572,7 @@ class Upstream:
         return facts
 
     def warn_once(self, what: str, reason: str) -> None:
-        """Tell of a failure in the log, as a warning if it is not one of many alike since it was connected for long."""
+        """Log a failure: as a warning at first, and repeated ones of a bad phase at a lower level."""
         told = f"{what}: {reason}"
         is_news = told not in self._warned and len(self._warned) < MOST_WARNINGS
         if is_news:
@@ -581,42 +581,42 @@ class Upstream:
 
     @property
     def live_session(self) -> UpstreamSession | None:
-        """The session that lists, as long as it is connected."""
+        """The session that lists, while it is connected."""
         is_connected = self.status.state is UpstreamState.CONNECTED
         return self.session if is_connected and self.session is not None and not self.session.lost.is_set() else None
 
     @property
     def is_renewing(self) -> bool:
-        """Whether there is about to be a session in place of one that the server has forgotten."""
+        """Whether a new session is about to replace one that the server has forgotten."""
         return self._was_forgotten or (self.session is not None and self.session.is_forgotten)
 
     def retry_now(self) -> None:
-        """Somebody wants it: wait no longer, unless it failed again and again. What is left out stays so."""
+        """Retry now because somebody wants it, unless it failed repeatedly. A server that is left out stays so."""
         if self.status.state is not UpstreamState.LEFT_OUT:
             self._hurry.set()
 
     def login_needed(self) -> LoginNeededError | None:
-        """What is told where the login with which it is listed is missing."""
+        """The error if the login for listing is missing."""
         return None if self.login is None else LoginNeededError(self.login)
 
     async def begin_session(self) -> None:
-        """Have a session in place of one that the server does not know any more, as perhaps all others."""
+        """Start a new session, because the server has forgotten this one, and perhaps all others."""
         if (listing := self.live_session) is not None:
             await listing.flush()
         await self.come_back()
 
     async def come_back(self) -> None:
-        """Have it connected, or fail once more, for at most the time that this may take."""
+        """Wait until it is connected or has failed once more, at most for the time of an attempt."""
         is_pausing = self.status.state not in (UpstreamState.CONNECTED, UpstreamState.CONNECTING)
         self.retry_now()
         with anyio.move_on_after(self.entry.connect_timeout / 1000):
-            for _ in range(1 if is_pausing else 2):  # the end of what has begun before says nothing
+            for _ in range(1 if is_pausing else 2):  # the end of an attempt that was already running does not count
                 if self.live_session is not None:
                     return
                 await self._outcome.wait()
 
     def unavailable(self) -> ToolError:
-        """What is told to anyone who wants it while it is not connected; the connection is tried again at once."""
+        """The error while it is not connected. Triggers a new attempt."""
         if self.wants_login and (needed := self.login_needed()) is not None:
             return needed
         self.retry_now()
@@ -624,12 +624,12 @@ class Upstream:
         why = f": {status.problem}" if status.problem else ""
         left = math.ceil(self._spared_until - time.monotonic())
         when = f"in {left} s; try the call after that" if left > 0 else "by itself; try the call later"
-        what_next = f"The connection is tried again {when}, or go on without it."
+        what_next = f"The connection is retried {when}, or continue without it."
         if status.state is UpstreamState.NEEDS_AUTHENTICATION:
-            what_next = f"The operator has to let us in. {WAYS_TO_AUTHENTICATE}"
+            what_next = f"The operator must set credentials. {WAYS_TO_AUTHENTICATE}"
         elif status.state is UpstreamState.LEFT_OUT:
             what_next = "Use the tools by their own names."
         return ToolError(
             ToolErrorType.UPSTREAM_UNAVAILABLE,
-            f"The server {self.alias} is not available now (state {status.state}{why}). {what_next}",
+            f"The server {self.alias} is unavailable (state {status.state}{why}). {what_next}",
         )

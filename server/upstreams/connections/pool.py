@@ -1,4 +1,4 @@
-"""All upstreams together: started, waited for briefly, changed with the settings, found by the name of a tool."""
+"""All upstreams: starts them, waits for them briefly, follows the settings, and finds them by a tool's name."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
 
 
 GATHER_WAIT_SECONDS = 0.5
-"""How long `bounded_gather` waits; what takes longer goes on in the background."""
+"""How long `bounded_gather` waits; whatever takes longer continues in the background."""
 
-GATHER_SECONDS = 10.0  # how long all of it may take
-STORED_SECONDS = 1.0  # how long what servers listed in the last run may take to be read; a disk may never answer
-LIST_FIRST_SECONDS = 0.02  # how long servers are started later, so that a list that waits goes out before
-LOOK_WAIT_SECONDS = 1.0  # how long a list waits for what is read again for it; what comes later is announced
-LIKE_SECONDS = 1.0  # how long another server of our kind waits for our first list; in a ring each waits for the next
+GATHER_SECONDS = 10.0  # limit for all of them
+STORED_SECONDS = 1.0  # limit for reading the lists of the last run; a disk may never answer
+LIST_FIRST_SECONDS = 0.02  # delay before servers start, so that a waiting list is sent first
+LOOK_WAIT_SECONDS = 1.0  # how long a list waits for others to be read again; later changes are announced
+LIKE_SECONDS = 1.0  # how long another coretools-mcp waits for the first list here; in a ring each waits for the next
 
 CallOf = Callable[[Upstream], UpstreamCall]
 
@@ -51,9 +51,9 @@ CallOf = Callable[[Upstream], UpstreamCall]
 async def bounded_gather(
     tasks: TaskGroup, work: Iterable[Callable[[], Coroutine[Any, Any, None]]], scope: anyio.CancelScope | None = None
 ) -> bool:
-    """Begin all of it, which raises nothing, and wait for it a moment; whether all of it is done.
+    """Run all of these, which must not raise, and wait for a limited time. Returns whether all are done.
 
-    What is not done ends with the scope; without one, when its time is over.
+    Those that are not done end with `tasks`; without it, when the time is over.
     """
     done = anyio.Event()
 
@@ -72,16 +72,18 @@ async def bounded_gather(
 
 @dataclass(frozen=True, slots=True)
 class LoginOptions:
-    """How logins to upstreams are made and kept."""
+    """How logins to upstreams are made and stored."""
 
-    replica: Replica  # whose store has them, if that is shared and there are keys; the rest says where they are else
+    replica: (
+        Replica  # the replica whose store has them, if it is shared and there are keys; else they are in local files
+    )
     state_folder: str | None
     storage: Literal["file", "keyring"] = "file"
-    port: int = 18_809  # for redirects, where an entry names no other
-    options: str = ""  # what a command needs to find the same settings
-    has_principals: bool = False  # whether several people are told apart, of whom each has logins of their own
-    is_local: bool = True  # whether a client's browser is on this machine, to which a login leads back
-    pages: ConnectPages | None = None  # to which it leads back instead, wherever the browser is
+    port: int = 18_809  # for redirects, if an entry names no other
+    options: str = ""  # the options with which a command finds the same settings
+    has_principals: bool = False  # whether there are several people with logins of their own
+    is_local: bool = True  # whether a client's browser is on this machine, so that the redirect reaches it
+    pages: ConnectPages | None = None  # the redirect address that any browser can reach
 
 
 @dataclass(eq=False, slots=True)
@@ -89,7 +91,7 @@ class _Logins:
     """The logins to one upstream."""
 
     by_principal: dict[str, Login | None] = field(default_factory=dict[str, "Login | None"])
-    closed: str = ""  # why none is opened any more
+    closed: str = ""  # why no login is opened any more
 
     def close(self, why: str) -> None:
         self.closed = why
@@ -103,12 +105,12 @@ class UpstreamPool:
 
     Args:
         entries: Alias to entry, in the order of the configuration.
-        first_list_wait_seconds: How long after the start a list waits for those that are still connecting.
-        on_offer: Told of each list that may be another one, and whether clients should hear of it.
-        logins: How people log in; `None` where nobody can.
-        reserved: Names that no tool of an upstream is published under.
-        by_proxy: Whether remote servers are reached by the proxies of the environment.
-        waits_again: Whether the list waits also for a server that it waited for in vain a short time ago.
+        first_list_wait_seconds: How long after the start a list waits for upstreams that are still connecting.
+        on_offer: Called with each list that may have changed, and whether clients should be notified.
+        logins: How people log in; `None` if nobody can.
+        reserved: Names that no upstream tool gets.
+        by_proxy: Whether to use the proxies from the environment for remote servers.
+        waits_again: Whether the list also waits for a server that it recently waited for in vain.
     """
 
     def __init__(
@@ -130,33 +132,33 @@ class UpstreamPool:
         self.logins = logins
         self._by_proxy = by_proxy
         self._waits_again = waits_again
-        self.tasks: TaskGroup | None = None  # where the upstreams run
-        self._login_store: LoginStore | None = None  # with the first remote server
+        self.tasks: TaskGroup | None = None  # the task group of the upstreams
+        self._login_store: LoginStore | None = None  # created with the first remote server
         self._runs_logins = False
         self.catalog = ToolCatalog(registry, name_budget, reserved)
-        self.sessions: dict[Upstream, ClientSessions] = {}  # the sessions of clients with each upstream that is started
+        self.sessions: dict[Upstream, ClientSessions] = {}  # the sessions of clients with each running upstream
         self.left_out = left_out or {}
-        """Why other servers of the configuration are not used, by their aliases; it changes with the settings."""
+        """Why other servers of the configuration are not used, by alias; changes with the settings."""
         self.written: Mapping[str, UpstreamSettings] = {}
-        """Entries with the names of variables in place of their values; they change with the settings, too."""
-        self.is_recalling = False  # while no list is answered yet, and what servers listed in the last run is read
-        self.listed: set[str] = set()  # the capabilities of which a client was given a list
+        """Entries with the names of variables instead of their values; changes with the settings."""
+        self.is_recalling = False  # while the lists of the last run are read, before any list is answered
+        self.listed: set[str] = set()  # the capabilities whose list a client has received
         self._stored: StoredLists | None = None
-        self.approvals: SharedApprovals | None = None  # what replicas share of them, where they do
+        self.approvals: SharedApprovals | None = None  # the shared approvals of replicas, if there are any
         self.catalog.write_approval = self._approve
-        self._recalled: anyio.Event | None = None  # set once what servers listed in the last run is on offer
+        self._recalled: anyio.Event | None = None  # set once the lists of the last run are on offer
         self._on_offer = on_offer
         self._on_updated = on_updated
         self._registry = registry
         self._call_of = call_of
         self._wait_seconds = first_list_wait_seconds
         self._wait_until: float | None = None
-        self._told_late: set[str] = set()  # aliases of those that the log has told to be late for it
+        self._told_late: set[str] = set()  # aliases already logged as late for it
         self._entries = dict(entries)
         self._audience: Audience | None = None
         self._owners: dict[Upstream, anyio.CancelScope] = {}
         self._starter: BrokeredStarter | None = None
-        """Starts the programs of all upstreams, and is closed after the last of them."""
+        """Starts the programs of all upstreams; closed after the last of them."""
         self._running = 0
         self._all_ended = anyio.Event()
         self._calls: dict[Upstream, UpstreamCall] = {}
@@ -166,9 +168,9 @@ class UpstreamPool:
         self.catalog.configure(entries)
 
     def start(self, tasks: TaskGroup, audience: Audience, stored: StoredLists | None = None) -> None:
-        """Start every upstream's owner task, once; later calls do nothing.
+        """Start the owner task of every upstream, once; later calls do nothing.
 
-        What is `stored` of their lists is on offer until they tell them.
+        The stored lists of each are on offer until it sends its own.
         """
         if self._audience is None:
             self._audience, self._stored, self.tasks = audience, stored, tasks
@@ -176,7 +178,7 @@ class UpstreamPool:
             self._start(self.upstreams, tasks, audience)
 
     def change(self, entries: Mapping[str, UpstreamSettings], tasks: TaskGroup) -> None:
-        """Use other entries from now on. Upstreams that are reached as before are left alone, with all their calls."""
+        """Use other entries from now on. Upstreams that are reached as before keep their connections and calls."""
         kept = {
             each.alias: each
             for each in self.upstreams
@@ -189,9 +191,7 @@ class UpstreamPool:
                 owner.cancel()
             if (sessions := self.sessions.pop(upstream, None)) is not None:
                 sessions.end()
-            self._logins.pop(upstream).close(
-                "the server is not in the settings any more, or is reached in another way now"
-            )
+            self._logins.pop(upstream).close("the server was removed from the settings, or is now reached differently")
             upstream.settle()
             upstream.connected.set()
         edited = [(each, each.entry) for each in kept.values() if each.entry != entries[each.alias]]
@@ -203,7 +203,7 @@ class UpstreamPool:
         self.by_alias = {each.alias: each for each in self.upstreams}
         self.catalog.configure(entries)
         for upstream, before in edited:
-            # Its names, or what is known of its tools, are other ones; its connection is the same.
+            # Only its names, or what is known of its tools, changes; its connection stays.
             if TOOLS.field in upstream.offer.lists:
                 self._changed(upstream, TOOLS, True)
             if upstream.entry.prefix != before.prefix:
@@ -212,7 +212,7 @@ class UpstreamPool:
             self._start(fresh.values(), tasks, self._audience)
 
     async def use_lock(self, file: Lock | None) -> None:
-        """Judge all tools by another state of the lock file, and by what was approved over it."""
+        """Judge all tools by another state of the lock file, and by approvals on top of it."""
         await (self.apply_lock(file) if self.approvals is None else self.approvals.use_file(file))
 
     async def _approve(self, lock: Lock, alias: str, tools: Mapping[str, Json]) -> None:
@@ -222,10 +222,10 @@ class UpstreamPool:
             await self.approvals.approve(lock, alias, tools)
 
     async def apply_lock(self, lock: Lock | None) -> None:
-        """Judge all tools by a lock, if it is another one, in turns with what else is served."""
+        """Judge all tools by another lock, if it differs, and let other tasks run in between."""
         if lock == self.catalog.lock:
             return
-        # The call that has approved a tool may be cancelled meanwhile, and nothing would look at the rest again.
+        # The call that approved a tool may be cancelled meanwhile, and then nothing would judge the remaining ones.
         with anyio.CancelScope(shield=True):
             self.catalog.use_lock(lock)
             for upstream in self.upstreams:
@@ -255,7 +255,7 @@ class UpstreamPool:
         return upstream
 
     def _login_of(self, alias: str, entry: UpstreamSettings, principal: str) -> Login | None:
-        """The login of a principal to a server; `None` where that is a program, or is shown a token of the settings."""
+        """The login of a principal to a server; `None` for a program, or if the settings give a token."""
         oauth, how = entry.oauth, self.logins
         has_token = any(name.lower() == "authorization" for name in entry.headers)
         if entry.endpoint is None or how is None or (oauth is None and has_token):
@@ -274,7 +274,7 @@ class UpstreamPool:
         )
 
     def principal_of(self, upstream: Upstream, exchange: Exchange) -> str:
-        """Whose login a client's requests are brought with; empty for that of the person of this machine."""
+        """The principal whose login is used for a client's requests; empty for this machine's person."""
         oauth = upstream.entry.oauth
         is_shared = upstream.login is None or (oauth is not None and oauth.shared)
         is_named = self.logins is not None and self.logins.has_principals and not is_shared
@@ -294,7 +294,7 @@ class UpstreamPool:
         recalled: anyio.Event,
         may_begin: anyio.Event,
     ) -> None:
-        """Offer what upstreams have listed in the last run; they may begin after that."""
+        """Offer the lists of the last run; the upstreams may start after that."""
         try:
             keys = {upstream: self._key_of(upstream) for upstream in upstreams}
             with anyio.move_on_after(STORED_SECONDS):
@@ -310,7 +310,9 @@ class UpstreamPool:
                                 await upstream.offer_stored(replace(last_run, alias=upstream.alias))
                             except Exception:
                                 # Whatever is wrong with it, the server is listed when it answers.
-                                upstream.log.exception("its lists of the last run cannot be used: an internal error")
+                                upstream.log.exception(
+                                    "its lists of the last run cannot be used because of an internal error"
+                                )
         finally:
             self.is_recalling = False
             recalled.set()
@@ -337,7 +339,7 @@ class UpstreamPool:
     async def _own(
         self, upstream: Upstream, scope: anyio.CancelScope, audience: Audience, may_begin: anyio.Event
     ) -> None:
-        """Own an upstream, and the sessions of clients with it, which end with it."""
+        """Run an upstream and the sessions of clients with it, which end with it."""
         try:
             with scope:
                 await may_begin.wait()
@@ -360,7 +362,7 @@ class UpstreamPool:
                 self._all_ended.set()
 
     async def end_within(self, seconds: float) -> None:
-        """End every upstream; programs that take longer to end by themselves are killed, within two seconds more."""
+        """End every upstream. Programs that do not end by themselves in time are killed, within two seconds more."""
         starter = self._starter
         for owner in self._owners.values():
             owner.cancel()
@@ -370,11 +372,11 @@ class UpstreamPool:
             await starter.aclose()
 
     async def wait_for_first_list(self, most: float | None = None, *, is_live: bool = False) -> None:
-        """Give upstreams a moment after the start, so that the first list is whole where it can be.
+        """Wait a moment for upstreams after the start, so that the first list is complete if possible.
 
-        Those that are listed as in the last run are not waited for, unless the list has to be `is_live`.
+        It does not wait for those listed as in the last run, unless the list must be `is_live`.
         """
-        # Waiting for what has happened costs a turn of the loop each time.
+        # Even waiting for a set event costs a turn of the loop.
         if self._recalled is not None and not self._recalled.is_set():
             await self._recalled.wait()
         if self._wait_until is None or self.is_settled:
@@ -392,13 +394,13 @@ class UpstreamPool:
                 if self._stored is not None and self.tasks is not None:
                     self.tasks.start_soon(self._stored.write, self._key_of(upstream), NEVER_LISTED, dict[str, Any]())
                 upstream.log.warning(
-                    "upstream %s is late: the first list waited %g s, and what it has is announced when it comes. For "
-                    "clients that look only once raise proxy.firstListWait",
+                    "upstream %s is late: the first list waited %g s, and its tools are announced when they come. "
+                    "For clients that list only once, raise proxy.firstListWait",
                     *(upstream.alias, self._wait_seconds),
                 )
 
     async def before_list(self, capability: str) -> None:
-        """What a client is given now is to be what servers have now, also of those that do not tell of changes."""
+        """Refresh a list before a client gets it, also for servers that do not announce changes."""
         looks = [each.look_for_client(capability) for each in self.upstreams]
         if waited := [look for look in looks if look is not None]:
             with anyio.move_on_after(LOOK_WAIT_SECONDS):
@@ -407,26 +409,29 @@ class UpstreamPool:
         self.listed.add(capability)
 
     async def until_live(self, upstream: Upstream) -> None:
-        """Wait until what was known from the last run alone is known from this one; a request waits in its own time."""
+        """Wait until what was known only from the last run is confirmed in this one.
+
+        This counts as the request's own time.
+        """
         if upstream.offer.stored:
             with anyio.move_on_after(upstream.entry.timeout / 1000):
                 await upstream.known.wait()
 
     async def wait_for_owner(self, tool_name: str, owner: Upstream) -> Upstream:
-        """Who owns a name once the first attempt is over of all whose it may be.
+        """The owner of a name, once the first attempt of all possible owners is over.
 
-        Among servers without prefixes the first in the configuration has a name, however long it takes to start. What
-        apps call by its bare name is reached as long as nobody else has that. A client may know a tool from an earlier
-        run, and many servers take longer to start than a list should wait; so the call waits, in its own time.
+        Among servers without prefixes, the first one in the configuration gets a name, however long it takes to start.
+        A bare name that apps call counts as long as nobody else has it. A client may know a tool from an earlier run,
+        and many servers take longer to start than a list should wait. So the call waits, within its own time.
         """
         waited: set[Upstream] = set()
         while True:
             is_found = self._alias_of(tool_name) is not None
-            is_bare = not is_found and owner.entry.prefix == "alias"  # as apps call it: anybody may have that name
+            is_bare = not is_found and owner.entry.prefix == "alias"  # an app's name, which anybody may have
             is_unprefixed = owner.entry.prefix == "none" and not tool_name.startswith(f"{owner.alias}{BETWEEN}")
             if owner.tried.is_set() and not (is_bare or is_unprefixed):
                 break
-            # Those before the owner may have the name too; those after it only where nobody is known to have it.
+            # Servers before the owner may have the name too; those after it only if no owner is known.
             last = self.upstreams.index(owner) if is_found and owner in self.upstreams else len(self.upstreams)
             undecided = next(
                 (
@@ -458,7 +463,7 @@ class UpstreamPool:
     def owner_of(self, tool_name: str) -> Upstream | None:
         """The upstream that a name belongs to, whether or not the tool is known now.
 
-        A name without a prefix that nobody knows may belong to any server without prefixes that has listed nothing yet.
+        An unknown name without a prefix may belong to any server without prefixes that has listed nothing yet.
         """
         if (tool := self._registry.find(tool_name)) is not None:
             return self.owner_of_tool(tool)
@@ -468,11 +473,11 @@ class UpstreamPool:
         return next((each for each in self.upstreams if self._is_unlisted(each.alias)), None)
 
     def owner_of_tool(self, tool: BaseTool[Any]) -> Upstream | None:
-        """The upstream of a tool in the registry; `None` of one that is this server's own."""
+        """The upstream of a tool in the registry; `None` for one of this server's own."""
         return self.by_alias.get(tool.alias) if isinstance(tool, DiscoveredMCPTool) else None
 
     def _alias_of(self, tool_name: str) -> str | None:
-        """The alias of the upstream that a name belongs to, whether or not it lists anything now."""
+        """The alias of the upstream that a name belongs to, whether or not it lists the tool now."""
         origin = self.catalog.names.find(tool_name)
         if origin is not None:
             return origin.alias
@@ -480,28 +485,33 @@ class UpstreamPool:
         return alias if between and alias in self.by_alias else None
 
     def why_not_used(self, tool_name: str) -> ToolError | None:
-        """What a call is told about a tool whose server is configured and not used."""
+        """The error for a tool whose server is configured but not used."""
         alias, between, _ = tool_name.partition(BETWEEN)
         why = self.left_out.get(alias) if between else None
         if why is None:
             return None
-        told = f"The server {alias} is not used here, so its tools are not there. {why} Go on without it."
+        told = f"The server {alias} is not used here, so its tools are not available. {why} Continue without it."
         return ToolError(ToolErrorType.UPSTREAM_UNAVAILABLE, told)
 
     def opened_by(self, exchange: Exchange) -> list[UpstreamSession]:
         return [session for sessions in self.sessions.values() for session in sessions.opened_by(exchange)]
 
     def forget(self, client_key: str) -> None:
-        """A client is gone, and its sessions end."""
+        """Forget a client and end its sessions."""
         for sessions in self.sessions.values():
             sessions.forget(client_key)
 
     def report(self) -> list[dict[str, Any]]:
-        """How every upstream stands, in the shape of JSON."""
+        """The state of every upstream, as JSON."""
         hidden: dict[str, list[dict[str, str]]] = {}
         for entry in self.catalog.names.hidden:
-            told = {"tool": entry.origin.name, "name": entry.name, "holder": entry.holder, "reachedAs": entry.way_out}
-            hidden.setdefault(entry.origin.alias, []).append(told)
+            entry_report = {
+                "tool": entry.origin.name,
+                "name": entry.name,
+                "holder": entry.holder,
+                "reachedAs": entry.way_out,
+            }
+            hidden.setdefault(entry.origin.alias, []).append(entry_report)
         return [
             {
                 **each.report(),

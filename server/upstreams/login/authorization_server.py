@@ -1,8 +1,8 @@
-"""The authorization server of an upstream: found by what the upstream says, registered with, asked for tokens.
+"""The authorization server of an upstream: discovery, registration, and token requests.
 
-The order of the search is that of the MCP specification of 2026-07-28; the rules of RFC 6749, 7591, 8414, 8707, 9207
-and 9728 stand where they are followed. No redirect is followed, so what is secret goes to the address that the
-authorization server has named itself, and nowhere else.
+Discovery follows the MCP specification of 2026-07-28; references to RFC 6749, 7591, 8414, 8707, 9207 and 9728 mark
+where their rules apply. Redirects are not followed, so secrets only go to addresses that the authorization server
+itself names.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ from server.upstreams.wire.json_rpc_channel import Challenge, LoginError
 from tools.contract.display import visible_line
 from tools.text.secrets import is_secret_name
 
-TOKEN_CHARS = 32_768  # a longer token is not taken, which no HTTP header would carry
-ADDRESS_CHARS = 32_768  # a longer address is not shown to a person, which browsers and servers would not take
-LIFE_SECONDS = 10**9  # a longer life of a token, 31 years, is taken for this one
+TOKEN_CHARS = 32_768  # a longer token is rejected: no HTTP header could carry it
+ADDRESS_CHARS = 32_768  # a longer address is not shown to a person: browsers and servers would reject it
+LIFE_SECONDS = 10**9  # a longer lifetime of a token, 31 years, is reduced to this
 
 _PKCE = "S256"
 _ASSERTION = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"  # RFC 7523, 2.2
-ASSERTION_SECONDS = 60.0  # how long a signed assertion of this server counts
-_ERROR_CODE = re.compile(r"[a-z_]{1,40}")  # of RFC 6749, 5.2; other words of the server are not passed on
+ASSERTION_SECONDS = 60.0  # lifetime of a signed assertion of this server
+_ERROR_CODE = re.compile(r"[a-z_]{1,40}")  # of RFC 6749, 5.2; other texts of the server are not passed on
 _TOKEN = re.compile(r"[\x21-\x7e]+")
-_SHOWN_CHARS = 200  # of an address that is refused
-_GIVEN, _WRONG = (200, 201), (400, 422)  # by which status what was asked for is given, or found to be wrong
+_SHOWN_CHARS = 200  # of a rejected address
+_GIVEN, _WRONG = (200, 201), (400, 422)  # the statuses that mean a result or an error in the request
 _WHY = "error_description"
 _SECRET_METHODS = ("client_secret_basic", "client_secret_post")
 
 
 class AuthorizationServerDownError(LoginError):
-    """The authorization server, or the way to it, is down: nothing is known of the login, which is kept."""
+    """The authorization server cannot be reached. The state of the login is unknown, so it is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +63,9 @@ class AuthorizationServer:
 
     Attributes:
         issuer: Its identifier, as it names itself.
-        metadata: Its metadata (RFC 8414); of one that publishes none, the addresses of the 2025-03-26 revision.
-        resource: What tokens are asked for (RFC 8707), as the upstream names itself; `None` where it does not.
-        scopes: The scopes that the upstream supports, separated by spaces; `None` where it names none.
+        metadata: Its metadata (RFC 8414); if it publishes none, the addresses of the 2025-03-26 revision.
+        resource: The resource of the tokens (RFC 8707), as the upstream names itself; `None` if it does not.
+        scopes: The scopes that the upstream supports, separated by spaces; `None` if it names none.
     """
 
     issuer: str
@@ -80,7 +80,7 @@ class AuthorizationServer:
 
 @dataclass(frozen=True, slots=True)
 class AuthorizationRequest:
-    """What a person is sent to the authorization server with, and what of it must come back."""
+    """What a person takes to the authorization server, and what must come back."""
 
     url: str = field(repr=False)
     state: str = field(repr=False)
@@ -89,12 +89,12 @@ class AuthorizationRequest:
 
 
 def canonical(url: str) -> str:
-    """Under which address an upstream is known to logins: canonical, without a fragment."""
+    """The address that identifies an upstream in logins: canonical, without a fragment."""
     return resource_url_from_server_url(url)
 
 
 class AuthorizationServerClient:
-    """Speaks with authorization servers for one upstream. Each request has a connection of its own."""
+    """Sends requests to authorization servers for one upstream, each on its own connection."""
 
     def __init__(self, url: str, oauth: OAuthSettings, *, by_proxy: bool = True) -> None:
         self._url = url
@@ -103,7 +103,11 @@ class AuthorizationServerClient:
         self._is_local = is_local(url)
 
     async def discover(self, challenge: Challenge | None) -> AuthorizationServer:
-        """Find the authorization server; a `LoginError` where there is none that may be used."""
+        """Find the authorization server.
+
+        Raises:
+            LoginError: There is none that may be used.
+        """
         named = challenge.parameter("resource_metadata") if challenge is not None else None
         for place in build_protected_resource_metadata_discovery_urls(named, self._url):
             about = await self._get(place, "the server")
@@ -114,82 +118,87 @@ class AuthorizationServerClient:
             return await self._discover_by_origin()
         try:
             is_ours = check_resource_allowed(canonical(self._url), resource)
-        except ValueError:  # what is no address at all
+        except ValueError:  # not an address at all
             is_ours = False
         if not is_ours:
             raise LoginError(
-                f"the server says that it is {visible_line(resource[:_SHOWN_CHARS])}, which is not its address, so "
-                "a token for it could be meant for somebody else"
+                f"the server calls itself {visible_line(resource[:_SHOWN_CHARS])}, which is not its address, so a "
+                "token for it could be meant for another server"
             )
         issuer = issuers[0]
         if not isinstance(issuer, str):
-            raise LoginError("the server does not name its authorization server by an address")
+            raise LoginError("the server does not give the address of its authorization server")
         self._check(issuer)
         for place in build_oauth_authorization_server_metadata_discovery_urls(issuer, self._url):
-            said = await self._get(place, "its authorization server")
-            if said:
+            metadata = await self._get(place, "its authorization server")
+            if metadata:
                 scopes = " ".join(map(str, _list_of(about, "scopes_supported"))) or None
-                return AuthorizationServer(str(said.get("issuer")), self._metadata(said, issuer), resource, scopes)
+                return AuthorizationServer(
+                    str(metadata.get("issuer")), self._metadata(metadata, issuer), resource, scopes
+                )
         raise LoginError(
-            f"its authorization server {visible_line(issuer[:_SHOWN_CHARS])} does not describe itself (RFC 8414)"
+            f"its authorization server {visible_line(issuer[:_SHOWN_CHARS])} publishes no metadata (RFC 8414)"
         )
 
     async def _discover_by_origin(self) -> AuthorizationServer:
-        """The authorization server of the 2025-03-26 revision: at the upstream's own origin, perhaps undescribed."""
+        """The authorization server of the 2025-03-26 revision: at the upstream's origin, maybe without metadata."""
         parts = urlsplit(canonical(self._url))
         origin = f"{parts.scheme}://{parts.netloc}"
         self._check(origin)
-        said = await self._get(f"{origin}/.well-known/oauth-authorization-server", "the server")
-        if said:
-            return AuthorizationServer(str(said.get("issuer")), self._metadata(said, origin))
+        metadata = await self._get(f"{origin}/.well-known/oauth-authorization-server", "the server")
+        if metadata:
+            return AuthorizationServer(str(metadata.get("issuer")), self._metadata(metadata, origin))
         ends = {"authorization_endpoint": "authorize", "token_endpoint": "token", "registration_endpoint": "register"}
         addresses = {name: f"{origin}/{end}" for name, end in ends.items()}
-        challenges = {"code_challenge_methods_supported": [_PKCE]}  # demanded of every server by that revision
+        challenges = {"code_challenge_methods_supported": [_PKCE]}  # required of every server by that revision
         return AuthorizationServer(origin, OAuthMetadata.model_validate({"issuer": origin, **addresses, **challenges}))
 
     def _metadata(self, said: Json, issuer: str) -> OAuthMetadata:
         host = visible_line(urlsplit(issuer).netloc[:_SHOWN_CHARS])
-        # Byte for byte (RFC 8414, 3.3), so before any model has made it canonical; but for the slash of an empty path.
+        # Compared byte for byte (RFC 8414, 3.3), except for the slash of an empty path, so before a model normalizes
+        # it.
         if not is_same_issuer(said.get("issuer"), issuer):
-            raise LoginError(f"its authorization server {host} describes another one, and is not to be trusted")
+            raise LoginError(
+                f"its authorization server {host} publishes the metadata of another one, so it is not trusted"
+            )
         try:
             found = OAuthMetadata.model_validate(said)
         except ValidationError:
-            raise LoginError(f"its authorization server {host} describes itself wrongly (RFC 8414)") from None
+            raise LoginError(f"its authorization server {host} publishes invalid metadata (RFC 8414)") from None
         for address in (found.authorization_endpoint, found.token_endpoint, found.registration_endpoint):
             if address is not None:
                 self._check(str(address))
         return found
 
     def _check(self, address: str) -> None:
-        """Refuse an address without TLS, but on this machine for a server of this machine.
+        """Reject an address without TLS, unless both servers are on this machine.
 
-        So is one that could pass for that of another host, and one with a fragment (RFC 6749, 3.1).
+        An address that could pass for another host's is also rejected, and one with a fragment (RFC 6749, 3.1).
         """
         if not is_safe(address, may_be_local=self._is_local):
             raise LoginError(
-                f"its authorization server is at {visible_line(address[:_SHOWN_CHARS])}, which is not an https address "
-                "of a host alone"
+                f"the address of its authorization server, {visible_line(address[:_SHOWN_CHARS])}, is not a plain "
+                "https address"
             )
 
     def check_pkce(self, server: AuthorizationServer) -> None:
-        """Refuse an authorization server that does not say that it supports PKCE, unless the operator does."""
+        """Reject an authorization server that does not announce PKCE, unless the operator assumes it."""
         if _PKCE not in (server.metadata.code_challenge_methods_supported or ()) and not self._oauth.assume_pkce:
             raise LoginError(
-                f"its authorization server {server.host} does not say that it supports PKCE with {_PKCE}, without "
-                "which a code could be used by anyone who sees it. If you know that it does support it, set "
-                "oauth.assumePkce: true"
+                f"its authorization server {server.host} does not announce PKCE with {_PKCE}; without it, anyone who "
+                "sees a code could use it. If you know that the server supports it, set oauth.assumePkce: true"
             )
 
     async def register(
         self, server: AuthorizationServer, redirect_uri: str, scopes: str | None
     ) -> OAuthClientInformationFull:
-        """Become known to an authorization server (RFC 7591)."""
+        """Register this program at an authorization server (RFC 7591)."""
         endpoint = server.metadata.registration_endpoint
         if endpoint is None:
             raise LoginError(
-                f"its authorization server {server.host} lets no program register by itself: register one there with "
-                f"the callback address {redirect_uri}, and give oauth.clientId, and oauth.clientSecret if there is one"
+                f"its authorization server {server.host} does not let programs register themselves: register one "
+                f"there with the callback address {redirect_uri}, and set oauth.clientId, and oauth.clientSecret if "
+                "there is one"
             )
         methods = server.metadata.token_endpoint_auth_methods_supported or ["none"]
         method = next((each for each in ("none", *_SECRET_METHODS) if each in methods), None)
@@ -200,7 +209,7 @@ class AuthorizationServerClient:
                 "grant_types": ["authorization_code", "refresh_token"],
                 "response_types": ["code"],
                 "token_endpoint_auth_method": method,
-                # OpenID Connect Registration, 2: a native one leads back to this machine alone.
+                # OpenID Connect Registration, 2: a native client may only redirect to this machine.
                 "application_type": "web" if redirect_uri.startswith("https:") else "native",
                 "software_id": "coretools-mcp",
                 "software_version": VERSION,
@@ -208,24 +217,25 @@ class AuthorizationServerClient:
             }
         )
         sent = wanted.model_dump(mode="json", exclude_none=True)
-        status, said = await self._fetch_json(httpx2.Request("POST", str(endpoint), json=sent), server.host)
-        if status in _WRONG and sent.pop("scope", None) is not None:  # some refuse a scope here, and take it later
-            status, said = await self._fetch_json(httpx2.Request("POST", str(endpoint), json=sent), server.host)
+        status, answer = await self._fetch_json(httpx2.Request("POST", str(endpoint), json=sent), server.host)
+        if status in _WRONG and sent.pop("scope", None) is not None:  # some reject a scope here, but accept it later
+            status, answer = await self._fetch_json(httpx2.Request("POST", str(endpoint), json=sent), server.host)
         try:
-            known = OAuthClientInformationFull.model_validate({"token_endpoint_auth_method": method, **said})
+            known = OAuthClientInformationFull.model_validate({"token_endpoint_auth_method": method, **answer})
         except ValidationError:
             known = None
         if known is None or status not in _GIVEN:
             raise LoginError(
-                f"its authorization server {server.host} did not register this program{_told(status, said)}"
+                f"its authorization server {server.host} did not register this program{_told(status, answer)}"
             )
         if known.token_endpoint_auth_method in _SECRET_METHODS and not known.client_secret:
             raise LoginError(
-                f"its authorization server {server.host} registered this program without the secret it wants"
+                f"its authorization server {server.host} registered this program without the secret that it requires"
             )
         if known.token_endpoint_auth_method not in ("none", *_SECRET_METHODS):
             raise LoginError(
-                f"its authorization server {server.host} wants a kind of proof that this program cannot give"
+                f"its authorization server {server.host} requires a client authentication that this program does not "
+                "support"
             )
         return known
 
@@ -237,7 +247,7 @@ class AuthorizationServerClient:
         scopes: str | None,
         state_prefix: str = "",
     ) -> AuthorizationRequest:
-        """Where a person is sent to (RFC 6749, 4.1.1; RFC 7636)."""
+        """Where to send the person (RFC 6749, 4.1.1; RFC 7636)."""
         verifier, state = secrets.token_urlsafe(64), f"{state_prefix}{secrets.token_urlsafe(32)}"
         digest = hashlib.sha256(verifier.encode()).digest()
         asked = {
@@ -253,13 +263,13 @@ class AuthorizationServerClient:
         if scopes:
             asked["scope"] = scopes
             if "offline_access" in scopes.split():
-                asked["prompt"] = "consent"  # OpenID Connect Core, 11: else the scope is passed over
+                asked["prompt"] = "consent"  # OpenID Connect Core, 11: otherwise the scope is ignored
         endpoint = str(server.metadata.authorization_endpoint)
         url = f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(asked)}"
         if len(url) > ADDRESS_CHARS:
             raise LoginError(
-                f"the address of its authorization server {server.host} would have more than {ADDRESS_CHARS:,} "
-                "characters, with all the scopes that are wanted: give fewer by oauth.scopes"
+                f"the login address of its authorization server {server.host} would have more than {ADDRESS_CHARS:,} "
+                "characters with all these scopes: reduce them with oauth.scopes"
             )
         return AuthorizationRequest(url, state, verifier, redirect_uri)
 
@@ -272,7 +282,7 @@ class AuthorizationServerClient:
     async def refresh(
         self, server: AuthorizationServer, client: OAuthClientInformationFull, before: OAuthToken
     ) -> OAuthToken:
-        """A token in place of one that has expired; where no new refresh token came, the old one counts on."""
+        """Exchange a refresh token for a new token. Without a new refresh token, the old one stays valid."""
         form = {"grant_type": "refresh_token", "refresh_token": before.refresh_token or ""}
         token = await self._token(server, client, form)
         kept = {"refresh_token": token.refresh_token or before.refresh_token, "scope": token.scope or before.scope}
@@ -281,44 +291,44 @@ class AuthorizationServerClient:
     async def client_credentials(
         self, server: AuthorizationServer, client: OAuthClientInformationFull, oauth: OAuthSettings, scopes: str | None
     ) -> OAuthToken:
-        """A token for this program itself, without a person (RFC 6749, 4.4)."""
+        """Get a token for this program itself, without a person (RFC 6749, 4.4)."""
         form = {"grant_type": "client_credentials"} | ({"scope": scopes} if scopes else {})
         if oauth.private_key is not None:
             form |= {"client_assertion_type": _ASSERTION, "client_assertion": _assertion(server, oauth)}
         return await self._token(server, client, form)
 
     async def revoke(self, server: AuthorizationServer, client: OAuthClientInformationFull, token: OAuthToken) -> None:
-        """Have tokens ended (RFC 7009); where that is not offered they end by themselves."""
+        """Revoke tokens (RFC 7009); if that is not supported, they expire by themselves."""
         if (endpoint := server.metadata.revocation_endpoint) is None:
             return
         self._check(str(endpoint))
         what = "refresh_token" if token.refresh_token is not None else "access_token"
         form = {"token": token.refresh_token or token.access_token, "token_type_hint": what}
-        status, said = await self._post(str(endpoint), form, server, client)
+        status, answer = await self._post(str(endpoint), form, server, client)
         if status != 200:
-            raise LoginError(f"its authorization server {server.host} did not end them{_told(status, said)}")
+            raise LoginError(f"its authorization server {server.host} did not revoke them{_told(status, answer)}")
 
     async def _token(
         self, server: AuthorizationServer, client: OAuthClientInformationFull, form: Mapping[str, str]
     ) -> OAuthToken:
         resource = {"resource": server.resource} if server.resource is not None else {}
-        status, said = await self._post(str(server.metadata.token_endpoint), {**form, **resource}, server, client)
-        if not said:  # from something in front of it, such as the page of a network that wants to be signed in to
+        status, answer = await self._post(str(server.metadata.token_endpoint), {**form, **resource}, server, client)
+        if not answer:  # sent by something in between, such as a captive portal
             raise AuthorizationServerDownError(
-                f"its authorization server {server.host} answered with what is not JSON (HTTP status {status})"
+                f"its authorization server {server.host} sent an answer that is not JSON (HTTP status {status})"
             )
-        if status not in _GIVEN or said.get("error") is not None:  # some answer errors with 200
-            why = f"its authorization server {server.host} gave no token{_told(status, said)}"
-            raise LoginError(why, error_code(said))
+        if status not in _GIVEN or answer.get("error") is not None:  # some send errors with status 200
+            why = f"its authorization server {server.host} issued no token{_told(status, answer)}"
+            raise LoginError(why, error_code(answer))
         try:
-            token = OAuthToken.model_validate(said)
+            token = OAuthToken.model_validate(answer)
         except ValidationError:
             token = None
         if token is None or not all(
             each is None or (len(each) <= TOKEN_CHARS and _TOKEN.fullmatch(each))
             for each in (token.access_token, token.refresh_token)
         ):
-            raise LoginError(f"its authorization server {server.host} sent what is not a bearer token")
+            raise LoginError(f"its authorization server {server.host} did not issue a bearer token")
         if token.expires_in is not None and token.expires_in > LIFE_SECONDS:
             return token.model_copy(update={"expires_in": LIFE_SECONDS})
         return token
@@ -326,7 +336,7 @@ class AuthorizationServerClient:
     async def _post(
         self, address: str, form: Mapping[str, str], server: AuthorizationServer, client: OAuthClientInformationFull
     ) -> tuple[int, Json]:
-        """Post a form with the proof of who we are (RFC 6749, 2.3)."""
+        """Post a form with the client authentication (RFC 6749, 2.3)."""
         sent, headers = dict(form), {"accept": "application/json"}
         secret, method = client.client_secret, client.token_endpoint_auth_method
         if method == "client_secret_basic" and secret:
@@ -336,27 +346,29 @@ class AuthorizationServerClient:
             sent["client_id"] = client.client_id
             if method == "client_secret_post" and secret:
                 sent["client_secret"] = secret
-        status, said = await self._fetch_json(httpx2.Request("POST", address, data=sent, headers=headers), server.host)
+        status, answer = await self._fetch_json(
+            httpx2.Request("POST", address, data=sent, headers=headers), server.host
+        )
         secrets = SentSecrets()
         sent |= headers
         secrets.learn([each for each in sent.items() if is_secret_name(each[0]) or each[0].startswith("code")])
-        return status, {**said, _WHY: secrets.hide(str(said[_WHY]))} if _WHY in said else said
+        return status, {**answer, _WHY: secrets.hide(str(answer[_WHY]))} if _WHY in answer else answer
 
     async def _get(self, address: str, who: str) -> Json:
-        """An object at an address; an empty one where there is none: many answer with a page whatever is asked."""
+        """An object at an address, or an empty one: many servers answer any request with a page."""
         self._check(address)
-        status, said = await self._fetch_json(
+        status, answer = await self._fetch_json(
             httpx2.Request("GET", address, headers={"accept": "application/json"}), who
         )
-        return said if status == 200 else {}
+        return answer if status == 200 else {}
 
     async def _fetch_json(self, request: httpx2.Request, who: str) -> tuple[int, Json]:
-        """The status of an answer, and the object in it, which is empty where it holds something else."""
+        """The status of an answer and its JSON object; the object is empty if the answer holds anything else."""
         who = who if " " in who else f"its authorization server {who}"
         try:
-            status, said = await fetch_json(request, by_proxy=self._by_proxy)
-            scopes = _list_of(said, "scope")  # as which some write it
-            return status, {**said, "scope": " ".join(map(str, scopes))} if scopes else said
+            status, body = await fetch_json(request, by_proxy=self._by_proxy)
+            scopes = _list_of(body, "scope")  # some write it like this
+            return status, {**body, "scope": " ".join(map(str, scopes))} if scopes else body
         except NoJsonAnswerError as error:
             raise AuthorizationServerDownError(f"{who} {error}") from None
         except LongAnswerError:
@@ -366,9 +378,9 @@ class AuthorizationServerClient:
 def wanted_scopes(
     server: AuthorizationServer, oauth: OAuthSettings, challenge: Challenge | None, before: str | None
 ) -> str | None:
-    """Which scopes are asked for: those configured, else those of the challenge, else all that the upstream supports.
+    """The scopes to request: those configured, else those of the challenge, else all that the upstream supports.
 
-    What was asked for `before` is asked for again, so that one call does not lose what another has gained.
+    Scopes requested `before` are requested again, so that one call does not lose what another has gained.
     """
     if oauth.scopes is not None:
         wanted = " ".join(oauth.scopes) or None
@@ -377,12 +389,12 @@ def wanted_scopes(
         wanted = union_scopes(before, named if named is not None else server.scopes)
     supported = server.metadata.scopes_supported or ()
     if wanted and oauth.grant == "authorization-code" and "offline_access" in supported:
-        wanted = union_scopes(wanted, "offline_access")  # else some give no refresh token
+        wanted = union_scopes(wanted, "offline_access")  # otherwise some issue no refresh token
     return wanted
 
 
 def configured_client(server: AuthorizationServer, oauth: OAuthSettings) -> OAuthClientInformationFull | None:
-    """How the operator has made us known there; `None` where we are to register by ourselves."""
+    """The client that the operator has registered there; `None` if this program should register itself."""
     if oauth.client_id is not None:
         methods = server.metadata.token_endpoint_auth_methods_supported or _SECRET_METHODS
         usable = [each for each in _SECRET_METHODS if each in methods] or list(_SECRET_METHODS)
@@ -395,7 +407,7 @@ def configured_client(server: AuthorizationServer, oauth: OAuthSettings) -> OAut
 
 
 def may_be_reused(client: OAuthClientInformationFull, redirect_uri: str, scopes: str | None) -> bool:
-    """Whether a registration of this server is one for this callback address and these scopes, and has not ended."""
+    """Whether a registration matches this callback address and these scopes, and has not expired."""
     ends = client.client_secret_expires_at
     if client.scope is not None and not set((scopes or "").split()) <= set(client.scope.split()):
         return False
@@ -403,7 +415,7 @@ def may_be_reused(client: OAuthClientInformationFull, redirect_uri: str, scopes:
 
 
 def _assertion(server: AuthorizationServer, oauth: OAuthSettings) -> str:
-    """Who we are, signed (RFC 7523, 3)."""
+    """The signed client authentication (RFC 7523, 3)."""
     import jwt  # noqa: PLC0415 - few log in with a key
 
     now = time.time()
@@ -424,20 +436,20 @@ def _assertion(server: AuthorizationServer, oauth: OAuthSettings) -> str:
 
 
 def error_code(said: Mapping[str, Any]) -> str:
-    """The code of an error (RFC 6749, 4.1.2.1 and 5.2), where there is one that can be said on; else empty."""
+    """The code of an error (RFC 6749, 4.1.2.1 and 5.2) if it may be repeated; otherwise empty."""
     code = said.get("error")
     return code if isinstance(code, str) and _ERROR_CODE.fullmatch(code) else ""
 
 
 def error_told(said: Mapping[str, Any]) -> str:
-    """What is said of an error, with the words of the server for it; empty where it says nothing."""
+    """An error with the server's description; empty if there is none."""
     code, why = error_code(said), said.get(_WHY)
     words = f'("{quoted(why)}")' if isinstance(why, str) and why else ""
     return " ".join(filter(None, (code, words)))
 
 
 def is_same_issuer(one: Any, other: Any) -> bool:
-    """Whether two texts name one authorization server: they are equal, but for the slash of an empty path."""
+    """Whether two texts name the same authorization server: they are equal, except for the slash of an empty path."""
     if one == other or not (isinstance(one, str) and isinstance(other, str)):
         return one == other
     shorter, longer = sorted((one, other), key=len)
@@ -445,7 +457,7 @@ def is_same_issuer(one: Any, other: Any) -> bool:
 
 
 def _told(status: int, said: Json) -> str:
-    """What an answer says of a failure, as far as it can be said on."""
+    """The failure in an answer, as far as it may be repeated."""
     if told := error_told(said):
         return f": {told}"
     return f" (HTTP status {status}{'' if said else ', not JSON'})"

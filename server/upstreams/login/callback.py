@@ -1,8 +1,8 @@
-"""The address of this machine to which an authorization server sends a person back (RFC 8252, 7.3).
+"""The redirect address on this machine for an authorization server (RFC 8252, 7.3).
 
-Its port is always the same one, for some authorization servers compare it; and what listens there is the one process
-that logs in: the system gives a port to nobody else, and takes it back from a process that was killed. Who comes second
-asks there which logins are open, and waits for their tokens.
+Its port is fixed, because some authorization servers compare it. Only the process that logs in listens there: the
+system gives a port to nobody else, and frees it when the process is killed. Another process asks there which logins are
+open, and waits for their tokens.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ logger = logging.getLogger(__name__)
 
 HOST = "127.0.0.1"  # not `localhost`, which some systems resolve to another address first (RFC 8252, 8.3)
 CALLBACK = "/callback"
-OPEN_LOGINS = "/coretools-mcp-logins"  # where other processes are told which logins are open
+OPEN_LOGINS = "/coretools-mcp-logins"  # where other processes learn which logins are open
 REQUEST_BYTES = 1 << 16  # of a request and its headers; codes have hundreds
-REQUEST_SECONDS = 10.0  # how long a request may take to come; browsers open connections that they never use
+REQUEST_SECONDS = 10.0  # limit for receiving a request; browsers open connections that they never use
 PAGE_SECONDS = 40.0  # how long a browser waits for the end of the login: two answers of an authorization server
 MAX_CONNECTIONS = 32
 
@@ -41,11 +41,11 @@ HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
     "Connection": "close",
 }
-NOT_OURS = "This is not the answer to a login that is open here: it was answered already, or its time is over."
+NOT_OURS = "This is not the answer to an open login: that login was completed or has timed out."
 
 
 class PortTakenError(Exception):
-    """Another process listens at the port. `logins` are those that are open there; `None` where it is not ours."""
+    """Another process listens at the port. `logins` are the open ones there; `None` if it is another program."""
 
     def __init__(self, logins: frozenset[str] | None) -> None:
         super().__init__("the callback port is in use")
@@ -56,24 +56,24 @@ class PortTakenError(Exception):
 class Redirect:
     """What one login waits for."""
 
-    login: str  # which one, as other processes are told it
+    login: str  # identifies the login to other processes
     url: str  # the address of the authorization server
     alias: str
-    principal: str  # whose login it is; empty where people are not told apart
-    readable_name: str = ""  # what people call the principal
-    parameters: dict[str, str] = field(default_factory=dict[str, str], repr=False)  # the code among them
+    principal: str  # the principal; empty if people are not distinguished
+    readable_name: str = ""  # the display name of the principal
+    parameters: dict[str, str] = field(default_factory=dict[str, str], repr=False)  # of the redirect, with the code
     arrived: anyio.Event = field(default_factory=anyio.Event)
-    page: str = "The login is not finished."  # what the person reads in the browser at the end
+    page: str = "The login is not finished."  # the final text in the browser
     is_over: anyio.Event = field(default_factory=anyio.Event)
-    is_shown: anyio.Event = field(default_factory=anyio.Event)  # once the page has gone out
+    is_shown: anyio.Event = field(default_factory=anyio.Event)  # once the page has been sent
 
 
 class CallbackListener:
-    """Takes redirects in, each for the login whose secret `state` it carries. One for each port of this process."""
+    """Receives redirects, each for the login with its secret `state`. One per port of this process."""
 
     _open: ClassVar[dict[int, CallbackListener]] = {}
 
-    state_prefix = ""  # it is the same process that is come back to
+    state_prefix = ""  # repeats within one process
 
     def __init__(self, port: int) -> None:
         self.uri = f"http://{HOST}:{port}{CALLBACK}"
@@ -89,13 +89,13 @@ class CallbackListener:
         """Listen at a port, together with the other logins of this process.
 
         Raises:
-            PortTakenError: Another process does.
+            PortTakenError: Another process listens there.
         """
         listener = cls._open.get(port)
         if listener is None:
             listener = cls(port)
             try:
-                with anyio.CancelScope(shield=True):  # it is begun at once, and nobody would close it
+                with anyio.CancelScope(shield=True):  # it starts at once, and nobody would close it
                     listener._server = await asyncio.start_server(
                         listener._answer, sock=_bound(port), limit=REQUEST_BYTES
                     )
@@ -116,9 +116,10 @@ class CallbackListener:
 
     @asynccontextmanager
     async def expect(self, redirect: Redirect, state: str) -> AsyncGenerator[Callable[[], str]]:
-        """Let one redirect in, which is told by its secret `state`.
+        """Accept one redirect, identified by its secret `state`.
 
-        The page that its browser shows is what `page` says when this is left. Gives what tells the address to begin at.
+        On exit, its browser gets the page with the text from `page`. Yields a function that returns the address to
+        begin at.
         """
         self._redirects[state] = redirect
         try:
@@ -146,13 +147,13 @@ class CallbackListener:
                 if redirect is not None:
                     redirect.is_shown.set()
         except (OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError):
-            logger.info("a connection to the callback port came to nothing")
+            logger.info("a connection to the callback port failed")
         finally:
             self._connections -= 1
             writer.close()
 
     async def _answer_to(self, reader: asyncio.StreamReader) -> tuple[str, str, str, Redirect | None]:
-        """Status, kind and text of an answer, and the redirect that has come by it, if one has."""
+        """Status, content type and text of an answer, and the redirect that it received, if any."""
         if self._connections > MAX_CONNECTIONS:
             return "503 Service Unavailable", "text/plain", "Too many connections.", None
         with anyio.fail_after(REQUEST_SECONDS):
@@ -160,8 +161,9 @@ class CallbackListener:
         method, target, *_ = head.split(b"\r\n", 1)[0].decode("ascii").split(" ")
         parts = urlsplit(target)
         if method != "GET":
-            return "405 Method Not Allowed", "text/plain", "Only GET is answered.", None
-        # A page of another site could come to this address under a name of its own, but not without telling it.
+            return "405 Method Not Allowed", "text/plain", "Only GET is supported.", None
+        # A page of another site could reach this address through a host name of its own, but its request would contain
+        # that name.
         if parts.path == OPEN_LOGINS and f"\r\nhost: {HOST}:{self._port}\r\n".encode() in head.lower():
             logins = sorted(redirect.login for redirect in self._redirects.values())
             return "200 OK", "application/json", json.dumps({"coretoolsLogins": logins}), None
@@ -182,9 +184,9 @@ def _bound(port: int) -> socket.socket:
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         if sys.platform == "win32":
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)  # there others could share it
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)  # otherwise others could share it
         else:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that have ended do not count
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # closed connections do not count
         listener.bind((HOST, port))
         listener.listen()
         listener.setblocking(False)
@@ -195,22 +197,22 @@ def _bound(port: int) -> socket.socket:
 
 
 async def _logins_at(port: int) -> frozenset[str] | None:
-    """Which logins are open in the process that listens at a port; `None` where that is not one of this server's."""
+    """The open logins of the process at a port; `None` if it is another program."""
     with suppress(OSError, ValueError, RecursionError), anyio.fail_after(2):
         reader, writer = await asyncio.open_connection(HOST, port)
         try:
             writer.write(f"GET {OPEN_LOGINS} HTTP/1.1\r\nHost: {HOST}:{port}\r\nConnection: close\r\n\r\n".encode())
-            said = await reader.read(REQUEST_BYTES)
+            reply = await reader.read(REQUEST_BYTES)
         finally:
             writer.close()
-        logins = as_mapping(json.loads(said.partition(b"\r\n\r\n")[2])).get("coretoolsLogins")
+        logins = as_mapping(json.loads(reply.partition(b"\r\n\r\n")[2])).get("coretoolsLogins")
         if isinstance(logins, list):
             return frozenset(map(str, cast("list[Any]", logins)))
     return None
 
 
 def parameters_of(address: str, uri: str) -> Mapping[str, str]:
-    """What an address that a person has pasted carries; a `ValueError` if it is not one that leads back to `uri`."""
+    """The parameters of an address that a person has pasted; `ValueError` if it is not a redirect to `uri`."""
     parts = urlsplit(address.strip())
     if f"{parts.scheme}://{parts.netloc}{parts.path}" != uri:
         raise ValueError("not the callback address")
@@ -218,7 +220,7 @@ def parameters_of(address: str, uri: str) -> Mapping[str, str]:
 
 
 def page(text: str, form: str = "") -> str:
-    """A page that says this; a form below it is HTML already."""
+    """An HTML page with this text; the form below it is already HTML."""
     style = (
         ":root{color-scheme:light dark}"
         "body{font:1.1rem/1.5 system-ui,sans-serif;max-width:36rem;margin:min(4rem,8vw) auto;padding:0 1rem;"

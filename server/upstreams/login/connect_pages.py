@@ -1,10 +1,9 @@
-"""The pages of a login for people on other machines: one asks whether to go on, to the other they are sent back.
+"""The pages of a login for people on other machines: one asks for confirmation, the other receives the redirect.
 
-The address of the first is for one login, and is handed to the client of its principal. The login belongs to the
-browser that goes on there: an answer of the authorization server that another browser brings is not taken (RFC 6749,
-10.12; RFC 9700, 4.7), so the address of an authorization server that somebody has sent on leads to nothing. What
-protects a person to whom the first address itself was sent is that the page tells for whose calls their account would
-be used.
+The address of the first page is for one login, and goes to the client of its principal. The login is bound to the
+browser that continues there. An answer of the authorization server from another browser is rejected (RFC 6749, 10.12;
+RFC 9700, 4.7), so forwarding the authorization server's address achieves nothing. If somebody forwards the address of
+the first page, that page protects the person: it says whose calls would use their account.
 """
 
 from __future__ import annotations
@@ -38,18 +37,18 @@ _NOT_OPEN = (
     "client still asks for it, repeat the call to get a new link."
 )
 _ELSEWHERE = (
-    "This login goes on in another browser. Continue there, or repeat the call in your client and open the new link in "
-    "this browser."
+    "This login continues in another browser. Continue there, or repeat the call in your client and open the new "
+    "link in this browser."
 )
 _NO_COOKIE = (
     "Continue with the button on the login page, in a browser that accepts cookies. Open the link again, or repeat the "
     "call to get a new one."
 )
-_COOKIE = re.compile(r"[A-Za-z0-9_-]{43}")  # as we make them
-# No `form-action`: browsers hold it against the whole way that the form leads, and where an authorization server sends
-# people on to is its own affair.
+_COOKIE = re.compile(r"[A-Za-z0-9_-]{43}")  # as this server creates them
+# No `form-action`: browsers apply it to the whole chain of redirects, and where an authorization server sends people is
+# its own affair.
 _HEADERS = {name: value for name, value in HEADERS.items() if name != "Connection"} | {
-    "Referrer-Policy": "same-origin",  # with none, browsers send their forms with the origin `null`
+    "Referrer-Policy": "same-origin",  # with `no-referrer`, browsers send forms with the origin `null`
     "Content-Security-Policy": f"{HEADERS['Content-Security-Policy']}; base-uri 'none'",
     "Cross-Origin-Opener-Policy": "same-origin",
 }
@@ -58,7 +57,7 @@ _HEADERS = {name: value for name, value in HEADERS.items() if name != "Connectio
 @dataclass(eq=False, slots=True)
 class _OpenLogin:
     redirect: Redirect
-    browser: bytes | None = None  # the digest of the cookie of the last browser that has gone on
+    browser: bytes | None = None  # the digest of the cookie of the last browser that has continued
     links: list[_ConnectLink] = field(default_factory=list["_ConnectLink"])
 
 
@@ -66,29 +65,29 @@ class _OpenLogin:
 class _ConnectLink:
     login: _OpenLogin
     token: str
-    browser: bytes | None = None  # as above, of the one that has gone on by this link
+    browser: bytes | None = None  # the same, for the browser that continued by this link
 
 
 class ConnectPages:
-    """Takes people to authorization servers, and their answers in, each for the login whose secret `state` it carries.
+    """Takes people to authorization servers and receives the redirects, each for the login with its secret `state`.
 
     Args:
-        public_url: The address at which people reach this server, as browsers say it.
-        place: The name of this replica, by which a balancer finds it; empty where there are no others.
+        public_url: The address at which people reach this server, as browsers write it.
+        place: The name of this replica, which a load balancer uses to find it; empty if there are no others.
     """
 
     def __init__(self, public_url: str, place: str = "") -> None:
-        self.state_prefix = f"{place}~" if place else ""  # of addresses and of what comes back
+        self.state_prefix = f"{place}~" if place else ""  # of addresses and redirect parameters
         self._base = public_url
         scheme, self._host, *_ = urlsplit(self._base)
         self._is_secure = scheme == "https"
         self._origin = f"{scheme}://{self._host}"
-        # With this prefix no other host of the domain can have set it.
+        # With this prefix, no other host of the domain can have set it.
         self._cookie = "__Host-coretools-connect" if self._is_secure else "coretools-connect"
         self._links: dict[bytes, _ConnectLink] = {}
         self._states: dict[str, _OpenLogin] = {}
         self.uri = f"{self._base}{CALLBACK}"
-        # A proxy that serves us below a path of its own takes that away.
+        # A reverse proxy that publishes this server below a path strips that path.
         self.routes = [
             Route(f"{CONNECT}/{{token}}", self._show_page, methods=["GET"]),
             Route(f"{CONNECT}/{{token}}", self._start_login, methods=["POST"]),
@@ -97,9 +96,11 @@ class ConnectPages:
 
     @asynccontextmanager
     async def expect(self, redirect: Redirect, state: str) -> AsyncGenerator[Callable[[], str]]:
-        """Let one person in, and out again as `CallbackListener.expect` does. Gives what tells the address to begin at.
+        """Let one person begin and return, as `CallbackListener.expect` does.
 
-        It is another one once a browser has gone on by the last: the person may have lost that browser.
+        Yields a function that returns the address to begin at.
+
+        The address changes once a browser has continued by the last one: the person may have lost that browser.
         """
         login = self._states[state] = _OpenLogin(redirect)
 
@@ -119,7 +120,7 @@ class ConnectPages:
             redirect.is_over.set()
 
     async def _show_page(self, request: Request) -> Response:
-        """Show whose login it would be. Nothing is done by it: programs that look at links come here, too."""
+        """Show whose login it would be. This has no effect, since programs that check links open them too."""
         link = self._links.get(_digest(request.path_params["token"]))
         browser = self._browser_of(request)
         if link is None:
@@ -132,18 +133,18 @@ class ConnectPages:
         about = {
             "Server": redirect.alias,
             "You log in at": where,
-            "Your account is then used for the calls of": whose or f"everybody who may use {ours}",
+            "Your account is then used for the calls of": whose or f"everybody who can use {ours}",
         }
         if redirect.readable_name:
             about["Known to coretools-mcp as"] = redirect.principal
         about["These calls go through"] = ours
-        # `bdi`: no name turns the direction of what stands beside it.
+        # `bdi`: no name changes the text direction of its neighbours.
         listed = "".join(
             f"<dt>{name}</dt><dd><bdi>{html.escape(visible_line(said))}</bdi></dd>" for name, said in about.items()
         )
         response = _page_response(
             200,
-            "An MCP server that is used by coretools-mcp needs a login.",
+            "An MCP server used by coretools-mcp needs a login.",
             f"<dl>{listed}</dl><p>Continue only if you have asked for this just now"
             + (", and these calls are yours" if whose else "")
             + ". If somebody else sent you this link, close this window: they would be able to use your account.</p>"
@@ -153,12 +154,12 @@ class ConnectPages:
         return response
 
     async def _start_login(self, request: Request) -> Response:
-        """Send a browser that has shown the page on to the authorization server; by this link no other one after it."""
+        """Send a browser that has shown the page to the authorization server. No other can then use this link."""
         link = self._links.get(_digest(request.path_params["token"]))
         browser = self._browser_of(request)
         if link is None:
             return _page_response(404, _NOT_OPEN)
-        if browser is None or request.headers.get("origin") != self._origin:  # or a page elsewhere has sent the form
+        if browser is None or request.headers.get("origin") != self._origin:  # or a page elsewhere sent the form
             return _page_response(403, _NO_COOKIE)
         if link.browser is None:
             link.browser = _digest(browser)
@@ -170,7 +171,7 @@ class ConnectPages:
         return response
 
     async def _take_callback(self, request: Request) -> Response:
-        """Take an answer in, from the browser that has gone on alone; another one ends nothing."""
+        """Receive an answer, only from the browser that has continued; one from another browser has no effect."""
         parameters = dict(request.query_params)
         state, browser = parameters.get("state", ""), self._browser_of(request)
         login = self._states.get(state)
@@ -179,7 +180,7 @@ class ConnectPages:
         redirect = login.redirect
         if login.browser is None or browser is None or not hmac.compare_digest(login.browser, _digest(browser)):
             logger.warning(
-                "the answer to a login to %s came from another browser than it was begun in, and was not taken",
+                "the answer to a login to %s came from a browser other than the one that began it, and was rejected",
                 redirect.alias,
             )
             return _page_response(403, _NO_COOKIE if login.browser is None else _ELSEWHERE)
@@ -206,5 +207,5 @@ def _page_response(status: int, text: str, form: str = "") -> HTMLResponse:
 
 
 def _digest(text: str) -> bytes:
-    # Looked up by what tells nothing of them, however long the look-up takes.
+    # Looked up by a digest, so that the time of the lookup reveals nothing about cookies.
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()

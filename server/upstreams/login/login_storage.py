@@ -1,4 +1,4 @@
-"""The seam to where logins are kept: the files of this machine, or the store that the replicas of a server share."""
+"""The interface to the place where logins are stored: files of this machine, or the store that replicas share."""
 
 from __future__ import annotations
 
@@ -13,45 +13,45 @@ Release = Callable[[], Awaitable[None]]
 
 
 class LoginsUnavailableError(TokenStoreError):
-    """The store that replicas share cannot be used now, so nothing is known of a login that it keeps."""
+    """The shared store is unavailable, so the logins in it are unknown."""
 
     def __init__(self) -> None:
         super().__init__(
-            "The store that keeps the logins (store.url) cannot be used now, so nothing was changed there. Try again a "
-            "little later; if it stays so, the operator has to look at the store and the log."
+            "The store with the logins (store.url) is unavailable, so nothing was changed there. Try again a little "
+            "later; if this persists, the operator must check the store and the log."
         )
 
 
 class LoginStore(Protocol):
-    """Any of it may raise `TokenStoreError`; a `LoginsUnavailableError` where that may pass by itself."""
+    """Any method may raise `TokenStoreError`, or `LoginsUnavailableError` if the problem may be temporary."""
 
     async def run(self) -> None:
-        """Do what goes on beside calls, until it is cancelled."""
+        """Do background work until cancelled."""
         ...
 
     async def read(self, resource: str, principal: str) -> StoredLogin | None: ...
 
     async def write(self, login: StoredLogin) -> StoredLogin | None:
-        """Keep a login in place of the one that it was made from; `None` where that has been replaced meanwhile."""
+        """Write a login over the version that it was made from; `None` if that has been replaced meanwhile."""
         ...
 
     async def remove(self, resource: str, principal: str) -> bool:
-        """Forget a login, also one that cannot be used; whether there was one."""
+        """Forget a login, even an unusable one. Returns whether there was one."""
         ...
 
     async def all(self) -> list[StoredLogin | TokenStoreError]: ...
 
     async def stamp(self, resource: str, principal: str) -> object | None:
-        """What differs once a login was written again or removed."""
+        """Changes whenever a login is written or removed."""
         ...
 
     async def lock(self, resource: str, principal: str) -> Release | None:
-        """Keep others away from a login, until what is given back is called; `None` while another one does."""
+        """Lock a login and return a function to release it; `None` while another process has the lock."""
         ...
 
 
 class FileLogins:
-    """Logins in the files of this machine, or its keyring."""
+    """Logins in files of this machine, or its keyring."""
 
     def __init__(self, files: TokenStore) -> None:
         self._files = files

@@ -1,27 +1,25 @@
 """The logins that the replicas of a server share, each sealed under a digest in their store.
 
-A refresh token that is used twice is taken for a stolen one, and who has got a new one may have died, or be unable to
-write it down. So a lock has no end by the clock of the store. It is taken away from its owner by who has seen it for
-LOCK_SECONDS without a change, and the store at work all the time: an owner who lives would have written by then.
+A refresh token used twice looks stolen, and the process that got a new token may have died, or be unable to write it.
+So a lock does not expire by the store's clock. Another replica takes it over after it has seen the lock unchanged for
+LOCK_SECONDS, with the store available all the time: a living owner would have written by then.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Awaitable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
 import anyio
 
-from server.settings.stored_json import read_stored
 from server.store.replica import Replica
-from server.store.sealing import Sealer
-from server.store.shared_store import ABSENT, StoreUnavailableError, Versioned
+from server.store.sealed_rows import MOST_TRIES, SealedRow, SealedRows, stored_dataclass
+from server.store.shared_store import ABSENT, StoreUnavailableError
 from server.upstreams.login.login_storage import LoginsUnavailableError, Release
 from server.upstreams.login.token_files import StoredLogin, TokenStoreError, key_of
 
@@ -29,11 +27,10 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-LOCK_SECONDS = 20.0  # more than a renewal takes, which is ended after 15 s, with what it asks of the store
-LOOK_SECONDS = 1.0  # between two looks at whether a login was written, and at what is unfinished
-GAP_SECONDS = 5.0  # after which a lock may have changed unseen; more than a look at a silent store takes
-FORGOTTEN_SECONDS = 600.0  # after which nobody is expected to want a lock that was watched
-MOST_TRIES = 32  # to change the index while others do
+LOCK_SECONDS = 20.0  # more than a renewal takes, including its store requests; it is ended after 15 s
+LOOK_SECONDS = 1.0  # between two checks for written logins, and for unfinished work
+GAP_SECONDS = 5.0  # after which a lock may have changed unseen; more than a request to a silent store takes
+FORGOTTEN_SECONDS = 600.0  # after which a watched lock counts as no longer wanted
 _INDEX = "logins"  # the key of the digests of all logins, separated by spaces
 
 
@@ -50,12 +47,13 @@ class SharedLogins:
     """The logins in the store of a replica that has keys."""
 
     def __init__(self, replica: Replica) -> None:
-        keys = replica.keys_for("logins")
         self._replica, self._store = replica, replica.store
-        self._codec, self._first_codec = Sealer(keys), Sealer(keys[:1])
-        self._looks: dict[str, tuple[float, str | None]] = {}  # when, and the version then; `None` of a store away
-        self._unsaved: dict[str, StoredLogin] = {}  # what is not known to have been written
-        self._unreleased: dict[str, str] = {}  # versions of locks that are ours, and of no use any more
+        self._rows = SealedRows(replica, "logins", stored_dataclass(StoredLogin))
+        self._looks: dict[
+            str, tuple[float, str | None]
+        ] = {}  # time and version at the last check; `None` while the store is unavailable
+        self._unsaved: dict[str, StoredLogin] = {}  # writes not known to have happened
+        self._unreleased: dict[str, str] = {}  # versions of this replica's locks that are no longer needed
         self._watched: dict[str, _WatchedLock] = {}
 
     async def run(self) -> None:
@@ -78,19 +76,19 @@ class SharedLogins:
         key = key_of(resource, principal)
         if (unsaved := self._unsaved.get(key)) is not None:
             return unsaved
-        held = await self._do(self._store.get(_name(key)))
-        self._looks[key] = (time.monotonic(), ABSENT if held is None else held.version)
-        return None if held is None else self._opened(key, held)
+        row = await self._do(self._rows.read(key))
+        self._looks[key] = (time.monotonic(), row.version)
+        return None if row.version == ABSENT else _login_in(row)
 
     async def write(self, login: StoredLogin) -> StoredLogin | None:
         key = key_of(login.resource, login.principal)
-        self._unsaved[key] = login  # first: what is cancelled, or finds the store away, is gone on with by `run`
+        self._unsaved[key] = login  # first, so that `run` completes what is cancelled or finds the store unavailable
         return await self._save(key, login)
 
     async def remove(self, resource: str, principal: str) -> bool:
         key = key_of(resource, principal)
-        is_there = await self._do(self._store.get(_name(key))) is not None
-        await self._do(self._store.delete(_name(key)))
+        is_there = await self._do(self._rows.version(key)) != ABSENT
+        await self._do(self._rows.remove(key))
         self._unsaved.pop(key, None)
         self._looks[key] = (time.monotonic(), ABSENT)
         await self._list(key, is_there=False)
@@ -99,22 +97,22 @@ class SharedLogins:
     async def all(self) -> list[StoredLogin | TokenStoreError]:
         found: list[StoredLogin | TokenStoreError] = []
         for key in await self._keys():
-            if (held := await self._do(self._store.get(_name(key)))) is not None:
+            row = await self._do(self._rows.read(key))
+            if row.version != ABSENT:
                 try:
-                    found.append(self._opened(key, held))
+                    found.append(_login_in(row))
                 except TokenStoreError as error:
                     found.append(error)
         return found
 
     async def stamp(self, resource: str, principal: str) -> object | None:
-        """The version, as it was at most LOOK_SECONDS ago: it is wanted with each call that has no token."""
+        """The version at most LOOK_SECONDS ago: every call without a token needs it."""
         key, now = key_of(resource, principal), time.monotonic()
         look = self._looks.get(key)
         if look is None or now > look[0] + LOOK_SECONDS:
             if look is not None:
-                self._looks[key] = (now, look[1])  # nobody else asks meanwhile
-            held = await self._do(self._store.get(_name(key)), key)
-            look = self._looks[key] = (now, ABSENT if held is None else held.version)
+                self._looks[key] = (now, look[1])  # avoids concurrent requests
+            look = self._looks[key] = (now, await self._do(self._rows.version(key), key))
         if look[1] is None:
             raise LoginsUnavailableError
         return look[1] or None
@@ -130,12 +128,12 @@ class SharedLogins:
         if version is None:
             return None
         if over != ABSENT:
-            logger.warning("a replica that was at work on a login has ended, or lost the store; it is gone on with")
+            logger.warning("a replica that was working on a login has ended, or lost the store; its work is taken over")
         self._watched.pop(key, None)
         return partial(self._release, key, version)
 
     async def _watch(self, key: str) -> str | None:
-        """Look at a lock: the version over which it may be taken, `None` while it may not."""
+        """Watch a lock. Returns the version over which it may be taken; `None` while it may not."""
         held = await self._do(self._store.get(_lock_name(key)))
         if held is None:
             self._watched.pop(key, None)
@@ -148,7 +146,7 @@ class SharedLogins:
         return held.version if now > lock.since + LOCK_SECONDS else None
 
     async def _release(self, key: str, version: str) -> None:
-        """Let others at a login; not before it is written, which is gone on with by `run`."""
+        """Release a login, but not before it is written, which `run` completes."""
         self._unreleased[key] = version
         if key not in self._unsaved:
             with suppress(LoginsUnavailableError):
@@ -157,18 +155,18 @@ class SharedLogins:
                     del self._unreleased[key]
 
     async def _save(self, key: str, login: StoredLogin) -> StoredLogin | None:
-        version = await self._do(self._store.put(_name(key), self._sealed(login), if_version=login.version))
+        version = await self._do(self._rows.write(key, login, login.version))
         if self._unsaved.get(key) is login:
             del self._unsaved[key]
         if version is None:
             return None
         self._looks[key] = (time.monotonic(), version)
-        with suppress(LoginsUnavailableError):  # then it is listed when it is written the next time
+        with suppress(LoginsUnavailableError):  # then it is added to the index at the next write
             await self._list(key, is_there=True)
         return replace(login, version=version)
 
     async def _list(self, key: str, *, is_there: bool) -> None:
-        """Have the index name a login, or not name it."""
+        """Add a login to the index, or remove it."""
         for _ in range(MOST_TRIES):
             held = await self._do(self._store.get(_INDEX))
             keys = set[str]() if held is None else set(held.value.split())
@@ -177,73 +175,48 @@ class SharedLogins:
             text = " ".join(sorted(keys | {key} if is_there else keys - {key}))
             if await self._do(self._store.put(_INDEX, text, if_version=ABSENT if held is None else held.version)):
                 return
-        logger.warning("the index of the logins in the store is changed by too many at once")
+        logger.warning("the index of the logins in the store is being changed by too many processes at once")
 
     async def _keys(self) -> list[str]:
         held = await self._do(self._store.get(_INDEX))
         return [] if held is None else held.value.split()
 
     async def _seal_again(self) -> bool:
-        """Seal with the first key what another one has sealed, so that this can be left out; whether all of it is."""
+        """Seal again with the first key what another key sealed, so that the other can be retired.
+
+        Returns whether all is done.
+        """
         is_done = True
         for key in await self._keys():
-            if not await self._is_sealed_by_another(key):
+            if (await self._do(self._rows.read(key))).is_current:
                 continue
-            release = await self._lock(key)  # else a token that is just being renewed would find another version
+            release = await self._lock(key)  # otherwise a renewal in progress would find another version
             if release is None:
                 is_done = False
                 continue
             try:
-                held = await self._do(self._store.get(_name(key)))
-                if held is not None:
-                    await self._do(
-                        self._store.put(_name(key), self._sealed(self._opened(key, held)), if_version=held.version)
-                    )
-            except LoginsUnavailableError:
-                raise
-            except TokenStoreError:
-                logger.warning("a login in the store cannot be opened with http.stateKeys, so it is of no use here")
+                await self._do(self._rows.seal_again(key))
             finally:
                 await release()
         return is_done
-
-    async def _is_sealed_by_another(self, key: str) -> bool:
-        held = await self._do(self._store.get(_name(key)))
-        try:
-            if held is not None:
-                self._first_codec.unseal(held.value)
-        except ValueError:
-            return True
-        return False
-
-    def _sealed(self, login: StoredLogin) -> str:
-        return self._codec.seal(json.dumps(asdict(login)).encode())
-
-    def _opened(self, key: str, held: Versioned) -> StoredLogin:
-        try:
-            login = read_stored(StoredLogin, self._codec.unseal(held.value))
-        except ValueError:
-            login = None
-        # What stands under the key of another login was put there by somebody else.
-        if login is None or key_of(login.resource, login.principal) != key:
-            raise TokenStoreError(
-                "What the store (store.url) keeps of a login cannot be opened with http.stateKeys, or is damaged: "
-                "remove it with coretools-mcp logout ALIAS, then log in with coretools-mcp login ALIAS."
-            )
-        return replace(login, version=held.version)
 
     async def _do(self, work: Awaitable[T], stamp_of: str | None = None) -> T:
         try:
             return await work
         except StoreUnavailableError:
-            self._watched.clear()  # an owner may have had no way to write
+            self._watched.clear()  # an owner may have been unable to write
             if stamp_of is not None:
                 self._looks[stamp_of] = (time.monotonic(), None)
             raise LoginsUnavailableError from None
 
 
-def _name(key: str) -> str:
-    return f"logins:{key}"
+def _login_in(row: SealedRow[StoredLogin]) -> StoredLogin:
+    if row.value is None:
+        raise TokenStoreError(
+            "A login in the store (store.url) cannot be opened with http.stateKeys, or is damaged: remove it with "
+            "coretools-mcp logout ALIAS, then log in with coretools-mcp login ALIAS."
+        )
+    return replace(row.value, version=row.version)
 
 
 def _lock_name(key: str) -> str:

@@ -1,8 +1,7 @@
-"""Where logins are kept: a file for each in the user's state folder, its secrets there too or in the system's keyring.
+"""Logins on this machine: a file for each in the user's state folder, with its secrets there or in the system keyring.
 
-A file is named by a digest of the server's address and of whose login it is. The authorization server stands inside,
-with everything that came from it: nothing of a login is ever used with another one. There is no way from the keyring to
-the file but by logging in again.
+A file is named by a digest of the server's address and the principal. It contains the authorization server with
+everything from it, so a login is never used with another one. Moving from the keyring to files requires a new login.
 """
 
 from __future__ import annotations
@@ -28,36 +27,36 @@ from tools.files.path_opener import Folder, identity_of, is_ours, open_private_f
 logger = logging.getLogger(__name__)
 
 FOLDER = "logins"  # in the user's state folder
-SERVICE = "coretools-mcp"  # what the keyring knows us as
-MOST_BYTES = 8 << 20  # of one file, far more than a login takes
+SERVICE = "coretools-mcp"  # the service name in the keyring
+MOST_BYTES = 8 << 20  # of one file, far more than a login needs
 
 _VERSION = 1  # of the format
 _ENDING, _LOCK_ENDING = ".json", ".lock"
-_OPEN_PARTS = ("token_type", "scope", "expires_in")  # of a token, what is no secret
-_CLIENT_SECRETS = ("client_secret", "registration_access_token")  # of what came with a registration
+_OPEN_PARTS = ("token_type", "scope", "expires_in")  # the fields of a token that are not secret
+_CLIENT_SECRETS = ("client_secret", "registration_access_token")  # the fields of a registration that are secret
 _NEW_LOGIN = "remove it with coretools-mcp logout {0}, then log in with coretools-mcp login {0}"
 _INSTEAD = 'or set proxy.tokenStorage to "file", and log in again'
 
 
 class TokenStoreError(Exception):
-    """The place where logins are kept, or one of them, cannot be used: a sentence for people, with what to do."""
+    """A place for logins, or a stored login, cannot be used; the message is for people, with what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredLogin:
-    """What is kept of one login.
+    """One stored login.
 
     Attributes:
         resource: The address of the server, canonical.
-        principal: Whose it is; empty for the person of this machine.
-        alias: What the server was called when the login was made.
-        issuer: The authorization server, from which all that follows has come.
-        metadata: What it says of itself (RFC 8414).
-        client: As which client it knows us (RFC 7591), with a secret perhaps.
-        scopes: What was asked for, separated by spaces.
+        principal: The principal; empty for this machine's person.
+        alias: The server's alias when the login was made.
+        issuer: The authorization server, the source of all the following.
+        metadata: Its metadata (RFC 8414).
+        client: The registered client (RFC 7591), possibly with a secret.
+        scopes: The requested scopes, separated by spaces.
         token: Its answer (RFC 6749, 5.1); `None` before the first one, and after a grant was refused.
-        expires_at: When the access token ends, in seconds since the epoch, if that is known.
-        version: Which one of a shared store it was made from; `None` where it is new, or kept in a file.
+        expires_at: When the access token expires, in seconds since the epoch, if known.
+        version: The version in a shared store that it was made from; `None` if it is new, or in a file.
     """
 
     resource: str
@@ -83,7 +82,7 @@ class _Record:
 
 @dataclass(frozen=True, slots=True)
 class _Secrets:
-    """What the keyring has of a login."""
+    """The part of a login in the keyring."""
 
     issuer: str
     client_id: str | None
@@ -93,16 +92,16 @@ class _Secrets:
 
 
 def key_of(resource: str, principal: str) -> str:
-    """What a login is called here, and in the keyring."""
+    """The key of a login here, and in the keyring."""
     return hashlib.sha256(f"{resource}\0{principal}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 class TokenStore:
-    """The logins in one folder, which is made with the first of them. Used from any thread; blocking.
+    """The logins in one folder, which is created with the first of them. Thread-safe; blocks.
 
     Args:
         state_folder: The real path of the user's state folder.
-        storage: Where secrets are kept: in the files, or in the keyring, which the files name nothing of.
+        storage: Where secrets are stored: in the files, or in the keyring; then the files have none of them.
         disk: What may fail while a file is written.
     """
 
@@ -114,11 +113,11 @@ class TokenStore:
         self._disk = disk
 
     def read(self, resource: str, principal: str) -> StoredLogin | None:
-        """A login, `None` where there is none.
+        """A login; `None` if there is none.
 
         Raises:
-            TokenStoreError: It is damaged, others may read or write it, it is somebody else's, or its secrets are kept
-                elsewhere, or cannot be had.
+            TokenStoreError: It is damaged, accessible to others or owned by another user, or its secrets are elsewhere
+                or unavailable.
         """
         key = key_of(resource, principal)
         try:
@@ -135,26 +134,28 @@ class TokenStore:
         secrets = None
         with suppress(ValueError):
             secrets = read_stored(_Secrets, written or "")
-        # The two are not written at once, so what is in the keyring may belong to another login than the file tells of.
+        # Both are not written at once, so the keyring may hold the secrets of another version of the login.
         if secrets is None or (secrets.issuer, secrets.client_id) != (login.issuer, login.client.get("client_id")):
             if written:
-                logger.warning("what the keyring has of the login to %s is damaged, or of another one", login.alias)
+                logger.warning(
+                    "the keyring's entry for the login to %s is damaged, or belongs to another login", login.alias
+                )
             return replace(login, client={}, token=None, expires_at=None)
         client = {**login.client, **secrets.client}
         return replace(login, client=client, token=secrets.token, expires_at=secrets.expires_at)
 
     def stamp(self, resource: str, principal: str) -> object | None:
-        """What differs once a login was written again, by one look; `None` where there is none."""
+        """Changes whenever a login is written, checked without reading it; `None` if there is none."""
         try:
             return identity_of(os.lstat(os.path.join(self._folder, key_of(resource, principal) + _ENDING)))
         except OSError:
             return None
 
     def write(self, login: StoredLogin) -> None:
-        """Keep a login, in place of the one before it.
+        """Store a login over the previous one.
 
         Raises:
-            TokenStoreError: It cannot be kept. Where the secrets are in the file, the one before it is whole.
+            TokenStoreError: It cannot be stored. If the secrets are in the file, the previous one is intact.
         """
         key = key_of(login.resource, login.principal)
         shown = login
@@ -167,7 +168,7 @@ class TokenStore:
                 keyring.set_password(SERVICE, key, written)
                 is_kept = keyring.get_password(SERVICE, key) == written
             if not is_kept:
-                raise TokenStoreError(f"The keyring has kept nothing: it may be switched off; {_INSTEAD}.")
+                raise TokenStoreError(f"The keyring has not stored the login: it may be turned off; {_INSTEAD}.")
             shown = replace(
                 login,
                 client={name: value for name, value in client.items() if name not in _CLIENT_SECRETS},
@@ -179,14 +180,14 @@ class TokenStore:
                 was_in_keyring = self._storage == "file" and self._storage_of(folder, key) == "keyring"
                 replace_private_file(folder, key + _ENDING, content, self._disk, waits=True)
         except OSError as error:
-            why = error.strerror or "its disk fails"
-            raise TokenStoreError(f"The login to {login.alias} cannot be kept in the state folder ({why}).") from None
+            why = error.strerror or "its disk has failed"
+            raise TokenStoreError(f"The login to {login.alias} cannot be stored in the state folder ({why}).") from None
         if was_in_keyring:
             with suppress(TokenStoreError):
                 _remove_from_keyring(key)
 
     def remove(self, resource: str, principal: str) -> bool:
-        """Forget a login, also one that cannot be used, wherever its secrets are; whether there was one.
+        """Forget a login, even an unusable one, wherever its secrets are. Returns whether there was one.
 
         Raises:
             TokenStoreError: It cannot be removed.
@@ -206,7 +207,7 @@ class TokenStore:
         return True
 
     def all(self) -> list[StoredLogin | TokenStoreError]:
-        """Every login, and what is wrong with those that cannot be used; the keyring is not asked for their secrets."""
+        """All logins, and the problems of unusable ones. Does not read secrets from the keyring."""
         found: list[StoredLogin | TokenStoreError] = []
         try:
             with open_private_folder(self._folder, makes=False) as folder:
@@ -225,10 +226,10 @@ class TokenStore:
         return found
 
     def try_lock(self, resource: str, principal: str) -> Callable[[], None] | None:
-        """Keep others away from a login; `None` while another one does, which is not waited for.
+        """Lock a login; `None` while another process has the lock. Does not wait.
 
-        What is given back ends it, once; so does the end of the process. Where the file system has no locks, nobody is
-        kept away.
+        The returned function releases it; so does the end of the process. On a file system without locks, nobody is
+        locked out.
 
         Raises:
             TokenStoreError: The folder cannot be used.
@@ -254,18 +255,18 @@ class TokenStore:
         return partial(_unlock, descriptor)
 
     def _storage_of(self, folder: Folder, key: str) -> Literal["file", "keyring"]:
-        """Where the secrets of a login are; of one that cannot be read, or is not there, where they should be."""
+        """Where the secrets of a login are; if it is unreadable or missing, where they should be."""
         try:
             return _read(folder, key).storage
         except (FileNotFoundError, TokenStoreError):
             return self._storage
 
     def _login(self, folder: Folder, key: str) -> StoredLogin:
-        """What a file holds, if it was written as these settings want it."""
+        """Parse a file that was written with the present settings."""
         record = _read(folder, key)
         if record.storage != self._storage:
             place, alias = {"file": "in a file", "keyring": "in the keyring"}[record.storage], record.login.alias
-            said = f"The secrets of the login to {alias} are {place}, and proxy.tokenStorage is {self._storage}:"
+            said = f"The secrets of the login to {alias} are {place}, but proxy.tokenStorage is {self._storage}:"
             raise TokenStoreError(f"{said} change that, or {_NEW_LOGIN.format(alias)}.")
         return record.login
 
@@ -275,7 +276,7 @@ def _read(folder: Folder, key: str) -> _Record:
 
     Raises:
         FileNotFoundError: There is none.
-        TokenStoreError: It is not what we have written, or others may have seen or changed it.
+        TokenStoreError: This program did not write it like this, or others may have seen or changed it.
     """
     try:
         with folder.open_file(key + _ENDING) as opened:
@@ -298,12 +299,12 @@ def _read(folder: Folder, key: str) -> _Record:
 
 
 def _spoiled(why: str) -> TokenStoreError:
-    return TokenStoreError(f"What is kept of a login {why}: {_NEW_LOGIN.format('ALIAS')}.")
+    return TokenStoreError(f"A stored login {why}: {_NEW_LOGIN.format('ALIAS')}.")
 
 
 def _unusable(error: OSError) -> TokenStoreError:
-    why = error.strerror or "its disk fails"
-    return TokenStoreError(f"What is kept of logins cannot be used ({why}): look at {FOLDER} in the state folder.")
+    why = error.strerror or "its disk has failed"
+    return TokenStoreError(f"The stored logins cannot be used ({why}): check {FOLDER} in the state folder.")
 
 
 def _unlock(descriptor: int) -> None:
@@ -322,14 +323,14 @@ def _remove_from_keyring(key: str) -> None:
 
 @contextmanager
 def _keyring() -> Generator[Any]:
-    """The package by which the system's keyring is spoken to; whatever fails there is a `TokenStoreError`."""
+    """The package for the system keyring; all its errors become a `TokenStoreError`."""
     try:
         import keyring  # noqa: PLC0415 - only where it is chosen; it takes a tenth of a second
         from keyring import errors  # noqa: PLC0415
     except ImportError:
         raise TokenStoreError(
-            "Logins are to be kept in the keyring (proxy.tokenStorage), for which the package keyring is missing: "
-            f"pipx install --force 'coretools-mcp[keyring]', {_INSTEAD}."
+            "Logins should be stored in the keyring (proxy.tokenStorage), but the package keyring is missing: pipx "
+            f"install --force 'coretools-mcp[keyring]', {_INSTEAD}."
         ) from None
     try:
         yield cast("ModuleType", keyring)

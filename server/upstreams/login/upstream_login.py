@@ -1,7 +1,7 @@
-"""The login of one principal to one upstream: its token, renewed before a person is asked, and the asking itself.
+"""The login of one principal to one upstream: tokens, their renewal, and the question to a person.
 
-Calls only ever wait for a token that is being renewed. One process renews it, or logs in, and the others take what it
-has got: a refresh token that is used twice is taken for a stolen one, and all that came of it ends (RFC 9700, 4.14.2).
+Calls only wait for a token that is being renewed. One process renews it or logs in, and the others use the result: a
+refresh token used twice looks stolen, and all tokens from it are revoked (RFC 9700, 4.14.2).
 """
 
 from __future__ import annotations
@@ -47,27 +47,27 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-LOGIN_SECONDS = 300.0  # how long a person has at the authorization server (FastMCP's time)
-EARLY_SECONDS = 30.0  # so long before its end a token is renewed, or at four fifths of a shorter life
+LOGIN_SECONDS = 300.0  # how long a person has at the authorization server (as in FastMCP)
+EARLY_SECONDS = 30.0  # a token is renewed this long before its end, or after four fifths of a shorter lifetime
 TURN_SECONDS = 30.0  # how long another process may take to renew a token
-RENEW_SECONDS = 15.0  # how long renewing goes on also for a call that was cancelled: the answer must not be lost
-POLL_SECONDS = 0.1  # between two looks at what another process does
+RENEW_SECONDS = 15.0  # how long a renewal continues after its call was cancelled: the answer must not be lost
+POLL_SECONDS = 0.1  # between two checks of another process's work
 WATCH_SECONDS = 1.0  # the same while a person is at the authorization server
-RENEWAL_PAUSE_SECONDS = 10.0  # a token that is refused so soon after it was renewed is not renewed once more
-LOOK_SECONDS = 10.0  # between two looks at whether a login that is used has been ended, or made again
+RENEWAL_PAUSE_SECONDS = 10.0  # a token rejected this soon after its renewal is not renewed again
+LOOK_SECONDS = 10.0  # between two checks whether a login in use has been ended or replaced
 
 StoredT = TypeVar("StoredT")
 _ENDED = "this server has ended"
-_FORGOTTEN = ("invalid_client", "unauthorized_client")  # errors of RFC 6749, 5.2, that say this of a client
+_FORGOTTEN = ("invalid_client", "unauthorized_client")  # errors of RFC 6749, 5.2, that mean an unknown client
 
 
 class LoginStoreUnavailableError(LoginError):
-    """The store that keeps the login cannot be used now: nothing is known of it, and nothing is done with it."""
+    """The store with the login is unavailable: the login is unknown, and nothing is done with it."""
 
     def __init__(self) -> None:
         super().__init__(
-            "the store that the replicas of this server share cannot be used now (store.url), and without it no login "
-            "is read, made, renewed or ended. What it keeps is left as it is: try again a little later"
+            "the store that the replicas of this server share is unavailable (store.url), so no login can be read, "
+            "made, renewed or ended. Its content is not affected: try again a little later"
         )
 
 
@@ -78,33 +78,33 @@ class LoginAttempt:
     request: AuthorizationRequest
     redirect: Redirect
     current_address: Callable[[], str]  # where the person begins
-    name: str = field(default_factory=lambda: secrets.token_hex(12))  # nobody else's
+    name: str = field(default_factory=lambda: secrets.token_hex(12))  # unique
     done: anyio.Event = field(default_factory=anyio.Event)
-    problem: str = _ENDED  # why it has failed, once it is done; empty where it has not
-    is_forgotten: bool = False  # whether that is because the authorization server does not know us any more
-    questions: int = 0  # how many calls have it before a person, or wait after a yes
-    asked: str = ""  # the address in the last of them
+    problem: str = _ENDED  # why it failed, once it is done; empty if it did not
+    is_forgotten: bool = False  # whether the reason is that the authorization server has forgotten this client
+    questions: int = 0  # the number of calls that show it to a person, or wait after a yes
+    asked: str = ""  # the address in the latest of them
     ended: float | None = None  # when it was done, in seconds of the monotonic clock
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
 
     @property
     def is_stale(self) -> bool:
-        """Whether it is over for longer than a client may take to tell of it."""
+        """Whether it ended so long ago that a client would have reported it."""
         return self.ended is not None and time.monotonic() > self.ended + LOGIN_SECONDS
 
     def is_over_for(self, other: LoginAttempt) -> bool:
-        """Whether nobody has to hear of it any more, now that there is another one."""
+        """Whether nobody needs its result any more, now that there is another one."""
         has_failed = self.done.is_set() and bool(self.problem)
         return self.is_stale or (has_failed and self.redirect.login == other.redirect.login)
 
     def give_up(self, why: str = "it was given up") -> None:
-        """End it, if it is not done."""
+        """End it, unless it is done."""
         if not self.done.is_set():
             self.problem = why
             self.scope.cancel()
 
     def paste(self, address: str) -> None:
-        """Take the address that the person was sent back to; a `ValueError` if it is another one."""
+        """Take the address that the person was redirected to; `ValueError` if it belongs to another login."""
         parameters = parameters_of(address, self.request.redirect_uri)
         if parameters.get("state") != self.request.state:
             raise ValueError("another login's")
@@ -113,7 +113,7 @@ class LoginAttempt:
 
 
 def login_store(replica: Replica, state_folder: str | None, storage: Literal["file", "keyring"]) -> LoginStore | None:
-    """Where logins are: in the store, where the replica shares one and has keys, else on this machine, if at all."""
+    """The place of the logins: the shared store if the replica has one and keys, or else this machine, if anywhere."""
     if not replica.shares_secrets:
         return None if state_folder is None else FileLogins(TokenStore(state_folder, storage))
     from server.upstreams.login.shared_logins import SharedLogins  # noqa: PLC0415 - few have replicas
@@ -125,15 +125,15 @@ class Login:
     """The login of one principal to one upstream.
 
     Args:
-        store: Where it is kept.
-        alias: What the upstream is called.
+        store: Where it is stored.
+        alias: The upstream's alias.
         url: Its address.
-        oauth: What its entry says of logging in.
-        principal: Whose login it is; empty for the person of this machine.
+        oauth: The login settings of its entry.
+        principal: The principal; empty for this machine's person.
         port: The port for redirects.
-        options: What a command needs to find the same settings.
-        pages: Where people of other machines are sent back, in place of the port.
-        by_proxy: Whether authorization servers are reached by the proxies that the environment names.
+        options: The options with which a command finds the same settings.
+        pages: Where people on other machines are redirected to, instead of the port.
+        by_proxy: Whether to use the proxies from the environment for authorization servers.
     """
 
     def __init__(
@@ -152,8 +152,8 @@ class Login:
         self.alias = alias
         self.principal = principal
         self.oauth = oauth
-        self.challenge: Challenge | None = None  # what the server said last when it wanted a login, or more scopes
-        self.is_unsaved = False  # whether what this process knows could not be written down
+        self.challenge: Challenge | None = None  # the server's latest demand for a login or more scopes
+        self.is_unsaved = False  # whether what this process knows could not be written
         self._options = options
         self._store = store
         self._resource = canonical(url)
@@ -167,7 +167,7 @@ class Login:
         self._is_made_again = False  # by another process, since a person was last asked
         self._writes = 0  # of this process
         self._turn, self._beginning = anyio.Lock(), anyio.Lock()
-        self._renewed = float("-inf")  # when a token came last, in seconds of the monotonic clock
+        self._renewed = float("-inf")  # when the latest token came, in seconds of the monotonic clock
         self._attempt: LoginAttempt | None = None
         self._closed = ""  # why no login is opened any more
 
@@ -177,20 +177,20 @@ class Login:
 
     @property
     def command(self) -> str:
-        """What a person runs at a terminal to log in."""
+        """The command with which a person logs in at a terminal."""
         whose = f" --as {shlex.quote(self.principal)}" if self.principal else ""
         return f"coretools-mcp login {self.alias}{whose}{self._options}"
 
     @property
     def digest(self) -> str:
-        """Which login it is, for other processes."""
+        """Identifies the login to other processes."""
         return key_of(self._resource, self.principal)
 
     async def header(self) -> str | None:
-        """The `Authorization` of a request; `None` where there is no token.
+        """The `Authorization` of a request; `None` without a token.
 
         Raises:
-            LoginError: There is one, which cannot be used now.
+            LoginError: There is one that cannot be used now.
         """
         record = self._record
         if record is None or record.token is None:
@@ -200,13 +200,13 @@ class Login:
                 except LoginStoreUnavailableError:
                     if not self.needs_person:
                         raise
-                    return None  # the server may want no login
+                    return None  # the server may not need a login
             record = self._record
             if record is None or record.token is None:
                 return None if self.needs_person else await self.renew(None)
         if _is_old(record):
             return await self.renew(_header_of(record))
-        if time.monotonic() > self._looked + LOOK_SECONDS:  # it may have been ended, or made again
+        if time.monotonic() > self._looked + LOOK_SECONDS:  # it may have been ended or replaced
             self._looked = time.monotonic()
             if await self.has_changed():
                 try:
@@ -217,16 +217,16 @@ class Login:
         return _header_of(record)
 
     async def renew(self, used: str | None) -> str | None:
-        """Another `Authorization` in place of one that has expired or was refused; `None` where a person has to log in.
+        """A new `Authorization` after one has expired or was rejected; `None` if a person must log in.
 
         Raises:
-            LoginError: It cannot be had now.
+            LoginError: It is not available now.
         """
         async with self._turn:
             if (header := _good_header(self._record, used)) is not None:
                 return header  # another call has got it
             async with self._alone():
-                # The answer to a refresh must not be lost by a call that is cancelled.
+                # A cancelled call must not lose the answer to a renewal.
                 with anyio.move_on_after(RENEW_SECONDS, shield=True):
                     return await self._renew_alone(used)
             raise AuthorizationServerDownError("its authorization server took too long")
@@ -249,7 +249,7 @@ class Login:
         except AuthorizationServerDownError:
             raise
         except LoginError as error:
-            logger.warning("the login to %s cannot be renewed: %s", self.alias, error.why)
+            logger.warning("the login to %s could not be renewed: %s", self.alias, error.why)
             if error.code in _FORGOTTEN:
                 await self._write(replace(record, token=None, expires_at=None, client={}))
             elif error.code == "invalid_grant":
@@ -266,14 +266,14 @@ class Login:
         before = record.scopes if record is not None and is_same_issuer(record.issuer, server.issuer) else None
         scopes = wanted_scopes(server, self.oauth, self.challenge, before)
         if (client := configured_client(server, self.oauth)) is None:
-            raise LoginError("oauth.clientId is missing, by which its authorization server knows this program")
+            raise LoginError("oauth.clientId is missing: the id of this program at its authorization server")
         token = await self._servers.client_credentials(server, client, self.oauth, scopes)
         return await self._take(self._record_for(server, client, scopes, None), token, scopes)
 
     async def _take(self, record: StoredLogin, token: OAuthToken, asked: str | None) -> str:
-        """Use a token from now on; `asked` are the scopes that it was asked for with."""
+        """Use a token from now on, which was requested with the scopes `asked`."""
         life = token.expires_in or 0
-        expires_at = time.time() + life if life > 0 else None  # else it counts until it is refused
+        expires_at = time.time() + life if life > 0 else None  # otherwise it counts until it is rejected
         as_json = {**token.model_dump(mode="json", exclude_none=True), _ASKED: asked}
         self._renewed = time.monotonic()
         self.challenge = None
@@ -281,7 +281,7 @@ class Login:
         return f"Bearer {token.access_token}"
 
     def wants_more(self, challenge: Challenge) -> bool:
-        """Whether another login could satisfy a server that wants scopes: not where it would ask for the same ones."""
+        """Whether another login could satisfy a server that wants scopes: only if it would request others than now."""
         if self.oauth.scopes is not None:
             return False
         named, token = challenge.parameter("scope"), self._record.token if self._record is not None else None
@@ -290,14 +290,14 @@ class Login:
         return not set(named.split()) <= set((token.get(_ASKED) or "").split())
 
     async def has_changed(self) -> bool:
-        """Whether another process has written since this one has read, as far as that is known."""
+        """Whether another process has written since this one last read, as far as known."""
         try:
             return await self._store.stamp(self._resource, self.principal) != self._stamp
         except (LoginsUnavailableError, ExhaustedError):
             return False
 
     def close(self, why: str) -> None:
-        """End the login that is open or being prepared, if one is, and open none from now on."""
+        """End a login that is open or in preparation, and open no others."""
         self._closed = why
         if self._attempt is not None:
             self._attempt.give_up(why)
@@ -309,10 +309,10 @@ class Login:
     async def begin(
         self, tasks: TaskGroup, on_wait: Callable[[str], object] = lambda _: None, readable_name: str = ""
     ) -> LoginAttempt | None:
-        """Open a login for a person; `None` where another process has logged in meanwhile.
+        """Open a login for a person; `None` if another process has logged in meanwhile.
 
-        While others log in at the same port it is waited for; `on_wait` is told so. `readable_name` is what people call
-        the principal.
+        If others log in at the same port, this waits and calls `on_wait`. `readable_name` is the display name of the
+        principal.
 
         Raises:
             LoginError: It cannot be opened.
@@ -329,23 +329,21 @@ class Login:
                 except PortTakenError as error:
                     if error.logins is None:
                         raise LoginError(
-                            f"the port {self._port}, to which the browser is sent back, is used by another program: "
-                            "end that, or give another port by oauth.callbackPort or proxy.loginPort"
+                            f"the port {self._port}, needed for the redirect of the browser, is used by another "
+                            "program: end that, or set another port with oauth.callbackPort or proxy.loginPort"
                         ) from None
                     which = "this" if self.digest in error.logins else "another"
-                    on_wait(
-                        f"{which} login is open in another process; it goes on when that is finished in the browser"
-                    )
+                    on_wait(f"{which} login is open in another process; this one continues once that is completed")
                 else:
                     return self._attempt
                 if anyio.current_time() > deadline:
-                    raise LoginError("a login is open in another process, and was not finished in time")
+                    raise LoginError("a login is open in another process, and was not completed in time")
                 await anyio.sleep(POLL_SECONDS)
                 if await self.has_changed() and _header_of(await self._read_usable()) not in (None, had):
                     return None
 
     async def _run(self, had: str | None, readable_name: str, *, task_status: TaskStatus[LoginAttempt | None]) -> None:
-        """Wait, at the port or our own pages, until the person has come back, or the time is over."""
+        """Wait at the port or this server's pages until the person returns, or the time is over."""
         attempt: LoginAttempt | None = None
         record: StoredLogin | None = None
         try:
@@ -361,7 +359,7 @@ class Login:
                 self._check_issuer(server, record)
                 before = record
                 if record is not None and not is_same_issuer(record.issuer, server.issuer):
-                    record = None  # what is known of one authorization server is nothing for another
+                    record = None  # what is known of one authorization server does not apply to another
                 scopes = wanted_scopes(server, self.oauth, self.challenge, None if record is None else record.scopes)
                 client = configured_client(server, self.oauth)
                 if client is None and record is not None and record.client:
@@ -374,7 +372,7 @@ class Login:
                 prefix = listener.state_prefix
                 request = self._servers.authorization_request(server, client, listener.uri, scopes, prefix)
                 record = self._record_for(server, client, scopes, record)
-                # A login that there is counts until this one is done, with the registration that it belongs to.
+                # An existing login, with its registration, stays valid until this one is done.
                 if before is None or before.token is None:
                     await self._write(record)
                 redirect = Redirect(self.digest, request.url, self.alias, self.principal, readable_name)
@@ -386,14 +384,14 @@ class Login:
                         attempt.problem = await self._finish(attempt, server, client, record, had)
                     done = f"You are logged in to {self.alias}. You can close this window."
                     again = "To try again, repeat what led you here."
-                    failed = f"The login to {self.alias} has failed: {attempt.problem}. {again}"
+                    failed = f"The login to {self.alias} failed: {attempt.problem}. {again}"
                     redirect.page = failed if attempt.problem else done
         except PortTakenError:
             raise
         except Exception as error:
             if not isinstance(error, LoginError):
                 logger.error("a login to %s has ended by itself (%s)", self.alias, type(error).__name__)  # noqa: TRY400
-                error = LoginError("it could not be gone on with")
+                error = LoginError("it could not be continued")
             if attempt is None:
                 raise error from None
             attempt.problem = error.why
@@ -410,7 +408,10 @@ class Login:
         record: StoredLogin,
         had: str | None,
     ) -> str:
-        """Wait for the person, and redeem the code, unless a login is made elsewhere; why it has failed, if it has."""
+        """Wait for the person and redeem the code, unless a login is made elsewhere.
+
+        Returns why it failed, if it did.
+        """
         try:
             with anyio.fail_after(LOGIN_SECONDS):
                 while not attempt.redirect.arrived.is_set():
@@ -420,12 +421,12 @@ class Login:
                         return ""
             code = _code_of(attempt.redirect.parameters, server)
             async with self._alone():
-                # A code counts once: its answer must not be lost.
+                # A code can be used once, so its answer must not be lost.
                 with anyio.move_on_after(RENEW_SECONDS, shield=True) as scope:
                     token = await self._servers.redeem(server, client, attempt.request, code)
                     await self._take(record, token, record.scopes)
         except TimeoutError:
-            # Perhaps since the authorization server has forgotten us, and has shown the person an error.
+            # Perhaps the authorization server has forgotten this client, and showed the person an error.
             await self._forget(client, is_certain=False)
             return f"nobody came back from {server.host} within {LOGIN_SECONDS / 60:g} minutes"
         except LoginError as error:
@@ -438,18 +439,18 @@ class Login:
         return f"its authorization server {server.host} took too long" if scope.cancelled_caught else ""
 
     def _client_of(self, record: StoredLogin, server: AuthorizationServer) -> OAuthClientInformationFull:
-        """Who we were when a login was made, with the secret that the settings may hold."""
+        """The client of a stored login, with the secret that the settings may hold."""
         known = OAuthClientInformationFull.model_validate(record.client)
         configured = configured_client(server, self.oauth)
         return configured if configured is not None and configured.client_id == known.client_id else known
 
     def _check_issuer(self, server: AuthorizationServer, record: StoredLogin | None) -> None:
-        """Refuse another authorization server than that we are known at: a server could name any, to get a secret."""
+        """Reject a new authorization server for a registration: an upstream could name any, to get the secret."""
         known = record.issuer if record is not None and self.oauth.client_id is not None else None
         expected = self.oauth.issuer or known
         if expected is not None and not is_same_issuer(server.issuer, expected):
             raise LoginError(
-                f"the server names the authorization server {visible_line(server.issuer)}, and its login belongs to "
+                f"the server names the authorization server {visible_line(server.issuer)}, but its login belongs to "
                 f"{visible_line(expected)}. If it has moved there, change oauth.issuer, or run coretools-mcp logout "
                 f"{self.alias}, and log in again"
             )
@@ -461,7 +462,7 @@ class Login:
         scopes: str | None,
         before: StoredLogin | None,
     ) -> StoredLogin:
-        """What is kept of a login; a secret that the settings hold is not."""
+        """The record to store for a login, without a secret from the settings."""
         is_configured = configured_client(server, self.oauth) is not None
         secret = {"client_secret"} if is_configured else set[str]()
         return StoredLogin(
@@ -480,7 +481,7 @@ class Login:
         )
 
     async def is_complete(self) -> bool:
-        """Whether there is a login that can be used, with all the scopes that calls have wanted."""
+        """Whether there is a usable login, with all the scopes that calls needed."""
         try:
             header, record = await self.header(), self._record
         except LoginError as error:
@@ -489,9 +490,9 @@ class Login:
         return header is not None and _has_all(record)
 
     async def _is_made_elsewhere(self, had: str | None) -> bool:
-        """Whether another process has written another token than was had, for all that is wanted.
+        """Whether another process has written a new token that covers what is needed.
 
-        Any call may have been the one that has read it. A token that this process itself has renewed ends no login.
+        Any call may have read it. A token that this process itself renewed does not end a login.
         """
         if await self.has_changed():
             with suppress(LoginStoreUnavailableError, ExhaustedError):
@@ -500,14 +501,14 @@ class Login:
         return self._is_made_again and _header_of(record) not in (None, had) and _has_all(record)
 
     async def end(self) -> bool:
-        """Forget the login, whether or not it can be read; whether there was one.
+        """Forget the login, readable or not. Returns whether there was one.
 
         Raises:
             TokenStoreError: It cannot be removed.
-            LoginStoreUnavailableError: The same, as the store is away.
-            LoginError: It is forgotten here, but its tokens count on at the authorization server.
+            LoginStoreUnavailableError: It cannot be removed because the store is unavailable.
+            LoginError: It is forgotten here, but its tokens stay valid at the authorization server.
         """
-        async with self._alone():  # or what another process is just renewing would come back
+        async with self._alone():  # otherwise a token that another process is just renewing would come back
             record = await self._read_usable()
             try:
                 is_removed = await self._store.remove(self._resource, self.principal)
@@ -520,7 +521,7 @@ class Login:
         return is_removed
 
     async def _forget(self, client: OAuthClientInformationFull, *, is_certain: bool) -> None:
-        """Use a registration no longer, nor what was got by it; unless it is certain, only where that is nothing."""
+        """Drop a registration that the server has forgotten, with its tokens; one with tokens only if `is_certain`."""
         async with self._alone():
             record = await self._read_usable()
             is_this = record is not None and record.client.get("client_id") == client.client_id
@@ -528,20 +529,20 @@ class Login:
                 await self._write(replace(record, client={}, token=None, expires_at=None))
 
     async def is_renewed_elsewhere(self) -> bool:
-        """Whether another process has got a token since this one has read; it is used from now on."""
+        """Whether another process has got a token since this one last read; it is used from now on."""
         used = _header_of(self._record)
         return await self.has_changed() and _header_of(await self._read_usable()) not in (None, used)
 
     async def remember_scopes(self, challenge: Challenge) -> None:
-        """Ask for these scopes, too, in the next login, no matter who opens it."""
+        """Request these scopes too in the next login, even if another process opens it."""
         named = challenge.parameter("scope")
         if named is None:
             return
-        with suppress(LoginError):  # then the next login asks for what it is challenged for
+        with suppress(LoginError):  # then the next login requests the scopes of its challenge
             await self._want_scopes(lambda before: " ".join(dict.fromkeys([*(before or "").split(), *named.split()])))
 
     async def _want_scopes(self, scopes: Callable[[str | None], str | None]) -> None:
-        async with self._alone():  # for what is written goes along with a token, which others renew
+        async with self._alone():  # what is written includes a token, which others renew
             record = await self._read_usable()
             if record is not None:
                 await self._write(replace(record, scopes=scopes(record.scopes)))
@@ -552,7 +553,7 @@ class Login:
         deadline = anyio.current_time() + TURN_SECONDS
         while (release := await self._try_lock()) is None:
             if anyio.current_time() > deadline:
-                raise LoginError("another process renews this login, and does not come to an end")
+                raise LoginError("another process has been renewing this login for too long")
             await anyio.sleep(POLL_SECONDS)
         try:
             yield
@@ -562,13 +563,13 @@ class Login:
 
     async def _try_lock(self) -> Release | None:
         try:
-            with anyio.CancelScope(shield=True):  # else it would be held by nobody
+            with anyio.CancelScope(shield=True):  # otherwise nobody would release it
                 return await self._store.lock(self._resource, self.principal)
         except LoginsUnavailableError:
             raise LoginStoreUnavailableError from None
         except TokenStoreError as error:
-            # Without a place for locks, such as in a container that is read-only, nothing is shared.
-            logger.info("other processes are not kept from a login: %s", error)
+            # Without a place for locks, as in a read-only container, nothing is shared.
+            logger.info("other processes are not locked out of a login: %s", error)
             return _no_lock
 
     async def _read(self) -> StoredLogin | None:
@@ -580,7 +581,7 @@ class Login:
         try:
             record = await self._stored(self._store.read(self._resource, self.principal))
         except (LoginStoreUnavailableError, ExhaustedError, anyio.get_cancelled_exc_class()):
-            self._stamp = object()  # it is looked at again
+            self._stamp = object()  # it is read again
             raise
         if writes != self._writes:
             return self._record  # what was written meanwhile is newer
@@ -593,45 +594,45 @@ class Login:
                 OAuthMetadata.model_validate(record.metadata)
                 _TEXTS.validate_python([record.token.get(_ASKED), record.metadata.get(_RESOURCE)], strict=True)
         except ValidationError:
-            raise LoginError(f"what is kept of it is damaged: {self.command} makes a new one") from None
+            raise LoginError(f"the stored login is damaged: {self.command} makes a new one") from None
         configured = self.oauth.client_id
         if record is not None and configured is not None and record.client.get("client_id") != configured:
-            record = None  # it was made for another client, whose tokens these are
+            record = None  # it was made for another client, which owns these tokens
         if _header_of(record) not in (None, _header_of(self._record)):
             self._is_made_again = True
         self._record = record
         return record
 
     async def _read_usable(self) -> StoredLogin | None:
-        """What is kept, if it can be read: a new login takes the place of what cannot.
+        """The stored login, if it is readable: a new login replaces one that is not.
 
         Raises:
-            LoginStoreUnavailableError: It is not known.
+            LoginStoreUnavailableError: It is unknown.
         """
         try:
             return await self._read()
         except LoginStoreUnavailableError:
             raise
         except LoginError as error:
-            logger.warning("the login to %s that is kept cannot be used: %s", self.alias, error.why)
+            logger.warning("the stored login to %s cannot be used: %s", self.alias, error.why)
             return None
 
     async def _write(self, record: StoredLogin) -> None:
-        """Keep it. What cannot be written down still counts in this process."""
+        """Store it. What cannot be written still counts in this process."""
         self._record, self.is_unsaved = record, False
         self._writes += 1
         try:
-            if await self._store.write(record) is None:  # somebody has logged in or out meanwhile, which counts
+            if await self._store.write(record) is None:  # somebody has logged in or out meanwhile, and that counts
                 with suppress(LoginError):
                     await self._read()
                 return
         except LoginsUnavailableError:
             self.is_unsaved = True
-            logger.warning("the login to %s is written down once the store (store.url) can be used", self.alias)
+            logger.warning("the login to %s is stored once the store (store.url) can be used", self.alias)
             return
         except TokenStoreError as error:
             self.is_unsaved = True
-            logger.error("the login to %s counts until this server ends: %s", self.alias, error)  # noqa: TRY400
+            logger.error("the login to %s counts only until this server ends: %s", self.alias, error)  # noqa: TRY400
         with suppress(LoginsUnavailableError):
             self._stamp = await self._store.stamp(self._resource, self.principal)
 
@@ -645,12 +646,12 @@ class Login:
 
 
 _TEXTS = TypeAdapter(list[str | None])
-_ASKED = "coretools-mcp/asked"  # beside a token: the scopes that it was asked for with
-_RESOURCE = "coretools-mcp/resource"  # beside the metadata: what the upstream calls itself in requests for tokens
+_ASKED = "coretools-mcp/asked"  # stored with a token: the scopes that it was requested with
+_RESOURCE = "coretools-mcp/resource"  # stored with the metadata: the upstream's resource name in token requests
 
 
 async def _no_lock() -> None:
-    """In place of what releases a lock."""
+    """The release function if there is no lock."""
 
 
 def _server_of(record: StoredLogin) -> AuthorizationServer:
@@ -659,7 +660,7 @@ def _server_of(record: StoredLogin) -> AuthorizationServer:
 
 
 def _has_all(record: StoredLogin | None) -> bool:
-    """Whether a token was asked for with all the scopes that calls have wanted."""
+    """Whether a token was requested with all the scopes that calls needed."""
     if record is None or record.token is None:
         return False
     return set((record.scopes or "").split()) <= set((record.token.get(_ASKED) or "").split())
@@ -670,13 +671,13 @@ def _header_of(record: StoredLogin | None) -> str | None:
 
 
 def _good_header(record: StoredLogin | None, used: str | None) -> str | None:
-    """The header of a login that is not at its end, where it is another one than was used."""
+    """The header of an unexpired login, if it differs from the one already used."""
     header = _header_of(record)
     return header if record is not None and not _is_old(record) and header != used else None
 
 
 def _is_old(record: StoredLogin) -> bool:
-    """Whether a token is at its end, or will be before an answer is there."""
+    """Whether a token has expired, or will have before an answer arrives."""
     if record.expires_at is None or record.token is None:
         return False
     life = record.token.get("expires_in")
@@ -685,16 +686,16 @@ def _is_old(record: StoredLogin) -> bool:
 
 
 def _code_of(parameters: Mapping[str, str], server: AuthorizationServer) -> str:
-    """The code of a redirect, once it is clear who has sent it (RFC 9207, 2.4)."""
+    """The code of a redirect, after checking who sent it (RFC 9207, 2.4)."""
     issuer = parameters.get("iss")
     if issuer is None and server.metadata.authorization_response_iss_parameter_supported:
-        raise LoginError(f"the answer does not say that it comes from {server.host}, as that promises")
+        raise LoginError(f"the answer does not name {server.host} as its issuer, although that server promises to")
     if issuer is not None and not is_same_issuer(issuer, server.issuer):
-        raise LoginError(f"the answer comes from another authorization server than {server.host}; it was not used")
+        raise LoginError(f"the answer comes from an authorization server other than {server.host}; it was not used")
     if "error" in parameters:
         code = error_code(parameters)
         if code == "access_denied":
-            raise LoginError(f"it was refused at {server.host}", code)
+            raise LoginError(f"{server.host} refused it", code)
         raise LoginError(f"{server.host} answered {error_told(parameters) or 'an error'}", code)
     if not (code := parameters.get("code")):
         raise LoginError(f"{server.host} sent the browser back without a code")

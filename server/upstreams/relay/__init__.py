@@ -1,4 +1,4 @@
-"""What a client gets of upstreams: its requests brought there, and results, questions, tasks and changes brought back.
+"""Relays requests of clients to upstreams, and returns results, questions, tasks and changes.
 
-The proxy, the requests and `app` import it; it stands on all other rooms of the upstreams.
+The router, the requests and `app` import it; it builds on the other packages here.
 """

@@ -1,7 +1,7 @@
 """Results that are too long for a conversation: they go to a private file of the client, which gets the beginning.
 
-The file is one of those in which long outputs of commands are kept: nobody else reads it, and it is gone with the
-client. `read_file` shows it by lines and `grep_search` finds things in it, so JSON on one line is broken into lines.
+The file is stored with the long outputs of commands: nobody else can read it, and it disappears with the client.
+`read_file` shows it by lines and `grep_search` searches it, so JSON on one line is split into lines.
 """
 
 from __future__ import annotations
@@ -29,33 +29,33 @@ from tools.permissions.client_rights import Rights
 from tools.shell.private_folders import OutputFile, PrivateFolder
 from tools.text.file_names import shown_whole_path
 
-RESULTS_URI = "coretools://results/"  # before the name of a file, for clients without tools that read files
+RESULTS_URI = "coretools://results/"  # prefix of a link to the file, for clients without tools that read files
 CLAIMED_LIMIT_KEY = "anthropic/maxResultSizeChars"
-"""Under this `_meta` key a tool says, to Claude Code, how long its results may be; a request may say so, too."""
-CLAUDE_CODE = "claude-code"  # how its client calls itself
-MOST_CLAIMED = 500_000  # what Claude Code takes at most
-MOST_SHOWN = 2_048  # bytes of the beginning that the answer has
-WRITE_SECONDS = 10.0  # how long a disk may take
+"""The `_meta` key in which a tool tells Claude Code the maximum length of its results; a request may set it too."""
+CLAUDE_CODE = "claude-code"  # the client name of Claude Code
+MOST_CLAIMED = 500_000  # Claude Code's own maximum
+MOST_SHOWN = 2_048  # bytes of the beginning in the answer
+WRITE_SECONDS = 10.0  # limit for writing to the disk
 
-LINE_CHARS = Limits().line_chars  # `read_file` and `grep_search` show no more of a line
-GOOD_LINE_CHARS = 100  # a shorter part of JSON gets no line of its own
+LINE_CHARS = Limits().line_chars  # `read_file` and `grep_search` cut lines at this length
+GOOD_LINE_CHARS = 100  # shorter parts of JSON get no line of their own
 _JSON_TOKEN = re.compile(r'[^",{\[]+|"(?:[^"\\]+|\\.)*"?|[,{\[]')
 
 
 @dataclass(frozen=True, slots=True)
 class LargeResults:
-    """Where large results go."""
+    """Stores large results."""
 
-    limit: int | None  # characters of a result that are passed on whole; `None` passes everything
+    limit: int | None  # characters of a result that are passed on in full; `None` passes on everything
     folder_of: Callable[[str], PrivateFolder | None]  # the folder of a client, by its key
     has_file_tools: Callable[[Rights], bool]  # whether a client with these rights has the tools that read files
 
     async def shortened(self, tool: DiscoveredMCPTool, result: Json, exchange: Exchange, client_name: str) -> Json:
-        """The result, or its beginning and where the whole is; the very same where it is not too long.
+        """The result, or its beginning and the location of the rest. Returned unchanged if it is not too long.
 
-        Pictures and sounds stay as they are, and so does structured content that has a schema. A limit that is larger
-        counts where the client says that it takes so much, or is Claude Code and the tool says so to it. To a server
-        like this one everything goes whole: what is too much for its client is for it to keep.
+        Pictures and sounds are not shortened, nor is structured content with a schema. A higher limit applies if the
+        client asks for it, or if it is Claude Code and the tool asks for it. A server like this one gets everything,
+        and decides about its own client.
         """
         is_question = result.get("resultType", "complete") != "complete"
         if self.limit is None or is_question or chain_of(exchange.meta):
@@ -70,7 +70,7 @@ class LargeResults:
         sizes = list(map(_chars_of, blocks))
         is_long = sum(sizes) > limit
         folder = self.folder_of(exchange.client_key) if is_long or len(data) > limit else None
-        if folder is None:  # also for a client that cannot be told from others, which could not come for the file
+        if folder is None:  # also for a client that cannot be distinguished from others, which could not read the file
             return result
         shorter, texts, rest = dict(result), list[str](), blocks
         if is_long:
@@ -87,8 +87,8 @@ class LargeResults:
             await file.close()
             on_disk = file.kept
         reads_files = self.has_file_tools(exchange.rights)
-        said = self._told(tool, file, content, on_disk, limit, reads_files=reads_files)
-        answer: list[Json] = [{"type": "text", "text": said}]
+        note = self._told(tool, file, content, on_disk, limit, reads_files=reads_files)
+        answer: list[Json] = [{"type": "text", "text": note}]
         if not on_disk:
             folder.discard(file)
         elif not reads_files and exchange.version >= LINKS_SINCE:
@@ -107,25 +107,25 @@ class LargeResults:
         total, beginning = size(len(content)), size(len(shown.encode()))
         told = f"Note: the result of {tool.name} has {total}, of which the first {beginning} follow."
         if not on_disk:
-            lost = "The rest is lost, because it could not be written to a file (is the disk full?). Ask for less."
+            lost = "The rest is lost because it could not be written to a file (is the disk full?). Request less."
             return f"{told} {lost}\n\n{shown}"
         lacking = len(content) - on_disk
         part = f"All but the last {size(lacking)}" if lacking else "All of it"
         where = f"the resource {RESULTS_URI}{os.path.basename(file.path)}."
         if reads_files:
             path = shown_whole_path(file.path)
-            where = f"{path}: read_file shows it by lines, grep_search finds what you look for in it."
-        breaks = f"Line breaks were added where lines were longer than {LINE_CHARS} characters."
+            where = f"{path}: read_file shows it by lines, and grep_search searches it."
+        breaks = f"Lines longer than {LINE_CHARS} characters were split."
         return f"{told} {part} is in {where} {breaks}\n\n{shown}"
 
     async def read(self, uri: str, client_key: str) -> Json | None:
-        """A result by its link, as `resources/read` returns it; `None` where its client has no such one any more."""
+        """A result by its link, as `resources/read` returns it; `None` if its client no longer has it."""
         folder, name = self.folder_of(client_key), uri.removeprefix(RESULTS_URI)
         file = folder.files.get(os.path.join(folder.path, name)) if folder is not None else None
         try:
             data = await THREADS.run(partial(file.read_at, 0, file.kept)) if file is not None else None
         except OSError:
-            data = None  # it made room for newer ones
+            data = None  # it was deleted to make room for newer ones
         if data is None:
             return None
         text = data.decode("utf-8", "replace")
@@ -133,7 +133,7 @@ class LargeResults:
 
 
 def _chars_of(block: Json) -> int:
-    """How much a block counts; a picture or a sound does not."""
+    """The length of a block; pictures and sounds do not count."""
     match block.get("type"):
         case "image" | "audio":
             return 0
@@ -156,7 +156,7 @@ def _text_of(block: Json) -> str:
 
 
 def _in_lines(texts: Sequence[str]) -> bytes:
-    """The texts, one after the other, in lines that the tools show whole. In a thread: it takes turns with others."""
+    """The texts, one after the other, in lines short enough for the tools. Runs in a thread, and yields to others."""
     lines: list[str] = []
     for text in texts:
         is_json = (text[:1], text[-1:]) in (("{", "}"), ("[", "]"))
@@ -170,7 +170,7 @@ def _in_lines(texts: Sequence[str]) -> bytes:
 
 
 def _parts_of_json(line: str) -> Iterator[str]:
-    """JSON without line breaks, in parts between which they may stand."""
+    """Split JSON without line breaks at positions where line breaks are allowed."""
     start = 0
     for token in _JSON_TOKEN.finditer(line):
         if token[0] in ",{[" and token.end() - start >= GOOD_LINE_CHARS:
@@ -180,7 +180,7 @@ def _parts_of_json(line: str) -> Iterator[str]:
 
 
 def _cut(line: str) -> Iterator[str]:
-    """A line in parts of at most as many characters as are shown, which end at a line break in JSON, or at a blank."""
+    """Split a line into parts of the maximum length, which end at a token boundary in JSON, or at a blank."""
     start = 0
     while len(line) - start > LINE_CHARS:
         end = start + LINE_CHARS

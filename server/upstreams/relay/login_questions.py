@@ -1,9 +1,8 @@
-"""How the person behind a client is asked to log in: by an address that the client opens, or by a command.
+"""How the person behind a client is asked to log in: with an address that the client opens, or with a command.
 
-The address is that of the authorization server, so nothing secret passes through the client; and it leads back to this
-machine, so only a browser of this machine can finish it. Where people reach us at an address (`http.publicUrl`), it is
-that of a page of this server, for any browser. To accept means to open it; that the login is done is another thing,
-which the call waits for.
+The address is that of the authorization server, so nothing secret passes through the client. It redirects to this
+machine, so only a browser here can complete the login. With `http.publicUrl`, the address is a page of this server, for
+any browser. Accepting the question means opening the address; the call then waits for the login.
 """
 
 from __future__ import annotations
@@ -17,16 +16,17 @@ from anyio.abc import TaskGroup
 
 from server.clients.client_request import LOGIN_KEY, Exchange, NotAskedError
 from server.protocol.json_rpc import Json, as_mapping
+from server.protocol.result_shapes import input_required
 from server.upstreams.connections.connection import LoginNeededError
 from server.upstreams.login.upstream_login import LOGIN_SECONDS, Login, LoginAttempt
 from server.upstreams.wire.json_rpc_channel import LoginError
 from tools.contract.display import visible_line
 from tools.contract.tool_errors import ExhaustedError, ToolError, ToolErrorType
 
-MOST_ATTEMPTS = 64  # of which clients may still have the question
-ELSEWHERE_SECONDS = 60.0  # how long a login is waited for that another replica has asked for
-LOOK_SECONDS = 0.5  # between two looks for it
-PULSE_SECONDS = 5.0  # between two words of progress while the person is at it; clients give up calls that say nothing
+MOST_ATTEMPTS = 64  # clients that may still have the question
+ELSEWHERE_SECONDS = 60.0  # how long to wait for a login that another replica has asked for
+LOOK_SECONDS = 0.5  # between two checks for it
+PULSE_SECONDS = 5.0  # interval of progress while the person logs in; clients give up on silent calls
 
 
 class LoginQuestions:
@@ -34,9 +34,9 @@ class LoginQuestions:
 
     Args:
         seconds: How long a person has to answer.
-        is_local: Whether those are on this machine.
-        has_pages: Whether logins begin at a page of this server, wherever they are.
-        has_replicas: Whether others may have asked, whose logins are ours, too.
+        is_local: Whether people are on this machine.
+        has_pages: Whether logins begin at a page of this server, on any machine.
+        has_replicas: Whether other replicas may have asked; their logins count here too.
     """
 
     def __init__(self, seconds: float, *, is_local: bool, has_pages: bool, has_replicas: bool) -> None:
@@ -52,16 +52,16 @@ class LoginQuestions:
         """Have a person log in, in one round of 2026-07-28, or while the client waits.
 
         Args:
-            needed: Whose login, and what is told where nobody can be asked.
+            needed: The login, and the error if nobody can be asked.
             exchange: The request that needs it.
-            tasks: Where the login goes on, also when the client no longer waits.
-            seal: Makes the state of a round.
+            tasks: Runs the login, even when the client no longer waits.
+            seal: Creates the state of a round.
 
         Returns:
-            The result that carries the question; `None` once there is a login.
+            The result with the question; `None` once there is a login.
 
         Raises:
-            ToolError: There is none, for the reason that it tells.
+            ToolError: There is no login; the message says why.
         """
         login, name = needed.login, str(exchange.carried.get("login", ""))
         attempt = self._attempts.get(name)
@@ -75,53 +75,42 @@ class LoginQuestions:
         can_show = exchange.can_be_asked("elicitation/create", asked)
         if not (self._has_pages or (self._is_local and can_show)):
             raise needed
-        waiting, refusal = list[str](), None
-        async with anyio.create_task_group() as pulse:
-            pulse.start_soon(
-                _pulse, exchange, lambda: waiting[-1] if waiting else f"Preparing a login to {login.alias}"
-            )
-            try:
-                attempt = await login.begin(tasks, waiting.append, exchange.readable_name)
-            except LoginError as error:  # here, since a task group would raise it in a group
-                refusal = _failed(login, error.why)
-            except ExhaustedError as error:
-                refusal = error
-            pulse.cancel_scope.cancel()
-        if refusal is not None:
-            raise refusal
+        attempt = await _begun(login, exchange, tasks)
         if attempt is None:
             return None
-        # A login that has failed has its answer in the next one: anyone who begins many takes no place from others.
+        # A failed login is reported in the next one: starting many takes no place from others.
         self._attempts = {key: each for key, each in self._attempts.items() if not each.is_over_for(attempt)}
         is_full = attempt.name not in self._attempts and len(self._attempts) >= MOST_ATTEMPTS
         if exchange.is_modern and is_full and not self._has_pages:
             raise needed
         address = attempt.current_address()
-        if not can_show or (exchange.is_modern and is_full):  # it stays open, for the person, who reads of it
+        if not can_show or (exchange.is_modern and is_full):  # it stays open for the person who is told about it
             raise ToolError(
                 ToolErrorType.UPSTREAM_UNAVAILABLE,
                 f"The server {login.alias} needs a login of the user: show them the address {address} and ask them "
-                f"to open it in a browser within {LOGIN_SECONDS / 60:g} minutes; it is for this one login, and for "
-                "nobody else. Try the call again once they are done, or go on without it.",
+                f"to open it in a browser within {LOGIN_SECONDS / 60:g} minutes. It is only for this login and this "
+                "user. Try the call again once they are done, or continue without it.",
             )
         asked |= {"url": address, "message": self._message(login, attempt, address)}
         if not exchange.can_be_asked("elicitation/create", asked):
             _give_up_unless_wanted(attempt)
-            raise _failed(login, "its authorization server has an address that cannot be shown to a person as it is")
+            raise _failed(login, "its authorization server has an address that cannot be displayed safely")
         if exchange.is_modern:
             self._attempts[attempt.name] = attempt
             request = {"method": "elicitation/create", "params": asked}
-            return {
-                "resultType": "input_required",
-                "inputRequests": {LOGIN_KEY: request},
-                "requestState": seal({"login": attempt.name}),
-            }
-        if attempt.questions and attempt.asked == address:  # another call has the question
+            return input_required({LOGIN_KEY: request}, seal({"login": attempt.name}))
+        if attempt.questions and attempt.asked == address:  # another call has asked the question
             await _wait_for(login, attempt, exchange)
             return None
-        identity = secrets.token_hex(12)
+        await self._ask_and_wait(needed, attempt, exchange, asked)
+        return None
+
+    async def _ask_and_wait(
+        self, needed: LoginNeededError, attempt: LoginAttempt, exchange: Exchange, asked: Json
+    ) -> None:
+        login, identity = needed.login, secrets.token_hex(12)
         attempt.questions += 1
-        attempt.asked = address
+        attempt.asked = asked["url"]
         try:
             answer = await exchange.ask("elicitation/create", {**asked, "elicitationId": identity}, self._seconds)
         except NotAskedError:
@@ -136,20 +125,19 @@ class LoginQuestions:
         finally:
             if attempt.done.is_set():
                 await exchange.notify("notifications/elicitation/complete", {"elicitationId": identity})
-        return None
 
     def _message(self, login: Login, attempt: LoginAttempt, address: str) -> str:
         host = visible_line(urlsplit(attempt.request.url).netloc)
-        where = f", by a page at {urlsplit(address).netloc}" if self._has_pages else ""
+        where = f", on a page at {urlsplit(address).netloc}" if self._has_pages else ""
         return (
-            f"The MCP server {login.alias} wants you to log in at {host}{where}. coretools-mcp then keeps the login "
-            f"{'there' if where else 'on this machine'}, for this server alone."
+            f"The MCP server {login.alias} asks you to log in at {host}{where}. coretools-mcp then keeps the login "
+            f"{'there' if where else 'on this machine'}, for this server only."
         )
 
     async def _until_done(self, login: Login, attempt: LoginAttempt, action: object, exchange: Exchange) -> None:
         if action != "accept" and not attempt.done.is_set():
             _give_up_unless_wanted(attempt)
-            what_next = f"Go on without it, or ask them to run `{login.command}` in a terminal."
+            what_next = f"Continue without it, or ask them to run `{login.command}` in a terminal."
             raise ToolError(
                 ToolErrorType.EXECUTION_DENIED, f"The user did not log in to the server {login.alias}. {what_next}"
             )
@@ -160,8 +148,26 @@ class LoginQuestions:
             attempt.questions -= 1
 
 
+async def _begun(login: Login, exchange: Exchange, tasks: TaskGroup) -> LoginAttempt | None:
+    """Begin a login; `None` if there is a finished one by now. Raises `ToolError` if none can begin."""
+    attempt: LoginAttempt | None = None
+    waiting, refusal = list[str](), None
+    async with anyio.create_task_group() as pulse:
+        pulse.start_soon(_pulse, exchange, lambda: waiting[-1] if waiting else f"Preparing a login to {login.alias}")
+        try:
+            attempt = await login.begin(tasks, waiting.append, exchange.readable_name)
+        except LoginError as error:  # here, since a task group would raise it in a group
+            refusal = _failed(login, error.why)
+        except ExhaustedError as error:
+            refusal = error
+        pulse.cancel_scope.cancel()
+    if refusal is not None:
+        raise refusal
+    return attempt
+
+
 def _give_up_unless_wanted(attempt: LoginAttempt) -> None:
-    if not attempt.questions:  # else another call has agreed to it, or may still be
+    if not attempt.questions:  # otherwise another call has agreed to it, or still may
         attempt.give_up()
 
 
@@ -175,7 +181,10 @@ async def _wait_for(login: Login, attempt: LoginAttempt, exchange: Exchange) -> 
 
 
 async def _is_made_elsewhere(login: Login, exchange: Exchange) -> bool:
-    """Wait for a login that was begun at another replica; not for ever, since what became of it is not known here."""
+    """Wait for a login that began at another replica.
+
+    The time is limited, since its outcome may never be known here.
+    """
     is_made = False
     async with anyio.create_task_group() as pulse:
         pulse.start_soon(_pulse, exchange, lambda: f"Waiting for the login to {login.alias} in the browser")
@@ -189,7 +198,7 @@ async def _is_made_elsewhere(login: Login, exchange: Exchange) -> bool:
 def _failed(login: Login, why: str) -> ToolError:
     return ToolError(
         ToolErrorType.UPSTREAM_UNAVAILABLE,
-        f"The login to the server {login.alias} has failed: {why}. Try the call again, go on without it, or ask the "
+        f"The login to the server {login.alias} failed: {why}. Try the call again, continue without it, or ask the "
         f"user to run `{login.command}` in a terminal.",
     )
 

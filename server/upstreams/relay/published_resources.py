@@ -1,8 +1,8 @@
 """The resources of all upstreams under the URIs that clients know, and the links to them in results.
 
-URIs stay as they are where they can mean nothing else. Else what has them is published with the alias and a plus sign
-before it, in that of an app behind the scheme; so is a template without a scheme, which could stand for anybody's URIs.
-No order decides, and no moment: anyone who lists what another one has could take it over.
+A URI stays as it is if it can mean nothing else. Otherwise it is published with the alias and a plus sign before it, or
+after the scheme for an app. The same goes for a template without a scheme, which could match anybody's URIs. Neither
+order nor time decides, since an upstream could then take over what another one lists.
 """
 
 from __future__ import annotations
@@ -23,50 +23,50 @@ from server.upstreams.session.list_reader import RESOURCES, SKILLS, TEMPLATES, T
 from server.upstreams.session.text_sanitizer import resource_with_visible_texts
 from server.upstreams.wire.own_meta import with_origin
 
-MOST_TEMPLATE_CHARS = 2_000  # a longer template is taken to stand for everything with its scheme
+MOST_TEMPLATE_CHARS = 2_000  # a longer template is treated as matching everything with its scheme
 
 MOST_TEMPLATES = 100
-"""Of one upstream that are compared; each further one is taken to stand for everything with its scheme."""
+"""Templates of one upstream to compare; each further one is treated as matching everything with its scheme."""
 
 MOST_COMPARED = 100_000
-"""URIs times templates that are compared for one list; beyond that, a scheme of a template is enough to fit."""
+"""Comparisons of URIs with templates for one list; beyond that, an equal scheme counts as a match."""
 
-MOST_SOUGHT = 1_000  # links of one result that are compared with templates of resources: some ten milliseconds
+MOST_SOUGHT = 1_000  # links of one result to compare with resource templates, in some ten milliseconds
 
-MOST_FOLDERS = 16  # folders of a skill, one in another, that are known
-MOST_LINKED = 10_000  # URIs of one upstream that are known though no list of resources has them
+MOST_FOLDERS = 16  # nested folders of a skill to remember
+MOST_LINKED = 10_000  # URIs of one upstream to remember that no list of resources contains
 
-_MAIN_FILE = "/SKILL.md"  # what a skill is named by, in its folder
-_APP = "ui://"  # clients open what begins so as an app, and nothing else (SEP-1865)
+_MAIN_FILE = "/SKILL.md"  # the file in its folder that identifies a skill
+_APP = "ui://"  # clients open URIs with this scheme as apps, and no others (SEP-1865)
 _LINKS = {
     "tools/call": "content",
     "prompts/get": "messages",
     "resources/read": "contents",
     "resources/directory/read": "resources",
 }
-"""Where results have links, or what was read, by their methods."""
+"""The field with links or contents in the results of each method."""
 
 _EXPRESSION = re.compile(r"\{[^{}]*\}")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 
 
 def scheme_of(uri: str) -> str:
-    """The scheme of a URI, or of all that a template stands for, in small letters; empty where it has none."""
+    """The scheme of a URI, or of everything that a template matches, in lower case; empty if there is none."""
     found = _SCHEME.match(uri)
     return found[1].lower() if found is not None else ""
 
 
 def with_alias(alias: str, uri: str) -> str:
-    """The URI that means this one of an upstream, no matter who else has it."""
+    """The URI that always means this resource of this upstream."""
     if uri.startswith(_APP):
         return f"{_APP}{alias}+{uri.removeprefix(_APP)}"
-    # A scheme has no _ and begins with a letter, and clients in Python refuse a list for another. No alias has a dot.
+    # A scheme has no _ and begins with a letter, and Python clients reject a list with any other. An alias has no dot.
     named = alias if alias[0].isalpha() else f"a__{alias}"
     return f"{named.replace('_', '.')}+{uri}"
 
 
 def without_alias(uri: str) -> tuple[str, str]:
-    """What may be the alias in a URI, and the URI that its upstream knows; an empty alias where there can be none."""
+    """The possible alias in a URI, and the URI at its upstream; an empty alias if there can be none."""
     scheme = _APP if uri.startswith(_APP) else ""
     alias, plus, rest = uri[len(scheme) :].partition("+")
     return (alias.replace(".", "_").removeprefix("a__"), f"{scheme}{rest}") if plus else ("", uri)
@@ -74,7 +74,7 @@ def without_alias(uri: str) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where a resource is: its URI at the upstream, and the one by which it was asked for."""
+    """A resource: its URI at the upstream, and the URI that the client used."""
 
     upstream: Upstream
     uri: str
@@ -82,7 +82,7 @@ class Route:
 
 
 class SharedUriError(Exception):
-    """Several upstreams may mean something by one URI; by these names they can be told from each other."""
+    """Several upstreams could match a URI; `names` are unambiguous URIs for them."""
 
     def __init__(self, names: Sequence[str]) -> None:
         super().__init__(", ".join(names))
@@ -90,34 +90,34 @@ class SharedUriError(Exception):
 
 
 class ResourceRoutes:
-    """The published URI of every resource and template, and what it means.
+    """The published URIs of all resources and templates, and their meaning.
 
     Args:
         upstreams: In the order of the configuration.
-        aliases: What names one of these before a plus sign is for that upstream, also where it is not among these.
-        is_ours: Whether a URI, or what a template stands for, is for us to answer.
-        is_alone: Whether there is but one upstream, and nothing of this server beside it: all stays as it is.
+        aliases: Reserved names: one of them before a plus sign always means that upstream, even if it is not running.
+        is_ours: Whether this server itself answers for a URI or template.
+        is_alone: Whether there is only one upstream and nothing of this server: then every URI stays as it is.
     """
 
     def __init__(
         self, upstreams: Sequence[Upstream], aliases: Collection[str], is_ours: Callable[[str], bool], *, is_alone: bool
     ) -> None:
-        self.resources: list[tuple[str, Json]] = []  # whose by alias, and as they are published
+        self.resources: list[tuple[str, Json]] = []  # by alias of the owner, as published
         self.templates: list[tuple[str, Json]] = []  # likewise
         self.known: dict[str, Route] = {}  # by the published URI
-        self.apps: dict[tuple[str, str], str] = {}  # how that of an app is published, by the alias and the own URI
-        self.claims: dict[str, set[str]] = {}  # who lists a URI, or a template, by its aliases
+        self.apps: dict[tuple[str, str], str] = {}  # the published URI of an app, by alias and its own URI
+        self.claims: dict[str, set[str]] = {}  # the aliases that list a URI or template
         self.is_ours = is_ours
         self._upstreams = upstreams
         self._is_alone = is_alone
-        self._schemes: dict[str, set[str]] = {}  # who lists something with a scheme
+        self._schemes: dict[str, set[str]] = {}  # the aliases that list something with a scheme
         self._templates: dict[str, list[tuple[str, list[str]]]] = {}
-        """By scheme, whose they are, and what stands between their expressions."""
-        self._whole_schemes: dict[str, set[str]] = {}  # who is taken to stand for everything with a scheme
+        """By scheme: the owners of templates, and the literal parts between their expressions."""
+        self._whole_schemes: dict[str, set[str]] = {}  # aliases treated as matching everything with a scheme
         self._named_apart = set[tuple[str, str]]()
-        """What belongs to a skill of which one file needs its alias, by alias and URI: the others get it too."""
+        """By alias and URI, the URIs of a skill with a file that needs its alias: then all files get it."""
         self._aliases = aliases
-        self._unlisted: dict[str, list[str]] = {}  # what is there by what tools and skills say, whose by alias
+        self._unlisted: dict[str, list[str]] = {}  # URIs that tools and skills mention, by alias of the owner
         links: list[tuple[Upstream, str]] = []
         counts = Counter[str]()
         for upstream in upstreams:
@@ -158,7 +158,7 @@ class ResourceRoutes:
         self.apps = {(each.alias, uri): self.published(each, uri, False) for each, uri in links}
 
     def _is_plain(self, alias: str, uri: str, *, is_compared: bool, is_template: bool = False) -> bool:
-        """Whether a URI can mean nothing else than what an upstream has by it."""
+        """Whether a URI can only mean this upstream's resource."""
         if self._is_alone or (alias, uri) in self._named_apart:
             return self._is_alone
         is_shared = len(self.claims.get(uri, ())) != 1 or without_alias(uri)[0] in self._aliases
@@ -174,9 +174,9 @@ class ResourceRoutes:
         return name
 
     def template_owners(self, uri: str, *, is_compared: bool = True) -> set[str]:
-        """Whose templates may stand for a URI; without comparing, everybody's with a template of its scheme."""
+        """The aliases with templates that may match a URI; without comparing, all with a template of its scheme."""
         owners: set[str] = set()
-        # One without a scheme may stand for a URI with any; it is known only where there is a single upstream.
+        # A template without a scheme may match any URI, and is used only with a single upstream.
         for scheme in {scheme_of(uri), ""} if is_compared else {scheme_of(uri)}:
             owners |= self._whole_schemes.get(scheme, set())
             for alias, texts in self._templates.get(scheme, ()):
@@ -185,7 +185,7 @@ class ResourceRoutes:
         return owners
 
     def find(self, uri: str) -> Route | None:
-        """Where a URI is: what lists it, else what has a template for it, else the only one that has such resources."""
+        """Find a URI: in a list, or else by a template, or else at the only upstream with resources of its scheme."""
         if (known := self.known.get(uri)) is not None or self.is_ours(uri):
             return known
         alias, rest = without_alias(uri)
@@ -195,7 +195,7 @@ class ResourceRoutes:
         having = self.claims.get(uri, set[str]()) | self.template_owners(uri)
         if not having and named is not None:
             return named
-        # What a result links to need not be listed, and what belongs to one client's session never is.
+        # A link in a result need not be listed, and what belongs to one client's session never is.
         having = having or self._schemes.get(scheme_of(uri), set[str]())
         if not having:
             able = [each.alias for each in self._upstreams if each.announces_resources]
@@ -207,10 +207,9 @@ class ResourceRoutes:
     def published(self, upstream: Upstream, uri: str, is_sought: bool) -> str:
         """The URI under which clients reach a resource of an upstream, listed or not.
 
-        One that nobody lists is compared with templates if it is sought; else its alias stands before it, which is
-        right in any case.
+        An unlisted URI is compared with templates if `is_sought`. Otherwise it gets the alias, which is always right.
         """
-        # What nobody lists and we have too stays: a link to a file may be for the person's editor.
+        # An unlisted URI that this server answers for stays: a link to a file may be for the person's editor.
         if self._is_alone or (self.is_ours(uri) and uri not in self.claims):
             return uri
         if (upstream.alias, uri) in self._named_apart:
@@ -223,7 +222,7 @@ class ResourceRoutes:
         return uri if is_plain else with_alias(upstream.alias, uri)
 
     def published_skill(self, upstream: Upstream, skill: Json) -> Json:
-        """A skill with the URIs by which clients read its files; digests, sizes and what it says of itself stay."""
+        """A skill with the URIs by which clients read its files; everything else stays."""
         uris = skill_uris(skill)
         if all(self.published(upstream, uri, number < MOST_SOUGHT) == uri for number, uri in enumerate(uris)):
             return skill
@@ -238,7 +237,7 @@ class ResourceRoutes:
 
 
 def _fits(texts: list[str], uri: str) -> bool:
-    """Whether a template may stand for a URI: its texts in order, at their first places, something between each two."""
+    """Whether a template may match a URI: its literal parts occur in order, with something between each two."""
     first, *middle = texts
     if not middle:
         return uri == first
@@ -255,7 +254,7 @@ def _fits(texts: list[str], uri: str) -> bool:
 
 
 def skill_uris(skill: Mapping[str, Any]) -> list[str]:
-    """The URIs of a skill (SEP-2640): that of the skill, those of all files that it names, and of their folders."""
+    """The URIs of a skill (SEP-2640): its own, those of all files that it names, and those of their folders."""
     files: Any = skill.get("resources")
     items = [skill, *cast("list[Any]", files)] if isinstance(files, list) else [skill]
     uris = [uri for uri in (as_mapping(item).get("uri") for item in items) if isinstance(uri, str)]
@@ -272,9 +271,9 @@ def skill_uris(skill: Mapping[str, Any]) -> list[str]:
 
 
 def with_links(method: str, result: Json, published: Callable[[str, bool], str]) -> Json:
-    """A result whose links reach the upstream that gave it; the very same where none has to be changed.
+    """A result whose links reach the upstream that sent it. Returned unchanged if no link differs.
 
-    `published` gives the URI for clients; its second argument says whether templates are compared with it.
+    `published` returns the URI for clients; its second argument says whether to compare it with templates.
     """
     name = _LINKS.get(method, "")
     before: Any = result.get(name)

@@ -1,7 +1,7 @@
-"""Requests of clients, brought to the right session of an upstream, and what the upstream says brought back.
+"""Relays requests of clients to the right session of an upstream, and returns the messages of the upstream.
 
-A call of the 2026-07-28 revision that makes an upstream of the handshake era ask is suspended: its client gets the
-question as the result, and goes on with the call by its next request.
+In the 2026-07-28 revision, a client gets a question as the result of its call. If an upstream of the handshake era asks
+during a call, the call is suspended until the client continues it with its next request.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 import math
 import secrets
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -24,6 +24,7 @@ from anyio.abc import TaskGroup
 from server.clients.client_request import Exchange, NotAskedError
 from server.protocol.json_rpc import Json
 from server.protocol.protocol_errors import INVALID_PARAMS, METHOD_NOT_FOUND
+from server.protocol.result_shapes import input_required
 from server.store.replica import Replica
 from server.store.sealed_states import SealedStates
 from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
@@ -43,8 +44,8 @@ from server.upstreams.session.extensions import TASKS, declares
 from server.upstreams.session.upstream_questions import (
     InFlightCall,
     QuestionWaits,
-    UpstreamQuestion,
     answers_of_round,
+    input_requests,
     refusal_of,
     round_of,
 )
@@ -82,57 +83,57 @@ if TYPE_CHECKING:
     from server.upstreams.relay.login_questions import LoginQuestions
 
 MOST_SUSPENDED = 256
-MOST_OF_ONE = MOST_SUSPENDED // 4  # calls suspended at once, of all clients and of one; further questions are refused
+MOST_OF_ONE = MOST_SUSPENDED // 4  # suspended calls of all clients, and of one; further questions are refused
 
-MOST_LOGINS = 2  # in one call: one to get in, and one for more scopes
+MOST_LOGINS = 2  # in one call: the first one, and one for more scopes
 MOST_ROUNDS = 10
-"""Rounds of questions in one call that are driven for a client of the handshake era (the SDK client's number)."""
+"""Rounds of questions in one call on behalf of a client of the handshake era (the SDK client's number)."""
 
-_THE_CALL = ("name", "arguments", "uri", "ref", "argument")  # the parameters that say what is asked for
+_THE_CALL = ("name", "arguments", "uri", "ref", "argument")  # the parameters that identify the requested item
 
 _MAY_ASK = frozenset({"tools/call", "prompts/get", "resources/read"})
 """The methods whose result may be a question (2026-07-28)."""
 
 _NOT_PASSED = frozenset({"requestState", "inputResponses", "task"})
-"""What belongs to a round with us; and the wish for a task (2025-11-25): since then the server decides alone."""
-STATE_MARK = "relay."  # states of rounds with an upstream begin so, which tells them from those of our own questions
+"""Parameters for this server's own rounds; and the request for a task (2025-11-25), which the server now decides."""
+STATE_MARK = "relay."  # prefix of the states of rounds with an upstream, unlike those of this server's own questions
 
 STALE: Json = {
     "code": INVALID_PARAMS,
     "message": (
-        "The requestState is not valid: it is forged, too old, used already, belongs to another request, or what it "
-        "belongs to has changed since. Send the request again without it."
+        "The requestState is invalid: it is forged, expired, already used, for another request, or what it refers to "
+        "has changed. Send the request again without it."
     ),
 }
-"""What a client is told whose state cannot be gone on with."""
+"""The error for a client whose state cannot be continued."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallContext(ToolContext):
-    """What a call of an upstream's tool acts in."""
+    """The context of a call to an upstream tool."""
 
     exchange: Exchange | None = None
-    client_name: str = ""  # as it calls itself, with its version
-    protocol_errors: list[Json] = field(default_factory=list[Json])  # takes the one that the client is to get whole
+    client_name: str = ""  # the client's name and version
+    protocol_errors: list[Json] = field(default_factory=list[Json])  # receives the result that the client gets in full
 
 
 @dataclass(eq=False, slots=True)
 class RelayedRequest:
-    """What an upstream is asked for a client."""
+    """A request to an upstream on behalf of a client."""
 
     upstream: Upstream
     method: str
-    params: Json  # in the upstream's own names
-    patience: float  # seconds without progress after which it is cancelled
-    headers: Mapping[str, str] | None = None  # HTTP headers that the parameters ask for
-    target: str = ""  # tells what it goes to from what was there under the same name before
-    slot: ExitStack | None = None  # left when the request is over, where an upstream works on a limited number at once
-    waited: float = 0.0  # seconds that it has waited for the slot, which are part of its time
+    params: Json  # with the upstream's own names
+    patience: float  # seconds without progress before it is cancelled
+    headers: Mapping[str, str] | None = None  # HTTP headers that the parameters require
+    target: str = ""  # identifies its target, as opposed to an earlier one with the same name
+    slot: ExitStack | None = None  # closed when the request is over, if the upstream has a limit of concurrent requests
+    waited: float = 0.0  # seconds spent waiting for the slot, which count as part of its time
 
 
 @dataclass(eq=False, slots=True)
 class SuspendedCall:
-    """A call that is open with its upstream while nobody waits for it, and the questions that the client has."""
+    """A call that is open at its upstream while nobody waits for it, and its questions that the client has."""
 
     owner: str
     session: UpstreamSession
@@ -141,7 +142,10 @@ class SuspendedCall:
     expiry: asyncio.TimerHandle | None = None
 
     async def cancel(self) -> None:
-        """Nobody will go on with it. The upstream is told about the call first: an answer might make it go on."""
+        """Cancel a call that nobody will continue.
+
+        The upstream is notified first, since an answer might make it continue.
+        """
         if isinstance(self.call, FollowedTask):
             await self.call.cancel()
             return
@@ -152,20 +156,20 @@ class SuspendedCall:
 
 
 class SuspendedCalls:
-    """Keeps suspended calls, each until its owner goes on with it or its time is over."""
+    """Keeps suspended calls until their owner continues them or their time is over."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._calls: dict[str, SuspendedCall] = {}
 
     def has_room(self, owner: str) -> bool:
-        """Whether there is room for another call of a client, perhaps in place of one of the client with the most."""
+        """Whether there is room for another call of a client, possibly by replacing one of the client with the most."""
         counts = Counter(call.owner for call in self._calls.values())
         own = counts[owner]
         return own < MOST_OF_ONE and (len(self._calls) < MOST_SUSPENDED or own + 1 < max(counts.values()))
 
     def add(self, suspended: SuspendedCall) -> str:
-        """Keep a call for which there is room; returns the name under which its owner finds it again."""
+        """Keep a call, and return the key for its owner to find it again. There must be room."""
         if len(self._calls) >= MOST_SUSPENDED:
             ((greediest, _),) = Counter(call.owner for call in self._calls.values()).most_common(1)
             self._expire(next(name for name in reversed(self._calls) if self._calls[name].owner == greediest))
@@ -176,7 +180,7 @@ class SuspendedCalls:
         return name
 
     def take(self, name: str, owner: str) -> SuspendedCall | None:
-        """Take a call out again; `None` if there is none of this owner."""
+        """Remove and return a call; `None` if this owner has none of this name."""
         suspended = self._calls.get(name)
         if suspended is None or suspended.owner != owner:
             return None
@@ -199,10 +203,10 @@ class SuspendedCalls:
 
 
 class Relay:
-    """Brings requests to upstreams.
+    """Relays requests to upstreams.
 
-    A question may stay open, and a call be suspended, for `question_seconds`. `published_uri` gives the URI under which
-    clients know a resource; its last argument says whether templates are compared.
+    A question may stay open, and a call suspended, for `question_seconds`. `published_uri` returns the URI under which
+    clients know a resource; its last argument says whether to compare it with templates.
     """
 
     def __init__(
@@ -226,34 +230,38 @@ class Relay:
         self._login_questions: LoginQuestions | None = None
 
     async def resumed(self, method: str, exchange: Exchange) -> Exchange:
-        """The exchange as one that goes on with an earlier round, if its state says so.
+        """The exchange as the continuation of an earlier round, if it has a state.
 
         Raises:
-            MCPError: The state is forged, late, used already, or belongs to something else.
-            StoreUnavailableError: It is not known whether it was used.
+            MCPError: The state is forged, expired, already used, or for something else.
+            StoreUnavailableError: It is unknown whether it was used.
         """
         state = exchange.params.get("requestState")
         if not isinstance(state, str) or not exchange.is_modern or not state.startswith(STATE_MARK):
             return exchange
         sealed, digest = state.removeprefix(STATE_MARK), _digest(method, exchange.params)
-        told = self._states.read(sealed, digest, exchange.client_key)
-        if told is not None and "suspended" in told and told["replica"] != self._replica:
-            # Before it is used up: the one that it belongs to may be reached the next time.
-            raise at_other_replica(told["replica"])
+        claims = self._states.read(sealed, digest, exchange.client_key)
+        if claims is not None and "suspended" in claims and claims["replica"] != self._replica:
+            # Checked before the state is spent: the next attempt may reach the right replica.
+            raise at_other_replica(claims["replica"])
         carried = await self._states.open(sealed, digest, exchange.client_key)
         if carried is None:
             raise protocol_error(STALE)
         return replace(exchange, carried=carried, is_resumed=True)
 
     async def session_of(self, upstream: Upstream, exchange: Exchange) -> UpstreamSession:
-        """The session in which a client's requests are brought to an upstream; a `ToolError` where there is none."""
+        """The session for a client's requests to an upstream.
+
+        Raises:
+            ToolError: There is none.
+        """
         sessions = self.pool.sessions.get(upstream)
         if sessions is None:
             raise upstream.unavailable()
         return await sessions.of(exchange)
 
     async def forward(self, upstream: Upstream, method: str, named: Json, exchange: Exchange) -> Json:
-        """Bring a request to an upstream, in its own names; the links in its result are those that clients know.
+        """Relay a request that uses the upstream's own names. The links in its result are those that clients know.
 
         Raises:
             MCPError: It failed.
@@ -272,7 +280,7 @@ class Relay:
         """Call a tool.
 
         Raises:
-            ToolError: It failed on the way; or the upstream answered with an error, which the context keeps.
+            ToolError: It was not delivered, or the upstream answered with an error, which the context keeps.
         """
         if not isinstance(context, CallContext) or context.exchange is None:
             raise ToolError(ToolErrorType.UPSTREAM_UNAVAILABLE, "Only a client can call a tool of another server.")
@@ -291,7 +299,7 @@ class Relay:
         except (RelayError, TimeoutError) as error:
             if isinstance(error, UpstreamError):
                 context.protocol_errors.append(error.error)
-                if error.code in (METHOD_NOT_FOUND, INVALID_PARAMS):  # perhaps it has no such tool any more
+                if error.code in (METHOD_NOT_FOUND, INVALID_PARAMS):  # the tool may have disappeared
                     upstream.list_changed("tools", False)
             raise tool_error_for(error, upstream.alias, f"the call of {name}") from None
         if says_unknown(name, result):
@@ -300,16 +308,16 @@ class Relay:
         return ToolResult(verbatim=await self.large_results.shortened(tool, result, exchange, context.client_name))
 
     async def _send(self, upstream: Upstream, request: RelayedRequest, exchange: Exchange) -> Json:
-        """Bring a request to its upstream, with a login where that wants one; the result, or one with questions."""
+        """Send a request to its upstream, with a login if needed. Returns the result, or a result with questions."""
         if upstream.rate is not None and not exchange.is_resumed and (wait := upstream.rate.take(anyio.current_time())):
             raise ToolError(
                 ToolErrorType.TOO_MANY_CALLS,
-                f"The server {upstream.alias} was called {upstream.entry.calls_per_minute} times in a minute, which is "
-                f"the most (mcpServers.{upstream.alias}.callsPerMinute). This was not sent, so it had no effect; call "
-                f"again in {math.ceil(wait)} s.",
+                f"The server {upstream.alias} has received its maximum of {upstream.entry.calls_per_minute} calls in "
+                f"a minute (mcpServers.{upstream.alias}.callsPerMinute). This call was not sent, so it had no "
+                f"effect; call again in {math.ceil(wait)} s.",
             )
         if "login" in exchange.carried:
-            if exchange.carried["target"] != request.target:  # what was agreed to is not there any more
+            if exchange.carried["target"] != request.target:  # the target that was agreed to no longer exists
                 raise UpstreamError(STALE)
             needed = self._login_needed(upstream, exchange)
             asked = await self.log_in(upstream, needed, request.method, exchange, request.target, is_consented=True)
@@ -333,7 +341,7 @@ class Relay:
                     raise
                 if challenge is not None and challenge.wants_scopes:
                     if await needed.login.is_renewed_elsewhere():
-                        continue  # somebody has logged in by the command
+                        continue  # somebody has logged in with the command
                     needed = _more_scopes_needed(needed, challenge)
                     await needed.login.remember_scopes(challenge)
                 asked = await self.log_in(upstream, needed, request.method, exchange, request.target, is_consented=True)
@@ -357,7 +365,9 @@ class Relay:
         *,
         is_consented: bool = False,
     ) -> Json | None:
-        """Have a person log in, and the upstream come back; a result with the question, or `None` once that is so.
+        """Have a person log in, and the upstream reconnect.
+
+        Returns a result with the question, or `None` once that is done.
 
         Raises:
             ToolError: There is no login.
@@ -376,19 +386,18 @@ class Relay:
                 has_replicas=how.replica.shares_secrets,
             )
         if upstream.wants_login and upstream.login is not None and await upstream.login.has_changed():
-            await upstream.come_back()  # somebody has logged in by the command
+            await upstream.come_back()  # somebody has logged in with the command
             if not upstream.wants_login:
                 return None
 
         def seal(carried: Json) -> str:
             carried = {**carried, "target": target, "consented": is_consented, "logins": count}
-            carried["ours"] = upstream.is_login_offered
-            return STATE_MARK + self._states.seal(_digest(method, exchange.params), exchange.client_key, carried)
+            return self._sealed(method, exchange, {**carried, "ours": upstream.is_login_offered})
 
         if how.has_principals and not needed.login.principal:
-            raise needed  # it would be used for everybody, so only the operator makes it
+            raise needed  # everybody would use it, so only the operator creates it
         if count >= MOST_LOGINS and "login" not in exchange.carried:
-            raise needed  # it wants another one after each
+            raise needed  # it asks for another login after each one
         asked = await self._login_questions.ask(needed, exchange, tasks, seal)
         if asked is None:
             await upstream.come_back()
@@ -397,7 +406,7 @@ class Relay:
     async def _send_once(self, upstream: Upstream, request: RelayedRequest, exchange: Exchange) -> Json:
         session, limit = await self.session_of(upstream, exchange), upstream.concurrency_limit
         name, is_stale = exchange.carried.get("suspended"), False
-        # A suspended call that goes on has kept its slot.
+        # A suspended call has kept its slot.
         if limit is not None and request.slot is None and name is None:
             began = anyio.current_time()
             with ExitStack() as request.slot:
@@ -407,7 +416,7 @@ class Relay:
                 if waiting.cancelled_caught:
                     raise BusyError(int(limit.total_tokens))
                 request.waited = anyio.current_time() - began
-                return await self._send_once(upstream, request, exchange)  # by now the session may be another one
+                return await self._send_once(upstream, request, exchange)  # perhaps in another session by now
         if exchange.is_resumed:
             is_stale = exchange.carried["target"] != request.target
         if session.era.is_modern and name is None and not is_stale:
@@ -438,9 +447,9 @@ class Relay:
         return await self._begin(session, request, request.params, exchange)
 
     async def _ask_deferred(self, session: UpstreamSession, request: RelayedRequest, exchange: Exchange) -> Json | None:
-        """Give a question that the upstream has asked outside of calls to the client; or take the answer.
+        """Hand the client a question that the upstream asked outside of calls, or take the answer.
 
-        Where it has waited too long, the upstream is made to ask once more.
+        If it has waited too long, the upstream is made to ask again.
         """
         if not exchange.is_modern or request.method not in _MAY_ASK:
             return None
@@ -461,11 +470,12 @@ class Relay:
             questions.wants_roots = False
             await session.channel.notify("notifications/roots/list_changed")
             await session.flush()
-        asked = questions.deferred()[:1]
-        return self._input_required(request, exchange, asked, {"deferred": asked[0].key}) if asked else None
+        if not (asked := questions.deferred()[:1]):
+            return None
+        return self._input_required(request, exchange, input_requests(asked), {"deferred": asked[0].key})
 
     async def _in_rounds(self, session: UpstreamSession, request: RelayedRequest, exchange: Exchange) -> Json:
-        """Ask an upstream that returns its questions."""
+        """Send a request to an upstream that returns its questions."""
         params = request.params
         if exchange.is_resumed or exchange.input_responses:
             params = _next_round(params, answers_of_round(exchange.carried, exchange.input_responses), exchange.carried)
@@ -473,7 +483,7 @@ class Relay:
             try:
                 result = await self._begin(session, request, params, exchange)
             except UpstreamError as error:
-                # A client of 2026-07-28 is told what to declare, the others could not.
+                # A client of 2026-07-28 learns what to declare; the others could not declare it.
                 if exchange.is_modern or declares(exchange.capabilities, TASKS) or not requires_tasks(error):
                     raise
                 exchange = as_task_client(exchange)
@@ -487,15 +497,14 @@ class Relay:
             questions, carried = round_of(session.alias, asked, exchange.can_be_asked, folders)
             state = {"state": result["requestState"]} if "requestState" in result else {}
             if exchange.is_modern and (questions or not carried["refused"]):
-                sealed = self._seal(request, exchange, {**state, **carried})
-                return {**result, "inputRequests": questions, "requestState": sealed}
+                return {**result, **self._input_required(request, exchange, questions, {**state, **carried})}
             answers = await self._answers(questions, exchange)
             params = _next_round(request.params, answers_of_round(carried, answers), state)
             request.waited = 0.0
         raise TooManyRoundsError
 
     async def _answers(self, questions: Json, exchange: Exchange) -> Json:
-        """Ask a client in the middle of its request."""
+        """Ask a client during its request."""
         answers: Json = {}
         for key, question in questions.items():
             method = str(question["method"])
@@ -508,17 +517,17 @@ class Relay:
     async def _promised(
         self, session: UpstreamSession, request: RelayedRequest, result: Json, exchange: Exchange
     ) -> Json:
-        """A task for a client that knows tasks, for any other what comes of it."""
+        """Return a task to a client that knows tasks, or its result to any other client."""
         if request.method != "tools/call":
-            raise UnusableAnswerError("it promised a task, which only a call of a tool can become")
+            raise UnusableAnswerError("it promised a task for a request that is not a tool call")
         if knows_tasks(exchange):
             return self.tasks.register(request.upstream, session, result, exchange)
-        # The slot is left when the upstream is done with the task, or has gone.
+        # The slot is released when the upstream has finished the task, or is gone.
         leave = (request.slot or ExitStack()).pop_all().close
         return await self._follow(FollowedTask(session, exchange, result, request.patience, leave), request, exchange)
 
     async def _follow(self, task: FollowedTask, request: RelayedRequest, exchange: Exchange) -> Json:
-        """Wait for a task until it is done, or has a question that the client gets as the result of its call."""
+        """Wait until a task is done, or has a question that the client gets as the result of its call."""
         is_answer, task.is_suspended = task.is_suspended, False
         task.exchange = as_task_client(exchange)
         try:
@@ -530,8 +539,7 @@ class Relay:
                     return task.result()
                 if exchange.is_modern and self.suspended.has_room(exchange.client_key):
                     name = self.suspended.add(SuspendedCall(exchange.client_key, task.session, task, []))
-                    state = self._seal(request, exchange, {"suspended": name})
-                    return {"resultType": "input_required", "inputRequests": questions, "requestState": state}
+                    return self._input_required(request, exchange, questions, {"suspended": name})
                 await task.answer(await self._answers(questions, exchange))
                 is_answer = False
             raise TooManyRoundsError
@@ -540,20 +548,20 @@ class Relay:
                 await task.cancel()
 
     async def _begin(self, session: UpstreamSession, request: RelayedRequest, params: Json, exchange: Exchange) -> Json:
-        """Send a request. One that the upstream does not take in its time is one without an answer."""
+        """Send a request. If the upstream does not read it in time, it counts as unanswered."""
         with nullcontext() if session.channel.writer.has_room else anyio.fail_after(request.patience):
             pending = await session.start(request.method, params, exchange, request.headers)
         call = InFlightCall(pending, exchange)
         session.questions.begin(call)
         result = await self._until_answer(session, call, request)
         if not session.era.is_modern and result.get("resultType") == "task":
-            raise UnusableAnswerError("it promised a task in a revision without them")
+            raise UnusableAnswerError("it promised a task in a revision without tasks")
         if session.log_limit.left_out:
             await exchange.log(session.log_limit.account())
         return result
 
     async def _until_answer(self, session: UpstreamSession, call: InFlightCall, request: RelayedRequest) -> Json:
-        """Pass on what the upstream says until it answers, or until the call is suspended with a question."""
+        """Pass on messages until the upstream answers, or until the call is suspended with a question."""
         pending, exchange = call.pending, call.exchange
         pending.expect(request.patience, request.patience - request.waited)
         try:
@@ -570,7 +578,7 @@ class Relay:
                     case Notice(method, params):
                         await exchange.notify(method, params)
                     case Expired() if not pending.is_answered:
-                        # Else the answer has come in time, to a client that reads slowly.
+                        # Otherwise the answer came in time, but the client reads slowly.
                         raise NoAnswerError
                     case QuestionWaits() if exchange.is_modern:
                         questions = session.questions.hand_out(call)
@@ -580,9 +588,10 @@ class Relay:
                         elif questions:
                             name = self.suspended.add(SuspendedCall(exchange.client_key, session, call, keys))
                             if request.slot is not None and not pending.is_answered:
-                                # The slot is left when the upstream is done with the call.
+                                # The slot is released when the upstream has finished the call.
                                 pending.at_end = request.slot.pop_all().close
-                            return self._input_required(request, exchange, questions, {"suspended": name})
+                            asked = input_requests(questions)
+                            return self._input_required(request, exchange, asked, {"suspended": name})
                     case _:
                         pass
         finally:
@@ -593,21 +602,15 @@ class Relay:
                 finally:
                     session.questions.end(call)
 
-    def _input_required(
-        self, request: RelayedRequest, exchange: Exchange, questions: Sequence[UpstreamQuestion], carried: Json
-    ) -> Json:
-        return {
-            "resultType": "input_required",
-            "inputRequests": {question.key: question.as_input_request() for question in questions},
-            "requestState": self._seal(request, exchange, carried),
-        }
-
-    def _seal(self, request: RelayedRequest, exchange: Exchange, carried: Json) -> str:
+    def _input_required(self, request: RelayedRequest, exchange: Exchange, asked: Json, carried: Json) -> Json:
         carried = {**carried, "target": request.target, "replica": self._replica}
-        return STATE_MARK + self._states.seal(_digest(request.method, exchange.params), exchange.client_key, carried)
+        return input_required(asked, self._sealed(request.method, exchange, carried))
+
+    def _sealed(self, method: str, exchange: Exchange, carried: Json) -> str:
+        return STATE_MARK + self._states.seal(_digest(method, exchange.params), exchange.client_key, carried)
 
     async def set_level(self, level: str, exchange: Exchange, tasks: TaskGroup) -> None:
-        """Tell the upstreams which log messages a client wants, those that it uses already; others hear it later."""
+        """Send a client's log level to the upstreams that it already uses; others get it later."""
         exchange.choose_level(level)
 
         async def tell(session: UpstreamSession) -> None:
@@ -617,32 +620,32 @@ class Relay:
         await bounded_gather(tasks, [partial(tell, session) for session in self.pool.opened_by(exchange)])
 
     def forget(self, client_key: str) -> None:
-        """A client is gone: its sessions are closed and its suspended calls cancelled."""
+        """Forget a client: close its sessions, and cancel its suspended calls."""
         self.suspended.forget(client_key)
         self.pool.forget(client_key)
 
 
 def _more_scopes_needed(needed: LoginNeededError, challenge: Challenge) -> LoginNeededError:
-    """What is told about a call that needs more than the login may do; the next login asks for it, too."""
+    """The error for a call that needs more scopes than the login has; the next login requests them too."""
     login, scopes = needed.login, visible_line(challenge.parameter("scope") or "")
     if login.oauth.scopes is not None:
         raise ToolError(
             ToolErrorType.UPSTREAM_UNAVAILABLE,
-            f"The server {login.alias} refuses this call for want of scopes ({scopes or 'not named'}). The login asks "
-            f"for those of mcpServers.{login.alias}.oauth.scopes alone: the user can add them there, or leave that key "
-            f"out, and run `{login.command}`.",
+            f"The server {login.alias} refuses this call for lack of scopes ({scopes or 'not named'}). The login "
+            f"requests only those of mcpServers.{login.alias}.oauth.scopes: the user can add them there, or remove "
+            f"that key, and run `{login.command}`.",
         )
     if not login.wants_more(challenge):
         raise ToolError(
             ToolErrorType.UPSTREAM_UNAVAILABLE,
-            f"The server {login.alias} refuses this call for want of scopes ({scopes or 'not named'}), which the login "
-            f"was made with already. The user's account may lack that right; `{login.command}` makes a new login.",
+            f"The server {login.alias} refuses this call for lack of scopes ({scopes or 'not named'}), although the "
+            f"login requested them. The user's account may lack that right; `{login.command}` makes a new login.",
         )
     return LoginNeededError(login, f"wants more scopes ({scopes or 'not named'}) for this call than the login has")
 
 
 def _own_params(exchange: Exchange, named: Json) -> Json:
-    """The parameters as they came, but for names of this server and what is not passed."""
+    """The parameters as received, without this server's names and what is not passed on."""
     params = {**exchange.params, **named}
     for name in _NOT_PASSED:
         params.pop(name, None)
@@ -656,7 +659,7 @@ def _next_round(params: Json, answers: Mapping[str, Any], carried: Mapping[str, 
 
 
 def _digest(method: str, params: Mapping[str, Any]) -> str:
-    """What a request asks for, in a form that tells apart what differs."""
+    """A digest of a request, different for different requests."""
     asked = {name: params[name] for name in _THE_CALL if name in params}
     text = json.dumps([method, asked], sort_keys=True, ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Resources that clients watch at upstreams: who is told about a change, and how that outlives a lost connection."""
+"""Resources that clients watch at upstreams: who is notified of a change, and how that survives a lost connection."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from tools.contract.tool_errors import ToolError, ToolErrorType
 logger = logging.getLogger(__name__)
 
 MOST_WATCHED = 1_000  # resources that one connection of a client may watch
-MOST_UPDATED = 10_000  # changed resources that may wait to be told about
+MOST_UPDATED = 10_000  # changed resources waiting for notification
 
 FIRST_PAUSE_SECONDS = 1.0
-LAST_PAUSE_SECONDS = 60.0  # before what could not be watched again is tried again; doubling from the first to the last
+LAST_PAUSE_SECONDS = 60.0  # before a failed attempt to watch again is retried; doubling from the first to the last
 
 
 class TooManyWatchedError(Exception):
-    """The client watches as much as it may."""
+    """The client already watches the maximum number of resources."""
 
 
 class Watch:
-    """A client's interest in a resource, which it calls `name`.
+    """A client's subscription to a resource, which it calls `name`.
 
-    The upstream may be another one of this alias after the settings have changed; a client of the handshake era is
-    known as it can be reached at any time.
+    After the settings change, the alias may belong to another upstream. A client of the handshake era is identified by
+    the way to notify it.
     """
 
     def __init__(self, alias: str, uri: str, name: str, exchange: Exchange) -> None:
@@ -48,14 +48,14 @@ class Watch:
         self.name = name
         self.exchange = exchange
         self.is_ended = False
-        self.is_refused = False  # whether the upstream came back and does not let it be watched any more
+        self.is_refused = False  # whether the upstream came back and no longer allows watching it
         self._is_begun = False
         self._session: UpstreamSession | None = None
         self._stream: ChangeStream | None = None
 
     @property
     def is_lost(self) -> bool:
-        """Whether the connection by which the upstream told of it has gone."""
+        """Whether the upstream connection that reported changes is gone."""
         is_wanted = self._is_begun and not (self.is_ended or self.is_refused)
         return is_wanted and (self._session is None or self._session.lost.is_set())
 
@@ -64,11 +64,11 @@ class Watch:
         return self._is_begun and not (self.is_ended or self.is_refused or self.is_lost)
 
     async def begin(self, upstream: Upstream, session: UpstreamSession, lost: Callable[[str], None]) -> None:
-        """Have the upstream tell of it in the session of the client's requests; raises why it does not."""
+        """Subscribe at the upstream, in the session of the client's requests. Raises the upstream's error."""
         stream = None
         if session.era.is_modern:
-            # By the one stream, which is that of the session that lists. What is begun after its end is never told
-            # of: nobody is told about that end any more.
+            # On the single stream, that of the session that lists. Its end was already reported, so a later
+            # subscription on it would never notice.
             listing, stream = upstream.session, upstream.change_stream
             if listing is None or stream is None or listing.lost.is_set():
                 raise ConnectionLostError
@@ -99,11 +99,11 @@ class Watch:
 
 
 class Watching:
-    """Who watches what."""
+    """All subscriptions, and pending notifications."""
 
     def __init__(self, relay: Relay, bus: ListenBus) -> None:
         self.untold: dict[tuple[str, str, SessionKey | None], None] = {}
-        """Changed resources that nobody was told about yet: alias, URI, and the only client to be told, if just one."""
+        """Changed resources to report: alias, URI, and the client, if only one is notified."""
         self._relay = relay
         self._bus = bus
         self._tasks: TaskGroup | None = None
@@ -116,7 +116,7 @@ class Watching:
         self._tasks = tasks
 
     def updated(self, upstream: Upstream, uri: str, whose: SessionKey | None) -> None:
-        """A resource has changed, for all or for one client. However often that is said, it waits to be told once."""
+        """Record that a resource has changed, for all or for one client. Repeated changes are reported once."""
         if self._tasks is None or len(self.untold) >= MOST_UPDATED:
             return
         self.untold[upstream.alias, uri, whose] = None
@@ -126,7 +126,7 @@ class Watching:
 
     async def _tell_all(self) -> None:
         async def tell(watch: Watch) -> None:
-            # By the name under which each watches it. One of 2026-07-28 hears of changes by its stream.
+            # By the name under which each client watches it. A 2026-07-28 client is notified by its stream.
             if watch.exchange.is_modern:
                 self._bus.publish_to(watch.exchange, ListChange("resource", watch.name))
             else:
@@ -145,7 +145,7 @@ class Watching:
             self._is_telling = False
 
     async def subscribe(self, route: Route, exchange: Exchange) -> None:
-        """A client of the handshake era watches a resource from now on; raises why it cannot."""
+        """Subscribe a client of the handshake era to a resource. Raises the error if that fails."""
         client = exchange.outside_request()
         known = self._of(exchange, route)
         if client is None or any(watch.is_active for watch in known):
@@ -153,7 +153,7 @@ class Watching:
         if not known and len(self._of(exchange)) >= MOST_WATCHED:
             raise TooManyWatchedError
         if id(exchange.connection) not in self._connections:
-            # Once for each connection, which keeps what it is told to call until its end.
+            # Once per connection, which keeps its callbacks until its end.
             self._connections.add(id(exchange.connection))
             exchange.at_end(partial(self._forget, client))
         await self._begin(route, client)
@@ -166,10 +166,10 @@ class Watching:
 
     @asynccontextmanager
     async def watched(self, routes: list[Route], exchange: Exchange) -> AsyncGenerator[None]:
-        """Resources are watched as long as this lasts; what an upstream refuses is only logged.
+        """Watch resources within this context; refusals of an upstream are only logged.
 
-        They are begun side by side, and what takes longer than a moment is not waited for: a stream tells of more than
-        of resources, and of those of other upstreams.
+        The subscriptions begin concurrently, and slow ones are not awaited: a stream also reports other changes, and
+        resources of other upstreams.
         """
         begun: list[Watch] = []
         scope = anyio.CancelScope()
@@ -179,14 +179,14 @@ class Watching:
             try:
                 watch = await self._begin(route, exchange)
             except (RelayError, ToolError, TimeoutError):
-                route.upstream.log.info("upstream %s does not let a resource be watched", route.upstream.alias)
+                route.upstream.log.info("upstream %s does not allow watching a resource", route.upstream.alias)
                 return
             if scope.cancel_called:
                 self._end(watch)
                 return
             begun.append(watch)
             if is_late:
-                # The client thinks that it is watched already, and may have missed a change.
+                # To the client it is already watched, and it may have missed a change.
                 route.upstream.resource_updated(route.uri, key_of(exchange))
 
         try:
@@ -201,12 +201,12 @@ class Watching:
 
     async def _begin(self, route: Route, exchange: Exchange) -> Watch:
         if self._relay.pool.principal_of(route.upstream, exchange) and route.upstream.change_stream is not None:
-            # It would be watched by the one stream, with the login of the person of this machine.
+            # The single stream would watch it, with the login of this machine's person.
             raise ToolError(
-                ToolErrorType.UPSTREAM_UNAVAILABLE, "Nothing can be watched there with a login of one's own."
+                ToolErrorType.UPSTREAM_UNAVAILABLE, "Resources there cannot be watched with a personal login."
             )
         watch = Watch(route.upstream.alias, route.uri, route.name, exchange)
-        # Known before the upstream tells of it: it may be ended meanwhile.
+        # Recorded before the upstream reports changes, since it may be ended meanwhile.
         self._watches.setdefault((watch.alias, watch.uri), []).append(watch)
         try:
             await watch.begin(route.upstream, await self._relay.session_of(route.upstream, exchange), self._lost)
@@ -222,7 +222,7 @@ class Watching:
         watch.end()
 
     def _of(self, exchange: Exchange, route: Route | None = None) -> list[Watch]:
-        """What a client of the handshake era watches, or just one resource of it; two while that is begun again."""
+        """The subscriptions of a handshake client, or those to one resource; two during a renewal."""
         watches = [watch for watches in self._watches.values() for watch in watches]
         if route is not None:
             watches = self._watches.get((route.upstream.alias, route.uri), [])
@@ -244,13 +244,13 @@ class Watching:
         ]
 
     async def _renew(self, alias: str) -> None:
-        """Watch all again that was lost with a connection to an upstream, as soon as that can be reached again."""
+        """Renew all subscriptions lost with a connection to an upstream, once it is available again."""
         pause, log = FIRST_PAUSE_SECONDS, logging.LoggerAdapter(logger, {"upstream": alias})
         try:
             while lost := self._lost_of(alias):
                 upstream = self._relay.pool.by_alias.get(alias)
                 if upstream is None:
-                    log.info("resources of upstream %s are watched no longer, since it is not used any more", alias)
+                    log.info("resources of upstream %s are no longer watched, since it is no longer used", alias)
                     return
                 await upstream.connected.wait()
                 failed: set[int] = set()
@@ -262,12 +262,12 @@ class Watching:
                         await watch.begin(upstream, await self._relay.session_of(upstream, watch.exchange), self._lost)
                     except UpstreamError:
                         watch.is_refused = True
-                        log.warning("upstream %s came back, and a resource of it cannot be watched any more", alias)
+                        log.warning("upstream %s came back, but a resource can no longer be watched", alias)
                     except (RelayError, ToolError, TimeoutError):
                         failed.add(client)
                         log.info("upstream %s was lost, and its resources cannot be watched again yet", alias)
                         continue
-                    # What happened to it meanwhile is not known; anyone who reads it finds out.
+                    # Whether it has changed meanwhile is unknown, so report a change.
                     upstream.resource_updated(watch.uri, key_of(watch.exchange))
                 if self._lost_of(alias):
                     await anyio.sleep(pause)

@@ -1,7 +1,7 @@
-"""Tasks of upstreams: calls that are answered at once with a promise, and whose result is asked for later (SEP-2663).
+"""Tasks of upstreams: calls that are answered at once with a task, whose result is fetched later (SEP-2663).
 
-A client that knows tasks gets those of upstreams, each under an id of this server. For any other client this server
-asks for the result while its call waits. Questions of a task are asked and answered once, no matter who asks for it.
+A client that knows tasks gets the upstream's tasks, each under an id of this server. For any other client, this server
+fetches the result while the call waits. Questions of a task are asked and answered once, no matter who fetches it.
 """
 
 from __future__ import annotations
@@ -41,38 +41,38 @@ from server.upstreams.wire.json_rpc_channel import CANCEL_SECONDS, RelayError, U
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.permissions.client_rights import Rights
 
-USUAL_POLL_SECONDS = 1.0  # between two polls when a task names no interval
+USUAL_POLL_SECONDS = 1.0  # between two polls if a task names no interval
 LEAST_POLL_SECONDS = 0.05  # the shortest interval, whatever a task names
 
 LONGEST_KEPT_SECONDS = 3_600.0
-"""How long a session is not closed as idle since a task of it was heard of, if that is to be known so long."""
+"""How long a session stays open after the last news of a task, if the task is kept that long."""
 
-LONGEST_MS = 10**12  # what a task says to last longer is taken for no number: decades
-MOST_ID_CHARS = 10_000  # a longer id of a task is not taken: it travels in a header
-MOST_ASKING = 1_000  # tasks whose questions are remembered; of more, the client with the most loses the oldest
-MOST_LISTENED = 100  # tasks that one stream may tell of
-ACKNOWLEDGE_SECONDS = 2.0  # how long an upstream may take to read a wish and say of which tasks it will tell
+LONGEST_MS = 10**12  # a longer lifetime of a task is ignored: decades
+MOST_ID_CHARS = 10_000  # a longer task id is rejected: it travels in a header
+MOST_ASKING = 1_000  # tasks whose questions are remembered; above that, the client with the most loses the oldest
+MOST_LISTENED = 100  # tasks that one stream may report
+ACKNOWLEDGE_SECONDS = 2.0  # limit for an upstream to read a subscription and confirm its tasks
 
-_TASK = "task"  # what an id of this server is sealed for
+_TASK = "task"  # the sealing purpose of this server's ids
 _FINAL = ("completed", "failed", "cancelled")
 _OF_ONE_STATE = frozenset({"inputRequests", "requestState", "result", "error"})
-_PROGRESS_FIELDS = ("status", "statusMessage", "lastUpdatedAt")  # a task that says another one of these is at work
+_PROGRESS_FIELDS = ("status", "statusMessage", "lastUpdatedAt")  # the states of a task that is not finished
 
 NO_SUCH_TASK: Json = {
     "code": INVALID_PARAMS,
     "message": (
-        "There is no such task here: it is unknown or too old, or the server that worked on it was started again or is "
-        "not used any more. Call the tool again if its work is still wanted."
+        "There is no such task: it is unknown or expired, or its server was restarted or is no longer used. Call the "
+        "tool again if the result is still needed."
     ),
 }
-"""What a client is told about every id that it cannot use, whatever the reason."""
+"""The error for every unusable id, whatever the reason."""
 
 
 def at_other_replica(name: str) -> MCPError:
-    """What a client is told about what waits in another replica, which its next request may reach."""
+    """The error for something held by another replica, which the next request may reach."""
     return MCPError(
         INTERNAL_ERROR,
-        f"The replica '{name}' of this server holds this call, and the request has reached another one. Nothing was "
+        f"The replica '{name}' of this server holds this call, but the request reached another one. Nothing was "
         "done. Send it again; if the answer is the same, that replica is gone: call the tool again.",
         {"type": ToolErrorType.WRONG_REPLICA.value},
     )
@@ -80,7 +80,7 @@ def at_other_replica(name: str) -> MCPError:
 
 TASKS_REQUIRED: Json = {
     "code": MISSING_REQUIRED_CLIENT_CAPABILITY,
-    "message": f"Only a client that declares the extension {TASKS} can ask for tasks.",
+    "message": f"Only a client that declares the extension {TASKS} can request tasks.",
     "data": {"requiredCapabilities": {"extensions": {TASKS: {}}}},
 }
 
@@ -90,50 +90,50 @@ def knows_tasks(exchange: Exchange) -> bool:
 
 
 def requires_tasks(error: UpstreamError) -> bool:
-    """Whether an upstream refuses a call since it would be answered with a task."""
+    """Whether an upstream refuses a call because it would answer with a task."""
     wanted = as_mapping(as_mapping(error.error.get("data")).get("requiredCapabilities"))
     return error.code == MISSING_REQUIRED_CLIENT_CAPABILITY and declares(wanted, TASKS)
 
 
 def as_task_client(exchange: Exchange) -> Exchange:
-    """A request as of a client that knows tasks: we know them for it."""
+    """The request of a client that knows tasks: this server handles them for the client."""
     return replace(exchange, capabilities=with_extension(exchange.capabilities, TASKS))
 
 
 def _id_of(task: Json) -> str:
     identity = task.get("taskId")
     if not isinstance(identity, str) or not 0 < len(identity) <= MOST_ID_CHARS:
-        raise UnusableAnswerError("the task that it promised has no id, or one that is too long")
+        raise UnusableAnswerError("the task that it created has no id, or one that is too long")
     return identity
 
 
 def _state_of(task: Json) -> Json:
-    """What is told about a task, without what belongs to one state alone, or to another kind of result."""
+    """The state of a task, without fields of a particular state or of other results."""
     return {key: value for key, value in task.items() if key not in _OF_ONE_STATE}
 
 
 def _result_of(task: Json) -> Json:
     result = as_mapping(task.get("result"))
     if result.get("resultType", "complete") != "complete":
-        raise UnusableAnswerError("the result of its task is not that of a tool")
-    return readable_result(result, is_modern=True)  # for others, this is the result of their call
+        raise UnusableAnswerError("the result of its task is not that of a tool call")
+    return readable_result(result, is_modern=True)  # for other clients this is the result of their call
 
 
 def _milliseconds(told: Any) -> float | None:
-    """A duration as tasks tell it; `None` where it is none, or longer than anybody waits."""
+    """A duration in a task; `None` if it is invalid, or longer than anybody waits."""
     is_number = isinstance(told, int | float) and not isinstance(told, bool)
     return float(told) if is_number and 0 <= told < LONGEST_MS else None
 
 
 @dataclass(slots=True)
 class TaskQuestions:
-    """What a task has asked, and whether that was answered."""
+    """The questions of a task, and whether they were answered."""
 
-    keys: dict[str, str] = field(default_factory=dict[str, str])  # the upstream's, by those of the client
+    keys: dict[str, str] = field(default_factory=dict[str, str])  # the upstream's keys by those of the client
     answered: set[str] = field(default_factory=set[str])  # by the upstream's keys
 
     async def outstanding(self, session: UpstreamSession, task: Json, exchange: Exchange, seconds: float) -> Json:
-        """The questions of a task that its client may be asked and has not answered; we refuse what it may not be."""
+        """The unanswered questions of a task that its client may be asked; others are refused."""
         given = as_mapping(task.get("inputRequests"))
         self.answered &= given.keys()
         left = [key for key in given if key not in self.answered][:MOST_OPEN]
@@ -142,40 +142,40 @@ class TaskQuestions:
         self.keys = {key: carried["keys"].get(key, key) for key in shown}
         if refused := carried["refused"]:
             params = {"taskId": task.get("taskId"), "inputResponses": refused, "_meta": exchange.meta}
-            # What does not arrive is refused again when the task is next heard of.
+            # If this is not delivered, the question is refused again at the next report.
             with suppress(RelayError, TimeoutError):
                 await session.request("tasks/update", params, seconds, exchange)
                 self.answered |= refused.keys()
         return shown
 
-    def accept(self, responses: Mapping[str, Any]) -> Json:
-        """Those of a client's answers that count, by the upstream's keys; those that arrive are `answered`."""
+    def valid_answers(self, responses: Mapping[str, Any]) -> Json:
+        """Take the valid answers of a client, by the upstream's keys; `answered` gets those that are delivered."""
         given = {self.keys[key]: response for key, response in responses.items() if key in self.keys}
         return {key: response for key, response in given.items() if key not in self.answered}
 
 
 @dataclass(eq=False, slots=True)
 class FollowedTask:
-    """A task that we ask for, since its client knows none. It is cancelled where its client does not wait for it."""
+    """A task that this server follows for a client without tasks. It is cancelled if the client stops waiting."""
 
     session: UpstreamSession
-    exchange: Exchange  # the client's request that waits, as one that knows tasks
-    task: Json  # as it was told last
-    patience: float  # seconds without news after which it is cancelled
-    at_end: Callable[[], None]  # called when the upstream does not work on it any more
-    is_suspended: bool = False  # whether nobody waits for it, while its client has a question
+    exchange: Exchange  # the client's waiting request, as that of a client with tasks
+    task: Json  # its last report
+    patience: float  # seconds without news before it is cancelled
+    at_end: Callable[[], None]  # called when the upstream has finished it
+    is_suspended: bool = False  # whether it waits for its client to answer a question
     _questions: TaskQuestions = field(default_factory=TaskQuestions)
     _told: str = ""
-    _count: int = 0  # of the texts that were told as progress
+    _count: int = 0  # of the texts that were sent as progress
 
     def __post_init__(self) -> None:
         self.session.task_ends.add(self._end)
 
     async def until_asked(self) -> Json:
-        """Ask for it as often as it wants until it has a question for its client, or is done: then there is none."""
+        """Poll until the task has a question for its client, which is returned, or is done (an empty result)."""
         deadline = anyio.current_time() + self.patience
         if self.task.get("status") in _FINAL:
-            await self._look()  # it was done when it was created, which does not tell its result
+            await self._look()  # it was done when created, and that report has no result
         while True:
             text = self.task.get("statusMessage")
             if isinstance(text, str) and text not in ("", self._told):
@@ -192,7 +192,7 @@ class FollowedTask:
                 case "working":
                     pass
                 case _:
-                    raise UnusableAnswerError("what it sent is not a task")
+                    raise UnusableAnswerError("its answer is not a task")
             left = deadline - anyio.current_time()
             if left <= 0:
                 raise NoAnswerError
@@ -204,22 +204,26 @@ class FollowedTask:
                 deadline = anyio.current_time() + self.patience
 
     async def answer(self, responses: Mapping[str, Any]) -> None:
-        answers = self._questions.accept(responses)
+        answers = self._questions.valid_answers(responses)
         await self._request("tasks/update", {"inputResponses": answers})
         self._questions.answered |= answers.keys()
 
     def result(self) -> Json:
-        """The result of one that is done; a `RelayError` where it has none."""
+        """The result of a finished task.
+
+        Raises:
+            RelayError: It has none.
+        """
         match self.task.get("status"):
             case "completed":
                 return _result_of(self.task)
             case "failed":
                 raise UpstreamError(as_mapping(self.task.get("error")))
             case _:
-                raise UnusableAnswerError("it has cancelled its work")
+                raise UnusableAnswerError("it cancelled its work")
 
     async def cancel(self) -> None:
-        """Nobody waits for it any more; the upstream is told, if it is not done."""
+        """Cancel the task at the upstream, unless it is done."""
         if self._end in self.session.task_ends:
             self._end()
             with anyio.CancelScope(shield=True), suppress(RelayError, ToolError, TimeoutError):
@@ -239,22 +243,22 @@ class FollowedTask:
         except UpstreamError as error:
             if error.code != INVALID_PARAMS:
                 raise
-            raise UnusableAnswerError("it no longer knows the task it created") from None
+            raise UnusableAnswerError("it no longer knows the task that it created") from None
 
 
 @dataclass(frozen=True, slots=True)
 class TaskRoute:
-    """Where a task of a client is."""
+    """Where a client's task is."""
 
     upstream: Upstream
     session: UpstreamSession
-    id: str  # the upstream's
+    id: str  # the upstream's id
     name: str  # the client's id
-    is_of_other: bool  # whether another replica has begun it
+    is_of_other: bool  # whether another replica created it
 
 
 class Tasks:
-    """Tasks of upstreams for the clients that know tasks, each for the client alone whose call it was."""
+    """Tasks of upstreams for clients that know tasks. Each is available only to the client that called."""
 
     def __init__(
         self,
@@ -267,12 +271,12 @@ class Tasks:
         self._published_uri = published_uri
         self._why_denied = why_denied
         self._replica = replica.name
-        self._ids = SealedStates("task", math.inf, replica)  # the upstream says how long it knows a task
+        self._ids = SealedStates("task", math.inf, replica)  # the upstream says how long it keeps a task
         self._questions: dict[tuple[str, str], TaskQuestions] = {}  # by the client and its id of the task
 
     def register(self, upstream: Upstream, session: UpstreamSession, result: Json, exchange: Exchange) -> Json:
-        """The result of a call that is a task, under an id that only its client can use."""
-        # A program has its tasks in itself. A remote server may know them in any session.
+        """Register a call result that is a task, under an id that only its client can use."""
+        # A local program keeps tasks in its process. A remote server may know them in any session.
         is_program = upstream.transport is not None and upstream.transport.name == "stdio"
         carried = {
             "alias": upstream.alias,
@@ -282,25 +286,25 @@ class Tasks:
             "task": _id_of(result),
         }
         _extend_session(session, result)
-        # Only `tasks/get` tells these, where they are looked at.
+        # Questions are only returned by `tasks/get`, which checks them.
         return {**_state_of(result), "taskId": self._ids.seal(_TASK, exchange.client_key, carried)}
 
     async def request(self, method: str, exchange: Exchange) -> Json:
-        """Bring `tasks/get`, `tasks/update` or `tasks/cancel` to the upstream that has the task.
+        """Relay `tasks/get`, `tasks/update` or `tasks/cancel` to the upstream that has the task.
 
         Raises:
-            MCPError: It failed, or there is no such task of this client.
+            MCPError: It failed, or this client has no such task.
         """
         params = exchange.params
         route = await self._route(params.get("taskId"), exchange)
         own: Json = {**params, "taskId": route.id}
         seconds = route.upstream.entry.timeout / 1000
         if method == "tasks/update" and route.is_of_other and (exchange.client_key, route.name) not in self._questions:
-            # What it asks was told by another replica, so it is not known here.
+            # Another replica returned its questions, so they are unknown here.
             await self.request("tasks/get", replace(exchange, params={"taskId": route.name, "_meta": exchange.meta}))
         questions, answers = self._questions.get((exchange.client_key, route.name), TaskQuestions()), Json()
         if method == "tasks/update":
-            answers = own["inputResponses"] = questions.accept(as_mapping(params.get("inputResponses")))
+            answers = own["inputResponses"] = questions.valid_answers(as_mapping(params.get("inputResponses")))
         try:
             try:
                 answer = await route.session.request(method, own, seconds, exchange)
@@ -309,7 +313,7 @@ class Tasks:
                     raise
                 if not answers:
                     raise UpstreamError(NO_SUCH_TASK) from None
-                # Either the task is unknown, which this tells, or the answers are not what it takes.
+                # Either the task is unknown, which this shows, or the answers are invalid.
                 asking = replace(exchange, params={"taskId": route.name, "_meta": exchange.meta})
                 await self.request("tasks/get", asking)
                 raise
@@ -345,7 +349,7 @@ class Tasks:
         return TaskRoute(upstream, session, carried["task"], name, is_of_other=carried["replica"] != self._replica)
 
     async def _for_client(self, route: TaskRoute, task: Json, exchange: Exchange) -> Json:
-        """A task as its upstream tells of it, as its client is told."""
+        """An upstream's report of a task, as the client gets it."""
         shown: Json = {**_state_of(task), "taskId": route.name}
         if "resultType" in shown:
             shown["resultType"] = "complete"
@@ -358,7 +362,7 @@ class Tasks:
             case "failed":
                 error = as_mapping(task.get("error"))
                 is_error = isinstance(error.get("code"), int) and isinstance(error.get("message"), str)
-                shown["error"] = error if is_error else {"code": INTERNAL_ERROR, "message": "it says no reason"}
+                shown["error"] = error if is_error else {"code": INTERNAL_ERROR, "message": "without a reason"}
                 self._questions.pop(key, None)
             case "cancelled":
                 self._questions.pop(key, None)
@@ -370,21 +374,21 @@ class Tasks:
                 own, seconds = {**task, "taskId": route.id}, route.upstream.entry.timeout / 1000
                 shown["inputRequests"] = await questions.outstanding(route.session, own, exchange, seconds)
                 if not shown["inputRequests"]:
-                    # There is nothing that the client could do: it has answered, or we have refused.
+                    # The client has nothing to do: it has answered, or this server has refused.
                     del shown["inputRequests"]
                     shown["status"] = "working"
             case "working":
                 pass
             case _:
-                raise UnusableAnswerError("what it sent is not a task")
+                raise UnusableAnswerError("its answer is not a task")
         _extend_session(route.session, task)
         return shown
 
     @asynccontextmanager
     async def listen(self, names: list[Any], ctx: RequestContext, exchange: Exchange) -> AsyncGenerator[RequestContext]:
-        """The stream of a client tells of tasks as long as this lasts, which is until their upstreams tell no more.
+        """Report tasks on a client's stream until their upstreams end their reports.
 
-        Gives the context in which the stream is acknowledged, with the tasks that their upstreams will tell of.
+        Yields the context in which the stream is acknowledged, with the tasks that upstreams will report.
         """
         by_session: dict[UpstreamSession, list[TaskRoute]] = {}
         for name in islice(dict.fromkeys(name for name in names if isinstance(name, str)), MOST_LISTENED):
@@ -409,14 +413,14 @@ class Tasks:
 
 
 def _extend_session(session: UpstreamSession, task: Json) -> None:
-    """A session is not closed as idle while a client may still come for a task of it."""
+    """Keep a session from being closed as idle while a client may still fetch a task of it."""
     lasts = _milliseconds(task.get("ttlMs"))
     seconds = LONGEST_KEPT_SECONDS if lasts is None else min(LONGEST_KEPT_SECONDS, lasts / 1000)
     session.wanted_until = max(session.wanted_until, anyio.current_time() + seconds)
 
 
 class _TaskStream:
-    """A stream of a client that tells of tasks; takes the place of its way to the client."""
+    """A client's stream with reports of tasks; replaces its way to the client."""
 
     def __init__(
         self,
@@ -429,13 +433,13 @@ class _TaskStream:
         self._exchange = exchange
         self._for_client = for_client
         self._scope = scope
-        self._names: list[str] = []  # the client's ids of the tasks that it will hear of
+        self._names: list[str] = []  # the client's ids of the tasks to be reported
         self._acknowledged = anyio.Event()
 
     async def listen(self, session: UpstreamSession, routes: list[TaskRoute], ready: anyio.Event) -> None:
-        """Have an upstream tell of tasks. The client's stream ends with the upstream's: it may ask for another one."""
+        """Have an upstream report tasks. The client's stream ends with the upstream's; it may open another one."""
         by_id = {route.id: route for route in routes}
-        news: dict[str, Json] = {}  # what each task was told to be last, where that is not passed on yet
+        news: dict[str, Json] = {}  # the latest report of each task that is not passed on yet
         has_news = asyncio.Event()
         identity, honored = "", list[str]()
 
@@ -446,8 +450,8 @@ class _TaskStream:
                 self._names.extend(honored)
                 limit.deadline = math.inf if honored else -math.inf
                 ready.set()
-            elif (told := str(params.get("taskId"))) in by_id:
-                news[told] = params
+            elif (name := str(params.get("taskId"))) in by_id:
+                news[name] = params
                 has_news.set()
 
         async def tell() -> None:
@@ -455,10 +459,10 @@ class _TaskStream:
             while await has_news.wait():
                 has_news.clear()
                 while news:
-                    told = next(iter(news))
-                    params = news.pop(told)
+                    name = next(iter(news))
+                    params = news.pop(name)
                     with suppress(RelayError, ToolError, TimeoutError):
-                        shown = await self._for_client(by_id[told], params, self._exchange)
+                        shown = await self._for_client(by_id[name], params, self._exchange)
                         meta = {**as_mapping(params.get("_meta")), SUBSCRIPTION_ID_META_KEY: self._ctx.request_id}
                         await self._exchange.notify("notifications/tasks", {**shown, "_meta": meta})
 
@@ -484,7 +488,7 @@ class _TaskStream:
             self._scope.cancel()
 
     async def notify(self, method: str, params: Json | None) -> None:
-        """Tell the client what its stream tells; where that is acknowledged, the tasks are named too."""
+        """Send a message of the stream to the client; the acknowledgement also names the tasks."""
         if method == ACKNOWLEDGED and params is not None and self._names:
             params = {**params, "notifications": {**as_mapping(params.get("notifications")), "taskIds": self._names}}
         await self._ctx.outbound.notify(method, params)

@@ -1,4 +1,4 @@
-"""One session with an upstream: its revision, its lists, its questions, its results.
+"""One session with an upstream: its revision, lists, questions and results.
 
-The connections and the relay import it; it stands on the wire.
+The connections and the relay import it; it builds on the wire.
 """

@@ -1,6 +1,6 @@
-"""Extensions of the protocol (SEP-2133) that pass through us: what clients and upstreams are told about each.
+"""Protocol extensions (SEP-2133) that are relayed, and what clients and upstreams are told about each.
 
-Only these are announced to clients and declared to servers: with any other one, answers would be lost on the way.
+Only these are announced to clients and declared to servers: with any other extension, answers would be lost on the way.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from server.protocol.json_rpc import Json, as_mapping
 
 APPS = "io.modelcontextprotocol/ui"  # SEP-1865
 SKILLS = "io.modelcontextprotocol/skills"  # SEP-2640
-TASKS = "io.modelcontextprotocol/tasks"  # SEP-2663: a call may be answered with a task, whose result is asked for later
+TASKS = "io.modelcontextprotocol/tasks"  # SEP-2663: a call may be answered with a task, whose result is fetched later
 
 
 @dataclass(frozen=True, slots=True)
 class Extension:
-    """The settings of an extension, as the two sides are told them."""
+    """The settings of an extension, as announced to both sides."""
 
     announced: Json = field(default_factory=dict[str, Any])  # to clients
-    declared: Json = field(default_factory=dict[str, Any])  # to upstreams, in a session that only lists for many
+    declared: Json = field(default_factory=dict[str, Any])  # to upstreams, in a session that lists for many clients
 
 
 RELAYED_EXTENSIONS: Mapping[str, Extension] = {
@@ -32,7 +32,7 @@ RELAYED_EXTENSIONS: Mapping[str, Extension] = {
 
 
 def with_relayed_extensions(capabilities: Json) -> Json:
-    """The capabilities of a client without the extensions that are not relayed; the others as they were declared."""
+    """The capabilities of a client without the extensions that are not relayed."""
     if "extensions" not in capabilities:
         return capabilities
     declared = as_mapping(capabilities["extensions"])

@@ -1,4 +1,4 @@
-"""What an upstream lists: read page by page, bounded, and only what clients can read."""
+"""Reads the lists of an upstream page by page, within limits, and keeps only what clients can read."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from server.upstreams.wire.json_rpc_channel import RelayError, UpstreamError, wh
 from server.upstreams.wire.own_meta import OF_THIS_SERVER, THIS_SERVER, chain_of, has_passed_here
 from tools.contract.display import visible_line
 
-MAX_PAGES = 100  # pages of a list that are followed; an upstream whose cursor never ends cannot hold us
-MAX_ITEMS = 10_000  # items of one list that are taken
-MOST_BYTES = 16 << 20  # what the items of one list may come to, as JSON: every client is sent all of it
+MAX_PAGES = 100  # maximum number of pages of a list: a cursor that never ends cannot block this server
+MAX_ITEMS = 10_000  # maximum number of items of a list
+MOST_BYTES = 16 << 20  # maximum size of a list's items as JSON: every client gets all of it
 
-MOST_TOLD, MOST_TOLD_CHARS = 20, 200  # of what is left out of one list, and of the characters of each
+MOST_TOLD, MOST_TOLD_CHARS = 20, 200  # limits for reporting what is left out of a list: entries, and characters of each
 
 TURN_SECONDS = 0.002
-"""How long items may be worked on in a row: what else is served takes some turns, and waits as long in each."""
+"""How long items may be processed in a row. Then other tasks run, and wait this long at most."""
 
 Item = TypeVar("Item")
 
 
 async def in_turns(items: Iterable[Item]) -> AsyncGenerator[Item]:
-    """The items one after another; when they have taken long enough, what else is served has its turn."""
+    """Yield the items one after another, and let other tasks run after each time slice."""
     began = time.perf_counter()
     for item in items:
         yield item
@@ -44,31 +44,29 @@ async def in_turns(items: Iterable[Item]) -> AsyncGenerator[Item]:
 
 @dataclass(frozen=True, slots=True)
 class OfferedKind:
-    """One of the lists: where it stands in a result, what names an item, and the capability of who has it."""
+    """A kind of list: its field in a result, the key that identifies an item, and the server capability."""
 
     method: str
     field: str
     key: str
     capability: Literal["tools", "prompts", "resources"]
-    item: str = ""  # what the specification calls an item, where it has a schema of it
+    item: str = ""  # the specification's name of an item, if it has a schema for it
 
 
 TOOLS = OfferedKind("tools/list", "tools", "name", "tools", "Tool")
 PROMPTS = OfferedKind("prompts/list", "prompts", "name", "prompts", "Prompt")
 RESOURCES = OfferedKind("resources/list", "resources", "uri", "resources", "Resource")
 TEMPLATES = OfferedKind("resources/templates/list", "resourceTemplates", "uriTemplate", "resources", "ResourceTemplate")
-KINDS = (TOOLS, PROMPTS, RESOURCES, TEMPLATES)  # what is read of an upstream that is connected
-SKILLS = OfferedKind(
-    "skills/list", "skills", "uri", "resources"
-)  # read whenever a client wants it: nobody tells of changes
+KINDS = (TOOLS, PROMPTS, RESOURCES, TEMPLATES)  # the lists that are read when an upstream connects
+SKILLS = OfferedKind("skills/list", "skills", "uri", "resources")  # read on demand: changes are never announced
 
 
 class IsThisServerError(Exception):
-    """The upstream is this very server."""
+    """The upstream is this server itself."""
 
 
 class Lister(Protocol):
-    """Whose lists can be read: a session, or what is kept of one."""
+    """A source of lists: a session, or stored lists."""
 
     @property
     def alias(self) -> str: ...
@@ -83,7 +81,7 @@ class Lister(Protocol):
 
 
 class Known(NamedTuple):
-    """An item that was looked at: a digest of how it came, what is taken of it, and where the rest was."""
+    """A processed item: a digest of the original, the accepted form, and the places that were removed."""
 
     digest: bytes
     item: Json
@@ -92,18 +90,31 @@ class Known(NamedTuple):
 
 @dataclass(slots=True)
 class Offer:
-    """What one upstream offers, in wire shape."""
+    """What one upstream offers, in wire format."""
 
     lists: dict[str, list[Json]] = field(default_factory=dict[str, list[Json]])
     digests: dict[str, dict[str, Known]] = field(default_factory=dict[str, "dict[str, Known]"])
-    """Each item as it is taken, by its name: what comes again is not looked at twice."""
+    """The processed items by name, so that an unchanged item is not processed again."""
     left_out: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
-    """What of each list no client could read, which is not taken: whole items, and parts of others."""
-    cut: set[str] = field(default_factory=set[str])  # which were too long to be taken whole
-    stored: set[str] = field(default_factory=set[str])  # which are from the last run, since it has not told them yet
+    """What was left out of each list because clients could not read it: whole items, and parts of others."""
+    cut: set[str] = field(default_factory=set[str])  # lists that exceeded the limits
+    stored: set[str] = field(default_factory=set[str])  # lists from the last run, until the server sends them
 
     def of(self, kind: OfferedKind) -> list[Json]:
         return self.lists.get(kind.field, [])
+
+    def note_losses(self, session: Lister, kind: OfferedKind, left_out: list[str], *, is_cut: bool) -> None:
+        """Record what is left out of a list, and log what is new."""
+        if left_out and left_out != self.left_out.get(kind.field):
+            message = "upstream %s: %s has parts that not every client can read, which are left out: %s"
+            session.log.warning(message, session.alias, kind.method, ", ".join(told(left_out)))
+        self.left_out[kind.field] = left_out
+        if not is_cut:
+            self.cut.discard(kind.field)
+        elif kind.field not in self.cut:
+            self.cut.add(kind.field)
+            message = "upstream %s: %s is longer than %d bytes; %d items fit, and the others are left out"
+            session.log.warning(message, session.alias, kind.method, MOST_BYTES, len(self.digests[kind.field]))
 
 
 async def read_lists(
@@ -113,10 +124,12 @@ async def read_lists(
     take: Callable[[OfferedKind, list[Json]], Awaitable[None]],
     offer: Offer,
 ) -> None:
-    """Read lists side by side. What is not announced is not asked for, but for tools, which some forget to announce.
+    """Read lists concurrently.
 
-    Each may take `seconds`, and is given to `take` as it comes. How it was read is noted in `offer`. Where the tools
-    cannot be listed, or a list has come through this very server, the error says so.
+    Lists whose capability is missing are not requested, except tools, which some forget to announce.
+
+    Each may take `seconds`, and is passed to `take` as it comes. `offer` records how it was read. Raises an error if
+    the tools cannot be listed, or a list has come through this server itself.
     """
     problems: list[Exception] = []
 
@@ -128,7 +141,7 @@ async def read_lists(
             if kind is TOOLS and (session.era.announces("tools") or not isinstance(error, UpstreamError)):
                 problems.append(error)
             elif kind is not TOOLS and (not isinstance(error, UpstreamError) or error.code != METHOD_NOT_FOUND):
-                session.log.warning("upstream %s: %s did not work (%s)", session.alias, kind.method, why_failed(error))
+                session.log.warning("upstream %s: %s failed (%s)", session.alias, kind.method, why_failed(error))
         else:
             await take(kind, items)
 
@@ -141,7 +154,7 @@ async def read_lists(
 
 
 async def read_list(session: Lister, kind: OfferedKind, offer: Offer) -> list[Json]:
-    """Read all pages of one list; what is the same again is known to be usable. Raises as `read_lists`."""
+    """Read all pages of one list; unchanged items are known to be valid. Raises as `read_lists`."""
     alias, version = session.alias, session.era.version
     before = offer.digests.get(kind.field, {})
     found: dict[str, Known] = {}
@@ -166,11 +179,11 @@ async def read_list(session: Lister, kind: OfferedKind, offer: Offer) -> list[Js
                 left_out.append(f"item {position} (it has no {kind.key})")
                 continue
             if kind is TOOLS and isinstance(schema := item.get("inputSchema", {}), dict) and "type" not in schema:
-                # Many servers leave it out, and it can mean only one thing.
+                # Many servers omit it, and it can only mean one thing.
                 item = {**item, "inputSchema": {"type": "object", **cast("Json", schema)}}
             try:
                 encoded = to_json(item)
-                # Looked at by the rules of another revision, an item may be another thing.
+                # Under the rules of another revision, the same item may have another meaning.
                 digest = hashlib.blake2b(encoded, digest_size=16, key=version.encode()).digest()
                 known = before.get(name)
                 if known is None or known.digest != digest:
@@ -194,21 +207,12 @@ async def read_list(session: Lister, kind: OfferedKind, offer: Offer) -> list[Js
         cursor = following
     else:
         session.log.warning("upstream %s: %s has more than %d pages", alias, kind.method, MAX_PAGES)
-    if left_out and left_out != offer.left_out.get(kind.field):
-        message = "upstream %s: %s has what not every client can read, so that is left out: %s"
-        session.log.warning(message, alias, kind.method, ", ".join(told(left_out)))
-    offer.left_out[kind.field] = left_out
-    if not is_cut:
-        offer.cut.discard(kind.field)
-    elif kind.field not in offer.cut:
-        offer.cut.add(kind.field)
-        message = "upstream %s: %s is longer than %d bytes; %d items fit, and the others are left out"
-        session.log.warning(message, alias, kind.method, MOST_BYTES, len(found))
     offer.digests[kind.field] = found
+    offer.note_losses(session, kind, left_out, is_cut=is_cut)
     return [known.item for known in found.values()]
 
 
 def told(left_out: Sequence[str]) -> list[str]:
-    """What is left out of a list, as people are told."""
+    """What is left out of a list, in words for people."""
     more = [f"and {len(left_out) - MOST_TOLD} more"] if len(left_out) > MOST_TOLD else []
     return [*(visible_line(each[:MOST_TOLD_CHARS]) for each in left_out[:MOST_TOLD]), *more]

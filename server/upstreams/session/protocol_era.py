@@ -1,4 +1,4 @@
-"""Which protocol an upstream speaks: found out once for each connection, and stamped on every request after that."""
+"""Determines the protocol revision of an upstream once per connection, and adds it to every later request."""
 
 from __future__ import annotations
 
@@ -26,15 +26,16 @@ from server.upstreams.session.extensions import with_relayed_extensions
 from server.upstreams.wire.json_rpc_channel import JsonRpcChannel, RelayError, UnusableAnswerError, UpstreamError
 
 PROBE_SECONDS = 10.0
-"""How long a server may take for `server/discover` before the handshake is tried (the SDK's number): some servers do
-not answer what they do not know."""
+"""How long `server/discover` may take before the handshake is tried (the SDK's value): some servers do not answer
+unknown methods.
+"""
 
-_LIKE = {"2024-10-07": "2024-11-05"}  # a revision before the first one that is known, and what it is spoken to as
+_LIKE = {"2024-10-07": "2024-11-05"}  # a revision older than the known ones, and the revision used for it
 
 ENVELOPE_KEYS = frozenset(
     {PROTOCOL_VERSION_META_KEY, CLIENT_INFO_META_KEY, CLIENT_CAPABILITIES_META_KEY, LOG_LEVEL_META_KEY}
 )
-"""What of `_meta` says how two neighbours speak; it is never passed on."""
+"""Keys of `_meta` that only concern two neighbours; they are never passed on."""
 
 _NAME_BEARING: Mapping[str, str] = {
     "tools/call": "name",
@@ -44,22 +45,22 @@ _NAME_BEARING: Mapping[str, str] = {
     "tasks/update": "taskId",
     "tasks/cancel": "taskId",
 }
-"""The parameter that stands in the `Mcp-Name` header (2026-07-28, Streamable HTTP)."""
+"""The parameter repeated in the `Mcp-Name` header (2026-07-28, Streamable HTTP)."""
 
 
 @dataclass(frozen=True, slots=True)
 class EraChoice:
-    """What is spoken with an upstream, if it can: which era is tried first, and whether it is the only one."""
+    """Which era to try first with an upstream, and whether it is the only one."""
 
     is_modern: bool
     is_only: bool = False
 
 
 def wanted_for(protocol: Literal["auto", "legacy", "2026-07-28"], *, client_is_modern: bool) -> EraChoice:
-    """What to speak: what the operator says, else what the client speaks.
+    """Choose the era: the operator's setting, or else that of the client.
 
-    A server that speaks both may do less in one of them (questions in the middle of a call, log messages), so a client
-    gets the most where its own revision is spoken all the way.
+    A server that supports both may have fewer features in one of them (questions during a call, log messages). A client
+    gets the most features if its own revision is used all the way.
     """
     if protocol == "auto":
         return EraChoice(client_is_modern)
@@ -67,12 +68,12 @@ def wanted_for(protocol: Literal["auto", "legacy", "2026-07-28"], *, client_is_m
 
 
 class IncompatibleError(Exception):
-    """The upstream speaks no revision that we do."""
+    """The upstream has no revision in common with this server."""
 
 
 @dataclass(frozen=True, slots=True)
 class Era:
-    """What an upstream said when it was greeted: the revision that is spoken, and what it announced, as it came."""
+    """What an upstream sent at the start: the revision in use and its capabilities, unchanged."""
 
     version: str
     capabilities: Json
@@ -81,7 +82,7 @@ class Era:
     is_modern: bool = field(kw_only=True)
 
     def announces(self, *path: str) -> bool:
-        """Whether a capability is announced: the last name of the path is there and not false."""
+        """Whether a capability is announced: the last key of the path exists and is not false."""
         found: Any = self.capabilities
         for name in path:
             if not isinstance(found, Mapping):
@@ -91,9 +92,11 @@ class Era:
 
 
 async def greet(channel: JsonRpcChannel, wanted: EraChoice, announced: Json, meta: Json) -> Era:
-    """Find out what an upstream speaks, and introduce ourselves; `meta` goes into `_meta` of the greeting.
+    """Determine an upstream's revision and introduce this server; `meta` goes into `_meta` of the first request.
 
-    Raises `IncompatibleError` where there is no revision that both speak, else a `RelayError`.
+    Raises:
+        IncompatibleError: There is no common revision.
+        RelayError: The request failed.
     """
     if wanted.is_modern:
         return await _modern_first(channel, announced, meta, is_only=wanted.is_only)
@@ -106,11 +109,11 @@ async def greet(channel: JsonRpcChannel, wanted: EraChoice, announced: Json, met
     try:
         return await _discover(channel, _mutual(refused) or MODERN_PROTOCOL_VERSIONS[-1], announced, meta)
     except (UpstreamError, UnusableAnswerError):
-        raise refused from None  # it says more than that the other way is not known either
+        raise refused from None  # the first error explains more than that the other era is unknown too
 
 
 async def _modern_first(channel: JsonRpcChannel, announced: Json, meta: Json, *, is_only: bool) -> Era:
-    """Ask `server/discover`, and shake hands where that is not known."""
+    """Try `server/discover`, and fall back to the handshake."""
     version = MODERN_PROTOCOL_VERSIONS[-1]
     for attempt in range(2):
         try:
@@ -131,7 +134,7 @@ async def _modern_first(channel: JsonRpcChannel, announced: Json, meta: Json, *,
         try:
             return await _handshake(channel, announced, meta)
         except UpstreamError as error:
-            # A probe that was answered too late has settled the matter on the other side.
+            # A probe whose answer came too late has still selected the era on the other side.
             mutual = _mutual(error)
             if mutual is None or attempt > 0:
                 raise
@@ -194,7 +197,7 @@ def headers_of(era: Era, method: str, params: Mapping[str, Any]) -> dict[str, st
 
 
 def _mutual(error: RelayError) -> str | None:
-    """The newest revision without a handshake that both speak, where the error names what the server speaks."""
+    """The newest common revision without a handshake, if the error lists the server's revisions."""
     supported = _supported(error)
     mutual = [version for version in MODERN_PROTOCOL_VERSIONS if version in supported]
     return mutual[-1] if mutual else None

@@ -1,4 +1,4 @@
-"""Texts of upstreams for people, in lists and in forms, shown so that nothing hides in them."""
+"""Makes every character visible in texts of upstreams for people, in lists and in forms."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Any, cast
 
 from tools.contract.display import visible, visible_line
 
-DEEPEST = 64  # how deep a schema is looked into
+DEEPEST = 64  # maximum depth of a schema
 
 _TEXTS = frozenset({"title", "description", "$comment", "markdownDescription", "deprecationMessage", "errorMessage"})
 _LISTS_OF_TEXTS = frozenset({"enumNames", "enumDescriptions", "markdownEnumDescriptions"})
-"""The names and descriptions of values, in the order of `enum`."""
+"""Keywords with names and descriptions of values, in the order of `enum`."""
 
-_VALUES = frozenset({"const", "default", "enum", "examples"})  # keywords of JSON Schema whose values are data
+_VALUES = frozenset({"const", "default", "enum", "examples"})  # JSON Schema keywords whose values are data
 
 _MAPS = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
-"""Keywords of JSON Schema with a schema for each name."""
+"""JSON Schema keywords with a schema for each name."""
 
 
 def tool_with_visible_texts(definition: Mapping[str, Any]) -> dict[str, Any]:
-    """A tool in which every character of its titles and descriptions is seen; values stay as they are."""
+    """A tool with every character of its titles and descriptions visible; values stay as they are."""
     shown = dict(definition)
     for key in ("title", "description"):
         if isinstance(text := shown.get(key), str):
@@ -36,7 +36,7 @@ def tool_with_visible_texts(definition: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def prompt_with_visible_texts(prompt: Mapping[str, Any]) -> dict[str, Any]:
-    """A prompt in which every character is seen, but for names: its own, and those of its arguments."""
+    """A prompt with every character visible, except in its own name and those of its arguments."""
     shown = _item(prompt)
     if isinstance(arguments := shown.get("arguments"), list):
         shown["arguments"] = [_item(each) for each in cast("list[dict[str, Any]]", arguments)]
@@ -44,7 +44,7 @@ def prompt_with_visible_texts(prompt: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def resource_with_visible_texts(resource: Mapping[str, Any]) -> dict[str, Any]:
-    """A resource or a template in which every character is seen, its name too: it is named by its URI in requests."""
+    """A resource or template with every character visible, even in its name: requests use its URI."""
     shown = _item(resource)
     shown["name"] = visible_line(shown["name"])
     return shown
@@ -60,12 +60,12 @@ def _item(item: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_visible_form(schema: Any) -> Any:
-    """The schema of a form in which every character that a person reads is seen; names and choices stay as they are."""
+    """A form's schema with every character for people visible; names and choices stay as they are."""
     shown = _schema(schema, DEEPEST)
     fields: Any = cast("dict[str, Any]", shown).get("properties") if isinstance(shown, dict) else None
     if not isinstance(fields, dict):
         return cast("Any", shown)
-    # A new one: what nothing hides in is still the upstream's own.
+    # A copy, because an unchanged one is still the upstream's object.
     named = dict(cast("dict[str, Any]", fields))
     for name, given in named.items():
         if isinstance(given, dict):
@@ -78,7 +78,10 @@ def with_visible_form(schema: Any) -> Any:
 
 
 def _schema(schema: Any, depth: int) -> Any:
-    """A schema with visible texts; what nothing hides in stays the same object: 10,000 tools are not stored twice."""
+    """A schema with visible texts.
+
+    An unchanged part stays the same object, so that 10,000 tools are not stored twice.
+    """
     if depth == 0:
         return schema
     if isinstance(schema, list):

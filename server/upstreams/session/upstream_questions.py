@@ -1,13 +1,13 @@
-"""Questions of an upstream of the handshake era: who is asked, and how its answer finds the way back.
+"""Questions of an upstream of the handshake era: who is asked, and how the answer gets back.
 
-Such an upstream does not say which call made it ask. So a question belongs to the session, and goes to a client whose
-call is in flight there. A client of the handshake era is asked while its call waits; one of 2026-07-28 gets the
-question as the result of its call, and answers with the next one.
+Such an upstream does not say which call caused its question. So the question belongs to the session, and goes to a
+client with a call in progress there. A client of the handshake era is asked while its call waits. A client of
+2026-07-28 gets the question as the result of its call, and answers with the next one.
 
-Roots that an upstream asks for outside of calls (servers of files do, right after the greeting), of a client that can
-be asked in calls alone, are deferred to the client's next call, which is sent after the answer.
+Some upstreams ask for roots outside of calls (file servers do so right after the handshake). If the client can only be
+asked during calls, this question is deferred to its next call, which is sent after the answer.
 
-How much one upstream may cause is bounded: work in the background, and messages that are passed on.
+The load from one upstream is bounded: background tasks, and messages to pass on.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ logger = logging.getLogger(__name__)
 
 
 MOST_PER_SECOND = 100
-"""Log messages, and other notifications that belong to no request, of one session that are passed on."""
+"""Log messages and other notifications outside of requests that are passed on, for one session."""
 
 MOST_TASKS = 256  # tasks of one session at once
 
 
 class MessageLimit:
-    """Counts what an upstream says, and tells once a second how much of it was left out."""
+    """Counts an upstream's messages, and reports once a second how many were left out."""
 
     def __init__(self, alias: str, tell: Callable[[Json], None]) -> None:
-        self.left_out = 0  # what nobody has been told of yet
+        self.left_out = 0  # not reported yet
         self._alias = alias
         self._tell = tell
         self._began = float("-inf")
@@ -69,10 +69,10 @@ class MessageLimit:
         return False
 
     def account(self) -> Json:
-        """A log message that says how many were left out since the last one."""
+        """A log message with the number of messages left out since the last report."""
         left_out, self.left_out = self.left_out, 0
         said = (
-            f"The server {self._alias} sent more than {MOST_PER_SECOND} messages in a second; {left_out} are left out."
+            f"The server {self._alias} sent more than {MOST_PER_SECOND} messages in a second; {left_out} were left out."
         )
         return {"level": "warning", "logger": "coretools-mcp", "data": said}
 
@@ -82,9 +82,9 @@ class MessageLimit:
 
 
 class BoundedTasks:
-    """Runs tasks in the background. What comes while there are too many is left out.
+    """Runs tasks in the background. Above the limit, new ones are dropped.
 
-    Anyone who asks on and on without reading the answers gets no more of them; whatever it says is read all the same.
+    An upstream that keeps asking without reading the answers gets no more answers; its other messages are still read.
     """
 
     def __init__(self, alias: str, tasks: TaskGroup) -> None:
@@ -94,7 +94,9 @@ class BoundedTasks:
 
     def start(self, work: Callable[..., Awaitable[None]], *arguments: Any) -> None:
         if self._count >= MOST_TASKS:
-            logger.debug("upstream %s says more than can be answered", self._alias, extra={"upstream": self._alias})
+            logger.debug(
+                "upstream %s sends more questions than can be answered", self._alias, extra={"upstream": self._alias}
+            )
             return
 
         async def run() -> None:
@@ -110,46 +112,46 @@ class BoundedTasks:
 _HOST = re.compile(r"https?://([^/?#]*)", re.IGNORECASE)
 
 QUESTIONS = frozenset({"elicitation/create", "sampling/createMessage", "roots/list"})
-"""What an upstream may ask of a client."""
+"""The requests that an upstream may send to a client."""
 
 MOST_BYTES = 256 << 10  # a larger question is refused
-MOST_OPEN = 64  # questions of one session that may be open, more are refused; of one task, more wait
+MOST_OPEN = 64  # open questions of one session, more are refused; of a task, more must wait
 
 DOUBT_SECONDS = 2.0
-"""After so long, an upstream that answers nothing may be waiting for the answer to a question of its own."""
+"""After this long without an answer, an upstream may be waiting for the answer to its own question."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
     """How a session is opened."""
 
-    alias: str  # the server's name in our configuration
-    wanted: EraChoice  # what is spoken with it, if it can
+    alias: str  # the server's name in the configuration
+    wanted: EraChoice  # the preferred era
     announced: Json  # the capabilities of the client
     question_seconds: float  # how long a question may stay open
-    # told which list (`tools`, `prompts` or `resources`) may be another one now, and whether the server says so itself
+    # called with a list (`tools`, `prompts` or `resources`) that may have changed, and whether the server announced it
     list_changed: Callable[[str, bool], None]
-    resource_updated: Callable[[str], None]  # told which resource has changed
-    is_shared: bool = False  # whether several clients use it that cannot be told apart
-    # the client that the session belongs to, where it can be reached outside of its requests
+    resource_updated: Callable[[str], None]  # called with a changed resource
+    is_shared: bool = False  # whether several indistinguishable clients use it
+    # the client that the session belongs to, if it can be reached outside of its requests
     client: Exchange | None = None
-    observer: Observer | None = None  # told of the requests in it
-    folders: tuple[str, ...] = ()  # of the workspace, where the server is a program of this machine
+    observer: Observer | None = None  # observes the requests in it
+    folders: tuple[str, ...] = ()  # of the workspace, if the server is a local program
 
     def told(self, announced: Json) -> Json:
-        """What is announced for a client: where it has no roots, those of the workspace are told in their place."""
+        """The capabilities to announce for a client. If it has no roots, the workspace folders serve as roots."""
         has_roots = announced.get("roots") is not None or not self.folders
         return announced if has_roots else {**announced, "roots": {}}
 
     @property
     def is_asked_in_calls_alone(self) -> bool:
-        """Whether it is the session of one client, which tells its roots, but only when it calls."""
+        """Whether this is the session of one client that has roots, but can only be asked during a call."""
         return self.client is None and not self.is_shared and self.announced.get("roots") is not None
 
 
 @dataclass(eq=False, slots=True)
 class InFlightCall:
-    """A call that is open in a session. While it is suspended nobody waits for it, and its client has a question."""
+    """A call in progress. While it is suspended, nobody waits for it, and its client has a question."""
 
     pending: PendingRequest
     exchange: Exchange
@@ -158,49 +160,45 @@ class InFlightCall:
 
 @dataclass(frozen=True, slots=True)
 class QuestionWaits:
-    """A question waits for a client that takes it as the result of its call."""
+    """A question waits for a client that gets it as the result of its call."""
 
 
 @dataclass(eq=False, slots=True)
 class UpstreamQuestion:
-    """A question that waits for its answer to come with another request."""
+    """A question whose answer comes with another request."""
 
-    key: str  # its name towards a client of the 2026-07-28 revision
+    key: str  # its key for a client of the 2026-07-28 revision
     identity: RequestId  # the id of the upstream's request
     method: str
-    params: Json  # as they are shown to the client
-    call: InFlightCall | None  # the only call that may show it, where calls of others may be in flight beside that
+    params: Json  # as shown to the client
+    call: InFlightCall | None  # the only call that may hand it out, if other people's calls may be in progress too
     is_deferred: bool  # whether it was asked outside of calls, and waits for the next one
-    is_handed_out: bool = False  # whether some client has it
+    is_handed_out: bool = False  # whether a client has it
     is_settled: anyio.Event = field(default_factory=anyio.Event)  # set when the upstream has the answer
     answer: asyncio.Future[Json] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-
-    def as_input_request(self) -> Json:
-        params = {name: value for name, value in self.params.items() if name != "elicitationId"}
-        return {"method": self.method, "params": params}
 
 
 @dataclass(eq=False, slots=True)
 class LiveQuestion:
-    """A question that a client has, and answers while its call waits."""
+    """A question that a client answers while its call waits."""
 
     method: str
-    calls: list[InFlightCall]  # those of which one may have made the upstream ask; none where it asks of its own accord
-    is_void: bool = False  # whether these are all over, so that no answer counts any more
+    calls: list[InFlightCall]  # the calls that may have caused it; empty if the upstream asks on its own
+    is_void: bool = False  # whether all of these are over, so that an answer no longer counts
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     is_settled: anyio.Event = field(default_factory=anyio.Event)
 
 
-class Questions:
-    """The calls that are in flight in one session with an upstream, and what it asks because of them."""
+class SessionQuestions:
+    """The calls in progress in one session with an upstream, and the questions that they cause."""
 
     def __init__(
         self, options: SessionOptions, channel: JsonRpcChannel, tasks: TaskGroup, background: BoundedTasks
     ) -> None:
-        self.calls: list[InFlightCall] = []  # those that are in flight
+        self.calls: list[InFlightCall] = []  # the calls in progress
         self.wants_roots = False
-        """Whether the upstream has asked for the roots outside of calls, and the client can be asked in calls alone."""
-        self.roots_turn = anyio.Lock()  # held while it is told them: calls that come meanwhile wait for that
+        """Whether the upstream asked for the roots outside of calls, but the client can only be asked during one."""
+        self.roots_turn = anyio.Lock()  # held while the upstream is sent the roots: new calls wait for that
         self._options = options
         self._log = logging.LoggerAdapter(logger, {"upstream": options.alias})
         self._peer = channel
@@ -215,7 +213,7 @@ class Questions:
             self.remind(call)
 
     def end(self, call: InFlightCall) -> None:
-        """A call is over; questions that nobody else can answer are not left open."""
+        """End a call, and refuse questions that no other call can answer."""
         if call not in self.calls:
             return
         self.calls.remove(call)
@@ -226,7 +224,7 @@ class Questions:
                     live.is_void = True
                     live.scope.cancel()
         if self._open:
-            # What only this call could show, and everything in calls if it was the last one.
+            # The questions of this call, and all questions during calls if it was the last one.
             self.refuse(
                 key
                 for key, question in self._open.items()
@@ -237,14 +235,14 @@ class Questions:
                     self.remind(other)
 
     def remind(self, call: InFlightCall) -> None:
-        """Tell a call of a question that waits for it, after all else that it has still to pass on."""
+        """Tell a call that a question waits for it, after all other messages that it still has to pass on."""
         if self._waiting_for(call):
             call.pending.put(QuestionWaits())
 
     def suspects(self) -> list[InFlightCall]:
-        """The calls of which one, nobody knows which, has made the upstream say something.
+        """The calls that may have caused a message of the upstream.
 
-        There is none where calls of several people are in flight, or were abandoned lately.
+        It is empty if calls of several people are in progress, or were recently abandoned.
         """
         if not self._options.is_shared:
             return self.calls
@@ -257,7 +255,9 @@ class Questions:
         if identity in self._live:
             return
         if len(self._live) >= MOST_OPEN or is_too_large(params):
-            self._log.info("a question of upstream %s was refused: it is too large, or one of too many", options.alias)
+            self._log.info(
+                "a question of upstream %s was refused: it is too large, or there are too many", options.alias
+            )
             self._background.start(self._reply, identity, refusal_of(method))
             return
         shown = labelled(options.alias, method, params)
@@ -300,19 +300,22 @@ class Questions:
             live.scope.cancel()
 
     def hand_out(self, call: InFlightCall) -> list[UpstreamQuestion]:
-        """The questions that no client has yet and that this call may show; the taker answers for them."""
+        """Hand out the questions that no client has yet and that this call may show.
+
+        The caller is responsible for the answers.
+        """
         waiting = self._waiting_for(call)
         for question in waiting:
             question.is_handed_out = True
         return waiting
 
     def give_back(self, keys: Iterable[str]) -> None:
-        """Those of these questions that are still open may be handed out again."""
+        """Make those of these questions that are still open available again."""
         for question in self._unanswered(keys):
             question.is_handed_out = False
 
     async def until_roots_are_told(self) -> bool:
-        """Wait for a client that is being asked for its roots, but not for long; whether it was asked."""
+        """Wait briefly for a client that is being asked for its roots. Returns whether it was asked."""
         asked = [live for live in self._live.values() if live.method == "roots/list"]
         with anyio.move_on_after(DOUBT_SECONDS):
             for live in asked:
@@ -323,7 +326,7 @@ class Questions:
         return [each for each in self._open.values() if each.is_deferred and not each.answer.done()]
 
     def answer(self, responses: Mapping[str, Any]) -> None:
-        """Take answers by the names of their questions; others are passed over."""
+        """Take answers by the keys of their questions; unknown ones are ignored."""
         for question in self._unanswered(responses):
             if isinstance(response := responses[question.key], dict):
                 question.answer.set_result(as_mapping(response))
@@ -346,15 +349,15 @@ class Questions:
         ]
 
     def _doubt(self, key: str) -> None:
-        """What waits for its answer may be what we wait for: our lists are needed before there is a call."""
+        """The upstream may be waiting for this answer before it sends its lists, which calls need first."""
         if self._peer.open_requests > len(self.calls):
             self.refuse([key])
 
     async def _settle(self, question: UpstreamQuestion) -> None:
-        """Wait for the answer of a question, and pass it on; after its time the question counts as cancelled.
+        """Wait for the answer to a question and pass it on. After its time, the question counts as cancelled.
 
-        One that a client has waits as long as its suspended call, whose end is told to the upstream before the
-        question's.
+        If a client has it, it waits as long as the suspended call. The upstream is told about the end of that call
+        first.
         """
         try:
             while True:
@@ -372,12 +375,12 @@ class Questions:
             if not question.answer.cancelled():
                 raise
         finally:
-            # Nobody waits for longer than this lasts, also where the answer cannot be told.
+            # Nobody waits for longer than this, even if the answer cannot be delivered.
             self._open.pop(question.key, None)
             question.is_settled.set()
 
     async def _ask(self, identity: RequestId, method: str, shown: Json, client: Exchange) -> None:
-        """Ask a client that waits for its call, and pass the answer on; the calls' time stands still meanwhile."""
+        """Ask a client that waits for its call, and pass the answer on. Meanwhile the time of the calls is paused."""
         live = self._live[identity]
         waiting = [call.pending for call in live.calls]
         response = refusal_of(method)
@@ -387,13 +390,13 @@ class Questions:
             try:
                 response = await client.ask(method, shown, self._options.question_seconds)
             except NotAskedError:
-                self._log.info("a question of upstream %s was not answered", self._options.alias)
+                self._log.info("a question of upstream %s got no answer", self._options.alias)
             finally:
                 for pending in waiting:
                     pending.pause_clock(is_asking=False)
         try:
             if live.is_void and method == "roots/list" and (owner := self._options.client) is not None:
-                # They are the client's own, whichever call made the upstream ask.
+                # The roots are the client's own, whichever call caused the question.
                 with suppress(NotAskedError):
                     response = await owner.ask(method, shown, DOUBT_SECONDS)
             elif live.is_void:
@@ -405,18 +408,18 @@ class Questions:
             del self._live[identity]
 
     async def _reply(self, identity: RequestId, response: Json) -> None:
-        """Answer an upstream's question; a refusal that has no form of its own is an error."""
+        """Answer an upstream's question. A refusal that the protocol cannot express is an error."""
         if response is NO_ANSWER:
-            await self._peer.refuse(identity, METHOD_NOT_FOUND, "The client takes no such requests.")
+            await self._peer.refuse(identity, METHOD_NOT_FOUND, "The client does not accept such requests.")
             return
         await self._peer.answer(identity, response)
 
 
-NO_ANSWER: Json = {}  # stands for a refusal where the protocol has none but an error
+NO_ANSWER: Json = {}  # marks a refusal that the protocol can only express as an error
 
 
 def refusal_of(method: str, folders: Iterable[str] = ()) -> Json:
-    """What an upstream is answered whose question reaches nobody; for roots, the folders of the workspace."""
+    """The answer to a question that reaches nobody; for roots, the workspace folders."""
     match method:
         case "elicitation/create":
             return {"action": "cancel"}
@@ -431,18 +434,18 @@ def refusal_of(method: str, folders: Iterable[str] = ()) -> Json:
 
 
 def is_too_large(params: Mapping[str, Any]) -> bool:
-    """Whether a question is more than any person reads; to make all of it visible would hold everybody up."""
+    """Whether a question is larger than any person reads. Making it visible would also block everything else."""
     return len(to_json(params, inf_nan_mode="null")) > MOST_BYTES
 
 
 def labelled(alias: str, method: str, params: Mapping[str, Any]) -> Json:
-    """A question with the name of the server that asks, so that none can pass for us or for another one."""
+    """A question with the name of its server, so that it cannot pass for one of this server or another."""
     shown = with_origin(params, alias)
     if method == "elicitation/create":
         message = visible(str(params.get("message", "")))
         url = str(params.get("url", ""))
         hosts = true_hosts(f"{url} {message}")
-        # Where nothing stands before the host, and no letter of it looks like another one.
+        # If nothing precedes the host, and none of its letters resembles another one.
         if params.get("mode") == "url" and not true_hosts(url) and (found := _HOST.match(url)) is not None:
             hosts.insert(0, f"The link leads to the host {visible_line(found[1][:MAX_HOST_CHARS])}.")
         shown["message"] = "\n".join([f"[{alias}] {message}", *hosts])
@@ -451,15 +454,24 @@ def labelled(alias: str, method: str, params: Mapping[str, Any]) -> Json:
     return shown
 
 
+def input_requests(questions: Iterable[UpstreamQuestion]) -> Json:
+    """Convert questions for a client of 2026-07-28, to which ids of the handshake era mean nothing."""
+    return {each.key: {"method": each.method, "params": _without_id(each.params)} for each in questions}
+
+
+def _without_id(params: Json) -> Json:
+    return {name: value for name, value in params.items() if name != "elicitationId"}
+
+
 def round_of(
     alias: str, requests: Any, can_be_asked: Callable[[str, Mapping[str, Any]], bool], folders: Iterable[str] = ()
 ) -> tuple[Json, dict[str, Json]]:
-    """Sort the `inputRequests` of a 2026-07-28 upstream; `folders` are told where the client has no roots.
+    """Sort the `inputRequests` of a 2026-07-28 upstream; `folders` are the answer if the client has no roots.
 
     Returns:
-        The questions that the client is asked, labelled, by the keys under which it gets them. And what has to come
-        back with the answers: `refused` has the answers to the others, by the upstream's keys, and `keys` the
-        upstream's keys of those that the client gets under another one.
+        The labelled questions for the client, by the client's keys; and the state to return with the answers. In that,
+        `refused` has the answers to the other questions, by the upstream's keys, and `keys` has the upstream's keys of
+        those that the client gets under another one.
     """
     given = as_mapping(requests)
     questions: Json = {}
@@ -476,14 +488,12 @@ def round_of(
             shown = f"of:{alias}/{shown}"
         if shown != key:
             keys[shown] = key
-        # An id of the handshake era means nothing to a client that is asked in rounds.
-        params = {name: value for name, value in params.items() if name != "elicitationId"}
-        questions[shown] = {**question, "params": labelled(alias, method, params)}
+        questions[shown] = {**question, "params": labelled(alias, method, _without_id(params))}
     return questions, {"refused": refused, "keys": keys}
 
 
 def answers_of_round(carried: Mapping[str, Any], responses: Mapping[str, Any]) -> Json:
-    """The answers of a client, by the keys under which it got the questions, as the upstream gets them."""
+    """Convert a client's answers, by its own keys, to those for the upstream."""
     keys = as_mapping(carried.get("keys"))
     given = {keys.get(key, key): response for key, response in responses.items()}
     return {**given, **as_mapping(carried.get("refused"))}

@@ -1,4 +1,4 @@
-"""Results and errors of upstreams as our clients get them: as they came, in the shape that their revision asks for."""
+"""Results and errors of upstreams for clients: unchanged, except for what a client's revision requires."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from server.upstreams.session.upstream_questions import labelled
 from server.upstreams.wire.json_rpc_channel import RelayError, UnusableAnswerError, UpstreamError
 from tools.contract.tool_errors import ToolError, ToolErrorType
 
-MOST_SAID = 1_000  # characters of a failure that are looked at
+MOST_SAID = 1_000  # characters of an error text that are searched
 _UNKNOWN = re.compile(
     r"unknown|unrecogni[sz]ed|no such|no tool|not (be )?(found|available|registered|exist)|n't exist", re.IGNORECASE
 )
@@ -26,15 +26,15 @@ class NoAnswerError(RelayError):
 
 
 class TooManyRoundsError(RelayError):
-    """The upstream asks on and on."""
+    """The upstream keeps asking."""
 
 
 class SuspendedCallGoneError(RelayError):
-    """The call that the client wants to go on with does not exist any more."""
+    """The call that the client wants to continue no longer exists."""
 
 
 class BusyError(RelayError):
-    """As many calls as may be in flight were so in the time of a call, which was not sent."""
+    """The maximum number of calls was in progress for the whole time of a call, which was not sent."""
 
     def __init__(self, most: int) -> None:
         super().__init__()
@@ -42,19 +42,19 @@ class BusyError(RelayError):
 
 
 def readable_result(result: Json, *, is_modern: bool) -> Json:
-    """The result of a tool as clients take it: each wants content, and takes no null where nothing is meant.
+    """A tool result that every client accepts: it must have content, and no null in place of a missing value.
 
-    Structured content that is no object is for clients of 2026-07-28.
+    Structured content that is not an object is only for clients of 2026-07-28.
 
     Raises:
-        UnusableAnswerError: It is none.
+        UnusableAnswerError: It is not a tool result.
     """
     result = {name: value for name, value in result.items() if value is not None}
     if result.get("resultType", "complete") != "complete":
         return result
     content: Any = result.get("content", [] if "structuredContent" in result else None)
     if not isinstance(content, list) or not isinstance(result.get("isError", False), bool):
-        raise UnusableAnswerError("what it sent is not the result of a tool")
+        raise UnusableAnswerError("its answer is not the result of a tool call")
     blocks = [_readable_block(block) for block in cast("list[Any]", content) if block is not None]
     if not is_modern and not isinstance(structured := result.get("structuredContent", {}), dict):
         del result["structuredContent"]
@@ -65,7 +65,7 @@ def readable_result(result: Json, *, is_modern: bool) -> Json:
 
 
 def _readable_block(block: Any) -> Json:
-    """A block of content as each client reads it; what is none becomes a text, so that the others arrive."""
+    """A content block that every client accepts. An invalid one becomes a text, so that the others arrive."""
     from server.protocol.item_schemas import UnfitError, fitted  # noqa: PLC0415 - with the first list
 
     fields = _without_nulls(block)
@@ -89,16 +89,16 @@ def _as_text(value: Any) -> Json:
 
 
 def says_unknown(name: str, result: Json) -> bool:
-    """Whether a result that failed says in its own words that there is no such tool."""
+    """Whether the text of a failed result says that the tool does not exist."""
     content: Any = result.get("content")
     if result.get("isError") is not True or not isinstance(content, list):
         return False
-    said = " ".join(str(block.get("text", ""))[:MOST_SAID] for block in cast("list[Json]", content[:3]))
-    return (name in said or "tool" in said.lower()) and _UNKNOWN.search(said) is not None
+    text = " ".join(str(block.get("text", ""))[:MOST_SAID] for block in cast("list[Json]", content[:3]))
+    return (name in text or "tool" in text.lower()) and _UNKNOWN.search(text) is not None
 
 
 def protocol_error(error: Json, alias: str = "") -> MCPError:
-    """An error as an upstream, or we, have told it; addresses in it that a person is to open as in a question."""
+    """An error of an upstream or this server; addresses for a person are treated as in a question."""
     code, message, data = error.get("code"), error.get("message"), error.get("data")
     code = code if isinstance(code, int) else INTERNAL_ERROR
     if code == URL_ELICITATION_REQUIRED:
@@ -110,15 +110,15 @@ def protocol_error(error: Json, alias: str = "") -> MCPError:
 
 
 def protocol_error_for(error: RelayError | ToolError | TimeoutError, alias: str) -> MCPError:
-    """What a client is told about a request that failed; an upstream's own error is passed on whole."""
+    """The error of a failed request for the client. An upstream's own error is passed on completely."""
     if isinstance(error, UpstreamError):
         return protocol_error(error.error, alias)
-    told = tool_error_for(error, alias, "the request")
-    return MCPError(INTERNAL_ERROR, told.message, {"type": told.code.value})
+    as_tool_error = tool_error_for(error, alias, "the request")
+    return MCPError(INTERNAL_ERROR, as_tool_error.message, {"type": as_tool_error.code.value})
 
 
 def tool_error_for(error: RelayError | ToolError | TimeoutError, alias: str, what: str) -> ToolError:
-    unknown = "Whether it had an effect is not known."
+    unknown = "It is unknown whether it had an effect."
     match error:
         case ToolError():
             return error
@@ -128,24 +128,24 @@ def tool_error_for(error: RelayError | ToolError | TimeoutError, alias: str, wha
             return ToolError(ToolErrorType.MCP_TOOL_ERROR, said)
         case NoAnswerError() | TimeoutError():
             told = (
-                f"The server {alias} sent neither a result nor progress for {what} in its time "
+                f"The server {alias} sent neither a result nor progress for {what} in time "
                 f"(mcpServers.{alias}.timeout); it was cancelled. {unknown}"
             )
         case BusyError(most=most):
             told = (
-                f"The server {alias} is busy: as many calls as may run in it at once ({most}, set by "
-                f"mcpServers.{alias}.maxConcurrent) were at work, and none of them ended in the time of {what} "
-                f"(mcpServers.{alias}.timeout). It was not sent, so it had no effect; try it later."
+                f"The server {alias} is busy: its maximum of {most} calls at once (mcpServers.{alias}.maxConcurrent) "
+                f"was reached during the whole time of {what} (mcpServers.{alias}.timeout). It was not sent, so it "
+                "had no effect; try it later."
             )
         case UnusableAnswerError(why=why):
             told = f"The server {alias} gave no usable answer to {what}: {why}. {unknown}"
         case TooManyRoundsError():
-            told = f"The server {alias} kept asking before {what} was done, so it was given up. {unknown}"
+            told = f"The server {alias} kept asking questions during {what}, so it was given up. {unknown}"
         case SuspendedCallGoneError():
             told = (
-                f"The server {alias} waited for an answer before {what} was done, and waits no longer: the answer came "
-                f"too late, or the server was started again. {unknown} Call again if that is safe."
+                f"The server {alias} waited for an answer before completing {what}, but the answer came too late, or "
+                f"the server was restarted. {unknown} Call again if that is safe."
             )
         case _:
-            told = f"The connection to the server {alias} was lost during {what}. {unknown} It comes back by itself."
+            told = f"The connection to the server {alias} was lost during {what}. {unknown} It reconnects by itself."
     return ToolError(ToolErrorType.UPSTREAM_UNAVAILABLE, told)

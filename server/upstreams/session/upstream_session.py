@@ -1,4 +1,4 @@
-"""One session with an upstream: greeted, stamped, and with what it says brought to what caused it."""
+"""One session with an upstream: the opening, the era of each request, and the routing of its messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,13 @@ from server.protocol.json_rpc import Json, RequestId, as_mapping
 from server.protocol.protocol_errors import METHOD_NOT_FOUND
 from server.protocol.revisions import LOG_LEVEL_META_KEY, SUBSCRIPTION_ID_META_KEY
 from server.upstreams.session.protocol_era import ENVELOPE_KEYS, Era, envelope, greet, headers_of
-from server.upstreams.session.upstream_questions import QUESTIONS, BoundedTasks, MessageLimit, Questions, SessionOptions
+from server.upstreams.session.upstream_questions import (
+    QUESTIONS,
+    BoundedTasks,
+    MessageLimit,
+    SessionOptions,
+    SessionQuestions,
+)
 from server.upstreams.session.upstream_subscriptions import ResourceSubscriptions
 from server.upstreams.wire.json_rpc_channel import (
     Challenge,
@@ -35,12 +41,12 @@ logger = logging.getLogger(__name__)
 
 _SERIALS = itertools.count(1)
 
-LEVEL_SECONDS = 5.0  # how long an upstream may take to take a log level, or to answer a ping
+LEVEL_SECONDS = 5.0  # limit for an upstream to accept a log level, or to answer a ping
 
 LOG = "notifications/message"
 
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
-IN_STREAMS = frozenset({ACKNOWLEDGED, "notifications/tasks"})  # what is said in the stream that asked for it alone
+IN_STREAMS = frozenset({ACKNOWLEDGED, "notifications/tasks"})  # sent only in the stream that asked for it
 
 LIST_CHANGES: Mapping[str, str] = {
     "notifications/tools/list_changed": "tools",
@@ -50,28 +56,30 @@ LIST_CHANGES: Mapping[str, str] = {
 
 
 class UpstreamSession:
-    """An open session, made by `open_session`. `lost` is set once it has gone."""
+    """An open session, from `open_session`. `lost` is set once it is gone."""
 
     def __init__(self, options: SessionOptions, writer: MessageWriter, tasks: TaskGroup, lost: anyio.Event) -> None:
         self.options = options
         self.alias = options.alias
         self.log = logging.LoggerAdapter(logger, {"upstream": self.alias})
-        self.serial = next(_SERIALS)  # tells it from every other one
-        self.era = Era("", {}, is_modern=False)  # what the upstream said when it was greeted
+        self.serial = next(_SERIALS)  # unique
+        self.era = Era("", {}, is_modern=False)  # what the upstream sent at the start
         self.channel = JsonRpcChannel(
             writer, self._on_request, self._on_notification, self._on_refusal, options.observer
         )
         self.tasks = tasks
         self.lost = lost
-        self.is_forgotten = False  # by the server, which works on none of the requests that it refuses
-        self.refusal: Challenge | None = None  # why it has gone, where the server lets nobody in any more
-        self.on_lost: Callable[[], None] | None = None  # called when it has gone
-        self.task_ends = set[Callable[[], None]]()  # one for each task that we follow in it; called when it has gone
-        self.wanted_until = float("-inf")  # when its tasks need it no longer, in the loop's time
+        self.is_forgotten = (
+            False  # whether the server has forgotten it, and so processes none of the requests that it refuses
+        )
+        self.refusal: Challenge | None = None  # why it is gone, if the server now demands a login
+        self.on_lost: Callable[[], None] | None = None  # called when it is gone
+        self.task_ends = set[Callable[[], None]]()  # one per task followed in it; called when it is gone
+        self.wanted_until = float("-inf")  # until when its tasks need it, in the loop's time
         self.streams: dict[str, Callable[[str, Json], None]] = {}
-        """Told what is said in a client's stream, by the id of the request that began it."""
+        """Receivers for the messages of clients' streams, by the id of the request that began them."""
         self._background = BoundedTasks(self.alias, tasks)
-        self.questions = Questions(options, self.channel, tasks, self._background)
+        self.questions = SessionQuestions(options, self.channel, tasks, self._background)
         self.subscriptions = ResourceSubscriptions(self.alias, self.request, tasks, lost)  # of the handshake era
         self.log_limit, self._other_limit = (MessageLimit(self.alias, self._tell_left_out) for _ in range(2))
 
@@ -82,9 +90,10 @@ class UpstreamSession:
     async def start(
         self, method: str, params: Json, exchange: Exchange | None = None, headers: Mapping[str, str] | None = None
     ) -> PendingRequest:
-        """Send a request of our own, or, in the upstream's own names, one that the client's request makes us send.
+        """Send a request of this server, or a client's request with the upstream's own names.
 
-        A `ToolError` says of the latter that it would go in a ring.
+        Raises:
+            ToolError: A client's request would go round in a ring.
         """
         era, meta = self.era, dict(as_mapping(params.get("_meta")))
         for name in ENVELOPE_KEYS:
@@ -108,7 +117,7 @@ class UpstreamSession:
     async def request(
         self, method: str, params: Json, seconds: float | None = None, exchange: Exchange | None = None
     ) -> Json:
-        """Ask as `start` does, and wait for the result alone; raises a `RelayError`, or a `TimeoutError`."""
+        """Send a request as `start` does, and wait for its result. Raises a `RelayError` or a `TimeoutError`."""
         with anyio.fail_after(seconds):
             async with aclosing(await self.start(method, params, exchange)) as pending:
                 return await pending.result()
@@ -119,23 +128,26 @@ class UpstreamSession:
             self.lost.set()
 
     async def set_level(self, level: str) -> None:
-        """Tell an upstream of the handshake era which log messages its client wants; others hear it in each call."""
+        """Send the client's log level to an upstream of the handshake era; others get it with each call."""
         if self.era.is_modern or not self.era.announces("logging"):
             return
         try:
             await self.request("logging/setLevel", {"level": level}, LEVEL_SECONDS)
         except (UpstreamError, TimeoutError):
-            self.log.info("upstream %s did not take a log level", self.alias)
+            self.log.info("upstream %s did not accept a log level", self.alias)
 
     async def flush(self) -> None:
-        """Wait until the upstream has read all that was sent before, and has said what it says to that at once."""
+        """Wait until the upstream has read everything sent so far, and has answered what it answers at once."""
         with suppress(UpstreamError, UnusableAnswerError, TimeoutError):
             await self.request("ping", {}, LEVEL_SECONDS)
 
     def _on_request(self, identity: RequestId, method: str, params: Json) -> None:
         if not self.is_greeted:
             self._background.start(
-                self.channel.refuse, identity, METHOD_NOT_FOUND, "Not before the session is initialized."
+                self.channel.refuse,
+                identity,
+                METHOD_NOT_FOUND,
+                "This is not possible before the session is initialized.",
             )
         elif method in QUESTIONS:
             self.questions.take(identity, method, params)
@@ -157,14 +169,14 @@ class UpstreamSession:
             identity = as_mapping(params.get("_meta")).get(SUBSCRIPTION_ID_META_KEY)
             if (take := self.streams.get(str(identity))) is not None:
                 take(method, params)
-            elif method == ACKNOWLEDGED:  # of the stream of changes: of what has changed before, nobody tells
+            elif method == ACKNOWLEDGED:  # of the change stream: changes before this event are not announced
                 for kind in LIST_CHANGES.values():
                     self.options.list_changed(kind, False)
         elif method != LOG:
             if self._other_limit.admits():
                 self._pass_on(method, params)
         elif self.log_limit.admits():
-            # Its logger begins with its alias, so that it cannot speak as us or as another one.
+            # The name of its logger begins with its alias, so it cannot imitate this server or another.
             named = params.get("logger")
             said_by = f"{self.alias}/{visible_line(named)}" if isinstance(named, str) and named else self.alias
             self._pass_on(method, {**params, "logger": said_by})
@@ -183,16 +195,18 @@ class UpstreamSession:
 
 @asynccontextmanager
 async def open_session(transport: Transport, options: SessionOptions) -> AsyncGenerator[UpstreamSession]:
-    """Open a session, for as long as the `with` lasts. To be left by the task that entered it.
+    """Open a session as a context. The task that enters it must leave it.
 
-    Raises `IncompatibleError` where there is no revision that both speak, else a `RelayError`.
+    Raises:
+        IncompatibleError: There is no common revision.
+        RelayError: A request failed.
     """
     lost = anyio.Event()
     session: UpstreamSession | None = None
     on_end: Callable[[], None] | None = None
 
     def on_doubt() -> None:
-        # A request that fails alone proves nothing about the others.
+        # The failure of a single request says nothing about the others.
         if session is not None and session.is_greeted and session.channel.open_requests <= 1:
             lost.set()
 

@@ -1,7 +1,7 @@
-"""What an upstream is to tell of: one subscription for each resource, or a stream for its lists and resources.
+"""Subscriptions at an upstream: one per resource, or a stream for its lists and resources.
 
-In the handshake era a session subscribes to a resource for all who watch it, one request at a time. In 2026-07-28 one
-stream for each upstream tells of changed lists and resources.
+In the handshake era, a session subscribes to a resource for all its watchers, one request at a time. In 2026-07-28, one
+stream per upstream reports changed lists and resources.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from server.upstreams.wire.json_rpc_channel import ConnectionLostError, RelayErr
 
 logger = logging.getLogger(__name__)
 
-SUBSCRIBE_SECONDS = 10.0  # how long an upstream may take to take a subscription
+SUBSCRIBE_SECONDS = 10.0  # limit for an upstream to accept a subscription
 
 PAUSE_SECONDS = 1.0
 LAST_PAUSE_SECONDS = 60.0
-"""Before a stream that has ended is opened again; doubling from the first to the last while it does not last."""
+"""Pauses before a stream that has ended is opened again, doubling from the first to the last while it does not last."""
 
 _FILTERS = {"tools": "toolsListChanged", "prompts": "promptsListChanged", "resources": "resourcesListChanged"}
 
 Request = Callable[[str, Json, float | None], Awaitable[Json]]
-"""Asks the upstream: the method, the parameters, and how long it may take."""
+"""Sends a request: the method, the parameters, and the time limit."""
 
 
 def _attempt() -> asyncio.Future[None]:
@@ -41,17 +41,17 @@ class _SubscriptionState:
     watchers: int = 0
     is_subscribed: bool = False
     is_settling: bool = False
-    attempt: asyncio.Future[None] = field(default_factory=_attempt)  # all who want to hear of it wait for the same one
+    attempt: asyncio.Future[None] = field(default_factory=_attempt)  # all watchers wait for the same event
 
     def fail(self, error: Exception) -> None:
-        """Tell those who wait, if there are any; anyone who comes from now on waits for another attempt."""
+        """Report an error to the present waiters, if any; later ones wait for another attempt."""
         self.attempt.set_exception(error)
-        self.attempt.exception()  # nobody may wait for it
+        self.attempt.exception()  # possibly nobody waits for it
         self.attempt = _attempt()
 
 
 class ResourceSubscriptions:
-    """The resources that are watched in a session of the handshake era."""
+    """The resources watched in a session of the handshake era."""
 
     def __init__(self, alias: str, request: Request, tasks: TaskGroup, lost: anyio.Event) -> None:
         self._alias = alias
@@ -65,7 +65,7 @@ class ResourceSubscriptions:
         return len(self._states)
 
     async def watch(self, uri: str) -> None:
-        """One more wants to hear of a resource; raises why the upstream does not tell of it."""
+        """Add a watcher of a resource. Raises the upstream's error."""
         if self._lost.is_set():
             raise ConnectionLostError
         state = self._states.setdefault(uri, _SubscriptionState())
@@ -80,14 +80,14 @@ class ResourceSubscriptions:
             raise
 
     def unwatch(self, uri: str) -> None:
-        """One who wanted to hear of it does so no longer."""
+        """Remove a watcher."""
         state = self._states.get(uri)
         if state is not None and state.watchers:
             state.watchers -= 1
             self._settle(uri, state)
 
     def _settle(self, uri: str, state: _SubscriptionState) -> None:
-        """Bring the upstream to what is wanted, by a task of the session: who began it may leave before others do."""
+        """Bring the upstream to the wanted state, in a session task: the watcher that began it may leave early."""
         if not state.is_settling and bool(state.watchers) != state.is_subscribed and not self._lost.is_set():
             state.is_settling = True
             self._tasks.start_soon(self._until_settled, uri, state)
@@ -109,7 +109,7 @@ class ResourceSubscriptions:
                 try:
                     await self._request("resources/unsubscribe", {"uri": uri}, SUBSCRIBE_SECONDS)
                 except (RelayError, TimeoutError):
-                    self._log.info("upstream %s goes on to tell of a resource", self._alias)
+                    self._log.info("upstream %s keeps reporting a resource", self._alias)
         finally:
             state.is_settling = False
             if not state.is_subscribed:
@@ -141,7 +141,7 @@ class ChangeStream:
             self._scope.cancel()
 
     async def run(self) -> None:
-        """Listen until cancelled, or until the upstream does not offer it."""
+        """Listen until cancelled, or until the upstream does not support it."""
         pause = PAUSE_SECONDS
         while True:
             era = self._era

@@ -1,4 +1,4 @@
-"""The ways to an upstream: standard input and output, Streamable HTTP, SSE, and the JSON-RPC on them.
+"""The transports to an upstream (standard input and output, Streamable HTTP, SSE), and JSON-RPC over them.
 
-The sessions import it; it knows no catalog and no client.
+The sessions import it; it depends on no catalog and no client.
 """

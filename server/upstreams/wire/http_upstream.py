@@ -1,8 +1,8 @@
-"""Upstreams over HTTP: Streamable HTTP, and the older transport of HTTP with SSE, on a client that bad servers survive.
+"""Upstreams over HTTP: Streamable HTTP, and the older HTTP transport with SSE, with a client that survives bad servers.
 
-A request that cannot be sent, or whose answer cannot be used, is answered here, with an error in words that fails it
-alone. Where a server says that it does not know a session, and shows it once more, nothing was done: the request can be
-sent again in another one.
+If a request cannot be sent, or its answer cannot be used, this module answers it with an error, and only this request
+fails. If a server says that it does not know a session, and a ping confirms it, nothing was done: the request can be
+sent again in another session.
 """
 
 from __future__ import annotations
@@ -56,38 +56,37 @@ from server.upstreams.wire.sse_reader import events_in
 
 logger = logging.getLogger(__name__)
 
-CONNECT_SECONDS = 30.0  # how long one connection over TCP and TLS, and sending a request over it, may take
+CONNECT_SECONDS = 30.0  # limit for one connection over TCP and TLS, and for sending a request over it
 
 ACCEPT_SECONDS = 10.0
-"""How long a server may take to accept what has no answer. What comes after it waits for that."""
+"""Limit for a server to accept a message without an answer. Later messages wait for it."""
 
-ERROR_BYTES = 1 << 20  # so much is read at most of what a server says beside a status that means an error
+ERROR_BYTES = 1 << 20  # maximum read from the body of an error status
 MOST_CHALLENGES = 8
 CHALLENGE_CHARS = 8_192
-"""So much is kept of how a server says that it wants a login: schemes, and characters of each."""
+"""Limits for keeping a server's demand for a login: schemes, and characters of each."""
 
-LEAVING_SECONDS = 1.0  # how long a server may take to hear that a session ends
+LEAVING_SECONDS = 1.0  # limit for telling a server that a session ends
 
 _LOCKED = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 _SESSION, _VERSION = "mcp-session-id", "mcp-protocol-version"
 _EVENTS = "text/event-stream"
 _OPENED = {"accept": _EVENTS, "cache-control": "no-store"}
 _POSTED = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
-_UNKNOWN = (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND)  # what servers answer in a session that they do not know
-_JUNK = "what it sent is not a valid JSON-RPC message, or broke off, or is too long"
-_FORGOTTEN = "it does not know the session any more"
-MOST_HOPS = 3  # redirects in a row that are followed
-MOST_RETRY_MS = 3_600_000  # so long a pause is made at most where a server wants one
+_UNKNOWN = (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND)  # statuses that servers send for an unknown session
+_JUNK = "its message is not valid JSON-RPC, incomplete or too long"
+_FORGOTTEN = "it no longer knows the session"
+MOST_HOPS = 3  # maximum number of redirects in a row
+MOST_RETRY_MS = 3_600_000  # maximum pause that a server can request
 
 FIRST_PAUSE_SECONDS = 1.0
 LAST_PAUSE_SECONDS = 60.0
-"""After these pauses a stream that has ended is opened again, doubling from the first to the last where it says
-nothing."""
-MOST_REFUSED = 2  # attempts in a row to come for an answer whose stream broke off
+"""Pauses before a stream that has ended is opened again, doubling from the first to the last if it brings nothing."""
+MOST_REFUSED = 2  # consecutive attempts to fetch an answer whose stream was interrupted
 
 
 class RefusedError(UnusableAnswerError):
-    """There is no success; `answers` is what the server says beside its status in JSON-RPC, if it does."""
+    """The status is not a success; `answers` has the JSON-RPC messages in the body, if any."""
 
     def __init__(
         self,
@@ -99,15 +98,15 @@ class RefusedError(UnusableAnswerError):
         super().__init__(why, challenge)
         self.status = status
         self.answers = answers
-        self.says_more = False  # than what is in the answers
+        self.says_more = False  # than those in `answers`
 
     def answers_to(self, identity: RequestId) -> bool:
-        """Whether it is the answer to this very request, which was taken in and perhaps executed."""
+        """Whether it answers this very request, which was then accepted and perhaps executed."""
         return any(identity in (each.id, own_number(each.id)) for each in self.answers)
 
 
 class CarefulTransport(httpx2.AsyncBaseTransport):
-    """Raises `RefusedError` for all that is no success, and knows how the server has behaved."""
+    """Raises `RefusedError` for any status except success, and records the server's behaviour."""
 
     def __init__(
         self, on_doubt: Callable[[], None], login: Credentials | None = None, *, by_proxy: bool = True
@@ -116,28 +115,28 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
         self._on_doubt = on_doubt
         self._login = login
         self._by_proxy = by_proxy
-        self._proxy: str | None = None  # by which the server is reached; known with the first request
-        self.challenge: Challenge | None = None  # of the latest answer, where it was 401 or 403
+        self._proxy: str | None = None  # of the connection to the server; known from the first request on
+        self.challenge: Challenge | None = None  # of the latest answer with status 401 or 403
         self.unreachable = ""  # why the latest request could not be sent, if so
         self._inner: httpx2.AsyncHTTPTransport | None = None
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        # What is packed could be unpacked to any size.
+        # Compressed data could expand to any size.
         request.headers["accept-encoding"] = "identity"
         await request.aread()
         try:
             response = await self._exchange(request)
         except LoginError as error:
-            raise RefusedError(f"its login cannot be used now: {error.why}") from None
+            raise RefusedError(f"its login is not usable now: {error.why}") from None
         except (httpx2.LocalProtocolError, ValueError) as error:
-            # The fault of this request: nothing is known of the server by it.
-            logger.info("a request to an upstream was not fit to be sent (%s)", type(error).__name__)
-            raise RefusedError("what was to be sent is not allowed in HTTP") from None
+            # The request is at fault: this says nothing about the server.
+            logger.info("a request to an upstream was not valid HTTP (%s)", type(error).__name__)
+            raise RefusedError("the request is not valid in HTTP") from None
         except httpx2.TransportError as error:
             logger.info("a request to an upstream could not be sent (%s)", type(error).__name__)
             why = cause_of(error, is_proxied=self._proxy is not None)
             if why.endswith(NOT_HTTP):
-                raise RefusedError(why) from None  # somebody is there, and may answer what else is asked
+                raise RefusedError(why) from None  # the server exists, and may answer other requests
             self.unreachable = why
             self._on_doubt()
             raise RefusedError(f"it could not be reached: {self.unreachable}", HTTPStatus.BAD_GATEWAY) from None
@@ -150,38 +149,38 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
                 self._login.challenge = self.challenge
         if response.headers.get("content-encoding", "identity") != "identity":
             await response.aclose()
-            raise RefusedError("what it sent is packed, which was not asked for", status)
+            raise RefusedError("it sent a compressed answer, which was not requested", status)
         if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
-            await response.aclose()  # nobody wants what is in it, which the client would read whole
+            await response.aclose()  # nobody needs the body, which the client would read completely
             location = response.headers.get("location")
             if location is not None and request.url.join(location).copy_with(fragment=None) == request.url:
-                raise RefusedError("it redirects the request to the very address that it came to", status)
+                raise RefusedError("it redirects the request to the same address", status)
             return httpx2.Response(status, headers=response.headers, content=b"")
         if status < HTTPStatus.BAD_REQUEST:
             if isinstance(stream, httpx2.AsyncByteStream):
                 is_one = _kind_of(response) != _EVENTS
                 response.stream = _CarefulStream(stream, MESSAGE_BYTES if is_one else None)
             return response
-        # With what the server says in JSON-RPC, else with what the status says.
-        said = b""
+        # With the server's JSON-RPC messages, or else its status.
+        body = b""
         if isinstance(stream, httpx2.AsyncByteStream):
-            said = b"".join([chunk async for chunk in _CarefulStream(stream, ERROR_BYTES)])
+            body = b"".join([chunk async for chunk in _CarefulStream(stream, ERROR_BYTES)])
             await stream.aclose()
         is_challenged = self.challenge is not None and bool(self.challenge.schemes)
         response.request = request
         beginning = "it answered with" if self.challenge is None else "it requires a token or a login:"
-        why = told_of_status(response, b"" if is_challenged else said, beginning)
+        why = told_of_status(response, b"" if is_challenged else body, beginning)
         if self.challenge is not None:
             self.challenge = replace(self.challenge, told=why)
-        texts = re.findall(rb"(?m)^data: ?(.*)$", said) if _kind_of(response) == _EVENTS else [said]
+        texts = re.findall(rb"(?m)^data: ?(.*)$", body) if _kind_of(response) == _EVENTS else [body]
         answers = [each for text in texts for each in _messages_of(text) if isinstance(each, Response | ErrorResponse)]
         refused = RefusedError(why, status, self.challenge, answers)
-        # An answer does not say that, and may hold what is for anyone who logs in alone.
+        # The status of an answer says nothing about its body, which may be meant only for the logged-in user.
         refused.says_more = "retry-after" in response.headers or is_challenged or status == HTTPStatus.UNAUTHORIZED
         raise refused
 
     async def _exchange(self, request: httpx2.Request) -> httpx2.Response:
-        """Send a request, with the token of the login where there is one, and once more with a renewed one."""
+        """Send a request with the login's token, if there is one, and once more with a renewed token."""
         login, inner = self._login, self._inner
         if inner is None:
             self._proxy = proxy_of(str(request.url)) if self._by_proxy else None
@@ -198,7 +197,7 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
             if is_last or response.status_code not in _LOCKED:
                 break
             challenge = _challenge_of(response)
-            # A person is not asked here: only a token that has expired, or is a program's, is renewed.
+            # Nobody is asked here: only an expired token, or one of a program, is renewed.
             is_renewable = not login.needs_person or (header is not None and not challenge.wants_scopes)
             if not is_renewable or (challenge.status == HTTPStatus.FORBIDDEN and not challenge.wants_scopes):
                 break
@@ -207,7 +206,7 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
                 renewed = await login.renew(header)
             except BaseException:
                 with anyio.CancelScope(shield=True):
-                    await response.aclose()  # else its connection would be lent for ever
+                    await response.aclose()  # otherwise its connection would never be returned
                 raise
             if renewed is None:
                 break
@@ -216,18 +215,18 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
         return response
 
     def without_secrets(self, message: Message) -> Message:
-        """A message; where it tells an error, which is said on to many, without the secrets of this connection."""
+        """A message; an error, which many will see, without the secrets of this connection."""
         if not isinstance(message, ErrorResponse) and not (
             isinstance(message, Response) and message.result.get("isError")
         ):
             return message
-        said = message.error if isinstance(message, ErrorResponse) else message.result
-        written = to_json(said, inf_nan_mode="null")
+        content = message.error if isinstance(message, ErrorResponse) else message.result
+        written = to_json(content, inf_nan_mode="null")
         if not self.secrets.found_in(written.decode()):
             return message
         if len(written) > ERROR_BYTES:
-            return unusable(message.id or 0, "the error that it answered with is too long, and says a secret")
-        hidden = {name: self.secrets.hide_within(each) for name, each in said.items()}
+            return unusable(message.id or 0, "its error is too long, and contains a secret")
+        hidden = {name: self.secrets.hide_within(each) for name, each in content.items()}
         return ErrorResponse(message.id, hidden) if isinstance(message, ErrorResponse) else Response(message.id, hidden)
 
     async def aclose(self) -> None:
@@ -245,7 +244,7 @@ def _challenge_of(response: httpx2.Response) -> Challenge:
 
 
 class _CarefulStream(httpx2.AsyncByteStream):
-    """A body that ends where its connection breaks, or where it is too long."""
+    """A body that ends if its connection breaks, or if it gets too long."""
 
     def __init__(self, inner: httpx2.AsyncByteStream, most: int | None) -> None:
         self._inner = inner
@@ -256,14 +255,14 @@ class _CarefulStream(httpx2.AsyncByteStream):
         try:
             async for chunk in self._inner:
                 await STDIO_BACKPRESSURE.wait()
-                await anyio.lowlevel.checkpoint()  # many chunks come at once, without waiting for them
+                await anyio.lowlevel.checkpoint()  # many chunks come at once, without a pause
                 count += len(chunk)
                 if self._most is not None and count > self._most:
-                    logger.info("an answer of an upstream is longer than %d bytes, and was not taken", self._most)
+                    logger.info("an answer of an upstream is longer than %d bytes, and was rejected", self._most)
                     return
                 yield chunk
         except httpx2.TransportError as error:
-            logger.info("an answer of an upstream broke off (%s)", type(error).__name__)
+            logger.info("an answer of an upstream was interrupted (%s)", type(error).__name__)
 
     async def aclose(self) -> None:
         await self._inner.aclose()
@@ -273,7 +272,7 @@ class _CarefulStream(httpx2.AsyncByteStream):
 async def _careful_client(
     headers: Mapping[str, str], transport: CarefulTransport
 ) -> AsyncGenerator[httpx2.AsyncClient]:
-    """A client whose end tells what is known of the server: `NeedsAuthenticationError`, or `UnreachableError`."""
+    """A client that raises what is known of the server at its end: `NeedsAuthenticationError` or `UnreachableError`."""
     # No read limit: a stream may be silent, a call has its own deadline, and a limit here would end all calls at once.
     timeout = httpx2.Timeout(CONNECT_SECONDS, read=None, pool=None)
     try:
@@ -287,16 +286,16 @@ async def _careful_client(
 
 
 def _redirected(response: httpx2.Response) -> str:
-    """Where a redirect leads that is not followed, and what else is no success."""
+    """The error for a redirect that is not followed, or another status that is not a success."""
     if not response.has_redirect_location:
         return told_of_status(response)
-    # Without its query, in which there may be a state.
+    # Without its query, which may contain a state.
     where = quoted(re.split(r"[?#]", response.headers["location"])[0], response.extensions.get(SECRETS))
-    return f"it wants the request to be sent to another address, which is not followed: {where}"
+    return f"it redirects the request to another address, which is not followed: {where}"
 
 
 class _Writer:
-    """Posts each message; what comes back of it goes to the inbox."""
+    """Posts each message; what comes back goes to the inbox."""
 
     has_room = True
 
@@ -321,38 +320,44 @@ class _Writer:
                     await self._exchange(request, headers)
                 except RefusedError as refused:
                     identity, answers = request.id, () if refused.says_more else refused.answers
-                    told = next((each._replace(id=identity) for each in answers if self._is_for(each, identity)), None)
-                    self.inbox.put(told or unusable(identity, refused.why, refused.challenge))
+                    answer = next(
+                        (each._replace(id=identity) for each in answers if self._is_for(each, identity)), None
+                    )
+                    self.inbox.put(answer or unusable(identity, refused.why, refused.challenge))
                 except Exception as error:  # noqa: BLE001 - whatever comes of its answer, others go on
-                    logger.info("an exchange with an upstream failed (%s)", type(error).__name__)
+                    logger.info("a request to an upstream failed (%s)", type(error).__name__)
                     self.inbox.put(unusable(request.id, cause_of(error)))
         finally:
             del self._open[request.id]
 
     def _is_for(self, answer: Response | ErrorResponse, identity: RequestId, *, is_stream: bool = False) -> bool:
-        """Whether an answer is for the request that it came for, with whatever id; but for that of another request.
+        """Whether a message answers this request, possibly under an unknown id, but not under that of another request.
 
-        In a stream there may also be a late answer to a request that is not waited for any more.
+        A stream may also bring a late answer to an abandoned request.
         """
         number = own_number(answer.id)
         is_of_another = number in self._open or (is_stream and 0 < number <= self._newest)
         return number == identity or not is_of_another
 
     async def _tell(self, message: Message, headers: Mapping[str, str]) -> None:
-        """Send what has no answer. What comes after it waits for it, for some time."""
+        """Send a message without an answer. Later messages wait for it, for a limited time."""
         try:
             with anyio.fail_after(ACCEPT_SECONDS):
                 async with self._posted(message, headers):
                     pass
         except Exception as error:  # noqa: BLE001 - as above
-            logger.info("an upstream did not take a message (%s)", type(error).__name__)
+            logger.info("an upstream did not accept a message (%s)", type(error).__name__)
 
     def _posted(self, message: Message, headers: Mapping[str, str]) -> AbstractAsyncContextManager[httpx2.Response]:
         content = to_json(fields_of(message), inf_nan_mode="null")
         return stream_within_origin(self._client, "POST", self._url, content=content, headers=headers)
 
     async def _exchange(self, request: Request, headers: Mapping[str, str]) -> None:
-        """Have a request answered; raises `RefusedError` where it is not."""
+        """Send a request and receive its answer.
+
+        Raises:
+            RefusedError: The server refuses it.
+        """
         raise NotImplementedError
 
 
@@ -365,7 +370,7 @@ async def streamable_streams(
     *,
     by_proxy: bool = True,
 ) -> AsyncGenerator[tuple[Inbox, StreamableWriter]]:
-    """Speak Streamable HTTP. `on_doubt` is called when the session seems to be gone."""
+    """Speak Streamable HTTP. `on_doubt` is called when the session seems to be lost."""
     transport = CarefulTransport(on_doubt, login, by_proxy=by_proxy)
     async with _careful_client(headers, transport) as client, anyio.create_task_group() as tasks:
         writer = StreamableWriter(client, url, tasks, Inbox(), on_doubt)
@@ -373,7 +378,7 @@ async def streamable_streams(
         try:
             yield writer.inbox, writer
         finally:
-            # Also where it is left by a task that is cancelled: so the server hears that the session ends.
+            # Even if a cancelled task leaves it: the server must learn that the session ends.
             with anyio.move_on_after(LEAVING_SECONDS, shield=True):
                 await writer.leave()
             writer.inbox.close()
@@ -382,19 +387,19 @@ async def streamable_streams(
 
 @dataclass(slots=True)
 class _StreamReading:
-    """What is read for a request; without one, what belongs to none."""
+    """The reading of a request's answer; without a request, of messages outside of requests."""
 
     identity: RequestId | None = None
     count: int = 0  # messages so far
-    last_event: str = ""  # by which a stream that has ended goes on
-    pause: float = 0.0  # seconds that the server wants before that
+    last_event: str = ""  # with which a stream that has ended resumes
+    pause: float = 0.0  # pause in seconds that the server requests before that
     is_resumed: bool = False
     is_answered: bool = False
-    why: str = "it ended its answer before it was whole"  # where it is not answered
+    why: str = "it ended its answer too early"  # if it is unanswered
 
 
 class StreamableWriter(_Writer):
-    """Speaks Streamable HTTP; what comes by the stream of the session goes to the inbox, too."""
+    """Speaks Streamable HTTP; messages from the session's stream also go to the inbox."""
 
     takes_headers = True
 
@@ -404,13 +409,13 @@ class StreamableWriter(_Writer):
         super().__init__(client, url, tasks, inbox)
         self._on_doubt = on_doubt
         self._session: str | None = None
-        self._version: str | None = None  # of the latest message that names one
-        self._is_forgotten = False  # the session, by the server
-        self._refused: dict[RequestId, str] = {}  # the requests that were not done for that, and why
-        self._undecided: set[RequestId] = set()  # those of which it is not known yet whether they are taken in
+        self._version: str | None = None  # of the latest message that has one
+        self._is_forgotten = False  # whether the server has forgotten the session
+        self._refused: dict[RequestId, str] = {}  # the requests that were not done for that reason, with the error
+        self._undecided: set[RequestId] = set()  # the requests not known to be accepted yet
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
-        """Send a message. The answer to a request is not waited for, that another one is taken in is."""
+        """Send a message, and wait until a request is accepted, but not for its answer."""
         method = "" if isinstance(message, Response | ErrorResponse) else message.method
         self._version = None if method == "initialize" else (headers or {}).get(_VERSION, self._version)
         sent, is_modern = {**self._headers(), **(headers or {})}, self._version in MODERN_PROTOCOL_VERSIONS
@@ -424,7 +429,7 @@ class StreamableWriter(_Writer):
             return
         if isinstance(message, Notification) and method == "notifications/cancelled":
             scope, is_modern = self._open.get((message.params or {}).get("requestId", ""), (None, is_modern))
-            if is_modern:  # there the end of its stream says so
+            if is_modern:  # there the end of the stream says so
                 if scope is not None:
                     scope.cancel()
                 return
@@ -439,7 +444,7 @@ class StreamableWriter(_Writer):
         await self._tell(message, sent)
 
     async def leave(self) -> None:
-        """Say that the session ends."""
+        """Tell the server that the session ends."""
         if self._session is not None and not self._is_forgotten:
             with suppress(Exception):
                 await request_within_origin(self._client, "DELETE", self._url, headers=self._headers())
@@ -465,7 +470,7 @@ class StreamableWriter(_Writer):
         finally:
             self._decide(request.id)
         if is_refused:
-            await anyio.sleep(ACCEPT_SECONDS)  # for what else was sent in the session, which ends with the first word
+            await anyio.sleep(ACCEPT_SECONDS)  # for the other requests in the session, which ends with the first error
             self._undecided.clear()
             self._decide(request.id)
             return
@@ -477,7 +482,7 @@ class StreamableWriter(_Writer):
             raise RefusedError(reading.why)
 
     def _decide(self, identity: RequestId) -> None:
-        """It is known whether the server takes in a request. The last one of a session tells what was refused in it."""
+        """Record whether the server accepts a request. The last undecided one reports those that were refused."""
         self._undecided.discard(identity)
         if not self._undecided:
             refused, self._refused = self._refused, {}
@@ -489,16 +494,16 @@ class StreamableWriter(_Writer):
             case _ if response.has_redirect_location:
                 reading.why = _redirected(response)
             case _ if response.status_code == HTTPStatus.ACCEPTED:
-                reading.why = "it took the request without answering it"
+                reading.why = "it accepted the request without answering it"
             case "application/json":
                 self._take(await response.aread(), reading)
             case "text/event-stream":
                 await self._read(response, reading)
             case _:
-                reading.why = "what it sent is neither JSON nor a stream of events"
+                reading.why = "its answer is neither JSON nor an event stream"
 
     async def _is_session_unknown(self, status: int, headers: Mapping[str, str]) -> bool:
-        """Whether the server refuses all of the session, as a ping shows: so what it has refused was not done."""
+        """Whether the server refuses the whole session, as a ping shows: then a refused request was not done."""
         if status in _UNKNOWN:
             ping = Request("session", "ping")
             try:
@@ -510,7 +515,7 @@ class StreamableWriter(_Writer):
         return False
 
     async def _follow(self, reading: _StreamReading) -> None:
-        """Open a stream again whenever it has ended: to an answer, or for what belongs to no request."""
+        """Open a stream again whenever it ends: for an answer, or for messages outside of requests."""
         pause, refusals, is_known = FIRST_PAUSE_SECONDS, 0, reading.identity is not None
         most = math.inf if reading.identity is None else MOST_REFUSED
         while refusals < most:
@@ -521,18 +526,18 @@ class StreamableWriter(_Writer):
             refusals = 0 if status == HTTPStatus.OK else refusals + 1
             if HTTPStatus.OK < status < HTTPStatus.INTERNAL_SERVER_ERROR and status != HTTPStatus.TOO_MANY_REQUESTS:
                 if reading.identity is None and reading.last_event:
-                    reading.last_event = ""  # which is not kept any more
+                    reading.last_event = ""  # which is no longer kept
                     continue
                 if is_known and await self._is_session_unknown(status, self._headers()):
                     self._is_forgotten = True
-                    if not self._undecided:  # else the first of them that is refused ends the session
+                    if not self._undecided:  # otherwise the first refused stream ends the session
                         self._on_doubt()
                 return
             is_known = is_known or status == HTTPStatus.OK
             has_gone_on = reading.identity is not None and reading.count > count
             if has_gone_on or anyio.current_time() > began + pause:
                 pause = FIRST_PAUSE_SECONDS
-            # Who waits for an answer does as the server says, but not for ever.
+            # A pending answer follows the server's pauses, but not forever.
             least = pause / 10 if reading.identity is not None and reading.pause else pause
             await anyio.sleep(max(reading.pause, least))
             pause = min(pause * 2, LAST_PAUSE_SECONDS)
@@ -564,13 +569,13 @@ class StreamableWriter(_Writer):
                 if reading.is_answered:
                     return
         except OverflowError:
-            reading.last_event, reading.why = "", "what it sent is too long, or not a stream of events"
+            reading.last_event, reading.why = "", "its answer is too long, or not an event stream"
 
     def _take(self, said: bytes, reading: _StreamReading, *, is_stream: bool = False) -> None:
         messages = _messages_of(said)
         if not messages and reading.why != _JUNK:
             reading.why = _JUNK
-            logger.info("an upstream sent what is not a JSON-RPC message")
+            logger.info("an upstream sent something other than a JSON-RPC message")
         for message in messages:
             reading.count += 1
             identity = reading.identity
@@ -584,7 +589,7 @@ class StreamableWriter(_Writer):
 
 
 def _messages_of(said: bytes) -> list[Message]:
-    """The messages in an event, or in the body of an answer; none where it says something else, such as `ping`."""
+    """The messages in an event or in the body of an answer; none for other content, such as `ping`."""
     try:
         return [read_message(said)]
     except ValueError:
@@ -601,13 +606,13 @@ async def sse_streams(
     *,
     by_proxy: bool = True,
 ) -> AsyncGenerator[tuple[Inbox, SseWriter]]:
-    """Speak the older transport: a stream for all that the server says, and a request for each message to it."""
+    """Speak the older transport: a stream for all messages of the server, and a request for each message to it."""
     transport = CarefulTransport(on_doubt, login, by_proxy=by_proxy)
     inbox = Inbox()
     inbox.cleaned = transport.without_secrets
 
     async def read(response: httpx2.Response, *, task_status: TaskStatus[str]) -> None:
-        # The server's first word is where it wants to be answered.
+        # The server's first event says where to post messages.
         is_told = False
         try:
             async for event in events_in(response.aiter_raw(), MESSAGE_BYTES):
@@ -621,11 +626,13 @@ async def sse_streams(
                     for message in _messages_of(event.data):
                         inbox.put(message)
         except Exception as error:  # noqa: BLE001 - its stream is all that it says
-            logger.info("an upstream does not send a stream of events (%s)", type(error).__name__)
+            logger.info("an upstream did not send an event stream (%s)", type(error).__name__)
         finally:
             inbox.close()
         if not is_told:
-            raise UnusableAnswerError("its stream does not begin with an address of the same server for messages to it")
+            raise UnusableAnswerError(
+                "its stream does not begin with an address of the same server to post messages to"
+            )
 
     async with (
         _careful_client(headers, transport) as client,
@@ -635,19 +642,19 @@ async def sse_streams(
         if not response.is_success:
             raise UnusableAnswerError(_redirected(response))
         if _kind_of(response) != _EVENTS:
-            raise UnusableAnswerError("what it sent is no stream of events")
+            raise UnusableAnswerError("its answer is not an event stream")
         address = await tasks.start(read, response)
         yield inbox, SseWriter(client, address, tasks, inbox)
         tasks.cancel_scope.cancel()
 
 
 class SseWriter(_Writer):
-    """Speaks the older transport, where answers come by the one stream; what is none goes to the inbox from here."""
+    """Speaks the older transport, where answers come by the single stream; errors in sending go to the inbox."""
 
     takes_headers = False
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
-        """Send a message. Some servers accept a request only with its answer, so that is not waited for."""
+        """Send a message. Some servers accept a request only with its answer, so this does not wait for that."""
         del headers
         if isinstance(message, Request):
             self._begin(message, _POSTED, is_modern=False)

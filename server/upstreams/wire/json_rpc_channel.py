@@ -1,7 +1,7 @@
-"""Raw JSON-RPC with an upstream: what it says is passed on as it came, and in the order in which it came.
+"""Raw JSON-RPC with an upstream: its messages are passed on unchanged and in order.
 
-No model of the SDK stands between, since models drop what they do not know. What is not one valid message is read too:
-the revision 2025-03-26 allows an array of messages, and a request whose answer is broken fails at once.
+No SDK models are involved, since models drop unknown fields. Other input than single valid messages is handled too: the
+revision 2025-03-26 allows batches, and a request with a broken answer fails at once.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ from server.transports.json_lines import KEPT_OF_OVERSIZED, certain_id
 from server.upstreams.wire.own_meta import remove_own_keys
 
 if TYPE_CHECKING:
-    from tools.shell.process_spec import ExitStatus  # loaded with the first program
+    from tools.shell.process_spec import ExitStatus  # imported with the first program
 
 logger = logging.getLogger(__name__)
 
 MOST_EVENTS = 1_000
 MOST_EVENT_BYTES = 4 << 20
-"""Events of one request that wait to be relayed. Of more, the newest progress replaces the one before, and
-other notifications are dropped."""
+"""Events of one request that wait to be relayed. Above that, the newest progress replaces the previous one, and other
+notifications are dropped.
+"""
 
-NEVER_CANCELLED = frozenset({"initialize", "server/discover"})  # the specification forbids to cancel them
+NEVER_CANCELLED = frozenset({"initialize", "server/discover"})  # the specification forbids cancelling them
 
 CANCEL_SECONDS = 1.0
-"""How long an upstream that reads nothing may hold up the word that a request is not waited for any more."""
+"""How long an upstream that reads nothing may delay a cancellation notice."""
 
-ABANDONED_SECONDS = 120.0  # after so long an abandoned request that was never answered counts as done
+ABANDONED_SECONDS = 120.0  # after this long, an abandoned and unanswered request counts as done
 
 MOST_ABANDONED = 1_000
-"""Abandoned requests that are known by their ids; of more the clients are known, as many again, until their time is
-over."""
+"""Abandoned requests remembered by id. Beyond these, as many clients are remembered until their time is over."""
 
 
 class RelayError(Exception):
@@ -63,7 +63,7 @@ class RelayError(Exception):
 
 
 class UpstreamError(RelayError):
-    """The upstream answered a request with an error, kept as it came: `code`, `message` and perhaps `data`."""
+    """The upstream answered a request with an error, kept unchanged: `code`, `message` and possibly `data`."""
 
     def __init__(self, error: Mapping[str, Any], method: str = "") -> None:
         super().__init__()
@@ -81,14 +81,14 @@ _PARAMETER = re.compile(r'([\w-]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]+))')  #
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """How a server says that it wants a login (HTTP status 401 or 403): for anyone who logs in, and shown to nobody."""
+    """A server's demand for a login (HTTP status 401 or 403). Used only by logins, and shown to nobody."""
 
     status: int
-    schemes: tuple[str, ...] = field(default=(), repr=False)  # the values of `WWW-Authenticate`, as they came
-    told: str = field(default="", repr=False, compare=False)  # the whole answer, as a clause of this server
+    schemes: tuple[str, ...] = field(default=(), repr=False)  # the values of `WWW-Authenticate`, unchanged
+    told: str = field(default="", repr=False, compare=False)  # the whole answer, as a clause in this server's words
 
     def parameter(self, name: str) -> str | None:
-        """A parameter of the challenge (RFC 9110, 11.4), such as `scope`; `None` where it is not named."""
+        """A parameter of the challenge (RFC 9110, 11.4), such as `scope`; `None` if it is missing."""
         for scheme in self.schemes:
             for found in _PARAMETER.finditer(scheme):
                 if found[1].lower() == name:
@@ -97,12 +97,12 @@ class Challenge:
 
     @property
     def could_be_met(self) -> bool:
-        """Whether a login could help: a server that forbids all without saying how to get in wants something else."""
+        """Whether a login could help: a server that refuses everything without a scheme wants something else."""
         return self.status == HTTPStatus.UNAUTHORIZED or bool(self.schemes)
 
     @property
     def wants_scopes(self) -> bool:
-        """Whether the token is a good one that lacks scopes (RFC 6750, 3.1)."""
+        """Whether the token is valid but lacks scopes (RFC 6750, 3.1)."""
         return self.status == HTTPStatus.FORBIDDEN and self.parameter("error") == "insufficient_scope"
 
 
@@ -110,12 +110,12 @@ class NeedsAuthenticationError(Exception):
     """The server answered 401 or 403."""
 
     def __init__(self, challenge: Challenge) -> None:
-        super().__init__("the server lets nobody in")
+        super().__init__("the server requires a login")
         self.challenge = challenge
 
 
 class UnreachableError(Exception):
-    """There is nobody at the address, or no way to it; `why` is a clause of a sentence."""
+    """There is nothing at the address, or no route to it; `why` is a clause."""
 
     def __init__(self, why: str) -> None:
         super().__init__(why)
@@ -123,15 +123,15 @@ class UnreachableError(Exception):
 
 
 def why_failed(error: BaseException) -> str:
-    """Why a request to an upstream failed, as a clause that can be shown to everybody."""
+    """Why a request to an upstream failed, as a clause that may be shown to everybody."""
     match error:
         case UnusableAnswerError(why=why):
             return f"it gave no usable answer: {why}"
         case UpstreamError(method=method):
             from server.network.quotation import quoted  # noqa: PLC0415 - few fail
 
-            said = quoted(str(error.error.get("message", "")))
-            return f"it answered {method or 'a request'} with error {error.code}{said and f': {said}'}"
+            reason = quoted(str(error.error.get("message", "")))
+            return f"it answered {method or 'a request'} with error {error.code}{reason and f': {reason}'}"
         case TimeoutError():
             return "it did not answer in time"
         case _:
@@ -139,7 +139,7 @@ def why_failed(error: BaseException) -> str:
 
 
 class LoginError(Exception):
-    """A login cannot go on. `why` is a clause of a sentence; `code` is the error of RFC 6749, where there is one."""
+    """A login cannot continue. `why` is a clause; `code` is the error of RFC 6749, if there is one."""
 
     def __init__(self, why: str, code: str = "") -> None:
         super().__init__(why)
@@ -148,48 +148,56 @@ class LoginError(Exception):
 
 
 class Credentials(Protocol):
-    """What a remote server is shown in each request: the token of a login."""
+    """What a remote server gets in each request: the token of a login."""
 
-    challenge: Challenge | None  # what the server said last when it wanted a login, or more of one
+    challenge: Challenge | None  # the server's latest demand for a login or more scopes
 
     @property
     def needs_person(self) -> bool:
-        """Whether a person has to log in where a token cannot be renewed."""
+        """Whether a person must log in if a token cannot be renewed."""
         ...
 
     async def header(self) -> str | None:
-        """The `Authorization` of a request, if there is one; a `LoginError` where it cannot be used now."""
+        """The `Authorization` of a request, if there is one.
+
+        Raises:
+            LoginError: It cannot be used now.
+        """
         ...
 
     async def renew(self, used: str | None) -> str | None:
-        """Another one in place of one that was refused, if there is one; a `LoginError` where it cannot be had now."""
+        """A new one in place of one that was rejected, if there is one.
+
+        Raises:
+            LoginError: It is not available now.
+        """
         ...
 
 
 class UnusableAnswerError(RelayError):
-    """What came in place of an answer cannot be used, for a reason in words of this server, and no other will come."""
+    """An answer is invalid, for a reason in this server's words, and no other will come."""
 
     def __init__(self, why: str, challenge: Challenge | None = None) -> None:
         super().__init__()
         self.why = why
-        self.challenge = challenge  # where the server wants a login
+        self.challenge = challenge  # if the server demands a login
 
 
 class SessionUnknownError(UnusableAnswerError):
-    """The server does not know the session any more, so what was asked for was not done."""
+    """The server no longer knows the session, so the request was not done."""
 
 
 class ConnectionLostError(RelayError):
     """The connection has ended, so there will be no answer."""
 
 
-_UNUSABLE = f"coretools-mcp/unusable-{secrets.token_hex(8)}"  # nobody else can say this of an error
+_UNUSABLE = f"coretools-mcp/unusable-{secrets.token_hex(8)}"  # only this server uses it in an error
 
 
 def unusable(
     identity: RequestId, why: str, challenge: Challenge | None = None, *, is_unknown_session: bool = False
 ) -> ErrorResponse:
-    """What a transport gives in place of an answer that it could not take, with the reason in words of this server."""
+    """The error that a transport creates for an invalid answer, with the reason in this server's words."""
     said = is_unknown_session if challenge is None else [challenge.status, challenge.told, *challenge.schemes]
     return ErrorResponse(identity, {"code": INTERNAL_ERROR, "message": why, "data": {_UNUSABLE: said}})
 
@@ -203,46 +211,46 @@ def _unusable_answer(error: Mapping[str, Any]) -> UnusableAnswerError:
 
 @dataclass(frozen=True, slots=True)
 class ProgramEnd:
-    """How the program of an upstream ended, where it is one."""
+    """How the program of an upstream ended, if it is a program."""
 
-    exit: ExitStatus | None  # `None` where it was ended by us
-    last_lines: tuple[str, ...]  # what it wrote last, beside messages
+    exit: ExitStatus | None  # `None` if this server ended it
+    last_lines: tuple[str, ...]  # its last output other than messages
 
 
 class MessageReader(Protocol):
     async def listen(self, listener: Callable[[Message], None]) -> None:
-        """Hand over each message until the connection ends. The listener is quick."""
+        """Pass each message to a fast listener until the connection ends."""
         ...
 
 
 class MessageWriter(Protocol):
     @property
     def has_room(self) -> bool:
-        """Whether a message is taken at once."""
+        """Whether a message is accepted at once."""
         ...
 
     @property
     def takes_headers(self) -> bool: ...
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
-        """Send a message; waits while there is no room. An error of anyio says that an end is closed."""
+        """Send a message; waits while there is no room. An anyio error means that an end is closed."""
         ...
 
 
 class Inbox:
-    """Messages that have come and are not taken yet. `on_empty` is called when those that waited have been taken."""
+    """Messages that arrived and are not taken yet. `on_empty` is called when all of them have been taken."""
 
     def __init__(self, on_empty: Callable[[], None] = lambda: None) -> None:
-        self.cleaned: Callable[[Message], Message] = lambda message: message  # as each is taken in
-        self.count = 0  # how many wait
-        self.size = 0  # the bytes of those that wait
+        self.cleaned: Callable[[Message], Message] = lambda message: message  # receives each message on arrival
+        self.count = 0  # the number of waiting messages
+        self.size = 0  # their size in bytes
         self._messages: deque[Message] = deque()
         self._listener: Callable[[Message], None] | None = None
         self._closed = asyncio.Event()
         self._on_empty = on_empty
 
     def put(self, message: Message, size: int = 0) -> None:
-        """Take in a message; its listeners have it at once."""
+        """Add a message; its listeners get it at once."""
         message = self.cleaned(message)
         if self._listener is not None:
             self._listener(message)
@@ -252,7 +260,7 @@ class Inbox:
         self.size += size
 
     async def listen(self, listener: Callable[[Message], None]) -> None:
-        """Hand each message over as it comes, without a turn of the event loop between; returns at the end."""
+        """Pass each message on as it arrives, without a turn of the event loop; returns at the end."""
         while self._messages:
             listener(self._messages.popleft())
         self.count = self.size = 0
@@ -284,7 +292,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class RpcAnswer:
-    """The end of a request: its result, or why there is none."""
+    """The end of a request: its result, or the error."""
 
     result: Json
     problem: RelayError | None = None
@@ -292,46 +300,46 @@ class RpcAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """Nothing was said in the time that was given."""
+    """There was no message within the given time."""
 
 
 @dataclass(eq=False, slots=True)
 class PendingRequest:
-    """One request to an upstream, until it is answered or abandoned; `aclose` cancels it if it is still open."""
+    """One request to an upstream, until it is answered or abandoned; `aclose` cancels an open one."""
 
     channel: JsonRpcChannel
     identity: int
     method: str
     client_key: str | None = None
-    """Whose it is, where one that is abandoned has to be known: empty for one who cannot be told apart."""
+    """The client, to remember after the request is abandoned: empty if it cannot be distinguished from others."""
     is_answered: bool = False
-    on_answer: Callable[[RpcAnswer | None], None] | None = None  # called once, with `None` where no answer came
+    on_answer: Callable[[RpcAnswer | None], None] | None = None  # called once, with `None` if no answer came
     at_end: Callable[[], None] | None = None
-    """Called when the upstream has answered, or is not waited for any more; perhaps twice."""
-    deadline: float | None = None  # when it counts as expired, in the loop's time
+    """Called when the upstream has answered, or is no longer awaited; possibly twice."""
+    deadline: float | None = None  # when it expires, in the loop's time
     _events: deque[Any] = field(default_factory=deque[Any])
     _waiting_bytes: int = 0
-    _newest: Progress | None = None  # the last progress that waits
+    _newest: Progress | None = None  # the waiting progress message
     _dropped: int = 0
     _waiter: asyncio.Future[None] | None = None
     _patience: float | None = None
-    _questions: int = 0  # how many people are asked because of it
+    _questions: int = 0  # the number of people being asked because of it
 
     def expect(self, seconds: float | None, first: float | None = None) -> None:
-        """Give `Expired` after this time without a word, or after another one for the first word; `None` for never."""
+        """Report `Expired` after this time without a message; `first` is for the first one. `None` means never."""
         self._patience = seconds
         wait = seconds if first is None else first
         self.deadline = None if wait is None or self._questions else self.channel.watch(wait)
 
     def pause_clock(self, *, is_asking: bool) -> None:
-        """A person is being asked from now on, or no longer: a person's time is not the upstream's."""
+        """Pause or resume the clock while a person is asked: a person's time is not the upstream's."""
         self._questions += 1 if is_asking else -1
         self.expect(self._patience)
 
     def put(self, event: Any) -> None:
         is_progress = type(event) is Progress
         if is_progress and self.deadline is not None:
-            self.expect(self._patience)  # it has said something, whether or not that is passed on yet
+            self.expect(self._patience)  # it sent a message, whether or not that is passed on yet
         if isinstance(event, RpcAnswer):
             self.is_answered = True
             self._observed(event)
@@ -372,7 +380,7 @@ class PendingRequest:
         return event
 
     async def result(self) -> Json:
-        """The result, passing over everything else; raises a `RelayError` where there is none."""
+        """The result, ignoring everything else. Raises a `RelayError` if there is none."""
         while True:
             event = await self.next()
             if isinstance(event, RpcAnswer):
@@ -382,13 +390,13 @@ class PendingRequest:
 
     def _observed(self, answer: RpcAnswer | None) -> None:
         if self.on_answer is not None:
-            told, self.on_answer = self.on_answer, None
-            told(answer)
+            on_answer, self.on_answer = self.on_answer, None
+            on_answer(answer)
 
     async def aclose(self) -> None:
-        """Wait for no answer any more; the upstream is told, if it has not answered."""
+        """Stop waiting for the answer; the upstream is notified if it has not answered."""
         if self._dropped:
-            logger.info("%d notifications of a call were dropped, since its client reads too slowly", self._dropped)
+            logger.info("%d notifications of a call were dropped because its client reads too slowly", self._dropped)
             self._dropped = 0
         if not self.is_answered:
             self._observed(None)
@@ -401,23 +409,23 @@ class PendingRequest:
 
 
 class Observer(Protocol):
-    """Hears of the requests to an upstream."""
+    """Observes the requests to an upstream."""
 
     def begin(self, method: str, params: Json) -> tuple[Json, Callable[[RpcAnswer | None], None]]:
-        """A request goes out: its parameters as they are to be, and whom to tell its answer, `None` where none came."""
+        """A request is sent: returns its final parameters, and a callback for its answer, `None` if none came."""
         ...
 
     def begin_session(self, version: str) -> Callable[[], None]:
-        """The session is open, in a version of the protocol; what is returned is called at its end."""
+        """The session is open in this protocol version; the returned callback is called at its end."""
         ...
 
 
 class JsonRpcChannel:
-    """Sends to an upstream, and sorts what comes from it.
+    """Sends to an upstream, and dispatches its messages.
 
-    `on_request` gets requests of the upstream, which are answered by `answer` and `refuse`, and `on_notification`
-    of notifications that are not progress of an open request. `on_refusal` is told that the server lets nobody in, once
-    what waited for the only open request has been; and, by `None`, that it does not know the session any more.
+    `on_request` gets the upstream's requests, to be answered with `answer` and `refuse`. `on_notification` gets
+    notifications other than progress of an open request. `on_refusal` is called when the server demands a login and no
+    request is left to report that; and with `None` when it no longer knows the session.
     """
 
     def __init__(
@@ -434,17 +442,19 @@ class JsonRpcChannel:
         self._on_notification = on_notification
         self._on_refusal = on_refusal
         self._next_id = 0
-        self._pending: dict[int, PendingRequest] = {}  # the requests whose answers are waited for
+        self._pending: dict[int, PendingRequest] = {}  # the requests with a waiting caller
         self._abandoned: dict[int, tuple[str, float]] = {}
-        """Whose those are that are not, where that has to be known, the oldest first, and until when they count."""
+        """The clients of abandoned requests, where that matters, the oldest first, with the time until which they
+        count.
+        """
         self._uncounted: dict[str, float] = {}
-        """Until when there may be more of them of a client; of one that nobody is where these are too many."""
+        """Until when a client may have more of them; an unknown client stands for the surplus."""
         self._is_lost = False
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
 
     async def read(self, reader: MessageReader) -> None:
-        """Take in what comes until the connection ends; then every open request ends too."""
+        """Receive messages until the connection ends; then every open request ends too."""
         try:
             await reader.listen(self.take)
         finally:
@@ -463,7 +473,7 @@ class JsonRpcChannel:
                     pending = self._pending.pop(number, None)
                     if pending is None:
                         self._abandoned.pop(number, None)
-                        logger.debug("an upstream answered what nobody waits for")
+                        logger.debug("an upstream answered a request that nobody waits for")
                         return
                     is_result = isinstance(message, Response)
                     remove_own_keys(said, is_list=is_result and pending.method.endswith("/list"))
@@ -491,15 +501,15 @@ class JsonRpcChannel:
                     if pending is not None:
                         pending.put(Progress(params))
         except Exception:
-            # What comes next in the same piece of its output must not be lost with it.
-            logger.exception("a message of an upstream could not be taken because of an internal error")
+            # The next message in the same chunk of output must not be lost with it.
+            logger.exception("a message of an upstream could not be handled because of an internal error")
 
     @property
     def open_requests(self) -> int:
         return len(self._pending)
 
     def watch(self, seconds: float) -> float:
-        """Look after this time whether a request has expired, by one timer for all; the time that is then."""
+        """Check after this time whether a request has expired, with one timer for all. Returns the deadline."""
         deadline = self._loop.time() + seconds
         if self._timer is None or deadline < self._timer.when():
             if self._timer is not None:
@@ -520,7 +530,10 @@ class JsonRpcChannel:
     async def start(
         self, method: str, params: Json, headers: Mapping[str, str] | None = None, client_key: str | None = None
     ) -> PendingRequest:
-        """Send a request as it is, but for a progress token, which becomes its id; an abandoned one is its client's."""
+        """Send a request unchanged, except that its progress token becomes its id.
+
+        `client_key` is remembered if it is abandoned.
+        """
         self._next_id += 1
         identity = self._next_id
         on_answer = None
@@ -539,12 +552,12 @@ class JsonRpcChannel:
         return pending
 
     async def request(self, method: str, params: Json, headers: Mapping[str, str] | None = None) -> Json:
-        """Send a request and wait for its result; raises a `RelayError` where there is none."""
+        """Send a request and wait for its result. Raises a `RelayError` if there is none."""
         async with aclosing(await self.start(method, params, headers)) as pending:
             return await pending.result()
 
     def abandon(self, pending: PendingRequest) -> None:
-        """Nobody waits for the answer any more; until there is one, or for some time, the upstream may work on it."""
+        """Stop waiting for the answer. Until it comes, or for some time, the upstream may still work on the request."""
         if self._pending.pop(pending.identity, None) is None or pending.client_key is None:
             return
         self._forget_abandoned()
@@ -555,7 +568,7 @@ class JsonRpcChannel:
             self._uncounted[pending.client_key if len(self._uncounted) < MOST_ABANDONED else ""] = until
 
     def has_abandoned_beside(self, client_key: str) -> bool:
-        """Whether there is an abandoned request of somebody else than this client."""
+        """Whether there is an abandoned request of another client."""
         self._forget_abandoned()
         clients = {client for client, _ in self._abandoned.values()} | self._uncounted.keys()
         return any(not client_key or client != client_key for client in clients)
@@ -570,7 +583,7 @@ class JsonRpcChannel:
         await self._send(Notification(method, params), headers)
 
     async def notify_briefly(self, method: str, params: Json) -> None:
-        """Send a notification if that is possible at once, also while being cancelled."""
+        """Send a notification if that is possible at once, even while being cancelled."""
         if self._is_lost:
             return
         with anyio.move_on_after(CANCEL_SECONDS, shield=True):
@@ -598,25 +611,25 @@ class JsonRpcChannel:
 
 
 def own_number(identity: Any) -> int:
-    """The id of a request of this server, all above zero; zero for anything else. Some servers send it as a text."""
+    """The number in an id of this server, all above zero; zero for anything else. Some servers return it as a text."""
     if isinstance(identity, str) and identity.isascii() and identity.isdigit() and len(identity) < 19:
         return int(identity)
     return identity if isinstance(identity, int) and not isinstance(identity, bool) else 0
 
 
-MESSAGE_BYTES = 64 << 20  # a longer message of an upstream is not taken; a call whose answer it is fails
-MOST_TOGETHER = 1_000  # messages of one array that are taken
+MESSAGE_BYTES = 64 << 20  # a longer message of an upstream is rejected, and fails the call that it answers
+MOST_TOGETHER = 1_000  # maximum number of messages in a batch
 
-_NOT_A_MESSAGE = "what it sent is not a valid JSON-RPC message"
+_NOT_A_MESSAGE = "its message is not valid JSON-RPC"
 
 _ANSWER = re.compile(rb'\s*\{\s*(?:"(?:jsonrpc|id)"\s*:\s*(?:"[^"]*"|-?\d+)\s*,\s*){0,2}"(?:result|error)"\s*:')
-"""The beginning of an answer. What begins otherwise does not count as one: what is in it could look like anything."""
+"""The beginning of an answer. Other text does not count as one: its content could look like anything."""
 
 
 def messages_in(text: str, line: bytes) -> tuple[list[Message], bool]:
     """The messages of a text that begins with a brace or a bracket, and whether it is valid.
 
-    Where it is not, an error takes the place of the answer that it was.
+    If it is not, an error replaces the answer.
     """
     messages: list[Message] = []
     parts: Any = []
@@ -653,9 +666,9 @@ def _failure_for(line: bytes) -> ErrorResponse | None:
 
 
 def failure_for_ends(
-    ends: bytes, why: str = f"what it sent is larger than {MESSAGE_BYTES} bytes"
+    ends: bytes, why: str = f"its message is larger than {MESSAGE_BYTES} bytes"
 ) -> ErrorResponse | None:
-    """The error in place of an answer of which only the ends were taken; `None` for any other message."""
+    """The error for an answer of which only the ends were kept; `None` for any other message."""
     head, _, tail = ends.partition(b"\n")
     identity = certain_id(head, tail) if _ANSWER.match(ends) else None
     return None if identity is None else unusable(identity, why)

@@ -1,8 +1,8 @@
-"""What this server says, and lets nobody else say, under keys of its own in `_meta`: where something comes from.
+"""This server's own keys in `_meta`, which nobody else may set: where something comes from.
 
-Each server like this one has a number for as long as it runs, which it says in `_meta` of what it asks of the servers
-behind it, and of its lists where one of its like asks for them. What is listed carries the numbers of the servers that
-it has come through, and is not listed to one of these again: so the lists of servers in a ring settle.
+Each server of this kind has a random number while it runs. It sends the number in `_meta` of its requests to upstreams,
+and of its lists to servers of the same kind. List items carry the numbers of the servers that they came through, and
+are not listed to one of these again. So the lists of servers in a ring settle.
 """
 
 from __future__ import annotations
@@ -18,40 +18,42 @@ from server.protocol.json_rpc import Json, as_mapping
 from tools.contract.tool_errors import ToolError, ToolErrorType
 
 OWN_KEYS = "coretools-mcp/"
-"""Our keys begin so, in `_meta` and in questions: clients may take what stands there for our word."""
+"""The prefix of this server's keys in `_meta` and in questions: clients may trust what they contain."""
 
-UPSTREAM_KEY = "coretools-mcp/upstream"  # under this `_meta` key stands which server something came from
+UPSTREAM_KEY = "coretools-mcp/upstream"  # the `_meta` key that names the server of an item
 
-FACTS_KEY = "coretools-mcp/facts"  # under this `_meta` key of a result stand small facts for programs
+FACTS_KEY = "coretools-mcp/facts"  # the `_meta` key of a result's small facts for programs
 
 CHAIN_KEY = "coretools-mcp/chain"
-"""Under this `_meta` key stand the numbers of the servers that a request has passed, or that a list comes through."""
+"""The `_meta` key with the numbers of the servers that a request has passed, or that a list came through."""
 
 THIS_SERVER = secrets.token_hex(8)
-OF_THIS_SERVER: Json = {CHAIN_KEY: [THIS_SERVER]}  # what `_meta` of requests of our own says
+OF_THIS_SERVER: Json = {CHAIN_KEY: [THIS_SERVER]}  # the `_meta` of this server's own requests
 
-MOST_HOPS = 8  # servers like this one that a request may pass; more look like a ring
+MOST_HOPS = 8  # servers of this kind that a request may pass; more look like a ring
 
 _OWN_NAME = OWN_KEYS.rstrip("/")
 
 _DATA = frozenset({"structuredContent", "input", "data", "inputSchema", "outputSchema", "requestedSchema"})
-"""What holds data of tools and schemas, which may be large: it is looked through only where our name is in it."""
+"""Keys with data of tools and schemas, which may be large: searched only if they contain this server's prefix."""
 
 _OF_PROTOCOL: Mapping[str, Callable[[Any], bool]] = {
     "progressToken": lambda token: type(token) in (str, int),
     "io.modelcontextprotocol/related-task": lambda task: type(as_mapping(task).get("taskId")) is str,
 }
-"""What `_meta` of a whole message means to clients: where it is something else, some wait for an answer for ever."""
+"""The keys of `_meta` with a meaning for a whole message. With an invalid value, some clients wait for an answer
+forever.
+"""
 
 _COMPOUND = frozenset({dict, list})
-_LISTED = 2  # how deep the items of an answer to a list lie in it
+_LISTED = 2  # the depth of list items in an answer
 
 
 def remove_own_keys(said: Json, *, is_list: bool = False) -> None:
-    """Take our keys out of every `_meta` of what an upstream has said; changed in place, since nobody else has it yet.
+    """Remove this server's keys from every `_meta` of an upstream's message, in place, since nobody else has it yet.
 
-    So go keys of the protocol that some client cannot read.
-    An answer to a list and its items keep the servers like this one through which they came.
+    Protocol keys that some client cannot read are removed too. An answer to a list, and its items, keep the numbers of
+    the servers that they came through.
     """
     parts: list[Any] = [said]
     depth = 0
@@ -61,7 +63,7 @@ def remove_own_keys(said: Json, *, is_list: bool = False) -> None:
             if type(part) is list:
                 within += cast("list[Any]", part)
                 continue
-            # Most blocks have texts alone, and so no `_meta`: a result may hold very many.
+            # Most blocks contain only text and no `_meta`: a result may have very many.
             fields = as_mapping(part)
             if _COMPOUND.isdisjoint(map(type, fields.values())):
                 continue
@@ -72,14 +74,14 @@ def remove_own_keys(said: Json, *, is_list: bool = False) -> None:
                     ours += [key for key, is_right in _OF_PROTOCOL.items() if key in meta and not is_right(meta[key])]
                 for key in ours:
                     del meta[key]
-                # An empty one that was so may be a schema.
+                # One that was already empty may be a schema.
                 if ours and not meta:
                     del fields["_meta"]
             for name, value in fields.items():
                 if type(value) not in _COMPOUND:
                     continue
                 if name in _DATA:
-                    # In whatever case: a search in JSON costs a fraction of a look at each part.
+                    # In any case, searching the JSON costs a fraction of visiting each part.
                     with suppress(ValueError):
                         if _OWN_NAME.encode() not in to_json(value, inf_nan_mode="null").lower():
                             continue
@@ -88,12 +90,12 @@ def remove_own_keys(said: Json, *, is_list: bool = False) -> None:
 
 
 def with_origin(item: Mapping[str, Any], alias: str, **more: str) -> Json:
-    """Something of an upstream, an item of a list or a question, with where it comes from."""
+    """An item or question of an upstream, with its origin."""
     return {**item, "_meta": {**as_mapping(item.get("_meta")), UPSTREAM_KEY: {"server": alias, **more}}}
 
 
 def chain_of(meta: Mapping[str, Any]) -> tuple[str, ...]:
-    """The servers like this one that `_meta` names; none where a request comes from another kind of client."""
+    """The servers of this kind that `_meta` names; empty for other clients."""
     chain: Any = meta.get(CHAIN_KEY)
     if not isinstance(chain, list):
         return ()
@@ -101,28 +103,29 @@ def chain_of(meta: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def chained(meta: Mapping[str, Any], alias: str) -> Json:
-    """What `_meta` of a request says that goes one server further, to this one.
+    """The `_meta` for a request that goes one server further from this one.
 
-    Nothing goes in a ring: a `ToolError` where the request has passed this server before, or too many.
+    Raises:
+        ToolError: The request has passed this server before, or too many servers.
     """
     chain = chain_of(meta)
     if THIS_SERVER in chain or len(chain) >= MOST_HOPS:
         raise ToolError(
             ToolErrorType.UPSTREAM_UNAVAILABLE,
             f"The call was not passed on to the server {alias}: it has come through {len(chain)} servers like this "
-            "one, which stand in a ring. Call the tool by its shortest name.",
+            "one, which form a ring. Call the tool by its shortest name.",
         )
     return {CHAIN_KEY: [*chain, THIS_SERVER]}
 
 
 def has_passed_here(item: Mapping[str, Any]) -> bool:
-    """Whether something that is listed to us has come through this very server, or through too many."""
+    """Whether a listed item has come through this server itself, or through too many."""
     passed = chain_of(as_mapping(item.get("_meta")))
     return THIS_SERVER in passed or len(passed) >= MOST_HOPS
 
 
 def listed_for(meta: Mapping[str, Any], items: Iterable[Mapping[str, Any]]) -> list[Json]:
-    """A list as it is given to anyone who asks: clients do not see chains, servers like this one no way in a ring."""
+    """A list for one receiver: clients see no chains, and servers of this kind get nothing that forms a ring."""
     asker = set(chain_of(meta))
     found: list[Json] = []
     for item in items:
@@ -142,5 +145,5 @@ def listed_for(meta: Mapping[str, Any], items: Iterable[Mapping[str, Any]]) -> l
 
 
 def list_meta(meta: Mapping[str, Any]) -> Json:
-    """What a list says of itself to anyone who asks: to servers like this one, who it is."""
+    """The `_meta` of a list: servers of this kind learn the number of this server."""
     return {"_meta": OF_THIS_SERVER} if chain_of(meta) else {}

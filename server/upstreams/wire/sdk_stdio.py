@@ -1,4 +1,4 @@
-"""Upstreams over stdio where there is no broker (Windows): programs that the SDK starts."""
+"""Upstreams over stdio without a broker (Windows): the SDK starts the programs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SdkReader:
 @dataclass(frozen=True, slots=True)
 class SdkWriter:
     stream: Any
-    has_room: bool = False  # it takes one at a time, so who sends may have to wait
+    has_room: bool = False  # it accepts one at a time, so a sender may have to wait
     takes_headers: bool = False
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:

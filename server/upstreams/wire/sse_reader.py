@@ -1,4 +1,4 @@
-"""Server-sent events (WHATWG HTML, 9.2), read from bytes: whatever a server calls its charset, they are UTF-8."""
+"""Server-sent events (WHATWG HTML, 9.2), parsed from bytes: always UTF-8, whatever charset a server declares."""
 
 from __future__ import annotations
 
@@ -8,21 +8,25 @@ from dataclasses import dataclass
 
 import anyio.lowlevel
 
-MOST_ID_CHARS = 4_096  # of an id that is given back in a header
-PIECE_BYTES = 4_096  # so much is read in a row; what else is served has its turn after that
-LINE_COST = 64  # so many bytes each line counts beside its own: it takes as much time
+MOST_ID_CHARS = 4_096  # of an id that is returned in a header
+PIECE_BYTES = 4_096  # bytes parsed in a row; then other tasks run
+LINE_COST = 64  # extra bytes that each line counts for: parsing it takes that much time
 
 
 @dataclass(slots=True)
 class Event:
     name: str = ""
     data: bytes = b""
-    id: str | None = None  # empty to forget the one before
+    id: str | None = None  # empty to forget the previous one
     retry: int | None = None  # milliseconds
 
 
 async def events_in(chunks: AsyncIterable[bytes], most_bytes: int) -> AsyncGenerator[Event]:
-    """The events of a stream; `OverflowError` where one of them is too large."""
+    """The events of a stream.
+
+    Raises:
+        OverflowError: An event is too large.
+    """
     event: Event | None = None
     line, data, size, is_first, ends_in_cr = bytearray(), list[bytes](), 0, True, False
     async for chunk in chunks:
@@ -52,7 +56,7 @@ async def events_in(chunks: AsyncIterable[bytes], most_bytes: int) -> AsyncGener
                 elif name == b"event":
                     event.name = text
                 elif name == b"id" and text.isascii() and text.isprintable() and text.strip().encode() == value:
-                    event.id = text  # any other one could not be given back
+                    event.id = text  # any other value could not be returned
                 elif name == b"retry" and value.isdigit():
                     event.retry = int(value[:9])
             if size + len(line) > most_bytes:

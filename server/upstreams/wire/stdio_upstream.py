@@ -1,7 +1,7 @@
-"""Upstreams over stdio: programs that the broker starts, so that nothing of what they start outlives us.
+"""Upstreams over stdio: programs that the broker starts, so that nothing they start outlives this server.
 
-The end goes as the specification says: we close its input, and an upstream that has not ended a little later is asked
-to, then killed. Whatever it started ends with it; if this server is killed, the broker sees to that.
+The shutdown follows the specification: this server closes the input of an upstream, then asks it to end, then kills it.
+Everything that it started ends with it. If this server is killed, the broker does that.
 """
 
 from __future__ import annotations
@@ -34,42 +34,42 @@ from server.transports.json_lines import (
 )
 from server.upstreams.wire.json_rpc_channel import MESSAGE_BYTES, Inbox, ProgramEnd, failure_for_ends, messages_in
 from tools.machine.threads import THREADS
-from tools.shell.process_spec import ProcessSpec, ProcessStarter, ResourceLimits, StartFailedError
+from tools.shell.process_spec import Process, ProcessSpec, ProcessStarter, ResourceLimits, StartFailedError
 from tools.shell.program_output import plain_text
 
 if sys.platform == "win32":
     raise ImportError("the SDK's transport serves on Windows")
 
 logger = logging.getLogger(__name__)
-# It tells people what they would see if they ran the upstream themselves, which no level of this server leaves out.
+# Shows people what they would see if they ran the upstream themselves, at any log level.
 logger.setLevel(logging.INFO)
 
-LOG_LINE_BYTES = 1 << 14  # of a longer line only the beginning is looked at for the log
-LOG_LINE_CHARS = 2_000  # of a longer line only the beginning is shown in the log
-LAST_LINES = 5  # of what a program wrote that are remembered, for anyone who asks why it ended
-LOG_LINES_PER_SECOND = 200  # so many lines are shown, which is more than a traceback; the others are counted
+LOG_LINE_BYTES = 1 << 14  # maximum length of a line that is examined for the log
+LOG_LINE_CHARS = 2_000  # maximum length of a line in the log
+LAST_LINES = 5  # lines of a program's output kept to explain its end
+LOG_LINES_PER_SECOND = 200  # lines shown per second, more than a traceback has; the others are counted
 
 FULL_LOG_PAUSE_SECONDS = 0.01
-"""Between two pieces of what is not shown any more, so that a flood takes no more than some megabytes a second."""
+"""Pause between two chunks that are not shown, so that a flood takes no more than some megabytes per second."""
 
 TURN_SECONDS = 0.005
-"""After a turn of the event loop that took longer, as very many short lines do, as long a pause is made."""
+"""After a turn of the event loop longer than this, as with very many short lines, reading pauses as long."""
 
-LARGE_READ_BYTES = 1 << 18  # read at once where much comes; where not, what a pipe holds at first
-WAITING_BYTES = 4 << 20  # bytes of messages that wait for the session before reading pauses
+LARGE_READ_BYTES = 1 << 18  # size of one read under load; otherwise the initial capacity of a pipe
+WAITING_BYTES = 4 << 20  # bytes of messages waiting for the session before reading pauses
 
 FLUSH_SECONDS = 0.5
-"""How long an upstream may take to read what was sent before its input ends (the SDK's number, like the next two)."""
+"""Limit for an upstream to read what was sent before its input ends (the SDK's value, like the next two)."""
 
-ENDED_SECONDS = 0.2  # how long the exit status of a program that has closed its output is waited for
-LEAVING_SECONDS = 2.0  # how long it may take to end after its input has
-GRACE_SECONDS = 2.0  # how long it, and what it started, may take to end when asked to, before they are killed
+ENDED_SECONDS = 0.2  # limit for the exit status of a program that has closed its output
+LEAVING_SECONDS = 2.0  # limit for its end after the end of its input
+GRACE_SECONDS = 2.0  # limit for its end, and that of its children, after SIGTERM; then they are killed
 
-_NOT_A_MESSAGE = "wrote what is not a JSON-RPC message on standard output: "
+_NOT_A_MESSAGE = "wrote something other than a JSON-RPC message to standard output: "
 
 
 class StderrLog:
-    """Writes lines of one upstream to our log, a limited number of them each second."""
+    """Writes an upstream's lines to the log, with a limit per second."""
 
     def __init__(self, alias: str) -> None:
         self._alias = alias
@@ -105,14 +105,14 @@ class StderrLog:
 
 
 class PipeReader:
-    """Reads lines from a non-blocking pipe, which it does not close, from now on until its end.
+    """Reads lines from a non-blocking pipe until its end. Does not close the pipe.
 
-    Of a line longer than `line_bytes` only the ends are kept.
+    Of a line longer than `line_bytes`, only the ends are kept.
     """
 
     def __init__(self, descriptor: int, line_bytes: int) -> None:
         self.is_ended = False
-        self.is_unwanted = False  # what is read is dropped
+        self.is_unwanted = False  # data is read and dropped
         self.descriptor = descriptor
         self.read_bytes = USUAL_PIPE_BYTES
         self.loop = asyncio.get_running_loop()
@@ -126,7 +126,7 @@ class PipeReader:
             self.loop.add_reader(self.descriptor, self.on_readable)
 
     def pause(self, seconds: float | None = None) -> None:
-        """Read no more for this time; `None` until `resume`."""
+        """Pause reading for this time; `None` until `resume`."""
         if self._is_reading:
             self._is_reading = False
             self.loop.remove_reader(self.descriptor)
@@ -137,7 +137,7 @@ class PipeReader:
         self.read()
 
     def read(self) -> bytes:
-        """Read once; empty where there is nothing, or nothing more."""
+        """Read once; empty if there is nothing, or nothing more."""
         if self.is_ended:
             return b""
         try:
@@ -170,7 +170,7 @@ class PipeReader:
         raise NotImplementedError
 
     def take_oversized(self, ends: bytes) -> None:
-        """Take in the two ends of a line that is too long."""
+        """Handle the two ends of an oversized line."""
         self.take_line(ends)
 
 
@@ -180,7 +180,7 @@ class StderrReader(PipeReader):
         super().__init__(descriptor, LOG_LINE_BYTES)
 
     def on_readable(self) -> None:
-        """Read a piece, and pause where it would not be shown."""
+        """Read a chunk, and pause if it would not be shown."""
         self.read()
         if self._log.is_full and not self.is_ended:
             self.pause(FULL_LOG_PAUSE_SECONDS)
@@ -190,7 +190,7 @@ class StderrReader(PipeReader):
 
 
 class StdoutReader(PipeReader):
-    """Reads messages from the standard output of an upstream; what is not one goes to our log."""
+    """Reads messages from the standard output of an upstream; anything else goes to the log."""
 
     def __init__(self, descriptor: int, log: StderrLog) -> None:
         self.inbox = Inbox(on_empty=self.resume)
@@ -198,7 +198,7 @@ class StdoutReader(PipeReader):
         super().__init__(descriptor, MESSAGE_BYTES)
 
     def finish(self) -> None:
-        """The upstream has ended, or reads no more: take what it has said, and no more than that."""
+        """The upstream has ended, or reads no more: take what it has already sent."""
         for _ in range(PIPE_BYTES // USUAL_PIPE_BYTES):
             if not self.read():
                 break
@@ -207,18 +207,18 @@ class StdoutReader(PipeReader):
             self.discard()
 
     def discard(self) -> None:
-        """Take no more messages, but go on reading: an upstream that cannot write does not come to its end."""
+        """Drop further messages, but continue reading: an upstream that cannot write does not end."""
         self.is_unwanted = True
         self.inbox.close()
         self.resume()
 
     def end(self) -> None:
-        """Read no more; the session learns it once it has taken what is waiting."""
+        """Stop reading; the session is notified after it has taken the waiting messages."""
         super().end()
         self.inbox.close()
 
     def on_readable(self) -> None:
-        """Read a piece, unless others have to take something first."""
+        """Read a chunk, unless waiting messages must be taken first."""
         if STDIO_BACKPRESSURE.is_full and not self.is_unwanted:
             self.pause()
             STDIO_BACKPRESSURE.when_free(self.resume)
@@ -232,11 +232,11 @@ class StdoutReader(PipeReader):
         if not self.is_unwanted and (self.inbox.count >= INBOX_MESSAGES or self.inbox.size > WAITING_BYTES):
             self.pause()
         elif took > TURN_SECONDS and not self.is_ended:
-            # Others have as much time as this took.
+            # Other tasks get as much time as this took.
             self.pause(took)
 
     def take_line(self, line: bytes) -> None:
-        """Take a message; a line with bytes that are not UTF-8 is taken without these."""
+        """Handle a message; invalid UTF-8 bytes in it are removed."""
         line = line.removeprefix(codecs.BOM_UTF8)
         beginning = line.lstrip()[:1]
         if beginning == b"{":
@@ -257,7 +257,7 @@ class StdoutReader(PipeReader):
             self.inbox.put(message, len(line) // len(messages) if is_valid else 0)
 
     def take_oversized(self, ends: bytes) -> None:
-        self._log.add(ends, f"wrote a line of more than {MESSAGE_BYTES} bytes, which was not taken: ")
+        self._log.add(ends, f"wrote a line of more than {MESSAGE_BYTES} bytes, which was rejected: ")
         if (failure := failure_for_ends(ends)) is not None:
             self.inbox.put(failure)
 
@@ -281,7 +281,7 @@ class StdinWriter:
         return not self._backpressure.is_full
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
-        """Send a message; waits before that while much more waits to be written already."""
+        """Send a message; waits first while too much is unwritten."""
         del headers  # a pipe has none
         if self._backpressure.is_full:
             await self._backpressure.wait()
@@ -300,7 +300,7 @@ class StdinWriter:
             self._descriptor = -1
 
     def _write(self) -> None:
-        """Write what can be written at once: others want their turn of the event loop."""
+        """Write as much as possible at once, within a time slice."""
         try:
             self._lines.written(os.writev(self._descriptor, self._lines.next_pieces()))
         except (BlockingIOError, InterruptedError):
@@ -317,7 +317,7 @@ class StdinWriter:
             self._loop.remove_writer(self._descriptor)
 
     def _stop(self) -> None:
-        """Drop what waits, and let senders go."""
+        """Drop the queue, and release waiting senders."""
         if self._is_waiting:
             self._is_waiting = False
             self._loop.remove_writer(self._descriptor)
@@ -327,7 +327,7 @@ class StdinWriter:
 
 @dataclass(frozen=True, slots=True)
 class UpstreamProgram:
-    """The program of an upstream. Its command is a path, or looked up in the `PATH` of its environment."""
+    """The program of an upstream. Its command is a path, or is looked up in the `PATH` of its environment."""
 
     command: str = field(repr=False)
     arguments: tuple[str, ...] = field(repr=False)
@@ -335,7 +335,11 @@ class UpstreamProgram:
     environment: Mapping[str, str] = field(repr=False)
 
     def locate(self) -> tuple[str, str]:
-        """The absolute paths of the program and of its folder, from which relative paths are read, or an `OSError`."""
+        """The absolute paths of the program and its folder, the base of relative paths.
+
+        Raises:
+            OSError: One of them does not exist.
+        """
         folder = os.path.abspath(self.folder or os.getcwd())
         if not os.path.isdir(folder):
             raise NotADirectoryError
@@ -348,36 +352,39 @@ class UpstreamProgram:
             raise PermissionError if shutil.which(self.command, os.F_OK, search_path) else FileNotFoundError
         return found, folder
 
+    async def start(self, starter: ProcessStarter) -> tuple[Process, int]:
+        """Start the program. Also returns the writer of its standard input, which the caller closes."""
+        standard_input, writing = os.pipe()
+        try:
+            path, folder = await THREADS.run(self.locate)
+            limits = ResourceLimits(core_bytes=None)
+            argv = (path, *self.arguments)
+            spec = ProcessSpec(
+                argv, folder, self.environment, limits, descriptors={0: standard_input}, separates_errors=True
+            )
+            return await starter.start(spec), writing
+        except StartFailedError as error:
+            os.close(writing)
+            raise OSError(error.number, "the upstream was not started") from None
+        except BaseException:
+            os.close(writing)
+            raise
+        finally:
+            os.close(standard_input)
+
 
 @asynccontextmanager
 async def stdio_streams(
     alias: str, program: UpstreamProgram, starter: ProcessStarter, on_end: Callable[[ProgramEnd], None] | None = None
 ) -> AsyncGenerator[tuple[Inbox, StdinWriter]]:
-    """Start an upstream, or raise an `OSError`, and speak to it until the `with` ends: then nothing of it is left.
+    """Start an upstream and connect to it until the context ends: then nothing of it is left.
 
-    How it ended is told by `on_end`.
+    `on_end` is called with its end.
+
+    Raises:
+        OSError: It cannot be started.
     """
-    standard_input, writing = os.pipe()
-    try:
-        path, folder = await THREADS.run(program.locate)
-        process = await starter.start(
-            ProcessSpec(
-                (path, *program.arguments),
-                folder,
-                program.environment,
-                ResourceLimits(core_bytes=None),
-                descriptors={0: standard_input},
-                separates_errors=True,
-            )
-        )
-    except StartFailedError as error:
-        os.close(writing)
-        raise OSError(error.number, "the upstream was not started") from None
-    except BaseException:
-        os.close(writing)
-        raise
-    finally:
-        os.close(standard_input)
+    process, writing = await program.start(starter)
     os.set_blocking(writing, False)
     log = StderrLog(alias)
     errors = StderrReader(process.errors, log)
@@ -385,7 +392,7 @@ async def stdio_streams(
     writer = StdinWriter(writing, on_lost=output.finish)
 
     async def end_with_program() -> None:
-        # The connection ends with the program, also where others hold its output open.
+        # The connection ends with the program, even if other processes hold its output open.
         await process.wait()
         output.finish()
 
@@ -407,7 +414,7 @@ async def stdio_streams(
             await process.end(GRACE_SECONDS)
             watch.cancel()
             output.end()
-            errors.read()  # what is there already
+            errors.read()  # what has already arrived
             errors.end()
             log.close()
             process.close()

@@ -1,4 +1,4 @@
-"""The transports of an upstream: over stdio by the broker, else over HTTP."""
+"""The transports of an upstream: stdio with the broker, or HTTP."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from server.upstreams.wire.json_rpc_channel import Credentials, MessageReader, M
 from tools.machine.threads import THREADS
 
 if TYPE_CHECKING:
-    from tools.shell.process_spec import ProcessStarter  # loaded with the first upstream
+    from tools.shell.process_spec import ProcessStarter  # imported with the first upstream
 
 INHERITED = (
     "PATH", "HOME", "USER", "LANG", "SHELL", "TERM", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR",
     "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy",
     "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE",
 )  # fmt: skip
-"""What a child gets of our environment, beside XDG_* and what its entry names."""
+"""The variables that a child gets from this server's environment, besides XDG_* and those that its entry names."""
 
 Streams = tuple[MessageReader, MessageWriter]
 
@@ -34,7 +34,7 @@ Streams = tuple[MessageReader, MessageWriter]
 class Transport:
     """One transport to an upstream.
 
-    `open` is given what is to be called when the connection seems to be gone, and the folders of the workspace.
+    `open` gets a callback for a connection that seems lost, and the workspace folders.
     """
 
     name: str
@@ -50,10 +50,10 @@ def transports_to(
     *,
     by_proxy: bool = True,
 ) -> list[Transport]:
-    """The transports to try, in order: a bare `url` means Streamable HTTP first, then SSE.
+    """The transports to try, in order: a plain `url` means Streamable HTTP first, then SSE.
 
-    How a program ends is told by `on_end`; a remote server is shown the token of the `login`, and reached by the proxy
-    that the environment names for it, if `by_proxy`.
+    `on_end` is called with the end of a program. A remote server gets the token of the `login`, and is reached through
+    the proxy from the environment if `by_proxy`.
     """
     if entry.transport == "stdio":
         return [Transport("stdio", lambda _, folders: _child(alias, entry, starter, on_end, folders))]
@@ -101,10 +101,13 @@ def _child(
 
 @asynccontextmanager
 async def _in_empty_folder(streams: Callable[[str], AbstractAsyncContextManager[Any]]) -> AsyncGenerator[Any]:
-    """A program in a folder of its own: where ours is, perhaps a home, is no place that anybody has named for it."""
+    """Run a program in its own empty folder.
+
+    Nobody has chosen this server's working folder, perhaps a home folder, for it.
+    """
     from tools.shell.private_folders import PrivateFolders  # noqa: PLC0415 - most have a workspace
 
-    folders = PrivateFolders()  # what a server that was killed has left is removed by the next one
+    folders = PrivateFolders()  # after a server is killed, the next one removes its folder
     try:
         async with streams(await THREADS.run(partial(folders.make, "program"))) as opened:
             yield opened

@@ -115,7 +115,7 @@ def test_a_refusal_says_what_happened(route: Route, servers: Servers) -> None:
         "deny": (REFUSALS["deny with a reason"], ["not today"]),
         "decline": (REFUSALS["decline"], ["perhaps nobody saw it", "--approval-mode"]),
         "cancel": (REFUSALS["cancel"], ["dismissed"]),
-        "empty": (EMPTY["empty content"], ["no consent"]),
+        "empty": (EMPTY["empty content"], ["no valid decision"]),
     }
     with servers.client(route) as client, all_hold() as case:
         for name, (reply, said) in told.items():

@@ -192,7 +192,7 @@ def test_a_question_that_a_rule_demands_is_not_left_to_a_dialog(
     transport: str, profile: Profile, servers: Servers
 ) -> None:
     with talking(servers, transport, profile, ASKING) as client:
-        is_refused(client, servers, "No mode or setting replaces this question")
+        is_refused(client, servers, "No mode or setting can turn this question off")
 
 
 def happens(client: RawClient, servers: Servers) -> None:

@@ -266,7 +266,7 @@ def test_a_file_that_changes_while_the_question_is_open_is_left_alone(
         else:
             refused = call.done()
             assert refused.code == "file_changed_since_read"
-            assert "while the user was asked" in refused.text
+            assert "while the user was being asked" in refused.text
         still_served(client, place, before)
 
 

@@ -132,7 +132,7 @@ def test_an_answer_that_cannot_be_saved_counts_in_this_session_and_the_result_sa
         assert done.code is None
         (note,) = (text for text in done.more if "only" in text)
         assert note.startswith(f"Allowed for this session only: Edit(/{servers.root}).")
-        assert "because it cannot be read as settings" in note
+        assert "its content is not valid" in note
         assert str(settings) not in note
         assert "\n" not in note
         assert runs_unasked(client, EDIT, servers)

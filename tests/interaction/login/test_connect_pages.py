@@ -195,8 +195,8 @@ async def test_an_error_of_the_authorization_server_is_told_by_the_page_and_the_
                 tasks.start_soon(called, scene, client, results)
                 await until(lambda: len(person.links) > len(results))
                 page = await log_in(person.links[-1], ours.base)
-            assert ("it was refused at" in page) is denies
-        assert "it was refused at" in text_of(results[0])
+            assert ("refused it" in page) is denies
+        assert "refused it" in text_of(results[0])
         assert [each.is_error for each in results] == [True, False]
         async with browser() as late:
             assert (await late.get(person.links[0])).status_code == 404
@@ -262,7 +262,7 @@ async def test_a_client_that_cannot_be_asked_does_not_end_the_login_that_another
             await until(lambda: bool(person.links))
             await ada.get(person.links[0])
             answer = await to_the_end(ada, await go_on(ada, person.links[0]), ours.base)
-            assert "A person has to log in" in text_of(await scene.call(other))
+            assert "A person must log in" in text_of(await scene.call(other))
             assert results == []
             assert "You are logged in" in (await ada.get(answer)).text
         assert [text_of(each) for each in results] == ["hello"]
@@ -313,7 +313,7 @@ async def test_where_all_share_a_login_the_page_says_so_and_an_answer_before_the
         pages.expect(redirect, "secret") as address,
         httpx2.AsyncClient(transport=asgi, base_url="http://tools.example") as person,
     ):
-        assert "everybody who may use coretools-mcp at tools.example" in (await person.get(address())).text
+        assert "everybody who can use coretools-mcp at tools.example" in (await person.get(address())).text
         early = await person.get("/oauth/callback?state=secret&code=x")
         assert (early.status_code, "the button on the login page" in early.text) == (403, True)
         assert (await go_on(person, address())).status_code == 303

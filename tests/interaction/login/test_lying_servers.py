@@ -162,18 +162,26 @@ def _scene(folder: Path, liar: Liar) -> Scene:
 
 
 FAULTS: dict[str, tuple[str, dict[str, Any], str]] = {
-    "an address that cannot be read": (RESOURCE, {"authorization_servers": ["https://["]}, "not an https address"),
-    "an address with a control character": (RESOURCE, {"authorization_servers": ["https://a\0/"]}, "not an https"),
+    "an address that cannot be read": (RESOURCE, {"authorization_servers": ["https://["]}, "not a plain https address"),
+    "an address with a control character": (RESOURCE, {"authorization_servers": ["https://a\0/"]}, "not a plain https"),
     "a resource that cannot be read": (RESOURCE, {"resource": "https://["}, "not its address"),
     "another resource": (RESOURCE, {"resource": "https://other.example/mcp"}, "not its address"),
-    "a program as its address": (SERVER, {"authorization_endpoint": "javascript:alert(1)"}, "describes itself wrongly"),
-    "the name of another host": (SERVER, {"authorization_endpoint": "https://bank.example@a/"}, "not an https address"),
-    "an address with a fragment": (SERVER, {"authorization_endpoint": "https://a/#b"}, "not an https address"),
-    "half a character": (SERVER, {"scopes_supported": [HALF]}, "does not describe itself"),
+    "a program as its address": (
+        SERVER,
+        {"authorization_endpoint": "javascript:alert(1)"},
+        "publishes invalid metadata",
+    ),
+    "the name of another host": (
+        SERVER,
+        {"authorization_endpoint": "https://bank.example@a/"},
+        "not a plain https address",
+    ),
+    "an address with a fragment": (SERVER, {"authorization_endpoint": "https://a/#b"}, "not a plain https address"),
+    "half a character": (SERVER, {"scopes_supported": [HALF]}, "publishes no metadata"),
     "half a character for who we are": ("/register", {"client_id": HALF}, "did not register"),
     "a name for us of a million characters": ("/register", {"client_id": "x" * 900_000}, "characters"),
     "half a character as a token": ("/token", {"access_token": HALF}, "not JSON"),
-    "a line break in a token": ("/token", {"access_token": "a\nb"}, "not a bearer token"),
+    "a line break in a token": ("/token", {"access_token": "a\nb"}, "did not issue a bearer token"),
 }
 """Where it says what, and what is told about it."""
 
@@ -206,7 +214,7 @@ async def test_a_challenge_that_names_no_address_is_told_of_in_a_sentence(
     liar.challenge = 'resource_metadata="https://["'
     done = await _scene(tmp_path, liar).run("login", ALIAS)
     assert done.returncode == 1
-    assert "not an https address" in done.stderr
+    assert "not a plain https address" in done.stderr
 
 
 @pytest.mark.requirement("login.faults")
@@ -319,7 +327,7 @@ async def test_what_was_agreed_to_before_a_login_does_not_go_to_another_server(
 
     async with scene.serving(MODERN, elicitation_callback=look) as client:
         await scene.until_listed(client, ECHO)
-        with pytest.raises(MCPError, match="requestState is not valid"):
+        with pytest.raises(MCPError, match="requestState is invalid"):
             await scene.call(client)
     assert asked == ["form", "url"]
     assert first.calls == second.calls == []
@@ -344,7 +352,7 @@ async def test_issuers_that_differ_by_the_slash_of_an_empty_path_are_one(
             liar.said[path] = {**liar.metadata, "issuer": liar.base + itself}
         (tmp_path / str(number)).mkdir()
         told = await _logged_in(_scene(tmp_path / str(number), liar))
-        assert told == "" if is_same else "describes another one" in told, (named, itself, told)
+        assert told == "" if is_same else "publishes the metadata of another one" in told, (named, itself, told)
 
 
 @pytest.mark.requirement("login.assume-pkce")

@@ -74,7 +74,7 @@ async def test_a_call_tells_why_there_is_no_login_and_the_next_one_asks(revision
         scene.server.switch(withoutPkce=False, html=["/token"])
         assert "not JSON" in text_of(await scene.call(client, LOGIN))
         scene.server.switch(html=[], denies=True)
-        assert "it was refused at" in text_of(await scene.call(client, LOGIN))
+        assert "refused it" in text_of(await scene.call(client, LOGIN))
         scene.server.switch(denies=False)
         assert not (await scene.call(client, LOGIN)).is_error
     assert len(person.shown) == 3

@@ -33,7 +33,7 @@ from tests.waiting import CEILING, until
 pytestmark = pytest.mark.anyio
 
 NAMES = ("r1", "r2")
-AWAY = "the store that the replicas of this server share cannot be used now"
+AWAY = "the store that the replicas of this server share is unavailable"
 
 
 class Replicas:
@@ -181,7 +181,7 @@ async def test_without_the_store_tokens_count_on_and_are_not_renewed_and_with_it
         for command in (("login", ALIAS), ("logout", ALIAS), ("logout", "other"), ("login", "--list")):
             done = await scene.run(*command)
             assert done.returncode != 0
-            assert "cannot be used now" in done.stderr
+            assert "unavailable" in done.stderr
             assert "There " not in done.stdout
         assert scene.server.refreshes == 0
         replicas.store.start()

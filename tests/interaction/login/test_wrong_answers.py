@@ -24,8 +24,8 @@ METADATA = ("/.well-known/oauth-authorization-server", "/.well-known/openid-conf
 
 FAULTS: dict[str, tuple[dict[str, Any], str, int]] = {
     "without PKCE": ({"withoutPkce": True}, "PKCE", 0),
-    "another issuer": ({"issuer": "https://example.org"}, "another authorization server", 1),
-    "a page for its metadata": ({"html": METADATA}, "does not describe itself", 0),
+    "another issuer": ({"issuer": "https://example.org"}, "an authorization server other than", 1),
+    "a page for its metadata": ({"html": METADATA}, "publishes no metadata", 0),
     "a page for a registration": ({"html": ["/reg"]}, "did not register", 0),
     "a page for a token": ({"html": ["/token"]}, "not JSON", 1),
     "no answer": ({"delays": {"/reg": 600_000}}, "could not be reached", 0),

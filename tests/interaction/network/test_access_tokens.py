@@ -162,20 +162,20 @@ BAD: Mapping[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "for a table": ({"aud": {RESOURCE: True}}, {}, "another audience"),
     "of another issuer": ({"iss": "https://other.example.com"}, {}, "another issuer"),
     "of the issuer with a slash": ({"iss": "SLASH"}, {}, "another issuer"),
-    "not signed": ({}, {"algorithm": "none", "key": None}, "not signed in a way"),
-    "signed by a secret": ({}, {"algorithm": "HS256", "key": SECRET}, "not signed in a way"),
+    "not signed": ({}, {"algorithm": "none", "key": None}, "signature algorithm is not accepted"),
+    "signed by a secret": ({}, {"algorithm": "HS256", "key": SECRET}, "signature algorithm is not accepted"),
     "signed by another key": ({}, {"key": NEW}, "not valid"),
     "signed by a key of another family": ({}, {"key": RSA, "algorithm": "RS256"}, "key that the issuer does not have"),
-    "signed on another curve": ({}, {"key": LONG, "algorithm": "ES384"}, "not signed in a way"),
+    "signed on another curve": ({}, {"key": LONG, "algorithm": "ES384"}, "signature algorithm is not accepted"),
     "with an extension that counts": ({}, {"headers": {"crit": ["exp"], "exp": 1}}, "not valid"),
     "with an extension of no kind": ({}, {"headers": {"crit": []}}, "not valid"),
     "another kind of token": ({}, {"headers": {"typ": "logout+jwt"}}, "not an access token"),
     "about a login": ({"at_hash": "x"}, {}, "not an access token"),
     "bound to a key": ({"cnf": {"jkt": "x"}}, {}, "bound to a key"),
-    "of nobody": ({"sub": None}, {}, "whose it is"),
+    "of nobody": ({"sub": None}, {}, "has no subject"),
     "of a number": ({"sub": 1}, {}, "not valid"),
     "with a number for its id": ({"jti": 1}, {}, "not valid"),
-    "of half a character": ({"sub": "\ud800"}, {}, "in a text that can be used"),
+    "of half a character": ({"sub": "\ud800"}, {}, "not a text that can be used"),
 }
 
 
@@ -197,7 +197,7 @@ async def test_the_public_key_is_no_secret_to_sign_with(company: AuthorizationSe
     header = as_base64(json.dumps({"alg": "HS256", "kid": "old", "typ": "at+jwt"}).encode())
     said = f"{header}.{honest.split('.')[1]}"
     forged = f"{said}.{as_base64(hmac.new(pem, said.encode(), sha256).digest())}"
-    assert "not signed in a way" in str(await refusal(issuer_of(company), forged))
+    assert "signature algorithm is not accepted" in str(await refusal(issuer_of(company), forged))
 
 
 @pytest.mark.requirement("oauth.refused")
@@ -312,7 +312,7 @@ async def test_an_opaque_token_is_asked_about_once_a_minute(company: Authorizati
         assert known.rights.scopes == {"read", "write"}
     assert (await issuer.principal_of(bob)).unique_name == f"program bob of {company.base}"
     for _ in range(3):
-        assert "expired, or is not a token" in str(await refusal(issuer, "never-given"))
+        assert "expired, or is not from the issuer" in str(await refusal(issuer, "never-given"))
     assert "another audience" in str(await refusal(issuer, elsewhere))
     assert company.requests("/token/introspection") == 4
     another = token_of(company, "alice", "read")
@@ -320,7 +320,7 @@ async def test_an_opaque_token_is_asked_about_once_a_minute(company: Authorizati
         for _ in range(20):
             tasks.start_soon(issuer.principal_of, another)
     assert company.requests("/token/introspection") == 5
-    assert "of the issuer" in str(await refusal(issuer_of(company), alice))
+    assert "not from the issuer" in str(await refusal(issuer_of(company), alice))
     company.post("/reset")
 
 
@@ -368,7 +368,7 @@ async def test_what_a_token_does_not_give_is_not_listed_and_refused_by_the_name_
             assert not read.is_error
             refused = await client.call_tool("write_file", {"file_path": str(root / "new.txt"), "content": "x"})
             assert refused.is_error
-            assert "needs the scope write, which the token of this client does not give" in str(refused.content)
+            assert "needs the scope write, which this client's token does not have" in str(refused.content)
             refused = await client.call_tool("run_shell_command", {"command": "true"})
             assert "needs the scope run" in str(refused.content)
         assert not (root / "new.txt").exists()
@@ -505,7 +505,7 @@ async def test_a_token_of_the_settings_has_folders_tools_and_rules_of_its_own(ro
         async with client_of(url, "laptop") as laptop:
             assert {"glob", "todo_write"} <= await names_of(laptop)
             asked = await laptop.call_tool("write_file", {"file_path": str(root / "new.txt"), "content": "x"})
-            assert "Nobody could be asked" in str(asked.content)
+            assert "The user could not be asked" in str(asked.content)
 
 
 @pytest.mark.requirement("network.profiles")

@@ -180,7 +180,7 @@ async def test_the_calls_of_a_session_end_with_it(served: Served, place: Path) -
         with anyio.fail_after(CEILING):
             last = [message async for message in calling.messages(await calling.head())][-1]
         assert (last["id"], last["error"]["code"]) == (1, CONNECTION_CLOSED)
-        assert "The session was ended" in last["error"]["message"]
+        assert "The session ended" in last["error"]["message"]
 
 
 @pytest.mark.parametrize("revision", HANDSHAKES)

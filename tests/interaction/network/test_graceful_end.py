@@ -96,7 +96,7 @@ async def test_open_streams_and_calls_that_take_long_do_not_keep_it(transport: s
                             assert last.status in (200, 503)
                             answer = [message async for message in caller.messages(last)][-1]
                             assert (answer["id"], answer["error"]["code"]) == (identity, CONNECTION_CLOSED)
-                            assert "The server is ending" in answer["error"]["message"]
+                            assert "The server is shutting down" in answer["error"]["message"]
             else:
                 await ends(process, at_work)
             *_, (name, data) = [event async for event in events]

@@ -66,8 +66,8 @@ async def test_a_server_of_sse_alone_names_no_other_way(root: Path) -> None:
 async def test_without_its_token_a_client_is_told_which_header_to_send_and_not_the_token(root: Path) -> None:
     async with guarded(root) as url, httpx2.AsyncClient(timeout=10) as client:
         cases: list[tuple[dict[str, str], str]] = [
-            ({}, "A token is needed: "),
-            ({"authorization": "Bearer wrong"}, "The token is not known here: "),
+            ({}, "A token is required: "),
+            ({"authorization": "Bearer wrong"}, "The token is unknown: "),
         ]
         for headers, begin in cases:
             for method, path in (("POST", "/mcp"), ("GET", "/mcp/"), ("GET", "/sse"), ("POST", "/messages/")):
@@ -88,7 +88,7 @@ async def test_without_its_token_a_client_is_told_which_header_to_send_and_not_t
 @pytest.mark.parametrize("mode", [HANDSHAKE, MODERN])
 async def test_a_client_shows_why_it_was_refused(root: Path, mode: str) -> None:
     async with guarded(root) as url:
-        for path, headers, why in (("/mcp", {}, "A token is needed"), ("/wrong", BEARER, "There is no MCP server")):
+        for path, headers, why in (("/mcp", {}, "A token is required"), ("/wrong", BEARER, "There is no MCP server")):
             with pytest.RaisesGroup(
                 pytest.RaisesExc(MCPError, match=why), allow_unwrapped=True, flatten_subgroups=True
             ):

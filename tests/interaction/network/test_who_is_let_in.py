@@ -173,7 +173,7 @@ def test_a_certificate_that_cannot_be_used_is_told_before_anything_starts(root: 
         (["--tls-cert", str(chain), "--tls-key", str(key)], "must have no password"),
         (["--tls-cert", str(chain)], "must be PEM files that belong together"),
         (["--tls-cert", str(tmp_path / "none.pem")], "There is no file"),
-        (["--tls-key", str(key)], "without --tls-cert"),
+        (["--tls-key", str(key)], "needs --tls-cert"),
     ]
     for options, said in cases:
         arguments = server_arguments(root, None, "--transport", "http", "--port", "0", *options)

@@ -101,7 +101,7 @@ async def test_a_request_that_has_passed_too_many_servers_is_refused_readably(in
         chain = {"coretools-mcp/chain": [f"server-{number}" for number in range(8)]}
         result = await client.call("modern__whoami", {}, chain)
         assert result["isError"]
-        assert "stand in a ring" in result["content"][0]["text"]
+        assert "form a ring" in result["content"][0]["text"]
         assert not (await client.call("modern__whoami", {}, {"coretools-mcp/chain": ["one"]})).get("isError")
 
 
@@ -182,4 +182,4 @@ async def test_a_server_that_is_its_own_upstream_leaves_itself_out(upstream_port
             assert all(name.startswith("x__") for name in names)
             result = await client.call("me__x__echo", {})
             assert result["isError"]
-            assert "state left out: it is this very server" in result["content"][0]["text"]
+            assert "state left out: it is this server itself" in result["content"][0]["text"]

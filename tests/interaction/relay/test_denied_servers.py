@@ -122,4 +122,4 @@ async def test_what_a_removed_server_had_is_listed_no_longer(tmp_path: Path) -> 
 def test_a_rule_is_of_a_server_where_it_names_all_its_tools(rule: str, *, is_of_server: bool) -> None:
     policy = PermissionPolicy(read_rules({"permissions.deny": [rule]}, str, "/home/me")[0])
     said = policy.why_server_not_offered("shut")
-    assert said == (f"The server shut is switched off by the permissions.deny rule {rule}." if is_of_server else "")
+    assert said == (f"The server shut is turned off by the permissions.deny rule {rule}." if is_of_server else "")

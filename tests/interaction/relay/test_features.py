@@ -17,7 +17,6 @@ from tests.peers.asking_upstream import CONTENT, PIXEL, UNKNOWN
 
 pytestmark = pytest.mark.anyio
 
-LISTEN_ID = "io.modelcontextprotocol/subscriptionId"
 ORIGIN = {"coretools-mcp/upstream": {"server": "up"}}
 
 

@@ -117,11 +117,11 @@ async def test_nobody_is_asked_to_approve_what_a_question_would_cut(remote: Entr
         2,
         [
             (b'{"formula": 1, "servers": {}', "not JSON"),
-            (b'<<<<<<< HEAD\n{"formula": 1}\n=======\n{}\n>>>>>>> other\n', "conflict marks of a merge"),
-            (b'{"formula": 2, "servers": {}}', "another formula (2)"),
-            (b'{"formula": 1%s, "servers": {}}' % (b"0" * 5_000), "another formula (inf)"),
-            (b'{"formula": 1, "servers": {}, "servers": {}}', "stands twice"),
-            (b'{"formula": 1, "servers": {"\\u001b[2J": 1}}', "at servers.\N{SYMBOL FOR ESCAPE}[2J belongs"),
+            (b'<<<<<<< HEAD\n{"formula": 1}\n=======\n{}\n>>>>>>> other\n', "merge conflict marks"),
+            (b'{"formula": 2, "servers": {}}', "a formula (2) other"),
+            (b'{"formula": 1%s, "servers": {}}' % (b"0" * 5_000), "a formula (inf) other"),
+            (b'{"formula": 1, "servers": {}, "servers": {}}', "the same name twice"),
+            (b'{"formula": 1, "servers": {"\\u001b[2J": 1}}', "at servers.\N{SYMBOL FOR ESCAPE}[2J does not belong"),
             (
                 b'{"formula": 1, "servers": {"up": {"tools": {"content": {"description": "short"}}}}}',
                 "servers.up.tools",
@@ -129,8 +129,8 @@ async def test_nobody_is_asked_to_approve_what_a_question_would_cut(remote: Entr
             (b"[" * 100_000, "nested too deeply"),
             (b"\xff\xfe", "not JSON"),
             (b"", "not JSON"),
-            (b'{"formula": 1' + b"0" * 5_000 + b"}", "another formula"),
-            ("nowhere/at/all", "behind a link that leads nowhere"),
+            (b'{"formula": 1' + b"0" * 5_000 + b"}", "a formula ("),
+            ("nowhere/at/all", "is a link to nothing"),
             (LOCK_NAME, "cannot be read"),
         ],
     ),
@@ -174,8 +174,8 @@ async def test_a_running_server_follows_the_lock_file_and_one_that_goes_away_clo
                 "has added this tool" in json.dumps(listed),
             ) != expected:
                 await pause()
-    assert "it was there before, and is gone" in caplog.text
-    assert "behind a link that leads nowhere" in caplog.text
+    assert "it existed before and is now missing" in caplog.text
+    assert "is a link to nothing" in caplog.text
 
 
 @pytest.mark.requirement("lock.log")
@@ -188,7 +188,7 @@ async def test_what_stops_is_told_once_in_the_log(
     async with proxied(tmp_path, servers, "handshake", answer=Person("deny")) as client:
         for _ in range(3):
             await change(client, "up")
-    assert caplog.text.count("upstream up: not as approved and stopped, new: 'added_0'") == 1
+    assert caplog.text.count("upstream up: not approved and blocked, new: 'added_0'") == 1
     assert "'content'" not in caplog.text
 
 
@@ -232,7 +232,7 @@ async def test_a_yes_to_a_call_counts_no_more_where_the_tool_was_stopped_meanwhi
 
     async with proxied(tmp_path, servers, "handshake", answer=answer) as client:
         before = await client.listed("tools")
-        assert f"it is not approved in {LOCK_NAME} any more" in refusal_of(await client.call("up__content", {}))
+        assert f"it is no longer approved in {LOCK_NAME}" in refusal_of(await client.call("up__content", {}))
 
 
 @pytest.mark.requirement("lock.person")

@@ -62,7 +62,7 @@ async def test_an_upstream_that_was_lost_and_still_ends_takes_no_subscription(tm
             await anyio.sleep(0.005)
         with pytest.raises(AnswerError) as raised:
             await client.request("resources/subscribe", WATCHED)
-        assert "is not available now" in str(raised.value)
+        assert "is unavailable" in str(raised.value)
 
 
 async def until_told(client: WireClient, count: int) -> list[str]:

@@ -66,7 +66,7 @@ async def test_a_client_is_told_that_a_server_works_and_none_that_gave_no_token(
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(client.call, "up__wait", {"mark": str(tmp_path / "mark")}, meta)
                 if meta:
-                    await until_told(client, "up__wait is at work")
+                    await until_told(client, "up__wait is in progress")
                 else:
                     await until_there(tmp_path / "mark.began")
                     await client.call("up__echo", {})

@@ -56,7 +56,7 @@ async def test_where_there_is_no_workspace_a_program_starts_in_an_empty_folder_a
             told = said(await client.call("up__place", {}))
             assert (told["roots"], told["files"]) == (None, [])
             assert Path(told["cwd"]) not in (nowhere, Path("/"), Path.cwd())
-            assert "starts in an empty folder: no workspace is known for it. Name one with --workspace" in caplog.text
+            assert "starts in an empty folder: no workspace is known for it. Set one with --workspace" in caplog.text
         assert not Path(told["cwd"]).exists()
 
 

@@ -89,9 +89,6 @@ async def test_an_upstream_may_ask_again_and_in_prompts(
         assert "Cleo" in prompt["messages"][0]["content"]["text"]
 
 
-ANNOUNCED: list[Json] = [{}, {"elicitation": {}}, {"elicitation": {"form": {}}}, {"sampling": {}}, ALL]
-
-
 @pytest.mark.requirement("relay.announced")
 @pytest.mark.parametrize(
     "announced", [{}, {"elicitation": {}}, {"elicitation": {"form": {}}}, ALL, {"sampling": {"x": 1}}]

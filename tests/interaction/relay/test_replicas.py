@@ -71,7 +71,7 @@ async def test_a_question_of_one_replica_is_answered_at_the_other_and_then_nowhe
         answered = {**params, **await here.answers_to(result)}
         assert said(await there.request("tools/call", answered)) == [{"action": "accept", "content": {"name": "ada"}}]
         for client in (here, there):
-            assert "used already" in await message_of(client, answered)
+            assert "already used" in await message_of(client, answered)
 
 
 @pytest.mark.requirement("store.reach")
@@ -141,10 +141,10 @@ async def test_an_answer_is_refused_as_a_result_while_the_store_is_away_and_plai
             assert error.value.error["data"] == {"type": "store_unavailable"}
             assert (await there.call("up__whoami")).get("isError") is not True
             server.start()
-            assert "used already" in await message_of(there, answered)  # nobody knows what it has forgotten
+            assert "already used" in await message_of(there, answered)  # nobody knows what it has forgotten
             params, result = await suspended(here, "up__ask", {"questions": [FORM]})
             answered = {**params, **await here.answers_to(result)}
-            assert "used already" in await message_of(here, answered)  # it was sealed for the store as it was
+            assert "already used" in await message_of(here, answered)  # it was sealed for the store as it was
             params, result = await suspended(here, "up__ask", {"questions": [FORM]})
             assert said(await there.request("tools/call", {**params, **await here.answers_to(result)}))
 

@@ -338,7 +338,7 @@ async def test_a_call_that_waits_longer_than_its_time_is_answered_and_nobody_was
     async with serving(tmp_path, up, answer=person) as (_, client):
         assert "up__find" in await client.listed("tools")
         result = await client.call("up__find")
-        assert "The server up is not available now (state connecting)" in result["content"][0]["text"]
+        assert "The server up is unavailable (state connecting)" in result["content"][0]["text"]
         assert person.messages == []
 
 
@@ -398,7 +398,7 @@ async def test_what_a_server_listed_goes_when_it_cannot_be_reached(era: str, tmp
         assert "fromLastRun" not in facts["up"]
         assert facts["up"]["tools"] == 0
         result = await client.call("up__find")
-        assert "The server up is not available now" in result["content"][0]["text"]
+        assert "The server up is unavailable" in result["content"][0]["text"]
         up.answers(**LISTED)
         while "up__find" not in await client.listed("tools"):
             await client.call("up__find")
@@ -586,7 +586,7 @@ async def test_a_file_that_is_not_ours_as_we_wrote_it_is_passed_over_once_and_re
     up.hangs()
     async with serving(tmp_path, up, settings={"proxy": {"firstListWait": 100}}) as (_, client):
         assert await everything(client) == set()
-        assert caplog.text.count("what a server listed in the last run cannot be used") == 1
+        assert caplog.text.count("the lists of a server from its last run cannot be used") == 1
         elsewhere = file.with_suffix(".elsewhere")
         before = elsewhere.read_bytes() if elsewhere.exists() else b""
         up.answers(**LISTED)
@@ -677,4 +677,4 @@ async def test_where_nothing_can_be_kept_everything_else_is_as_ever(
     async with serving(tmp_path, up) as (_, client):
         assert await everything(client) == NAMES
         assert said(await client.call("up__find")) == "from up"
-        await until(lambda: "cannot be kept for the next run" in caplog.text)
+        await until(lambda: "cannot be stored for the next run" in caplog.text)

@@ -219,7 +219,7 @@ async def test_a_task_of_a_server_that_was_started_anew_is_gone(tmp_path: Path) 
                 await anyio.sleep(0.05)
         error = await refused(client, "tasks/get", {"taskId": name})
         assert error["code"] == -32602
-        assert "started again" in error["message"]
+        assert "restarted" in error["message"]
         assert await told(client, "tasks/get") == []
 
 
@@ -797,10 +797,10 @@ async def test_what_an_upstream_promises_is_taken_only_where_it_can_be_a_task(
             assert (await client.request("tasks/get", {"taskId": name}))["pollIntervalMs"] == odd
         await client.listed("resources")
         error = await refused(client, "resources/read", {"uri": "test://text"})
-        assert "only a call of a tool" in error["message"]
+        assert "not a tool call" in error["message"]
     entry = {**OVER_STDIO, "args": forked([PEER, "old"])}
     async with knowing(tmp_path, entry) as client:
-        assert "a revision without them" in (await client.call("up__manual", given))["content"][0]["text"]
+        assert "a revision without tasks" in (await client.call("up__manual", given))["content"][0]["text"]
         assert EXTENSION not in (await client.request("server/discover"))["capabilities"]["extensions"]
 
 

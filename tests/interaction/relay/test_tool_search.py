@@ -224,7 +224,7 @@ async def test_where_nothing_fits_a_sentence_says_so_and_names_the_servers(era: 
     async with proxied(tmp_path, {"shop": shop(description="Payments.")}, era, settings=ON) as client:
         for query in ("tune a guitar", "DNA sequence alignment", "delete a repository", "+guitar refund"):
             result = await client.call("search_tools", {"query": query})
-            assert said(result).startswith(f"No tool fits '{query}' well."), query
+            assert said(result).startswith(f"No tool matches '{query}' well."), query
             assert "shop (Payments.)" in said(result)
             assert result["structuredContent"]["tools"] == []
             if query != "delete a repository":
@@ -267,18 +267,18 @@ async def test_what_is_no_call_of_a_tool_of_a_server_is_refused_in_a_sentence(er
         for name in ("read_file", "ReadFile", "run_shell_command", "call_tool", "search_tools"):
             assert "call it directly" in await told_no(client, "call_tool", {"name": name, "arguments": {}}), name
         for arguments in ({}, {"name": 7}, {"name": ""}):
-            assert "was given no name" in await told_no(client, "call_tool", arguments)
+            assert "needs the name of a tool" in await told_no(client, "call_tool", arguments)
         for inner in ("[]", "no JSON", [1], 3, True):
             arguments = {"name": "shop__zap", "arguments": inner}
-            assert "have to be an object" in await told_no(client, "call_tool", arguments)
+            assert "must be an object" in await told_no(client, "call_tool", arguments)
         for inner in ('{"a":"\\ud800"}', '{"a":NaN}', '{"a":1e999}', '{"a":' * 60 + "1" + "}" * 60):
             assert "cannot be sent" in await told_no(client, "call_tool", {"name": "shop__zap", "arguments": inner})
         for unknown in ({"dry_run": True}, {"colour": "red"}):
             said = await told_no(client, "call_tool", {"name": "shop__zap", **unknown})
             assert f"Nothing was called: '{next(iter(unknown))}' is not a parameter of call_tool." in said
-            assert "belongs into 'arguments'" in said
+            assert "into 'arguments'" in said
         for query in ("", "  ", 5, None):
-            assert "query has to be a text" in await told_no(client, "search_tools", {"query": query})
+            assert "query must be a text" in await told_no(client, "search_tools", {"query": query})
         assert "1000000 characters" in await told_no(client, "search_tools", {"query": "x" * 1_000_000})
         assert "control characters" in await told_no(client, "search_tools", {"query": "a\x00\x1b[2J"})
         for limit in (-1, 21, "5", True, 1.5):
@@ -336,7 +336,7 @@ async def test_what_a_clients_own_dialog_does_not_decide_for_a_tool_it_does_not_
             ("shop__refund_payment", {"id": "1"}),
             ("call_tool", {"name": "shop__refund_payment", "arguments": {"id": "1"}}),
         ):
-            assert "Nobody could be asked" in await told_no(client, name, arguments)
+            assert "The user could not be asked" in await told_no(client, name, arguments)
         # This one it decides: it has asked its person about call_tool, as it would have about the tool.
         assert (await client.told("call_tool", {"name": "shop__zap"}))["params"]["name"] == "zap"
 

@@ -395,9 +395,9 @@ def test_a_missing_extra_is_told_in_a_sentence_and_the_server_works(root: Path) 
 @pytest.mark.parametrize(
     ("environ", "said"),
     [
-        ({**ON, "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT": "few"}, "what OpenTelemetry does not take"),
+        ({**ON, "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT": "few"}, "values that OpenTelemetry rejects"),
         ({**ON, "OTEL_BSP_SCHEDULE_DELAY": "soon"}, "WARNING OpenTelemetry: "),
-        ({**ON, "OTEL_TRACES_EXPORTER": "zipkin"}, "names 'zipkin', which is not known here"),
+        ({**ON, "OTEL_TRACES_EXPORTER": "zipkin"}, "names 'zipkin', which is unknown here"),
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}, ""),
     ],
     ids=["what there is not", "no number", "an unknown exporter", "nobody listens"],

@@ -77,7 +77,7 @@ async def test_a_program_named_alone_is_not_taken_from_the_workspace(root: Path,
     async with custom_tools(root, tmp_path, environment=environment, call_command=("my-call",)) as tools:
         error = await tools.error_of("one")
         assert error.code is ToolErrorType.DISCOVERED_TOOL_EXECUTION_ERROR
-        assert "Error: The program 'my-call' of tools.callCommand is not on the PATH outside" in error.message
+        assert "Error: The program 'my-call' of tools.callCommand was not found on the PATH outside" in error.message
         assert "Exit Code: (none)" in error.message
 
 
@@ -179,7 +179,9 @@ async def test_of_a_long_output_the_ends_are_shown_and_the_file(tools: CustomToo
     link = result.llm_content[1]
     assert isinstance(link, FileDataPart)
     text = text_of(result)
-    assert text.startswith("Note: the output has 98.9 kB; only its beginning and its end are shown. All of it is in ")
+    assert text.startswith(
+        "Note: the output has 98.9 kB, and only its beginning and its end are shown. All of it is in "
+    )
     assert text.endswith("\nline 9999")
     assert len(text) < 41_000
     assert Path(result.facts["outputFile"]).read_text().startswith("line 0\nline 1\n")
@@ -192,7 +194,7 @@ async def test_long_text_in_mcp_content_is_cut_and_the_file_is_named(tools: Cust
     assert result.verbatim is not None
     first, second = result.verbatim["content"]
     assert first["text"] == "x" * 30_000
-    assert second["text"].startswith("y" * 10_000 + "\n[... cut here, all that the tool printed is in /")
+    assert second["text"].startswith("y" * 10_000 + "\n[... cut here, the whole output is in /")
 
 
 @pytest.mark.requirement("discovered.result.text")
@@ -237,7 +239,7 @@ async def test_a_tool_that_takes_too_long_is_ended_with_all_it_started(root: Pat
     file = tmp_path / "pids"
     async with custom_tools(root, tmp_path, call_seconds=1.0) as tools:
         message = (await tools.error_of("linger", file=str(file))).message
-        assert "Error: it took longer than 1 s (tools.callTimeout) and was ended" in message
+        assert "Error: it took longer than 1 s (tools.callTimeout) and was stopped" in message
         await until_ended(map(int, file.read_text().split()))
 
 
@@ -280,9 +282,9 @@ async def test_arguments_are_held_against_the_schema(tools: CustomTools) -> None
     )
     for arguments, said in (
         ({}, "'count' is a required property."),
-        ({"count": 10}, "'count' has to fulfil maximum 9, got 10."),
-        ({"count": "many"}, '\'count\' has to fulfil type "integer", got "many".'),
-        ({"count": 1, "kind": "c"}, '\'kind\' has to fulfil enum ["a", "b"], got "c".'),
+        ({"count": 10}, "'count' must satisfy maximum 9, got 10."),
+        ({"count": "many"}, '\'count\' must satisfy type "integer", got "many".'),
+        ({"count": 1, "kind": "c"}, '\'kind\' must satisfy enum ["a", "b"], got "c".'),
         ({"count": 1, "other": 1}, "Additional properties are not allowed ('other' was unexpected)."),
     ):
         with pytest.raises(InvalidToolParamsError) as refused:
@@ -304,7 +306,7 @@ async def test_very_many_values_are_checked_before_anything_runs(tools: CustomTo
     rows: list[Any] = [*range(5_000), "x"]
     params = tool.validate_tool_params({"rows": rows})
     started = len(tools.starter.started)
-    with pytest.raises(InvalidToolParamsError, match=r"'rows\.5000' has to fulfil type"):
+    with pytest.raises(InvalidToolParamsError, match=r"'rows\.5000' must satisfy type"):
         await tool.execute(params, tools.context)
     assert len(tools.starter.started) == started
     assert json.loads(text_of(await tool.execute({"rows": rows[:100]}, tools.context))) == {"rows": rows[:100]}

@@ -148,25 +148,25 @@ def test_values_in_a_schema_that_look_like_schemas_stay() -> None:
 @pytest.mark.parametrize(
     ("declaration", "why"),
     [
-        ("a string", "is left out: it is not an object."),
-        ({"description": "nameless"}, "is left out: it has no name."),
-        ({"name": ["a"]}, "is left out: it has no name."),
-        ({"name": "--help"}, "('--help') is left out: the call command would take its name for an option."),
-        ({"name": "a\u202eb"}, "is left out: its name has characters that cannot be seen."),
-        ({"name": "a\x00"}, "is left out: its name has characters that cannot be seen."),
-        ({"name": "replace"}, "('replace') is left out: a built-in tool has this name"),
-        ({"name": "b", "parameters": "none"}, "is left out: its parameters is not an object."),
-        ({"name": "b", "parameters": {"type": "STRING"}}, 'its parameters are of type "string", and have to be an'),
-        ({"name": "b", "parameters": {"properties": {"a": 1}}}, "where a schema should be, 1 is."),
+        ("a string", "was left out: it is not an object."),
+        ({"description": "nameless"}, "was left out: it has no name."),
+        ({"name": ["a"]}, "was left out: it has no name."),
+        ({"name": "--help"}, "('--help') was left out: the call command would read its name as an option."),
+        ({"name": "a\u202eb"}, "was left out: its name has invisible characters."),
+        ({"name": "a\x00"}, "was left out: its name has invisible characters."),
+        ({"name": "replace"}, "('replace') was left out: it is, apart from case, a name that built-in tools"),
+        ({"name": "b", "parameters": "none"}, "was left out: its parameters is not an object."),
+        ({"name": "b", "parameters": {"type": "STRING"}}, 'its parameters are of type "string", but must be an'),
+        ({"name": "b", "parameters": {"properties": {"a": 1}}}, "1 stands in place of a schema."),
         (
             {"name": "b", "parameters": {"properties": {"a": {"type": "text"}}}},
-            'its type is "text", which JSON Schema does not have',
+            'its type is "text", which JSON Schema does not define',
         ),
-        ({"name": "b", "parameters": {"properties": {"a": {"$ref": "http://x/y"}}}}, "leads to nothing"),
-        ({"name": "b", "parameters": {"properties": {"a": {"$ref": "#/$defs/no"}}}}, "leads to nothing"),
-        ({"name": "b", "parameters": {"default": DEEP}}, "is left out: it is nested more than 50 deep."),
-        ({"name": "b", "parameters": {"default": "\ud800"}}, "is left out: it has half of a surrogate pair"),
-        ({"name": "b", "parameters": {"default": HUGE}}, "is left out: it has a number that is too large."),
+        ({"name": "b", "parameters": {"properties": {"a": {"$ref": "http://x/y"}}}}, "has no target"),
+        ({"name": "b", "parameters": {"properties": {"a": {"$ref": "#/$defs/no"}}}}, "has no target"),
+        ({"name": "b", "parameters": {"default": DEEP}}, "was left out: it is nested more than 50 levels deep."),
+        ({"name": "b", "parameters": {"default": "\ud800"}}, "was left out: it contains half of a surrogate pair"),
+        ({"name": "b", "parameters": {"default": HUGE}}, "was left out: it contains a number that is too large."),
         ({"name": "b", "description": "x" * 64_000}, "it has more than 64,000 characters."),
     ],
 )
@@ -184,13 +184,13 @@ def test_a_declaration_that_cannot_be_used_is_left_out_and_the_others_stay(decla
 def test_of_two_tools_of_one_name_the_first_counts() -> None:
     found = read({"name": "a", "description": "one"}, {"name": "a", "description": "two"})
     assert found.tools["a"].description == "one"
-    assert "another one before it has this name" in found.warnings[0]
+    assert "an earlier declaration has this name" in found.warnings[0]
 
 
 @pytest.mark.requirement("discovered.declarations")
 def test_a_wrapper_without_an_array_is_left_out() -> None:
     assert warning_of({"function_declarations": {"name": "a"}}) == (
-        "Entry 1 is left out: its function_declarations is not an array."
+        "Entry 1 was left out: its function_declarations is not an array."
     )
 
 
@@ -235,7 +235,7 @@ def test_at_most_a_thousand_tools_are_taken_and_few_warnings_kept() -> None:
 def test_all_tools_together_are_limited() -> None:
     found = read(*({"name": f"t{number}", "description": "x" * 60_000} for number in range(40)))
     assert len(found.tools) == 33
-    assert "2,000,000 characters are taken" in found.warnings[0]
+    assert "2,000,000 characters are accepted" in found.warnings[0]
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_all_tools_together_are_limited() -> None:
         ("[" * 100_000, "it has more than 100,000 values"),
         ("[" * 5_000 + "]" * 5_000, "it is nested"),
         ('[{"name": "a", "x": NaN}]', "NaN is not JSON"),
-        ("[" + "9" * 5_000 + "]", "it has a number with thousands of digits"),
+        ("[" + "9" * 5_000 + "]", "it contains a number with thousands of digits"),
     ],
 )
 @pytest.mark.requirement("discovered.failed")
@@ -257,7 +257,7 @@ def test_what_is_no_list_of_declarations_is_told_with_what_to_do(printed: str, w
     with pytest.raises(DiscoveryError) as told:
         read_declarations(printed.encode(), RESERVED)
     assert why in told.value.message
-    assert "Let it print" in told.value.message
+    assert "Make it print" in told.value.message
 
 
 @pytest.mark.requirement("discovered.declarations")
@@ -286,7 +286,7 @@ def test_a_schema_that_contains_itself_is_followed_as_far_as_arguments_go() -> N
     assert tool.check.problem_of({"child": {"child": {"n": 1}}}) is None
     said = tool.check.problem_of({"child": {"child": {"n": "x"}}})
     assert said is not None
-    assert said.startswith("'child.child.n' has to fulfil type")
+    assert said.startswith("'child.child.n' must satisfy type")
 
 
 @pytest.mark.requirement("discovered.arguments")

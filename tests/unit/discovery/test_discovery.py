@@ -177,14 +177,17 @@ async def test_settings_that_change_while_a_command_hangs_count_at_once(root: Pa
     ("settings", "said"),
     [
         ({"call_command": None}, "tools.callCommand, which runs the tools, is not. Set both."),
-        ({"discovery_command": ("no-such-program",)}, "'no-such-program' of tools.discoveryCommand is not on the PATH"),
-        ({"discovery_command": ("bin/none",)}, "The program 'bin/none' of tools.discoveryCommand is not there"),
+        (
+            {"discovery_command": ("no-such-program",)},
+            "'no-such-program' of tools.discoveryCommand was not found on the PATH",
+        ),
+        ({"discovery_command": ("bin/none",)}, "The program 'bin/none' of tools.discoveryCommand was not found there"),
         (
             {"discovery_command": ("sh", "-c", "echo '[]'; echo token=abcdefgh >&2; exit 4")},
-            "failed with exit code 4. Run it by hand to see why. It last said: token=[hidden]",
+            "failed with exit code 4. Run it by hand to see why. Its last output: token=[hidden]",
         ),
-        ({"discovery_command": ("sh", "-c", "kill -9 $$")}, "The discovery command was ended by SIGKILL."),
-        ({"discovery_command": ("true",)}, "The discovery command printed nothing. Let it print an array"),
+        ({"discovery_command": ("sh", "-c", "kill -9 $$")}, "The discovery command was killed by SIGKILL."),
+        ({"discovery_command": ("true",)}, "The discovery command printed nothing. Make it print an array"),
         ({"discovery_command": ("echo", "hello")}, "it is not JSON: Expecting value in line 1, column 1."),
     ],
 )
@@ -202,7 +205,7 @@ async def test_a_command_that_takes_too_long_is_ended(root: Path, tmp_path: Path
     file = tmp_path / "pid"
     command = (*PEER, "hang", str(file))
     async with custom_tools(root, tmp_path, discovery_command=command, discovery_seconds=0.5) as tools:
-        assert "took longer than 0.5 s and was ended" in await problem_of(tools)
+        assert "took longer than 0.5 s and was stopped" in await problem_of(tools)
         assert tools.running() == []
 
 

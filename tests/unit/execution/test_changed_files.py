@@ -42,7 +42,7 @@ def told(before: WorkspaceState, workspace: Workspace) -> str:
         start, _, rest = line.partition(": ")
         assert start == "Files that changed during this call, by the command or otherwise"
         line, _, end = rest.rpartition(". ")
-        assert end == "undo_change does not take back what commands change."
+        assert end == "undo_change cannot undo changes by commands."
     return line
 
 

@@ -38,7 +38,7 @@ def shown(result: ToolResult) -> str:
 
 
 def next_offset(result: ToolResult) -> int:
-    found = re.search(r"offset (\d+) reads on", text_of(result))
+    found = re.search(r"ontinue with offset (\d+)", text_of(result))
     assert found is not None
     assert int(found[1]) == result.facts["nextOffset"]
     return int(found[1])
@@ -51,7 +51,7 @@ async def test_a_background_command_goes_on_after_its_call(shell: Shell) -> None
     assert re.fullmatch(r"bg_[0-9a-f]{8}", job.id)
     assert text_of(result) == (
         f"Background Job: {job.id} (running)\nPID: {job.running.process.pid}\n"
-        "It goes on after this call. read_background_output shows what it prints, stop_background_job ends it.\n"
+        "It continues after this call. read_background_output shows its output, stop_background_job ends it.\n"
         "Output:\nready"
     )
     assert result.return_display == f"Background job {job.id}: running"
@@ -159,7 +159,7 @@ async def test_the_last_lines_are_shown_and_then_only_what_is_new(shell: Shell, 
     assert "Bytes 1492-1892 of 1892;" in text_of(last)
     assert shown(await shell.read(job, lines=2)) == "499\n500"
     nothing = await shell.read(job, offset=next_offset(last))
-    assert "Nothing new: 1892 bytes were printed; offset 1892 reads on.\nOutput: (empty)" in text_of(nothing)
+    assert "Nothing new: 1892 bytes were printed. Continue with offset 1892.\nOutput: (empty)" in text_of(nothing)
     (root / "go").touch()
     await until(lambda: job.running.output.total == 1903)
     assert shown(await shell.read(job, offset=next_offset(nothing))) == "new\npartial"
@@ -203,7 +203,7 @@ async def test_what_is_not_kept_is_passed_over_and_told(root: Path, tmp_path: Pa
         result = await shell.read(job, offset=100_000)
         start = job.running.output.tail_start
         assert f"Bytes {start}-" in text_of(result)
-        assert f"Note: {(start - 100_000) / 1000:.1f} kB before this are not kept any more." in text_of(result)
+        assert f"Note: the {(start - 100_000) / 1000:.1f} kB before this are no longer kept." in text_of(result)
         assert shown(await shell.read(job, offset=0, lines=3)) == "1\n2\n3"
 
 
@@ -231,7 +231,7 @@ async def test_of_binary_output_only_the_size_and_the_file_are_told(shell: Shell
     await over(job)
     assert job.running.output.file is not None
     path = job.running.output.file.path
-    assert text_of(await shell.read(job)).endswith(f"\nOutput: (binary, 3 bytes, kept in {path})")
+    assert text_of(await shell.read(job)).endswith(f"\nOutput: (binary, 3 bytes, saved in {path})")
 
 
 @pytest.mark.requirement("jobs.read")
@@ -281,7 +281,7 @@ async def test_whoever_may_run_a_command_may_end_it_unasked(shell: Shell) -> Non
 async def test_a_job_that_is_not_known_is_told_with_those_that_are(shell: Shell) -> None:
     job = await started(shell, "sleep 600")
     for tool in (ReadOutputTool(), StopJobTool()):
-        with pytest.raises(ToolError, match=f"no background job 'bg_0'. Known here: {job.id}") as caught:
+        with pytest.raises(ToolError, match=f"no background job 'bg_0'. Known jobs: {job.id}") as caught:
             await shell.call(tool, job_id="bg_0")
         assert caught.value.code is ToolErrorType.JOB_NOT_FOUND
 
@@ -291,7 +291,7 @@ async def test_a_client_that_cannot_be_told_from_others_has_no_jobs(shell: Shell
     anonymous = shell.anonymous()
     error = await anonymous.error_of("sleep 600", is_background=True)
     assert error.code is ToolErrorType.SHELL_EXECUTE_ERROR
-    assert error.message.startswith("There are no background jobs for this client")
+    assert error.message.startswith("This client cannot have background jobs")
     with pytest.raises(ToolError):
         await anonymous.list()
     assert shell.starter.started == []
@@ -313,8 +313,8 @@ async def test_more_jobs_than_may_run_are_refused_and_one_that_ends_makes_room(s
     assert len(shell.jobs.running()) == MAX_RUNNING
     assert [error.message.startswith("16 background jobs are running") for error in errors] == [True] * 3
     left = text_of(await shell.run("sleep 600 &"))
-    assert "They were ended, since" in left
-    assert "16 run already" in left
+    assert "They were ended, because" in left
+    assert "already has 16" in left
     await shell.stop(shell.jobs.running()[0])
     await started(shell, "sleep 600")
 
@@ -352,7 +352,7 @@ async def test_all_jobs_end_with_their_client(shell: Shell) -> None:
     await shell.jobs.aclose()
     assert shell.running() == []
     assert [job.status for job in jobs] == ["stopped"] * 3
-    assert "The server is ending" in (await shell.error_of("true", is_background=True)).message
+    assert "The server is shutting down" in (await shell.error_of("true", is_background=True)).message
 
 
 @pytest.mark.requirement("jobs.list")

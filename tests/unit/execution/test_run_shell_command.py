@@ -69,14 +69,14 @@ async def test_a_variable_that_a_failed_command_lacks_and_the_server_has_is_name
         ("echo No more OF_THE_SERVERS; exit 1", False),
     ):
         said = text_of(await shell.run(command))
-        assert ("commands do not get OF_THE_SERVER of the server's environment" in said) is is_told, command
+        assert ("commands do not get OF_THE_SERVER from the server's environment" in said) is is_told, command
 
 
 @pytest.mark.requirement("shell.exit")
 async def test_the_signal_that_ended_the_shell_is_told(shell: Shell) -> None:
     result = await shell.run("kill -SEGV $$")
     assert text_of(result) == "Signal: SIGSEGV\nOutput: (empty)"
-    assert result.return_display == "Command was ended by SIGSEGV"
+    assert result.return_display == "Command was killed by SIGSEGV"
 
 
 @pytest.mark.requirement("shell.exit")
@@ -169,7 +169,7 @@ async def test_properties_of_other_programs_that_change_nothing_are_taken(shell:
         ({"command": "git status"}, "git status"),
         (
             {"command": "npm test", "directory": "web", "timeout": 5000, "description": "Run\n the  tests"},
-            "npm test [in web] [timeout: 5000ms] (Run the tests)",
+            "npm test [in web] [timeout: 5000ms]",
         ),
         ({"command": "npm start &", "is_background": True, "timeout": 5}, "npm start [background]"),
         ({"command": "a\nb"}, "a\\nb"),
@@ -243,7 +243,7 @@ async def test_bash_is_never_taken_from_the_workspace_or_a_relative_folder(root:
 async def test_without_bash_the_posix_shell_runs_the_command_and_the_result_says_so(root: Path, tmp_path: Path) -> None:
     async with shell_in(root, tmp_path, environment={"PATH": str(tmp_path)}) as shell:
         result = await shell.run("echo text")
-    assert text_of(result) == "Note: there is no bash here; /bin/sh ran the command.\nOutput:\ntext"
+    assert text_of(result) == "Note: bash is not installed; /bin/sh ran the command.\nOutput:\ntext"
 
 
 @pytest.mark.requirement("shell.bash")
@@ -264,8 +264,8 @@ async def test_of_a_long_output_both_ends_are_shown_and_all_of_it_can_be_read(sh
     assert path.read_text() == "".join(f"{number}\n" for number in range(1, 20_001))
     assert (link.mime_type, link.size, result.facts["outputFile"]) == ("text/plain", 108_894, str(path))
     assert text.startswith(
-        f"Note: the output has 108.9 kB; only its beginning and its end are shown. All of it is in {path}; "
-        "read_file shows it by lines, from its end with a negative offset.\nOutput:\n1\n2\n"
+        f"Note: the output has 108.9 kB, and only its beginning and its end are shown. All of it is in {path}. "
+        "Read it with read_file, from the end with a negative offset.\nOutput:\n1\n2\n"
     )
     assert CUT_MARK in text
     assert text.endswith("\n19999\n20000")
@@ -291,7 +291,7 @@ async def test_what_the_file_does_not_hold_is_told(root: Path, tmp_path: Path) -
         link = link_of(result)
         assert link is not None
         assert link.size == 1_000_000
-        assert "All of it (without the last 2.0 MB, which are not kept) is in /" in text_of(result)
+        assert "All of it (except the last 2.0 MB, which were not kept) is in /" in text_of(result)
         assert output_of(result).endswith("xend")
 
 
@@ -299,7 +299,7 @@ async def test_what_the_file_does_not_hold_is_told(root: Path, tmp_path: Path) -
 async def test_a_client_that_cannot_be_told_from_others_gets_no_file(shell: Shell) -> None:
     result = await shell.anonymous().run("seq 1 20000; seq 1 100000")
     assert link_of(result) is None
-    assert "The rest is not kept: print less, or write it to a file" in text_of(result)
+    assert "The rest was not kept. Print less, or write it to a file" in text_of(result)
     assert output_of(result).endswith("\n100000")
 
 

@@ -41,7 +41,7 @@ IGNORES_SIGTERM = "trap '' TERM; echo ready; while :; do sleep 1; done"
 @pytest.mark.requirement("shell.limit.time")
 async def test_a_command_that_takes_too_long_is_ended_and_the_way_out_is_told(shell: Shell) -> None:
     message = await shell.timed_out("echo started; sleep 600", 300)
-    assert message.startswith("The command took longer than 0.3 s and was ended, with all it had started.")
+    assert message.startswith("The command took longer than 0.3 s and was ended with all its processes.")
     assert "at most 600000" in message
     assert "is_background" in message
     assert message.endswith("It had printed:\nstarted\n")
@@ -129,7 +129,7 @@ async def test_what_no_program_can_be_given_is_a_failure_that_says_what_to_write
         error = await shell.error_of("true")
     assert error.code is ToolErrorType.SHELL_EXECUTE_ERROR
     assert error.message.startswith("The command was not started: it, its folder or a variable")
-    assert "write such a character as an escape" in error.message
+    assert "write it as an escape" in error.message
 
 
 @pytest.mark.requirement("shell.start")
@@ -168,7 +168,7 @@ class Held(ConfinedCommand):
 @pytest.mark.requirement("shell.queue")
 @pytest.mark.parametrize(
     ("command", "said"),
-    [("touch .envrc", "obeyed by programs outside"), ("sleep 600", None), ("true " + "é" * 99_000, None)],
+    [("touch .envrc", "programs outside"), ("sleep 600", None), ("true " + "é" * 99_000, None)],
     ids=["finished", "timed out", "not started"],
 )
 async def test_what_is_held_for_a_command_is_given_back_once_all_of_it_has_ended(
@@ -186,8 +186,10 @@ async def test_what_is_held_for_a_command_is_given_back_once_all_of_it_has_ended
         if said is not None:
             text = text_of(await shell.run(command))
             assert f"moved out of the workspace: {root}/.mcp.json (now /private/mcp.json)." in text
-            assert f"{said} the sandbox; they could not be moved: {root}/.vscode. Tell the user." in text
-            assert f"gone since the command began, and obeyed by programs outside the sandbox: {root}/.envrc." in text
+            assert f"{said} the sandbox execute, and they could not be moved: {root}/.vscode. Tell the user." in text
+            assert (
+                f"programs outside the sandbox execute, changed or vanished during the command: {root}/.envrc." in text
+            )
             assert "Note: 7 of the files and folders" in text
             assert "Note: its temporary files took 3.0 GB, 2,000 files" in text
         else:
@@ -197,7 +199,7 @@ async def test_what_is_held_for_a_command_is_given_back_once_all_of_it_has_ended
         assert released == [str(root)]
         await shell.stop(shell.job)
         assert released == [str(root)] * 2
-        assert "obeyed by programs outside the sandbox" in text_of(await shell.read(shell.job))
+        assert "programs outside the sandbox execute" in text_of(await shell.read(shell.job))
 
 
 @pytest.mark.requirement("shell.queue")
@@ -219,12 +221,12 @@ READING, WORKING, OWN, HOST = ViewKind.READING, ViewKind.WORKING, Network.OWN_LO
     ("printed", "view", "network", "said"),
     [
         ("sh: x: Read-only file system", READING, HOST, 'needs: "write" to ask'),
-        ("sh: x: Read-only file system", WORKING, HOST, "write_file and edit can change, with"),
+        ("sh: x: Read-only file system", WORKING, HOST, "changed with write_file and edit, with"),
         (
             "cat: /home/me/x: No such file or directory",
             READING,
             HOST,
-            "a path in the home in the command's own words",
+            "Write the path in the home folder in the command",
         ),
         ("cat: /home/me/x: No such file or directory", WORKING, HOST, None),
         ("cat: here: No such file or directory", READING, HOST, None),
@@ -236,16 +238,21 @@ READING, WORKING, OWN, HOST = ViewKind.READING, ViewKind.WORKING, Network.OWN_LO
             Network.SESSION_LOOPBACK,
             "only if a command of this session listens on it",
         ),
-        ("connect to localhost port 1: Connection refused", WORKING, HOST, "the loopback of this machine"),
+        ("connect to localhost port 1: Connection refused", WORKING, HOST, "the machine's loopback"),
         ("connect to example.org: Connection refused", WORKING, HOST, None),
         ("connect to localhost port 1: Connection refused", ViewKind.UNCONFINED, HOST, None),
         ("Cannot connect to the Docker daemon at unix:///x.sock", WORKING, OWN, "Sockets of other programs"),
-        ("listen EAFNOSUPPORT: address family not supported /tmp/x", WORKING, OWN, "No command makes UNIX sockets"),
+        (
+            "listen EAFNOSUPPORT: address family not supported /tmp/x",
+            WORKING,
+            OWN,
+            "Commands cannot create UNIX sockets",
+        ),
         ("connect: Network is unreachable", WORKING, OWN, 'needs: "network" to ask'),
         ("Temporary failure in name resolution", WORKING, OWN, 'needs: "network" to ask'),
         ("connect: Network is unreachable", WORKING, HOST, None),
         ("cat: x: Permission denied", ViewKind.UNCONFINED, HOST, None),
-        ("tail: /var/tmp/x.log: No such file", READING, OWN, "read_file and grep_search find it by that name"),
+        ("tail: /var/tmp/x.log: No such file", READING, OWN, "read_file, grep_search and"),
         ("tail: /var/tmp/x.log: No such file", WORKING, OWN, None),
     ],
 )
@@ -297,24 +304,26 @@ async def test_a_note_names_the_rules_that_stopped_a_command_and_what_ends_a_job
             return text_of(await held.run(command))
 
         docs = await said("echo touch: docs/a: Read-only file system")
-        assert "Kept as it is by permissions.deny rule Edit(/docs/**).\n" in docs
+        assert "Protected by permissions.deny rule Edit(/docs/**).\n" in docs
         assert "write_file" not in docs
-        assert "by permissions.ask rule Read(.env). Named in" in await said("echo rm: o/.env: Device or resource busy")
+        assert "by permissions.ask rule Read(.env). Name it in" in await said(
+            "echo rm: o/.env: Device or resource busy"
+        )
         plain = await said("echo touch: /x: Read-only file system")
         assert "write_file" in plain
         assert 'needs: "write"' not in plain
         of_git = await said("git --version; echo error: unable to unlink old .envrc: Read-only file system")
         assert 'needs: "write"' in of_git
         assert "git status" in of_git
-        assert "stop_background_job ends a job" in await said("kill %3")
-        assert "stop_background_job ends a job" in await said("pkill -f no.such.program || true")
-        assert "stop_background_job ends a job" in await said("kill 4194000; echo rc=$?")
+        assert "stop_background_job to end a job" in await said("kill %3")
+        assert "stop_background_job to end a job" in await said("pkill -f no.such.program || true")
+        assert "stop_background_job to end a job" in await said("kill 4194000; echo rc=$?")
         assert "stop_background_job" not in await said("kill -0 $$")
         for command in ("ps -o pid= -p 4194000", "wait 4194000", "ls /proc/4194000"):
-            assert "A command sees and ends only" in await said(command)
-        assert "empty at first" not in await said("echo /tmp/m: No such file or directory")
+            assert "A command can only see and end" in await said(command)
+        assert "started empty" not in await said("echo /tmp/m: No such file or directory")
         held = replace(shell, context=replace(shell.context, view=replace(view, has_new_tmp=True)))
-        assert "its /tmp was empty at first" in await said("echo /tmp/m: No such file or directory")
+        assert "its /tmp started empty" in await said("echo /tmp/m: No such file or directory")
 
 
 @pytest.mark.requirement("shell.exit")
@@ -366,7 +375,7 @@ async def test_the_time_in_the_queue_counts_and_its_end_is_told_as_such(root: Pa
             tasks.start_soon(shell.run, "echo >>taken; while [ ! -e go ]; do sleep 0.01; done")
         await until(lambda: (root / "taken").exists() and (root / "taken").read_text() == "\n\n")
         message = await shell.timed_out("echo never >never", 300)
-        assert message.startswith("The command was not started: it waited 0.3 s for one of 2 places")
+        assert message.startswith("The command was not started: it waited 0.3 s for one of 2 slots")
         (root / "go").touch()
     assert len(shell.starter.started) == 2
 
@@ -446,7 +455,7 @@ async def test_what_was_printed_before_the_shell_ended_is_all_there(shell: Shell
 @pytest.mark.requirement("shell.background")
 async def test_a_client_without_jobs_leaves_nothing_running(shell: Shell) -> None:
     result = await shell.anonymous().run("sleep 600 & echo $!")
-    assert "They were ended, since this client can have no background jobs" in text_of(result)
+    assert "They were ended, because this client can have no background jobs" in text_of(result)
     assert not is_running(int(output_of(result)))
 
 
@@ -535,7 +544,7 @@ async def test_a_command_for_which_there_is_too_little_is_refused_with_the_code_
     async with shell_in(root, tmp_path) as shell:
         runner = CommandRunner(Short(number), Plain(), ShellOptions(ENVIRONMENT), shell.folders)
         request = CommandRequest("true", str(root), (str(root),), "test", 600)
-        with anyio.fail_after(CEILING), pytest.raises(ToolError, match="limits of the server") as refusal:
+        with anyio.fail_after(CEILING), pytest.raises(ToolError, match="the server's limits") as refusal:
             await runner.run(request, None, shell.context.progress)
         with pytest.raises(ToolError) as of_a_job:
             await runner.start_job(request, shell.jobs)
@@ -562,7 +571,7 @@ async def test_a_command_that_found_no_process_is_refused_however_that_shows_and
             await short.run(request, shell.jobs, shell.context.progress)
         for error in (refused.value, await shell.error_of(said), await shell.error_of(said, is_background=True)):
             assert error.code is ToolErrorType.RESOURCES_EXHAUSTED
-            assert f"end it by stop_background_job; running: {shell.jobs.running()[0].id}." in error.message
+            assert f"end it with stop_background_job. Running: {shell.jobs.running()[0].id}." in error.message
         assert output_of(await shell.run(f"echo first; {said}")).startswith("first")
         await shell.stop(shell.jobs.running()[0])
 

@@ -25,9 +25,20 @@ from tools.shell.sandbox.auto_run_guard import (
 )
 from tools.shell.sandbox.bubblewrap import HELD, NEW_ROOT, STAGE, ViewSetup
 from tools.shell.sandbox.credential_masks import secret_places
+from tools.shell.sandbox.reading_view import _around  # pyright: ignore[reportPrivateUsage] - pure but for the tree
 from tools.shell.sandbox.visible_file_system import Site, View, sandbox_environment
 
 only_posix = pytest.mark.skipif(sys.platform == "win32", reason="not run: there is no sandbox on Windows")
+
+
+@pytest.mark.requirement("sandbox.view")
+def test_of_a_system_folder_that_holds_the_home_only_the_rest_is_shown(tmp_path: Path) -> None:
+    top = tmp_path.resolve() / "srv"
+    for name in ("people/me", "people/other", "lib"):
+        (top / name).mkdir(parents=True)
+    assert {*_around(str(top), str(top / "people" / "me"))} == {str(top / "people" / "other"), str(top / "lib")}
+    assert [*_around(str(top / "lib"), str(top / "people" / "me"))] == [str(top / "lib")]
+    assert [*_around(str(top / "people" / "me"), str(top / "people" / "me"))] == []
 
 
 @pytest.mark.requirement("sandbox.view")
@@ -89,10 +100,13 @@ def test_secrets_are_hidden_where_they_are_and_settings_only_if_they_hold_one(tm
     home = tmp_path.resolve()
     (home / "keys").mkdir()
     (home / ".ssh").symlink_to("keys")
+    (home / ".aws").symlink_to(".")  # which is the home, and ends no search
     (home / ".kiro").mkdir()
     (home / ".netrc").write_text("x")
     (home / ".npmrc").write_text("registry=https://registry.example\n")
     (home / ".yarnrc.yml").write_text("nodeLinker: x\nnpmAuthToken: abc\n")
+    (home / ".tool").mkdir()
+    (home / ".tool" / "conf").write_text(f"token = ghp_{'aB3d' * 9}\n")
     own = home / "state"
     own.mkdir()
     hidden = secret_places(str(home), [str(own), str(home / "absent")])
@@ -103,6 +117,7 @@ def test_secrets_are_hidden_where_they_are_and_settings_only_if_they_hold_one(tm
     }
     assert {path for path in hidden.files if contains(str(home), path)} == {
         str(home / ".netrc"),
+        str(home / ".tool" / "conf"),
     }
     assert hidden.settings == (str(home / ".yarnrc.yml"),)
 

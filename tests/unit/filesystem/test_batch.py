@@ -93,7 +93,7 @@ def test_a_batch_shows_and_remembers_what_a_read_does(content: bytes, root: Path
     [part] = alone.parts
     assert isinstance(part, TextPart)
     is_cut = alone.truncated or alone.shortened
-    assert shown(batch).startswith(f"--- {path} ---\n\n{'[WARNING: only a part' if is_cut else part.text}")
+    assert shown(batch).startswith(f"--- {path} ---\n\n{'[WARNING: only part' if is_cut else part.text}")
     assert shown(batch).endswith(f"{part.text}\n\n")
     assert context.client.reads is not None
     assert context.client.reads.get(path) == SeenFile(identity, alone.sha256)

@@ -88,7 +88,7 @@ def test_a_rewrite_of_a_long_text_is_counted_and_cut(count: int) -> None:
     diff = unified_diff(old, new)
     assert (diff.added, diff.removed) == (count + 1, count)
     assert MAX_DIFF_CHARS < len(diff.hunks) < MAX_DIFF_CHARS + 200
-    assert diff.hunks.endswith(f"[the diff is cut here: +{count + 1} -{count} lines in all]\n")
+    assert diff.hunks.endswith(f"[the diff is cut here; in total +{count + 1} -{count} lines]\n")
 
 
 def test_texts_without_structure_take_bounded_time() -> None:

@@ -66,18 +66,18 @@ async def test_the_region_is_short_and_its_lines_are_cut() -> None:
 @pytest.mark.parametrize(
     ("content", "old", "named"),
     [
-        ("def f():\n    return 1\n", "  12\tdef f():\n  13\t    return 1", "line-number prefixes"),
-        ("def f():\n    return 1\n", "12: def f():\n13:     return 1", "line-number prefixes"),
+        ("def f():\n    return 1\n", "  12\tdef f():\n  13\t    return 1", "line numbers"),
+        ("def f():\n    return 1\n", "12: def f():\n13:     return 1", "line numbers"),
         ("a\nb\n", "a\\nb", "literal \\n"),
         ('print("a\\nb")\n', 'print("a\nb")', "two characters \\n"),
         ("foo(a,  b)\n", "foo(a, b)", "white space"),
         ("if a:\n\tb = 1; c\n", "if a: b = 1; c", "tabs"),
         ("if a:\n    b\n  c\n", "if a:\n  b\nc", "white space"),
         ("a\u00a0 b\n", "a   b\u00a0", "no-break spaces"),
-        ("it\u2019s  fine\n", "it's fine", "look alike"),
-        ("Value = 1\n", "value = 1", "upper and lower case"),
+        ("it\u2019s  fine\n", "it's fine", "look-alike"),
+        ("Value = 1\n", "value = 1", "case were ignored"),
         ("a = 2\n", "a = 1", "at line 1"),
-        ("a\n", "   \t", "nothing but white space"),
+        ("a\n", "   \t", "only white space"),
     ],
 )
 async def test_the_cause_is_named(content: str, old: str, named: str, root: Path, context: ToolContext) -> None:
@@ -107,7 +107,7 @@ async def test_characters_that_are_not_seen_are_marked_in_the_region(root: Path,
     message = await miss(context, "say zerowidth, no break, caf\u00e9, \ud55c now")
     assert "say zero<U+200B>width, no<U+00A0>break, cafe<U+0301>, \u1112<U+1161><U+11AB> now\n" in message
     assert "<U+200B>" in message.partition("---")[0]
-    assert "not seen" in message
+    assert "invisible" in message
     assert "<U+" not in await miss(context, "plan")
 
 
@@ -116,6 +116,6 @@ async def test_of_a_notebook_is_told_that_it_is_json(root: Path, context: ToolCo
     (root / "a.ipynb").write_text('{"cells": [{"cell_type": "code", "source": ["print(\\"hi\\")"]}]}')
     tool = EditTool()
     arguments = {"file_path": "a.ipynb", "old_string": 'print("hi")', "new_string": "pass"}
-    with pytest.raises(ToolError, match="JSON; read_file shows another view") as caught:
+    with pytest.raises(ToolError, match="JSON, and read_file shows only its cells") as caught:
         await tool.execute(tool.validate_tool_params(arguments), context)
     assert caught.value.code is ToolErrorType.EDIT_NO_OCCURRENCE_FOUND

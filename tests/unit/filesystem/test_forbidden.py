@@ -88,7 +88,7 @@ async def test_a_glob_finds_nothing_that_is_forbidden_nor_a_link_to_it(root: Pat
     for pattern in ("vault/**", "vault", "src/key.pem"):
         result = await answer(GlobTool(), guarded, pattern=pattern, respect_agent_ignore=False)
         assert text_of(result).startswith("No files found")
-        assert "names a folder" not in text_of(result)
+        assert "is a folder" not in text_of(result)
 
 
 @pytest.mark.requirement("permissions.hidden_from_finding")

@@ -239,7 +239,7 @@ async def test_the_text_has_a_header_and_absolute_paths(root: Path, context: Too
 async def test_a_pattern_that_names_a_folder_or_stays_at_the_top_gets_a_hint(root: Path, context: ToolContext) -> None:
     make(root, "src/b.txt")
     assert "use 'src/**'" in str((await run(context, "src")).llm_content)
-    assert "'**/*.txt' searches folders below" in str((await run(context, "*.txt")).llm_content)
+    assert "'**/*.txt' searches subfolders too" in str((await run(context, "*.txt")).llm_content)
 
 
 @pytest.mark.requirement("glob.pages")

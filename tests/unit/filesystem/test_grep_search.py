@@ -111,8 +111,8 @@ async def test_matches_are_grouped_by_file_in_the_order_of_paths(root: Path, con
 
 
 NOT_SEARCHED = (
-    "[Not searched: what ignore files hide, links, .hg, .svn, bower_components, node_modules, binary files "
-    "(UTF-32, too) and those over 100 MB. Set no_ignore to search what .gitignore hides and these folders, too.]"
+    "[Not searched: ignored files, symlinks, .hg, .svn, bower_components, node_modules, binary files "
+    "(including UTF-32) and files over 100 MB. Set no_ignore to include files hidden by .gitignore and these folders.]"
 )
 
 
@@ -131,7 +131,7 @@ async def test_no_match_is_no_failure_and_says_what_was_searched_and_what_was_no
     unfiltered = await grep(context, "zebra", no_ignore=True)
     assert unfiltered.facts["searched"] == 4
     assert str(unfiltered.llm_content).endswith(
-        "[Not searched: what agent-ignore files hide, links, binary files, and those over 100 MB.]"
+        "[Not searched: files hidden by agent-ignore files, symlinks, binary files, and files over 100 MB.]"
     )
 
 
@@ -198,8 +198,8 @@ async def test_neighbours_are_shown_on_request_and_never_twice(root: Path, conte
 
 
 LIMITED_1 = (
-    "[Limited to 1 match, there are more. Raise limit, search a narrower path or glob, "
-    "leave lines out with exclude_pattern, or use names_only or max_matches_per_file.]"
+    "[Limited to 1 match; there are more. Raise limit, search a narrower path or glob, "
+    "exclude lines with exclude_pattern, or use names_only or max_matches_per_file.]"
 )
 
 
@@ -229,7 +229,7 @@ async def test_the_limit_is_told_only_where_there_is_more(root: Path, context: T
     three = await grep(context, "x", **{spelling: 3})
     assert "Limited" not in str(three.llm_content)
     two = await grep(context, "x", **{spelling: 2})
-    assert "Limited to 2 matches, there are more." in str(two.llm_content)
+    assert "Limited to 2 matches; there are more." in str(two.llm_content)
     assert "Found at least 2 matches" in str(two.llm_content)
     assert two.return_display == "Found 2 matches (limited)"
     assert two.facts["complete"] is False
@@ -255,7 +255,7 @@ async def test_matches_of_one_file_can_be_limited(root: Path, context: ToolConte
     make(root, {"a.txt": "x\nx\nx\n", "b.txt": "x\n"})
     found = await lines(context, "x", max_matches_per_file=2)
     assert found[:-1] == ["File: a.txt", "L1: x", "L2: x", "---", "File: b.txt", "L1: x", "---"]
-    assert "At most 2 matches of each file" in found[-1]
+    assert "At most 2 matches per file" in found[-1]
 
 
 @pytest.mark.requirement("grep.filter")
@@ -265,7 +265,7 @@ async def test_only_the_names_of_files_are_returned_on_request(root: Path, conte
     header = f'Found 2 files with matches for pattern "x" in the workspace directory {root}:'
     assert str(result.llm_content).split("\n") == [header, "---", "a.txt", "b.txt"]
     one = await grep(context, "x", names_only=True, limit=1)
-    assert "Limited to 1 file, there are more." in str(one.llm_content)
+    assert "Limited to 1 file; there are more." in str(one.llm_content)
     assert await grep(context, "x", output_mode="files_with_matches", names_only=False) == result
     assert await grep(context, "x", output_mode="content") == await grep(context, "x")
 
@@ -278,7 +278,7 @@ async def test_the_matches_of_each_file_are_counted_on_request(root: Path, conte
     assert str(result.llm_content).split("\n") == [header, "---", "a.txt: 1 match", "b.txt: 300 matches"]
     one = await lines(context, "x", output_mode="count", head_limit=1)
     assert one[0] == "a.txt: 1 match"
-    assert "Limited to 1 file, there are more." in one[1]
+    assert "Limited to 1 file; there are more." in one[1]
 
 
 @pytest.mark.requirement("grep.filter")
@@ -609,7 +609,7 @@ async def test_what_ripgrep_does_not_take_is_refused_in_its_words_without_its_op
             await tool.execute(tool.validate_tool_params(arguments), context)
         name = "exclude_pattern" if "exclude_pattern" in arguments else "pattern"
         assert f"'{name}' '" in caught.value.message
-        assert f"cannot be used: ripgrep says: {reason}" in caught.value.message
+        assert f"cannot be used: ripgrep reports: {reason}" in caught.value.message
         assert ("fixed_strings" in caught.value.message) == (pattern not in NOT_AS_TEXT)
         assert "--" not in caught.value.message
 
@@ -727,13 +727,13 @@ async def test_hints_come_only_where_nothing_was_found(root: Path, context: Tool
         (r"foo\|bar", {}, ""),
         ("zoo(bar)", {}, "backslash before one"),
         ("foo(bar)", {}, ""),
-        ("a.*b", {"fixed_strings": True}, "stands for itself"),
+        ("a.*b", {"fixed_strings": True}, "every character is literal"),
         ("foo", {"glob": "*.c,*.h"}, "'{*.c,*.h}'"),
         ("zoo", {"glob": "*.c"}, ""),
     ):
         text = str((await grep(context, pattern, **arguments)).llm_content)
         assert told in text
-        assert bool(told) == ("itself" in text or "signs of" in text or "In a glob" in text), pattern
+        assert bool(told) == ("literal" in text or "special meaning" in text or "In a glob" in text), pattern
     with pytest.raises(InvalidToolParamsError, match="line by line") as caught:
         await grep(context, r"}\n+else")
     assert "fixed_strings" not in caught.value.message

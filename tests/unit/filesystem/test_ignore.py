@@ -145,7 +145,7 @@ def test_an_agent_ignore_file_that_cannot_be_understood_hides_everything(kind: s
     (root / "a.txt").write_text("a")
     workspace = Workspace([str(root)])
     for look in (agent_ignore_file, partial(refuse_hidden, done="read")):
-        with pytest.raises(ToolError, match="not known what it hides") as caught:
+        with pytest.raises(ToolError, match="unknown what it hides") as caught:
             look(workspace, workspace.locate("a.txt"))
         assert caught.value.code is ToolErrorType.PATH_IGNORED
 
@@ -257,7 +257,7 @@ def test_a_pattern_that_is_not_understood_in_a_file_of_git_does_not_count_and_th
     here = scope(root)
     assert here.hides("a.log", is_folder=False) is HiddenBy.GIT
     assert here.hides("a", is_folder=False) is None
-    assert "a pattern in line 1 that is not understood" in caplog.text
+    assert "the pattern in line 1 of an ignore file is not understood" in caplog.text
 
 
 @pytest.mark.requirement("ignore.odd_lines")

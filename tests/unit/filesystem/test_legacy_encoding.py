@@ -85,7 +85,7 @@ async def test_a_text_is_shown_in_the_encoding_that_makes_sense(
     (root / "a.txt").write_bytes(data)
     header, _, body = (await shown(context, root / "a.txt")).partition(RULE)
     assert body.startswith(text)
-    assert f"it is shown as {name}, a" in header
+    assert f"It is shown as {name}, a" in header
     assert "guess" in header
 
 
@@ -126,7 +126,7 @@ async def test_a_long_text_without_a_space_is_decoded(root: Path, context: ToolC
 async def test_an_uncertain_guess_names_the_others(root: Path, context: ToolContext) -> None:
     (root / "a.txt").write_bytes("ok\ncafé\n".encode("latin-1"))
     text = await shown(context, root / "a.txt")
-    assert "shown as windows-1252, an uncertain guess, it may as well be windows-1251 or" in text
+    assert "shown as windows-1252, an uncertain guess; it could also be windows-1251 or" in text
     assert text.endswith(f"{RULE}ok\ncafé\n")
 
 

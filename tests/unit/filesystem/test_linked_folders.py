@@ -104,7 +104,7 @@ async def test_no_link_leads_outside_or_past_a_rule(linked: Path, context: ToolC
             assert found == set(), (pattern, tool.__name__)
             assert "o.txt" not in text
             assert "key.txt" not in text
-    assert "leads outside the workspace: the link" in (await glob(rules, "out/*"))[1]
+    assert "leads outside the workspace: the symlink" in (await glob(rules, "out/*"))[1]
     assert (await glob(rules, "linkdir/**"))[0] == {DEEP}
     assert (await grep(rules, "linkdir/**"))[0] == {DEEP}
 
@@ -113,9 +113,9 @@ async def test_no_link_leads_outside_or_past_a_rule(linked: Path, context: ToolC
 async def test_where_nothing_is_found_it_is_told_that_other_links_are_not_followed(
     linked: Path, context: ToolContext
 ) -> None:
-    assert "followed only where the pattern names them" in (await glob(context, "link*/*.txt"))[1]
+    assert "followed only if the pattern names them" in (await glob(context, "link*/*.txt"))[1]
     assert "followed only" not in (await glob(context, "sub/*.py"))[1]
-    assert "Not searched: what ignore files hide, links," in (await grep(context, "link*/*.txt"))[1]
+    assert "Not searched: ignored files, symlinks," in (await grep(context, "link*/*.txt"))[1]
 
 
 @pytest.mark.requirement("glob.linked_folders")
@@ -128,4 +128,4 @@ def test_links_in_a_circle_are_followed_so_many_times_at_most(linked: Path, cont
     assert position is not None
     walked = [folder.path for folder, wanted in walk.through_links(start, position) if [*walk.files(folder, wanted)]]
     assert len(walked) <= MAX_LINKED + 1
-    assert "only 100 links to folders were followed" in " ".join(walk_notes(walk))
+    assert "only 100 symlinks to folders were followed" in " ".join(walk_notes(walk))

@@ -267,7 +267,7 @@ async def test_limit_and_the_servers_limit_count(root: Path, context: ToolContex
     assert entries(await ls(replace(context, limits=Limits(list_entries=1)))) == ["a"]
     past = await ls(context, offset=9)
     assert entries(past) == []
-    assert "offset 9 lies past the end" in str(past.llm_content)
+    assert "offset 9 is past the end" in str(past.llm_content)
 
 
 @pytest.mark.requirement("ls.pages")

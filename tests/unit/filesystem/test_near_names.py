@@ -183,7 +183,7 @@ async def test_nothing_is_made_under_a_path_with_marks_around_one_that_is_there_
     await call(WriteFileTool(), context, file_path="a/x.py", content="x\n")
     nobody = replace(context, client=ClientState(""))
     error = await refusal(WriteFileTool(), nobody, file_path="x.py:3", content="x\n")
-    quoted = error.message.partition("give it as '")[2].partition("', quotes")[0]
+    quoted = error.message.partition("write the name as '")[2].partition("', including the quotes")[0]
     await call(WriteFileTool(), nobody, file_path=quoted, content="x\n")
     assert (root / "x.py:3").exists()
     await call(WriteFileTool(), context, file_path="new.py:12", content="x\n")

@@ -208,7 +208,7 @@ async def test_a_changed_cell_loses_its_outputs_and_the_result_says_so(root: Pat
     path = root / "n.ipynb"
     written(path, THREE)
     result = await change(context, cell_id="three", new_source="d")
-    assert "outputs of the cell were cleared" in str(result.llm_content)
+    assert "cell's outputs were cleared" in str(result.llm_content)
     assert "read the notebook again" not in str(result.llm_content)
     cells = read(path)["cells"]
     assert cells[2]["outputs"] == []
@@ -295,7 +295,7 @@ async def test_each_cell_has_one_name_which_read_file_shows(root: Path, context:
         (" \n", "empty"),
         ("not JSON", "not valid JSON"),
         ("[1", "not valid JSON"),
-        ("1", "not of the form"),
+        ("1", "but not a notebook"),
         ("[]", "without a list of cells"),
         ('{"cells": ' + "[" * 100_000, "too deeply"),
     ],

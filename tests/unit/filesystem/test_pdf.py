@@ -62,9 +62,7 @@ def test_offset_and_limit_count_lines_of_the_text(root: Path, context: ToolConte
 def test_no_more_pages_are_read_than_are_shown_and_it_is_told(root: Path, context: ToolContext) -> None:
     (root / "a.pdf").write_bytes(LONG)
     reading = read_file(context, "a.pdf", limit=20)
-    assert "This is from pages 1-2 of 40; other pages can be asked for, for example with pages='3-'." in text_of(
-        reading
-    )
+    assert "This is pages 1-2 of 40; request other pages with, for example, pages='3-'." in text_of(reading)
     assert (reading.end, reading.total, reading.next_offset, reading.pages) == (20, None, 20, 40)
 
 

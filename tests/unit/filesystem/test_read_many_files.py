@@ -168,7 +168,7 @@ async def test_what_lies_outside_is_skipped_with_the_reason(root: Path, tmp_path
 async def test_nothing_found_is_told_with_what_was_missing(root: Path, context: ToolContext) -> None:
     result = await run(context, "missing.txt", "*.nothing")
     assert result.error is None
-    assert texts(result)[0] == "No files matching the criteria were found, or all of them were skipped."
+    assert texts(result)[0] == "No matching files were found, or all of them were skipped."
     assert reasons(result) == {"missing.txt": "does not exist"}
     assert END_MARKER not in texts(result)
     assert "No files were read." in str(result.return_display)
@@ -272,14 +272,14 @@ async def test_the_characters_of_all_files_together_are_limited(root: Path, cont
     assert result.facts["files"] == [str(root / "a.txt"), str(root / "b.txt")]
     assert result.facts["not_read"] == [str(root / "c.txt")]
     assert sum(text.count("x" * 99) for text in texts(result)) <= 10
-    assert "[WARNING: only a part of this file is shown." in texts(result)[1]
+    assert "[WARNING: only part of this file is shown." in texts(result)[1]
 
 
 @pytest.mark.requirement("many.budget")
 async def test_a_long_file_is_warned_about_and_shown_up_to_the_limit(root: Path, context: ToolContext) -> None:
     make(root, {"a.txt": "".join(f"line {number}\n" for number in range(3_000))})
     text = texts(await run(context, "a.txt"))[0]
-    assert "[WARNING: only a part of this file is shown. Use read_file on it to see the rest.]" in text
+    assert "[WARNING: only part of this file is shown. Use read_file to see the rest.]" in text
     assert "line 1999\n" in text
     assert "line 2000" not in text
 
@@ -363,11 +363,11 @@ async def test_many_missing_paths_are_no_patterns(root: Path, context: ToolConte
 async def test_too_many_globs_are_refused_by_their_number(root: Path, context: ToolContext) -> None:
     with pytest.raises(InvalidToolParamsError) as caught:
         await run(context, *(f"{number}*.txt" for number in range(300)))
-    assert "the globs are too many" in caught.value.message
+    assert "there are too many globs" in caught.value.message
     assert "braces" not in caught.value.message
     with pytest.raises(InvalidToolParamsError) as caught:
         await run(context, "a.txt", "{1..300}.txt")
-    assert "'{1..300}.txt' cannot be used: its braces stand for more" in caught.value.message
+    assert "'{1..300}.txt' cannot be used: its braces expand to more" in caught.value.message
 
 
 @pytest.mark.requirement("many.none")

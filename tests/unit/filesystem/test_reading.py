@@ -41,7 +41,7 @@ def test_a_window_says_which_lines_it_has_and_how_to_go_on(root: Path, context: 
     (root / "a.txt").write_text(numbered(20))
     reading = read_file(context, "a.txt", 5, 3)
     assert text_of(reading) == (
-        f"Showing lines 6-8 of 20 total lines. To read on, continue with offset=8.{RULE}line 6\nline 7\nline 8"
+        f"Showing lines 6-8 of 20 total lines. To read more, continue with offset=8.{RULE}line 6\nline 7\nline 8"
     )
     assert (reading.start, reading.end, reading.total) == (6, 8, 20)
     assert (reading.truncated, reading.next_offset) == (True, 8)

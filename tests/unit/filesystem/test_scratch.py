@@ -164,7 +164,7 @@ def test_what_is_absent_says_whether_the_machine_has_a_file_of_that_name(
         workspace.open_file(workspace.locate(str(machines_own)))
     assert absent.value.code is ToolErrorType.FILE_NOT_FOUND
     assert absent.value.message == (
-        f"'{machines_own}' does not exist. It exists in the machine's own /tmp, which tools do not see; the user can "
+        f"'{machines_own}' does not exist. It exists in the machine's own /tmp, which tools cannot see. The user can "
         "copy it into the workspace."
     )
     (scratch / "link").symlink_to(machines_own)  # only of a name that the caller gave itself
@@ -210,7 +210,7 @@ def test_a_workspace_below_tmp_has_none_and_says_why(root: Path, outer_root: Pat
     workspace = Workspace([str(outer_root), str(root)], scratch=Scratch(str(scratch), partial(os.makedirs, scratch)))
     (root / "a.txt").write_text("in the workspace")
     assert content(workspace, workspace.locate(str(root / "a.txt"))) == b"in the workspace"
-    with pytest.raises(PathNotInWorkspaceError, match="This workspace lies below /tmp, so what commands leave beside"):
+    with pytest.raises(PathNotInWorkspaceError, match="This workspace is below /tmp, so files that commands put"):
         workspace.locate("/tmp/a.txt")
     with pytest.raises(PathNotInWorkspaceError) as outside:
         workspace.locate("/etc/passwd")

@@ -30,7 +30,7 @@ from tools.files.workspace import Workspace
 
 pytestmark = pytest.mark.anyio
 
-UNUSABLE = "This change cannot be undone. The journal of changes"
+UNUSABLE = "This change cannot be undone. The change journal"
 
 
 @pytest.fixture
@@ -101,13 +101,13 @@ async def test_edits_and_new_files_are_taken_back_one_by_one_byte_for_byte_with_
     assert (result.structured["undone"], result.structured["removed_file"]) == (3, True)
     result = await undo(context)
     assert path.read_bytes() == between
-    assert str(result.llm_content).startswith(f"Change 2 is undone in {path}: +1 -1 lines; now {len(between)} bytes")
+    assert str(result.llm_content).startswith(f"Change 2 was undone in {path}: +1 -1 lines; now {len(between)} bytes")
     await undo(context)
     assert path.read_bytes() == before
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
     error = await refusal(context)
     assert error.code is ToolErrorType.FILE_NOT_FOUND
-    assert "left to undo. What commands and other programs change is not covered." in error.message
+    assert "left to undo in this workspace. Changes by commands and other programs are not recorded." in error.message
 
 
 @pytest.mark.requirement("undo.change")
@@ -162,9 +162,9 @@ async def test_an_undo_can_be_undone_by_its_number_and_a_removed_file_comes_back
     path = root / "new.sh"
     await write(context, "new.sh", "echo\n")
     path.chmod(0o751)
-    assert "This is change 2, which can be undone as well." in str((await undo(context)).llm_content)
+    assert "This is change 2, which can be undone too." in str((await undo(context)).llm_content)
     assert not path.exists()
-    assert str((await undo(context, 2)).llm_content).startswith(f"Change 2 is undone: {path} is there again, 5 bytes")
+    assert str((await undo(context, 2)).llm_content).startswith(f"Change 2 was undone: {path} was restored, 5 bytes")
     assert (path.read_text(), stat.S_IMODE(path.stat().st_mode)) == ("echo\n", 0o751)
     # Now the first change counts again, and is the last one that is not undone.
     await undo(context)
@@ -187,13 +187,13 @@ async def test_a_file_that_moved_on_is_not_touched_and_what_changed_is_told(root
     path.write_text("two\nthree\n")
     error = await refusal(context)
     assert error.code is ToolErrorType.FILE_CHANGED_SINCE_READ
-    assert "is not as change 1 left it, so nothing was undone. What changed since:\n" in error.message
+    assert "has changed since change 1, so nothing was undone. Changes since then:\n" in error.message
     assert "+three\n" in error.message
     assert path.read_text() == "two\nthree\n"
     path.unlink()
-    assert (await refusal(context)).message.endswith("It does not exist any more.")
+    assert (await refusal(context)).message.endswith("It no longer exists.")
     path.write_text("one\n")
-    assert "already is as it was before change 1" in (await refusal(context, 1)).message
+    assert "is already as it was before change 1" in (await refusal(context, 1)).message
 
 
 @pytest.mark.requirement("undo.moved_on")
@@ -209,7 +209,7 @@ async def test_an_earlier_change_names_the_later_ones_of_its_file(root: Path, co
     for content in ("one\n", "two\n", "three\n"):
         await write(context, "a.txt", content)
     error = await refusal(context, 1)
-    assert "It was changed again by 3, 2: undo these first, in this order, or edit it." in error.message
+    assert "It was changed by 3, 2: undo these first, in this order, or edit the file." in error.message
     for _ in range(3):
         await undo(context)
     assert not (root / "a.txt").exists()
@@ -223,16 +223,16 @@ async def test_a_later_change_by_another_client_is_told_without_its_number(
     await write(context, "a.txt", "one\n")
     await write(other, "a.txt", "two\n")
     theirs = (
-        "what another client did only the user can undo (coretools-mcp undo), so edit it instead. What changed since:"
+        "only the user can undo another client's change (coretools-mcp undo), so edit it instead. Changes since then:"
     )
-    assert f"It was changed again by another client: {theirs}" in (await refusal(context)).message
+    assert f"It was changed by another client: {theirs}" in (await refusal(context)).message
     await write(other, "a.txt", "three\n")
     await write(replace(context, client=ClientState(context.client.key)), "a.txt", "four\n")  # without having read it
-    assert f"It was changed again by 4, another client: {theirs}" in (await refusal(context, 1)).message
-    assert "There is no change 3 " in (await refusal(context, 3)).message
-    assert "It was changed again by another client, 3: what another" in (await refusal(other, 2)).message
+    assert f"It was changed by 4, another client: {theirs}" in (await refusal(context, 1)).message
+    assert "There is no file change 3 " in (await refusal(context, 3)).message
+    assert "It was changed by another client, 3: only the user" in (await refusal(other, 2)).message
     # A person sees them all.
-    with pytest.raises(ToolError, match="changed again by 4, 3, 2: undo these first"):
+    with pytest.raises(ToolError, match="changed by 4, 3, 2: undo these first"):
         plan_for_person(journal, context.workspace, 1)
 
 
@@ -314,8 +314,8 @@ async def test_a_client_sees_its_own_changes_in_its_own_workspace_alone(
     elsewhere = tmp_path / "workspace-2"  # a name that begins with the other's
     elsewhere.mkdir()
     for stranger in (other, replace(context, workspace=Workspace([str(elsewhere)]))):
-        assert (await text(ListChangesTool(), stranger)).startswith("No change of files in this workspace is kept.")
-        assert "There is no change 1 of files in this workspace" in (await refusal(stranger, 1)).message
+        assert (await text(ListChangesTool(), stranger)).startswith("No file changes are recorded in this workspace.")
+        assert "There is no file change 1 in this workspace" in (await refusal(stranger, 1)).message
     assert "a.txt (+1 -0, new)" in await text(ListChangesTool(), context)
 
 
@@ -327,7 +327,7 @@ async def test_nothing_is_kept_of_a_client_that_cannot_be_told_from_others(
     assert "undone" not in await write(anonymous, "a.txt", "x\n")
     assert not store.exists()
     for tool in (ListChangesTool(), UndoChangeTool()):
-        with pytest.raises(ToolError, match="No changes are kept for this client"):
+        with pytest.raises(ToolError, match="No changes are recorded for this client"):
             await made(tool, anonymous)
 
 
@@ -356,11 +356,11 @@ async def test_a_file_that_is_too_large_is_edited_and_the_answer_says_that_it_ca
 ) -> None:
     (root / "a.txt").write_text("x" * 10_001)
     said = await write(context, "a.txt", "small\n")
-    assert "cannot be undone. The file had 10,001 bytes, more than are kept of one (undo.maxFileBytes)." in said
+    assert "cannot be undone. The file had 10,001 bytes, more than the limit for undo (undo.maxFileBytes)." in said
     assert (root / "a.txt").read_text() == "small\n"
     assert "undone" not in await write(context, "a.txt", "y" * 20_000)
     (root / "a.txt").write_text("z")
-    assert "not as change 1 left it" in (await refusal(context)).message
+    assert "has changed since change 1" in (await refusal(context)).message
 
 
 def damage(store: Path) -> None:
@@ -418,11 +418,11 @@ async def test_with_a_store_that_cannot_be_used_edits_go_on_and_say_so(
     store.mkdir(parents=True)
     spoil(store)
     listed = os.listdir(store)
-    assert "cannot be undone. The" in await write(context, "a.txt", "x\n")
+    assert "This change cannot be undone. " in await write(context, "a.txt", "x\n")
     assert (root / "a.txt").read_text() == "x\n"
     with pytest.raises(ToolError) as refused:
         await made(ListChangesTool(), context)
-    assert re.fullmatch(r"The .*\.", refused.value.message)
+    assert re.fullmatch(r"(The|Other users) .*\.", refused.value.message)
     assert set(listed) <= {*os.listdir(store)} <= {*listed, FILE}
 
 
@@ -469,7 +469,7 @@ async def test_a_folder_that_is_a_link_or_of_another_user_gets_no_journal(
     else:
         store.mkdir(parents=True)
         os.chown(store, 12_345, -1)
-    why = f"{UNUSABLE} cannot be used: its folder belongs to somebody else, or is a link."
+    why = f"{UNUSABLE} cannot be used: its folder belongs to another user or is a symlink."
     assert why in await write(context, "a.txt", "x\n")
     assert (root / "a.txt").read_text() == "x\n"
     assert os.listdir(store) == []
@@ -483,7 +483,9 @@ async def test_a_store_that_another_process_keeps_busy_holds_up_no_edit_for_long
     await write(context, "a.txt", "one\n")
     other = sqlite3.connect(store / FILE, isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
-    assert f"{UNUSABLE} is kept busy by another process." in await write(context, "a.txt", "two\n")
+    assert "This change cannot be undone. Another process is using the change journal." in await write(
+        context, "a.txt", "two\n"
+    )
     other.execute("COMMIT")
     other.close()
     assert "undone" not in await write(context, "a.txt", "three\n")
@@ -508,7 +510,7 @@ async def test_a_change_that_fails_leaves_nothing_in_the_journal(root: Path, con
     (root / "file").write_text("x")
     with pytest.raises(ToolError):
         await write(context, "file/below.txt", "x")
-    assert (await text(ListChangesTool(), context)).startswith("No change")
+    assert (await text(ListChangesTool(), context)).startswith("No file change")
 
 
 @pytest.mark.requirement("undo.unusable")
@@ -573,7 +575,7 @@ async def test_after_forgetting_nothing_of_a_content_is_in_the_store(
     assert any(b"a very secret line" in path.read_bytes() for path in store.iterdir())
     journal.forget()
     assert not any(b"a very secret line" in path.read_bytes() for path in store.iterdir())
-    assert (await text(ListChangesTool(), context)).startswith("No change")
+    assert (await text(ListChangesTool(), context)).startswith("No file change")
     journal.close()
     damage(store)
     with pytest.raises(JournalError):

@@ -321,7 +321,7 @@ async def test_the_text_that_the_user_put_in_is_written_and_told(root: Path, con
     assert (root / "a.txt").read_text() == "user's\n"
     assert facts(result)["user_modified"] is True
     assert "-old\n+user's\n" in facts(result)["diff"]
-    assert "The user changed" in str(result.llm_content)
+    assert "The user edited" in str(result.llm_content)
     assert "-old\n+user's\n" in str(result.llm_content)
 
 
@@ -407,7 +407,7 @@ async def test_overwriting_a_hidden_file_does_not_show_what_it_held(root: Path, 
     assert (root / "a.env").read_text() == "KEY=new\n"
     assert "secret" not in f"{result.llm_content}{result.structured}{result.return_display}"
     again = await write(context, file_path="a.env", content="KEY=new\n")
-    assert "already holds exactly this content" in str(again.llm_content)  # as this client knows
+    assert "already has exactly this content" in str(again.llm_content)  # as this client knows
     (root / "a.env").write_bytes("K\xc9Y=s\r\n".encode("utf-16"))
     other = replace(context, client=ClientState(key="other"))
     assert (await write(other, file_path="a.env", content="KEY=new\n")).structured == result.structured

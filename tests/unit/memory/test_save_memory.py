@@ -136,7 +136,7 @@ async def test_a_fact_that_is_there_is_not_added_again_and_nobody_is_asked(root:
     assert await asked_about(context, fact="Tabs, not blanks") is None
     result = await save(context, fact="Tabs,\nnot blanks")
     assert told(result)["saved"] is False
-    assert "holds this already" in str(result.llm_content)
+    assert "already has this" in str(result.llm_content)
     assert (root / "AGENTS.md").stat() == before
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.tables import each_of
 from tests.unit.permissions.commands import judge, outcome, shown
-from tools.contract.command_views import CommandSite, Engine, Network
+from tools.contract.command_views import CommandSite, Engine, Network, ViewKind
 from tools.contract.limits import ApprovalMode
 from tools.contract.permission_subjects import Needs
 from tools.permissions.hidden_files import MOST
@@ -250,7 +250,7 @@ def test_what_bash_may_run_beside_the_words_is_covered_by_no_rule_and_no_list(pr
     reading = command.replace("mkdir", "echo")
     assert outcome(project, reading, site=none) == "?o"
     assert outcome(project, reading, PLAN, site=none) == "X"
-    assert judge(project, "mkdir ${x@P}", allow=["Bash(mkdir *)"]).reason.startswith("bash may run more in it")
+    assert judge(project, "mkdir ${x@P}", allow=["Bash(mkdir *)"]).reason.startswith("bash may run more than")
     git = judge(project, command.replace("mkdir", "git commit -m"))
     assert git.view is not None
     assert not git.view.is_git or git.verdict is Verdict.ALLOW
@@ -449,9 +449,12 @@ def test_a_question_names_what_may_change_files_and_not_the_readers_beside_it(pr
 @each_of(
     ("command", "reason"),
     [
-        ("for i in 1 2; do ls > /tmp/f$i; done; ls /tmp", "where its output goes is known only when it runs"),
-        ("for i in 1 2; do head -c 9 /dev/zero > /tmp/f$i; done", "where its output goes is known only when it runs"),
-        ("cd $x; ls > out.txt; cat /etc/hosts", "where its output goes is known only when it runs"),
+        ("for i in 1 2; do ls > /tmp/f$i; done; ls /tmp", "the target of its output is known only when it runs"),
+        (
+            "for i in 1 2; do head -c 9 /dev/zero > /tmp/f$i; done",
+            "the target of its output is known only when it runs",
+        ),
+        ("cd $x; ls > out.txt; cat /etc/hosts", "the target of its output is known only when it runs"),
     ],
 )
 def test_a_question_about_output_says_so_whatever_else_is_named(project: Path, command: str, reason: str) -> None:
@@ -502,13 +505,13 @@ def test_a_clients_own_dialog_opens_nothing_to_git_and_nothing_that_is_hidden(co
 @pytest.mark.requirement("commands.answers")
 def test_a_question_says_what_a_yes_to_it_does_not_give(project: Path, home: Path) -> None:
     new = home / "notes" / "new"
-    said = f"outside the workspace a yes opens only what is there, so it cannot make {new}"
+    said = f"outside the workspace a yes opens only existing paths, so it cannot create {new}"
     assert judge(project, "touch ../notes/new", home=home).reason == f"'touch' is not known to only read; {said}"
     assert said not in judge(project, "cd ../notes && touch new", home=home).reason, "which opens the folder"
     assert said not in judge(project, "touch ../notes/new", home=home, site=CommandSite(Engine.NONE)).reason
     assert judge(project, "git show HEAD:src/.env", deny=["Read(.env)"]).reason.endswith("names HEAD:src/.env")
     none = judge(project, "grep -f/etc/passwd x", home=home, site=CommandSite(Engine.NONE))
-    assert none.reason == "it names /etc/passwd, which lies outside the workspace"
+    assert none.reason == "it names /etc/passwd, which is outside the workspace"
 
 
 @pytest.mark.requirement("hidden.held")
@@ -596,6 +599,39 @@ def test_where_a_sandbox_is_required_nothing_runs_that_none_holds(project: Path)
     assert outcome(project, "ls", site=landlock) == "r"
     assert outcome(project, "make", site=landlock) == "!"
     assert outcome(project, "ls", site=CommandSite(Engine.NONE, failure="x", is_required=True)) == "!"
+
+
+@pytest.mark.requirement("commands.views")
+def test_where_something_is_hidden_no_more_of_a_repository_around_the_workspace_is_shown(project: Path) -> None:
+    for name in ("objects", "refs"):
+        (project / ".git" / name).mkdir(parents=True)
+    (project / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
+    (root := project / "part").mkdir()
+    views = [judge(root, "git status", deny=deny).view for deny in ([], ["Read(.env)"])]
+    (root / ".qwenignore").write_text("a\n")
+    (root / "a").touch()
+    views.append(judge(root, "git status").view)
+    assert [view and (view.kind, view.is_git) for view in views] == [
+        (ViewKind.READING, is_git) for is_git in (True, False, False)
+    ]
+
+
+@pytest.mark.requirement("loopback.shared")
+def test_only_clients_that_are_known_apart_have_a_loopback_that_lasts_and_none_while_they_plan(project: Path) -> None:
+    found = [
+        judge(project, "ls", mode, site=CommandSite(Engine.BUBBLEWRAP, has_session=has_session)).view
+        for mode in (ApprovalMode.DEFAULT, ApprovalMode.PLAN)
+        for has_session in (True, False)
+    ]
+    lasting, new = Network.SESSION_LOOPBACK, Network.OWN_LOOPBACK
+    assert [view and view.network for view in found] == [lasting, new, new, new]
+
+
+@pytest.mark.requirement("commands.without_sandbox")
+def test_no_rule_allows_a_command_that_would_see_the_home_folder_unmasked(project: Path) -> None:
+    (project / "home").mkdir()
+    asked = judge(project, "make", home=project / "home", site=CommandSite(Engine.LANDLOCK), allow=["Bash"])
+    assert (asked.verdict, asked.no_rule_allows, asked.grants) == (Verdict.ASK, True, ())
 
 
 @pytest.mark.requirement("commands.without_sandbox")

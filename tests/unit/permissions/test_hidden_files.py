@@ -262,11 +262,11 @@ def test_more_than_can_be_masked_is_a_problem(root: Path, home: Path) -> None:
     assert look(root, rules_of(home, deny=("Read(.env)",))).problem == ""
     plant(root, "more/.env", "more/x.key")
     found = look(root, rules_of(home, deny=("Read(.env)",)))
-    assert found.problem == "more than 100 files are hidden, among others by permissions.deny rule Read(.env)"
+    assert found.problem == "more than 100 files are hidden, some of them by permissions.deny rule Read(.env)"
     assert found.problem_of_deny
     (root / "more/.env").unlink()
     found = look(root, rules_of(home, deny=("Read(.env)",), ask=("Read(*.key)",)))
-    assert found.problem == "more than 100 files are hidden, among others by permissions.ask rule Read(*.key)"
+    assert found.problem == "more than 100 files are hidden, some of them by permissions.ask rule Read(*.key)"
     assert not found.problem_of_deny
 
 
@@ -276,14 +276,14 @@ def test_a_look_that_is_not_complete_says_so(root: Path, home: Path, monkeypatch
     monkeypatch.setattr(hidden_files, "ENTRIES", 20)
     for deny, ask in ((("Read(.env)",), ()), ((), ("Read(.env)",))):
         found = look(root, rules_of(home, deny=deny, ask=ask))
-        assert found.problem.startswith("there are more than 20 files to look at, in ")
+        assert found.problem.startswith("there are more than 20 files to check in ")
         assert found.problem_of_deny is bool(deny)
     plant(home, *(f"far/{number}" for number in range(20)))
     found = look(root, rules_of(home, deny=("Read(~/work/x)",), ask=("Read(~/far/**/x)",)))
     assert found.problem_of_deny is True  # the workspace is too large already
     monkeypatch.setattr(hidden_files, "ENTRIES", 30)
     found = look(root, rules_of(home, deny=("Read(.env)",), ask=("Read(~/far/**/x)",)))
-    assert found.problem == f"there are more than 30 files to look at, in {home}/far"
+    assert found.problem == f"there are more than 30 files to check in {home}/far"
     assert found.problem_of_deny is False
     monkeypatch.setattr(hidden_files, "ENTRIES", 20)
     # Nothing that was met says that anything is hidden.
@@ -308,7 +308,7 @@ def test_an_agent_ignore_file_that_is_not_understood_is_a_problem_that_is_asked_
     plant(root, ".env")
     (root / ".qwenignore").symlink_to("nowhere")
     found = look(root, rules_of(home, deny=("Read(.env)",)))
-    assert found.problem == f".qwenignore in {root} is a link that leads nowhere"
+    assert found.problem == f".qwenignore in {root} is a broken symlink"
     assert not found.problem_of_deny
     assert paths(found.denied, root) == [".env"]
 

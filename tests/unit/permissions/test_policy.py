@@ -20,7 +20,7 @@ from tools.contract.limits import ApprovalMode
 from tools.contract.tool_errors import ToolErrorType
 from tools.contract.tool_results import FunctionCall, ToolResult
 from tools.files.ignore_files import AGENT_IGNORE_FILES
-from tools.permissions.permission_policy import PermissionPolicy
+from tools.permissions.permission_policy import PermissionPolicy, PermissionRequest
 from tools.permissions.permission_rules import read_rules
 from tools.permissions.verdict import Permission, Verdict
 
@@ -77,6 +77,14 @@ async def test_deny_stands_over_ask_over_allow_over_the_mode(
     permission = await judged(flow_with(**lists), in_mode(context, mode), "write_file", WRITE)
     assert permission.verdict is verdict
     assert permission.reason
+
+
+@pytest.mark.requirement("policy.order")
+def test_a_reason_to_ask_again_counts_for_that_call_alone(context: ToolContext) -> None:
+    tool, policy = flow_with().registry.get_tool("list_directory"), PermissionPolicy()
+    usual = PermissionRequest(tool.traits, ApprovalMode.DEFAULT, (), context.workspace)
+    judged = [policy.judge_alone(replace(usual, asked_again=why))[0] for why in ("", "it has changed", "")]
+    assert [each and each.verdict for each in judged] == [None, Verdict.ASK, None]
 
 
 @pytest.mark.requirement("policy.links")

@@ -43,7 +43,10 @@ async def test_the_clients_dialog_decides_on_an_auto_run_file(
     assert (root / ".vscode" / "tasks.json").exists() is client_decides
     if not client_decides:
         assert outcome.error is not None
-        assert "Set whenUnavailable. It is asked in every mode, and no rule allows it." in outcome.error.message
+        assert (
+            "Set whenUnavailable. This question is asked in every mode, and no rule can allow the call."
+            in outcome.error.message
+        )
 
 
 @pytest.mark.requirement("consent.refusal")
@@ -62,7 +65,7 @@ async def test_a_question_that_a_rule_demands_names_the_setting_and_no_mode(cont
     flow = flow_with(permissions_ask=["Edit"])
     for answer in (DECLINED, Unavailable(client_decides=True, way_out="Nobody.")):
         said = await refusal(flow, context, answer, "write_file", file_path="a", content="x")
-        assert "No mode or setting replaces this question: permissions.ask demands it." in said
+        assert "No mode or setting can turn this question off: permissions.ask demands it." in said
         assert "approvalMode" not in said
         assert PERMISSIONS not in said
 

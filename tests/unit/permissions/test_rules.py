@@ -128,7 +128,9 @@ def test_a_plain_name_forbids_everywhere_and_allows_below_the_workspace_only() -
 
 
 @pytest.mark.requirement("rules.paths")
-@pytest.mark.parametrize("path", ["/ws/a[b]*?c", "/ws/back\\slash", "/ws/blank ", "/ws/!x", "/"])
+@pytest.mark.parametrize(
+    "path", ["/ws/a[b]*?c", "/ws/back\\slash", "/ws/blank ", "/ws/tab \t", "/ws/wide\u3000", "/ws/!x", "/"]
+)
 def test_a_path_written_as_a_specifier_means_itself_and_what_is_below(path: str) -> None:
     literal = literal_path(path)
     assert literal is not None
@@ -243,7 +245,7 @@ def test_a_rule_that_allows_everything_reaches_every_server(written: str) -> Non
 
 @pytest.mark.requirement("rules.malformed")
 @pytest.mark.parametrize(
-    "text", ["", "(x)", "Bash(git", "two words", "web_search(x)", "Read([[:alpha:]])", "Edit(a\\)"]
+    "text", ["", "(x)", "Bash(git", "two words", "web_search(x)", "Read([[:alpha:]])", "Edit(a\\)", "Read(a\0)"]
 )
 def test_a_rule_that_cannot_be_read_is_an_error(text: str) -> None:
     with pytest.raises(MalformedRuleError):

@@ -159,7 +159,7 @@ async def test_a_client_that_cannot_be_told_from_others_gets_its_list_back_and_n
     anonymous = replace(context, client=ClientState(""))
     result = await write(anonymous, [ONE], lists)
     assert (told(result)["todos"], told(result)["kept"]) == ([ONE], False)
-    assert "not kept here" in str(result.llm_content)
+    assert "not stored" in str(result.llm_content)
     assert kept(lists, anonymous) == ()
 
 

@@ -70,7 +70,7 @@ def test_what_is_about_the_other_clis_own_affairs_is_passed_over_in_silence(
     report = load_cli(tmp_path / "home", "qwen", SECTIONS, {**machine, "MY_TAVILY_KEY": "tavily", "TOKEN": "t"})
     said = f"{user_path(tmp_path, 'qwen')}: webSearch.provider "
     assert [warning.removeprefix(said) for warning in report.warnings] == [
-        '"dashscope" is not known and is ignored; known are tavily, brave, google, searxng.'
+        '"dashscope" is not known and is ignored; the known ones are tavily, brave, google, searxng.'
     ]
 
 
@@ -92,7 +92,7 @@ def test_a_restriction_that_has_no_counterpart_is_told(
 ) -> None:
     warnings = load_cli(tmp_path / "home", "gemini", content, machine).warnings
     assert len(warnings) == 1
-    assert warnings[0].startswith(f"{user_path(tmp_path, 'gemini')}: {key} restricts, and is not known here: ")
+    assert warnings[0].startswith(f"{user_path(tmp_path, 'gemini')}: {key} is a restriction that has no effect here: ")
 
 
 @pytest.mark.requirement("settings.merge")

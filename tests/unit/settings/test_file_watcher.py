@@ -44,7 +44,7 @@ async def test_a_changed_file_gives_new_settings_and_a_broken_one_keeps_the_last
 
         class Teller(logging.Handler):
             def emit(self, record: logging.LogRecord) -> None:
-                if "cannot be used" in record.getMessage():
+                if "are not valid" in record.getMessage():
                     told.set()
 
         logger, teller = logging.getLogger("server.administration.live_settings"), Teller()

@@ -63,7 +63,7 @@ async def test_an_error_that_nobody_has_thought_of_while_settings_are_read_keeps
     report = load_settings([str(file)], {}, variables)
     logger, teller = (
         logging.getLogger("server.administration.live_settings"),
-        Teller("cannot be read because of an internal error"),
+        Teller("could not be read because of an internal error"),
     )
     logger.addHandler(teller)
     try:

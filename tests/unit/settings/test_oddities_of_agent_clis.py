@@ -17,13 +17,13 @@ Content = dict[str, Any]
 ODD_SERVERS: list[tuple[Any, str]] = [
     ({"type": "sdk", "name": "a"}, "cannot read its type"),
     ({"type": "websocket", "url": "ws://localhost"}, "cannot read its type"),
-    ({"tcp": "localhost:1"}, "it names no command and no address that this server knows"),
-    ({"type": "http"}, "it names no command and no address that this server knows"),
-    ({"type": "stdio"}, "it names no command"),
-    ({"command": " "}, "it names no command"),
+    ({"tcp": "localhost:1"}, "it has no command and no address that this server knows"),
+    ({"type": "http"}, "it has no command and no address that this server knows"),
+    ({"type": "stdio"}, "it has no command"),
+    ({"command": " "}, "it has no command"),
     ({"command": "a", "timeout": 30.5}, "cannot read its timeout"),
     ({"command": "a", "env": {"A": 1}}, "cannot read its env.A"),
-    ({}, "it names no command and no address"),
+    ({}, "it has no command and no address"),
     ("a", "it is not an object"),
 ]
 
@@ -39,7 +39,7 @@ def test_a_server_of_which_nothing_can_be_made_is_left_out_and_the_others_stay(
     assert set(report.upstreams) == {"good"}
     assert report.settings.permissions.deny == ("Edit",)
     assert len(report.warnings) == 1
-    assert "mcpServers.odd is left out, because " in report.warnings[0]
+    assert "mcpServers.odd is left out: " in report.warnings[0]
     assert why in report.warnings[0]
 
 
@@ -94,7 +94,7 @@ def test_a_mode_that_is_not_known_is_ignored_with_a_warning(
     report = load_cli(tmp_path / "home", cli, nested(path, mode), machine)
     assert report.settings.approval_mode is ApprovalMode.DEFAULT
     assert [warning.partition(": ")[2] for warning in report.warnings] == [
-        f"{'.'.join(path)} is ignored, because this server does not know that mode."
+        f"{'.'.join(path)} is ignored: this server does not know that mode."
     ]
 
 
@@ -129,7 +129,7 @@ def test_of_two_translated_keys_that_differ_the_one_in_a_section_counts_with_a_w
     ]
     counting = pair.partition(" and ")[2]
     assert [warning.partition(": ")[2] for warning in report.warnings] == [
-        f"{pair} mean the same and differ; {counting} counts."
+        f"{pair} mean the same but differ; {counting} counts."
     ]
 
 
@@ -178,7 +178,7 @@ def test_a_limit_of_theirs_that_is_no_number_is_ignored_with_a_warning(
 ) -> None:
     report = load(file, {"tools": {key: "many"}}, environ)
     assert [warning.partition(": ")[2] for warning in report.warnings] == [
-        f"tools.{key} is ignored, because it is not a number."
+        f"tools.{key} is ignored: it is not a number."
     ]
 
 
@@ -216,7 +216,7 @@ def test_a_variable_that_is_not_set_stays_as_it_is_written_with_a_warning(
     report = load_cli(tmp_path / "home", cli, {"context": {"fileName": ["${NO}.md"]}}, machine)
     assert report.settings.memory.file_name == ("${NO}.md",)
     assert len(report.warnings) == 1
-    assert "memory.fileName[0] names the environment variable NO, which is not set" in report.warnings[0]
+    assert "memory.fileName[0] refers to the environment variable NO, which is not set" in report.warnings[0]
 
 
 @both

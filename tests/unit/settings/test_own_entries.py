@@ -131,7 +131,7 @@ def test_an_entry_with_the_very_same_settings_is_left_out_with_one_warning_and_a
     report = load_settings([str(file)], {}, {"HOME": str(tmp_path)}, folder=str(tmp_path))
     assert ("me" in report.upstreams) is is_used
     assert len(report.warnings) == (0 if is_used else 1)
-    assert is_used or "mcpServers.me would start this very server again" in report.warnings[0]
+    assert is_used or "mcpServers.me would start this server itself again" in report.warnings[0]
 
 
 @pytest.mark.requirement("upstreams.own")

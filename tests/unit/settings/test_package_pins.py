@@ -71,8 +71,8 @@ def test_such_a_server_is_left_out_where_pins_are_required(tmp_path: Path) -> No
     assert set(left_out(usual).values()) == {None}
     strict = load(tmp_path / "b.json", {"mcpServers": servers, "proxy": {"requirePins": True}}, VERSION="1.2.3")
     assert left_out(strict) == {
-        "loose": "Its package thing has no version, which proxy.requirePins demands.",
+        "loose": "Its package thing has no version, but proxy.requirePins requires one.",
         "pinned": None,
         "remote": None,
     }
-    assert any("names no version of its package" in warning for warning in strict.warnings)
+    assert any("has no version for its package" in warning for warning in strict.warnings)

@@ -22,12 +22,12 @@ def entry(**more: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("rename", "more", "said"),
     [
-        ({"a": ""}, {}, 'mcpServers.hub.rename: the new name of "a" has to consist of letters, digits, _ and - only'),
-        ({"a": "b.c"}, {}, "has to consist of letters, digits, _ and - only"),
-        ({"a": "größe"}, {}, "has to consist of letters, digits, _ and - only"),
-        ({"a": "x" * 44}, {}, "has 44 characters, and proxy.nameBudget leaves room for 43"),
-        ({"a": "x" * 49}, {"prefix": "none"}, "has 49 characters, and proxy.nameBudget leaves room for 48"),
-        ({"a": "c", "b": "c"}, {}, 'the new name of "b" is that of "a" too'),
+        ({"a": ""}, {}, 'mcpServers.hub.rename: the new name of "a" must consist of letters, digits, _ and - only'),
+        ({"a": "b.c"}, {}, "must consist of letters, digits, _ and - only"),
+        ({"a": "größe"}, {}, "must consist of letters, digits, _ and - only"),
+        ({"a": "x" * 44}, {}, "has 44 characters, but proxy.nameBudget leaves only 43"),
+        ({"a": "x" * 49}, {"prefix": "none"}, "has 49 characters, but proxy.nameBudget leaves only 48"),
+        ({"a": "c", "b": "c"}, {}, 'the new name of "b" is also that of "a"'),
     ],
 )
 def test_a_new_name_that_cannot_work_is_refused(

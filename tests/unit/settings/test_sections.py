@@ -80,7 +80,7 @@ def test_an_empty_command_is_none(environ: dict[str, str], file: Path, empty: An
 @pytest.mark.requirement("settings.commands")
 def test_a_command_with_an_open_quote_is_an_error_that_does_not_show_it(environ: dict[str, str], file: Path) -> None:
     said = refusal(file, {"tools": {"callCommand": "x 'hunter2"}}, environ)
-    assert said == f"{file}: tools.callCommand has a quote, or a backslash at its end, that is never closed."
+    assert said == f"{file}: tools.callCommand has an unclosed quote, or a backslash at its end."
 
 
 @pytest.mark.requirement("settings.commands")
@@ -123,8 +123,8 @@ def test_a_provider_without_all_that_it_needs_is_not_configured(environ: dict[st
     report = load(file, content, environ)
     assert report.settings.web.search.configured == ()
     assert [warning.partition(": ")[2][:60] for warning in report.warnings] == [
-        "web.search.brave.apiKey names the environment variable NOT_S",
-        "web.search.default is brave, which cannot be asked: its key ",
+        "web.search.brave.apiKey refers to the environment variable N",
+        "web.search.default is brave, which cannot be used: its key o",
     ]
 
 
@@ -168,7 +168,7 @@ def test_the_folder_of_the_memory_of_all_projects_starts_from_the_file_or_the_ho
 @pytest.mark.requirement("settings.memory")
 def test_no_name_at_all_for_the_memory_file_is_an_error(environ: dict[str, str], file: Path) -> None:
     said = refusal(file, {"memory": {"fileName": []}}, environ)
-    assert said == f"{file}: memory.fileName is an array, but has to be a file name, or an array of them."
+    assert said == f"{file}: memory.fileName is an array, but must be a file name, or an array of them."
 
 
 # --- Agents ------------------------------------------------------------------------------------------------------
@@ -204,7 +204,7 @@ def test_an_agent_whose_variable_is_not_set_is_left_out_with_a_warning(environ: 
 @pytest.mark.parametrize("command", [{}, {"command": ""}, {"command": None}], ids=json.dumps)
 def test_an_agent_without_a_program_is_an_error(environ: dict[str, str], file: Path, command: dict[str, Any]) -> None:
     said = refusal(file, {"agents": {"a": command}}, environ)
-    assert said == f"{file}: agents.a.command is missing or empty; name the program that takes the tasks."
+    assert said == f"{file}: agents.a.command is missing or empty; name the program that runs the tasks."
 
 
 @pytest.mark.requirement("lsp.settings")
@@ -216,8 +216,8 @@ def test_a_language_server_without_a_command_or_endings_is_told(environ: dict[st
         "c": {"command": "c"} | {"extensionToLanguage": ruby},
     }
     assert load(file, {"lsp": {"servers": servers}}, environ).warnings == (
-        f"{file}: lsp.servers.a has no command; give it one.",
-        f"{file}: lsp.servers.b has no extensionToLanguage; give it one.",
+        f"{file}: lsp.servers.a has no command; add one.",
+        f"{file}: lsp.servers.b has no extensionToLanguage; add one.",
     )
 
 

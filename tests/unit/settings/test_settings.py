@@ -358,7 +358,7 @@ def test_of_two_spellings_that_differ_ours_counts_with_a_warning(environ: dict[s
     report = load(file, {"tools": {"approvalMode": "auto-edit"}, "approvalMode": "plan"}, environ)
     assert report.settings.approval_mode is ApprovalMode.PLAN
     assert report.warnings == (
-        f"{file}: tools.approvalMode and approvalMode mean the same and differ; approvalMode counts.",
+        f"{file}: tools.approvalMode and approvalMode mean the same but differ; approvalMode counts.",
     )
     equal = load(file, {"tools": {"approvalMode": "plan"}, "approvalMode": "plan"}, environ)
     assert equal.warnings == ()
@@ -368,7 +368,7 @@ def test_of_two_spellings_that_differ_ours_counts_with_a_warning(environ: dict[s
 def test_another_spelling_below_something_that_is_no_section_is_told_as_that(
     environ: dict[str, str], file: Path
 ) -> None:
-    assert "tools is a string, but has to be an object." in refusal(file, {"tools": "x", "coreTools": ["y"]}, environ)
+    assert "tools is a string, but must be an object." in refusal(file, {"tools": "x", "coreTools": ["y"]}, environ)
 
 
 # --- Values ------------------------------------------------------------------------------------------------------
@@ -419,7 +419,7 @@ def test_a_value_of_another_type_is_an_error_that_names_file_key_and_what_is_exp
     shown = "an object" if isinstance(wrong, dict) else "a number" if is_secret(key) else "1.5"
     if key.path in ("mcpServers", "http.tokens", "http.oauth.principals", "agents", "lsp.servers"):
         shown = "a number"
-    assert said == f"{file}: {path} is {shown}, but has to be {key.type}."
+    assert said == f"{file}: {path} is {shown}, but must be {key.type}."
 
 
 def is_secret(key: KeyDescription) -> bool:
@@ -430,28 +430,28 @@ def is_secret(key: KeyDescription) -> bool:
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        ({"shell": {"timeout": 600_001}}, "shell.timeout is 600001, but has to be an integer of milliseconds from 1"),
-        ({"confirmation": {"timeout": 0}}, "confirmation.timeout is 0, but has to be an integer of milliseconds"),
+        ({"shell": {"timeout": 600_001}}, "shell.timeout is 600001, but must be an integer of milliseconds from 1"),
+        ({"confirmation": {"timeout": 0}}, "confirmation.timeout is 0, but must be an integer of milliseconds"),
         ({"confirmation": {"timeout": 1.5}}, "confirmation.timeout is 1.5, but"),
         ({"confirmation": {"timeout": 5.0}}, "confirmation.timeout is 5.0, but"),
-        ({"http": {"port": 65_536}}, "http.port is 65536, but has to be an integer from 0 to 65535."),
+        ({"http": {"port": 65_536}}, "http.port is 65536, but must be an integer from 0 to 65535."),
         ({"http": {"port": "8808"}}, 'http.port is "8808", but'),
         ({"http": {"port": True}}, "http.port is true, but"),
-        ({"http": {"host": ""}}, 'http.host is "", but has to be a host name or an address.'),
+        ({"http": {"host": ""}}, 'http.host is "", but must be a host name or an address.'),
         ({"limits": {"requestBytes": 1023}}, "limits.requestBytes is 1023, but"),
-        ({"limits": {"readLines": 0}}, "limits.readLines is 0, but has to be an integer from 1 to 10000000."),
+        ({"limits": {"readLines": 0}}, "limits.readLines is 0, but must be an integer from 1 to 10000000."),
         ({"proxy": {"firstListWait": 60_001}}, "proxy.firstListWait is 60001, but"),
-        ({"workspace": {"respectGitIgnore": 1}}, "workspace.respectGitIgnore is 1, but has to be true or false."),
-        ({"workspace": {"roots": "/one"}}, 'workspace.roots is "/one", but has to be an array of strings.'),
-        ({"workspace": {"roots": ["/one", 2]}}, "workspace.roots[1] is 2, but has to be a string."),
-        ({"mcp": {"allowed": [None]}}, "mcp.allowed[0] is null, but has to be a string."),
-        ({"media": "png"}, 'media is "png", but has to be one of "inline", "resource_link", "notice".'),
+        ({"workspace": {"respectGitIgnore": 1}}, "workspace.respectGitIgnore is 1, but must be true or false."),
+        ({"workspace": {"roots": "/one"}}, 'workspace.roots is "/one", but must be an array of strings.'),
+        ({"workspace": {"roots": ["/one", 2]}}, "workspace.roots[1] is 2, but must be a string."),
+        ({"mcp": {"allowed": [None]}}, "mcp.allowed[0] is null, but must be a string."),
+        ({"media": "png"}, 'media is "png", but must be one of "inline", "resource_link", "notice".'),
         (
             {"approvalMode": "auto edit"},
-            'approvalMode is "auto edit", but has to be one of "plan", "default", "auto-edit" ("yolo" only',
+            'approvalMode is "auto edit", but must be one of "plan", "default", "auto-edit" ("yolo" only',
         ),
-        ({"confirmation": {"whenUnavailable": "allow"}}, 'but has to be one of "client", "page", "deny", or null.'),
-        ({"log": "info"}, "log is a string, but has to be an object."),
+        ({"confirmation": {"whenUnavailable": "allow"}}, 'but must be one of "client", "page", "deny", or null.'),
+        ({"log": "info"}, "log is a string, but must be an object."),
         ({"log": {"level": "x" * 500}}, 'log.level is "' + "x" * 79 + "..., but"),
         ({"mcpServers": {"a": {"command": "x", "isolation": "none"}}}, 'mcpServers.a.isolation is "none", but'),
         ({"mcpServers": {"a": {"command": "x", "protocol": "2025-11-25"}}}, '"auto", "legacy", "2026-07-28".'),
@@ -513,7 +513,7 @@ def test_roots_start_from_the_working_folder_where_nothing_else_says_so(
 @pytest.mark.parametrize("root", ["", "  ", "a\0b"])
 def test_a_root_that_no_folder_can_be_is_an_error(environ: dict[str, str], file: Path, root: str) -> None:
     said = refusal(file, {"workspace": {"roots": ["/fine", root]}}, environ)
-    assert said == f"{file}: workspace.roots holds a path that no folder has; name a folder."
+    assert said == f"{file}: workspace.roots is a path that no folder can have; name a folder."
 
 
 @pytest.mark.requirement("settings.memory")

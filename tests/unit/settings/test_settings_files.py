@@ -48,7 +48,7 @@ def test_the_user_file_is_read_if_it_is_there(environ: dict[str, str], tmp_path:
 def test_a_user_file_that_cannot_be_read_is_an_error(environ: dict[str, str], tmp_path: Path) -> None:
     folder = tmp_path / "home/.config/coretools-mcp/settings.json"
     folder.mkdir(parents=True)
-    with pytest.raises(SettingsError, match="cannot be read, because it is a folder") as caught:
+    with pytest.raises(SettingsError, match="cannot be read: it is a folder") as caught:
         load_settings([], {}, environ)
     assert str(folder) in str(caught.value)
 
@@ -100,7 +100,7 @@ def test_a_comment_that_is_never_closed_is_named_with_its_line(
 @pytest.mark.requirement("settings.json")
 def test_broken_json_is_named_with_line_and_column_of_the_file_as_it_is(environ: dict[str, str], file: Path) -> None:
     said = refusal(file, '{ // comment\n  /* one\n     two */ "media" "inline"\n}', environ)
-    where = "line 3, column 21: look there for what is missing or too much."
+    where = "line 3, column 21: check for something missing or extra there."
     assert said == f"{file}: this file is not valid JSON at {where}"
 
 
@@ -116,14 +116,14 @@ def test_a_blank_file_says_nothing(environ: dict[str, str], file: Path, content:
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        (b"[]", "settings are one JSON object"),
+        (b"[]", "settings must be one JSON object"),
         (b"// nothing", "not valid JSON at line 1, column 11"),
         (b'{"media": "inline",}', "not valid JSON at line 1"),
         (b'{"media": "unterminated\n}', "not valid JSON at line 1"),
         (b'{"media": "\xff"}', "not UTF-8 (byte 11)"),
         ('{"media": "inline"}'.encode("utf-16"), "not UTF-8"),
-        (b'{"memory": {"a": NaN}}', "a number that JSON does not have"),
-        (b'{"memory": {"a": ' + b"9" * 5000 + b"}}", "a number that JSON does not have"),
+        (b'{"memory": {"a": NaN}}', "a number that JSON cannot express"),
+        (b'{"memory": {"a": ' + b"9" * 5000 + b"}}", "a number that JSON cannot express"),
         (b'{"memory": {"a": "\\ud800"}}', "half of a surrogate pair"),
         (b'{"memory": ' + b"[" * 100 + b"]" * 100 + b"}", "nested more than 50 deep"),
         (b'{"memory": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "nested more than 50 deep"),
@@ -157,8 +157,8 @@ def test_a_repeated_key_gets_a_warning_with_its_path(environ: dict[str, str], fi
     report = load(file, text, environ)
     assert report.settings.http.port == 2
     assert report.warnings[:2] == (
-        f"{file}: http.port is given more than once; the last one counts.",
-        f"{file}: memory.list[0].a is given more than once; the last one counts.",
+        f"{file}: http.port occurs more than once; the last one counts.",
+        f"{file}: memory.list[0].a occurs more than once; the last one counts.",
     )
 
 

@@ -82,7 +82,7 @@ def test_yolo_in_a_file_is_ignored_with_a_warning(
     report = load_settings([plan, yolo], {}, environ)
     assert report.settings.approval_mode is ApprovalMode.PLAN
     assert report.warnings == (
-        f'{yolo}: approvalMode "yolo" is ignored: it counts only on the command line, as --approval-mode yolo.',
+        f'{yolo}: approvalMode "yolo" is ignored: it is accepted only on the command line, as --approval-mode yolo.',
     )
 
 

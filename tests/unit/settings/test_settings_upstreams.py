@@ -76,7 +76,8 @@ def test_a_name_that_does_not_fit_is_changed_with_a_warning(file: Path) -> None:
     assert list(report.upstreams) == ["my-server", "fine"]
     assert [(entry.name, entry.alias) for entry in report.entries] == [("my server", "my-server"), ("fine", "fine")]
     said = (
-        "mcpServers.my server is called my-server here: a name has letters, digits, - and single _ inside, at most 24."
+        "mcpServers.my server is called my-server here: "
+        "a name has letters, digits, - and single _ inside, at most 24 characters."
     )
     assert report.warnings == (f"{file}: {said}",)
 
@@ -133,7 +134,7 @@ def test_a_server_that_is_left_out_says_why(file: Path) -> None:
         "one": None,
         "my-two": "It is not in mcp.allowed.",
         "three": "It is in mcp.excluded.",
-        "four": "It is not enabled (mcpServers.four.enabled is false).",
+        "four": "It is disabled (mcpServers.four.enabled is false).",
     }
 
 
@@ -141,8 +142,8 @@ def test_a_server_that_is_left_out_says_why(file: Path) -> None:
 def test_a_filter_that_names_no_server_and_one_that_allows_none_are_warned_of(file: Path) -> None:
     report = load(file, {"mcpServers": THREE, "mcp": {"allowed": [], "excluded": ["tow"]}})
     assert report.warnings[1:] == (
-        f'{file}: mcp.excluded names "tow", which is not a server of mcpServers.',
-        f"{file}: mcp.allowed is empty, so no server of mcpServers is used.",
+        f'{file}: mcp.excluded names "tow", which is not a server in mcpServers.',
+        f"{file}: mcp.allowed is empty, so no server in mcpServers is used.",
     )
 
 
@@ -166,7 +167,7 @@ def test_disabled_as_other_clients_write_it_leaves_a_server_out(file: Path, mark
 @pytest.mark.requirement("settings.alias")
 def test_disabled_that_is_neither_true_nor_false_is_an_error(file: Path) -> None:
     said = refusal(file, {"command": "x", "disabled": "true"})
-    assert said == f"{file}: mcpServers.a.disabled has to be true or false."
+    assert said == f"{file}: mcpServers.a.disabled must be true or false."
 
 
 # --- Variables ---------------------------------------------------------------------------------------------------
@@ -244,7 +245,8 @@ def test_a_variable_that_is_not_set_leaves_only_its_server_out_with_a_warning(
     assert left_out(report)["a"] == f"The environment variable {variable} is not set."
     assert not report.settings.mcp_servers["a"].enabled
     said = (
-        f"mcpServers.a.{where} names the environment variable {variable}, which is not set; the server a is left out."
+        f"mcpServers.a.{where} refers to the environment variable {variable}, which is not set; "
+        "the server a is left out."
     )
     assert report.warnings == (f"{file}: {said} Set it, or write $$ for a dollar sign.",)
 
@@ -304,26 +306,26 @@ def test_of_several_ways_to_reach_a_server_one_is_used_with_a_warning(
 ) -> None:
     report = load(file, {"mcpServers": {"a": entry}})
     assert (report.upstreams["a"].transport, report.upstreams["a"].endpoint) == (transport, endpoint)
-    assert report.warnings == (f"{file}: mcpServers.a gives {said} is used.",)
+    assert report.warnings == (f"{file}: mcpServers.a has {said} is used.",)
 
 
 @pytest.mark.requirement("settings.transport")
 @pytest.mark.parametrize(
     ("entry", "said"),
     [
-        ({}, "mcpServers.a has no command, no url and no httpUrl; give it one of them."),
-        ({"args": ["x"]}, "mcpServers.a has no command, no url and no httpUrl; give it one of them."),
+        ({}, "mcpServers.a has no command, no url and no httpUrl; add one of them."),
+        ({"args": ["x"]}, "mcpServers.a has no command, no url and no httpUrl; add one of them."),
         ({"command": ""}, "mcpServers.a.command is missing or empty; name the program that starts the server."),
         ({"type": "stdio", "url": "http://u"}, "mcpServers.a.command is missing or empty; name the program"),
-        ({"type": "http", "command": "x"}, 'mcpServers.a has the type "http" but no url; give the address'),
-        ({"type": "sse", "httpUrl": "http://h"}, 'mcpServers.a has the type "sse" but no url; give the address'),
-        ({"url": "example.org/mcp"}, "mcpServers.a.url has to be an address that begins with http:// or https://"),
-        ({"url": "ws://example.org"}, "mcpServers.a.url has to be an address"),
-        ({"url": "http://"}, "mcpServers.a.url has to be an address"),
-        ({"url": "http://x:99999/"}, "mcpServers.a.url has to be an address"),
-        ({"url": "http://[::1/"}, "mcpServers.a.url has to be an address"),
-        ({"httpUrl": "/mcp"}, "mcpServers.a.httpUrl has to be an address"),
-        ({"url": "$ADDRESS"}, "mcpServers.a.url has to be an address"),
+        ({"type": "http", "command": "x"}, 'mcpServers.a has the type "http" but no url; add the address'),
+        ({"type": "sse", "httpUrl": "http://h"}, 'mcpServers.a has the type "sse" but no url; add the address'),
+        ({"url": "example.org/mcp"}, "mcpServers.a.url must be an address that begins with http:// or https://"),
+        ({"url": "ws://example.org"}, "mcpServers.a.url must be an address"),
+        ({"url": "http://"}, "mcpServers.a.url must be an address"),
+        ({"url": "http://x:99999/"}, "mcpServers.a.url must be an address"),
+        ({"url": "http://[::1/"}, "mcpServers.a.url must be an address"),
+        ({"httpUrl": "/mcp"}, "mcpServers.a.httpUrl must be an address"),
+        ({"url": "$ADDRESS"}, "mcpServers.a.url must be an address"),
     ],
     ids=lambda value: json.dumps(value) if isinstance(value, dict) else "",
 )
@@ -340,16 +342,19 @@ def test_an_entry_that_is_not_used_may_be_incomplete(file: Path) -> None:
 @pytest.mark.parametrize(
     ("entry", "said"),
     [
-        ({"command": "x\0"}, "mcpServers.a.command holds a NUL character, which no process can be given."),
-        ({"command": "x", "args": ["a", "\0"]}, "mcpServers.a.args[1] holds a NUL character"),
-        ({"command": "x", "cwd": "\0"}, "mcpServers.a.cwd holds a NUL character"),
-        ({"command": "x", "env": {"K": "\0"}}, "mcpServers.a.env.K holds a NUL character"),
-        ({"command": "x", "env": {"A=B": "1"}}, "mcpServers.a.env.A=B is not a name for an environment variable."),
-        ({"command": "x", "env": {"": "1"}}, 'mcpServers.a.env."" is not a name for an environment variable.'),
-        ({"url": "http://x", "headers": {"X Y": "1"}}, "mcpServers.a.headers.X Y is not a name for an HTTP header."),
-        ({"url": "http://x", "headers": {"A": "1\r\nB: 2"}}, "mcpServers.a.headers.A has to be printable ASCII on one"),
-        ({"url": "http://x", "headers": {"A": "$LINE"}}, "mcpServers.a.headers.A has to be printable ASCII on one"),
-        ({"url": "http://x", "headers": {"A": "ключ"}}, "mcpServers.a.headers.A has to be printable ASCII on one"),
+        ({"command": "x\0"}, "mcpServers.a.command contains a NUL character, which cannot be passed to a process."),
+        ({"command": "x", "args": ["a", "\0"]}, "mcpServers.a.args[1] contains a NUL character"),
+        ({"command": "x", "cwd": "\0"}, "mcpServers.a.cwd contains a NUL character"),
+        ({"command": "x", "env": {"K": "\0"}}, "mcpServers.a.env.K contains a NUL character"),
+        ({"command": "x", "env": {"A=B": "1"}}, "mcpServers.a.env.A=B is not a valid name of an environment variable."),
+        ({"command": "x", "env": {"": "1"}}, 'mcpServers.a.env."" is not a valid name of an environment variable.'),
+        (
+            {"url": "http://x", "headers": {"X Y": "1"}},
+            "mcpServers.a.headers.X Y is not a valid name of an HTTP header.",
+        ),
+        ({"url": "http://x", "headers": {"A": "1\r\nB: 2"}}, "mcpServers.a.headers.A must be printable ASCII on one"),
+        ({"url": "http://x", "headers": {"A": "$LINE"}}, "mcpServers.a.headers.A must be printable ASCII on one"),
+        ({"url": "http://x", "headers": {"A": "ключ"}}, "mcpServers.a.headers.A must be printable ASCII on one"),
     ],
     ids=lambda value: json.dumps(value) if isinstance(value, dict) else "",
 )
@@ -415,40 +420,40 @@ def test_variables_are_expanded_in_the_texts_of_oauth_and_stay_by_name_in_the_wr
 def test_a_variable_of_oauth_that_is_not_set_leaves_the_server_out(file: Path) -> None:
     report = load(file, {"mcpServers": {"a": REMOTE | {"oauth": {"clientId": "x", "clientSecret": "$MISSING"}}}})
     assert left_out(report) == {"a": "The environment variable MISSING is not set."}
-    assert "mcpServers.a.oauth.clientSecret names the environment variable MISSING" in report.warnings[0]
+    assert "mcpServers.a.oauth.clientSecret refers to the environment variable MISSING" in report.warnings[0]
 
 
 @pytest.mark.requirement("login.settings")
 @pytest.mark.parametrize(
     ("oauth", "said"),
     [
-        ({"clientSecret": "hunter2"}, "oauth.clientId is missing, which clientSecret needs; the authorization server"),
-        ({"clientId": "  "}, "oauth.clientId is empty; give it, or leave it out."),
-        ({"clientId": "x", "clientSecret": "$EMPTY"}, "oauth.clientSecret is empty; give it, or leave it out."),
+        ({"clientSecret": "hunter2"}, "oauth.clientId is missing, but clientSecret needs it; the authorization server"),
+        ({"clientId": "  "}, "oauth.clientId is empty; set it or remove it."),
+        ({"clientId": "x", "clientSecret": "$EMPTY"}, "oauth.clientSecret is empty; set it or remove it."),
         (
             {"grant": "client-credentials", "privateKey": "hunter2"},
-            'oauth.clientId is missing, which grant "client-credentials" needs; the authorization server gives it out.',
+            'oauth.clientId is missing, but grant "client-credentials" needs it; the authorization server issues it.',
         ),
-        ({"grant": "client-credentials", "clientId": "x"}, "oauth has neither clientSecret nor privateKey, one of"),
+        ({"grant": "client-credentials", "clientId": "x"}, "oauth has neither clientSecret nor privateKey, but"),
         (
             {"clientId": "x", "privateKey": "hunter2"},
-            'oauth.privateKey is for the grant "client-credentials" alone; set grant to that, or leave the key out.',
+            'oauth.privateKey is only for the grant "client-credentials"; set grant to that, or remove the key.',
         ),
-        ({"clientMetadataUrl": "http://h/x"}, "oauth.clientMetadataUrl has to be an address that begins with https://"),
-        ({"clientMetadataUrl": "https://h"}, "oauth.clientMetadataUrl has to be an address"),
-        ({"clientMetadataUrl": "https://h/"}, "oauth.clientMetadataUrl has to be an address"),
-        ({"clientMetadataUrl": "https://h:99999/x"}, "oauth.clientMetadataUrl has to be an address"),
-        ({"clientMetadataUrl": "https://hunter2@h/x"}, "oauth.clientMetadataUrl has to be an address"),
-        ({"clientMetadataUrl": "https://h/x#y"}, "oauth.clientMetadataUrl has to be an address"),
-        ({"scopes": ["read", "a b"]}, "oauth.scopes[1] has to be one scope: printable ASCII without spaces, quotes"),
-        ({"scopes": [""]}, "oauth.scopes[0] has to be one scope"),
-        ({"scopes": ['"']}, "oauth.scopes[0] has to be one scope"),
-        ({"signingAlgorithm": "HS256"}, 'oauth.signingAlgorithm is "HS256", but has to be one of "ES256", "ES384",'),
-        ({"signingAlgorithm": "none"}, 'oauth.signingAlgorithm is "none", but has to be one of'),
-        ({"callbackPort": 0}, "oauth.callbackPort is 0, but has to be an integer from 1 to 65535, or null."),
-        ({"clientSecret": 5}, "oauth.clientSecret is a number, but has to be a string, or null."),
-        ({"scopes": 5}, "oauth.scopes is 5, but has to be an array of strings, or null."),
-        ("hunter2", "oauth is a string, but has to be an object, or null."),
+        ({"clientMetadataUrl": "http://h/x"}, "oauth.clientMetadataUrl must be an address that begins with https://"),
+        ({"clientMetadataUrl": "https://h"}, "oauth.clientMetadataUrl must be an address"),
+        ({"clientMetadataUrl": "https://h/"}, "oauth.clientMetadataUrl must be an address"),
+        ({"clientMetadataUrl": "https://h:99999/x"}, "oauth.clientMetadataUrl must be an address"),
+        ({"clientMetadataUrl": "https://hunter2@h/x"}, "oauth.clientMetadataUrl must be an address"),
+        ({"clientMetadataUrl": "https://h/x#y"}, "oauth.clientMetadataUrl must be an address"),
+        ({"scopes": ["read", "a b"]}, "oauth.scopes[1] must be one scope: printable ASCII without spaces, quotes"),
+        ({"scopes": [""]}, "oauth.scopes[0] must be one scope"),
+        ({"scopes": ['"']}, "oauth.scopes[0] must be one scope"),
+        ({"signingAlgorithm": "HS256"}, 'oauth.signingAlgorithm is "HS256", but must be one of "ES256", "ES384",'),
+        ({"signingAlgorithm": "none"}, 'oauth.signingAlgorithm is "none", but must be one of'),
+        ({"callbackPort": 0}, "oauth.callbackPort is 0, but must be an integer from 1 to 65535, or null."),
+        ({"clientSecret": 5}, "oauth.clientSecret is a number, but must be a string, or null."),
+        ({"scopes": 5}, "oauth.scopes is 5, but must be an array of strings, or null."),
+        ("hunter2", "oauth is a string, but must be an object, or null."),
     ],
     ids=json.dumps,
 )
@@ -460,7 +465,9 @@ def test_what_nobody_could_log_in_with_is_an_error(file: Path, oauth: Any, said:
 
 @pytest.mark.requirement("login.settings")
 def test_a_program_is_not_logged_in_to(file: Path) -> None:
-    said = f"{file}: mcpServers.a.oauth is for a server that is reached by its address; give a program what it needs"
+    said = (
+        f"{file}: mcpServers.a.oauth is only for a server that is reached at an address; pass credentials to a program"
+    )
     assert refusal(file, {"command": "x", "oauth": {}}).startswith(said)
     for harmless in ({"command": "x", "oauth": {"enabled": False}}, {"command": "$NONE", "oauth": {"scopes": ["a b"]}}):
         load(file, {"mcpServers": {"a": harmless}})

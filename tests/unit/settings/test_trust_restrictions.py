@@ -124,9 +124,11 @@ def test_what_asks_refuses_or_leaves_out_goes_on_where_a_file_is_no_longer_trust
         assert dict(report.upstreams) == {}
         assert dict(settings.agents) == {}
         assert dict(settings.shell.env) == {}
-        said = [warning for warning in report.warnings if warning.startswith(f"{project.file}: what asks, refuses")]
+        said = [
+            warning for warning in report.warnings if warning.startswith(f"{project.file}: the last trusted content")
+        ]
         assert len(said) == 1
-        assert "until the file is trusted again or this server is started again" in said[0]
+        assert "until the file is trusted again or this server restarts" in said[0]
 
 
 @pytest.mark.requirement("settings.live.restrictions")
@@ -213,7 +215,7 @@ async def test_an_agent_of_a_workspace_is_refused_as_long_as_its_settings_are_no
     await apply()
     assert verdict() == (
         "deny",
-        "the settings of a workspace that name this agent have changed, or are not trusted any more",
+        "the workspace settings that define this agent have changed, or are no longer trusted",
     )
     assert verdict("another")[0] == "allow"
     _take_trust_back(project)

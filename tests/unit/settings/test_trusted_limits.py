@@ -80,7 +80,7 @@ def test_no_agent_takes_a_name_that_could_be_read_as_that_of_the_operators(
     )
     assert {name: agent.command for name, agent in report.settings.agents.items()} == {"reviewer": "own", "tester": "x"}
     (warning,) = report.warnings
-    assert "is ignored: the operator's own settings have one of " in warning
+    assert "is ignored: the operator's own settings already use " in warning
 
 
 @pytest.mark.requirement("settings.workspace.names")
@@ -141,7 +141,7 @@ def test_a_workspace_names_its_own_memory_and_not_that_of_all_projects(tmp_path:
     files = report.settings.memory.for_tools(report.own_folder)
     assert (files.file_name, files.project_file_name, files.section) == ("AGENTS.md", "NOTES.md", "Added Memories")
     assert [warning.rpartition("memory.")[2] for warning in report.warnings] == [
-        "section is ignored: only the operator's own settings say it."
+        "section is ignored: only the operator's own settings may set it."
     ]
 
 

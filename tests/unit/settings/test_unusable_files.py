@@ -78,7 +78,7 @@ async def test_a_pipe_in_the_place_of_the_users_file_is_refused_and_never_waited
     own = tmp_path / "home/.config/coretools-mcp/settings.json"
     own.parent.mkdir(parents=True)
     make_pipe(own)
-    with anyio.fail_after(60), pytest.raises(SettingsError, match="because it is not a regular file"):
+    with anyio.fail_after(60), pytest.raises(SettingsError, match="it is not a regular file"):
         await anyio.to_thread.run_sync(lambda: load_settings([], {}, environ), abandon_on_cancel=True)
 
 
@@ -98,7 +98,7 @@ def test_a_folder_in_the_place_of_a_file_is_no_file_and_leaves_no_descriptor_ope
 @pytest.mark.parametrize("number", ["1e999", "-1e999", "1" * 400 + ".0"])
 def test_a_number_beyond_every_number_is_refused(environ: dict[str, str], file: Path, number: str) -> None:
     said = refusal(file, f'{{"tools": {{"shell": {{"inactivityTimeout": {number}}}}}}}', environ)
-    assert "a number that JSON does not have" in said
+    assert "a number that JSON cannot express" in said
 
 
 @pytest.mark.requirement("settings.irregular")

@@ -175,7 +175,7 @@ async def test_a_hidden_skill_is_not_used_and_an_unknown_name_is_answered_with_a
     with pytest.raises(ToolError) as refused:
         await tool.execute(tool.validate_tool_params({"skill": "shwon"}), context)
     assert refused.value.code is ToolErrorType.INVALID_TOOL_PARAMS
-    assert "There are: shown." in refused.value.message
+    assert "Available: shown." in refused.value.message
     assert ".geminiignore" in refused.value.message
 
 

@@ -150,9 +150,9 @@ async def test_what_others_write_under_our_names_is_no_text_or_of_another_type_a
     valkey.command("LPUSH", "coretools:list", "element")
     assert await store.get("bytes") is not None
     assert await store.put("bytes", "value", 60, if_version="0" * 16) is None
-    with pytest.raises(StoreUnavailableError, match="cannot be used"):
+    with pytest.raises(StoreUnavailableError, match="unavailable"):
         await store.get("list")
-    with pytest.raises(StoreUnavailableError, match="cannot be used"):
+    with pytest.raises(StoreUnavailableError, match="unavailable"):
         await store.add("bytes", 1, 60)
 
     async with anyio.create_task_group() as tasks:
@@ -252,7 +252,7 @@ async def test_a_password_lets_in_and_a_wrong_one_does_not_and_is_told_nowhere(
         await right.start()
         assert await right.take_once("key", 60, right.generation)
         await other.start()
-        assert await refused(other) == "it refuses the user name or the password (store.password)"
+        assert await refused(other) == "it rejects the user name or the password (store.password)"
         assert secret not in caplog.text
         assert wrong not in caplog.text
         assert secret not in repr(right)
@@ -298,7 +298,7 @@ async def test_a_file_that_another_process_keeps_is_not_waited_for_longer_than_i
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
     with anyio.fail_after(30):
-        assert await refused(store) == "another process has kept its file for too long"
+        assert await refused(store) == "another process has locked its file for too long"
     other.execute("ROLLBACK")
     other.close()
     assert await store.take_once("key", 60, store.generation)
@@ -331,7 +331,7 @@ async def test_who_reads_a_file_waits_for_no_process_that_writes(tmp_path: Path)
 @pytest.mark.parametrize(
     ("spoil", "why"),
     [
-        (damage, "no database of SQLite"),
+        (damage, "no SQLite database"),
         (Path.mkdir, "Is a directory"),
         (link, "symbolic links"),
     ],

@@ -48,7 +48,7 @@ def test_where_nothing_is_said_the_encoding_is_guessed_as_that_of_a_file_and_tol
     for is_markup in (True, False):
         shown, note = decode(text.encode(codec), None, is_markup=is_markup, is_cut=False)
         assert shown == text
-        assert "Nothing says in which encoding it is: it is shown as" in note
+        assert "Its encoding is not stated. It is shown as" in note
     assert decode(text.encode(codec), codec, is_markup=True, is_cut=False) == (text, "")
     assert decode(text.encode(), None, is_markup=True, is_cut=False) == (text, "")
 

@@ -210,7 +210,7 @@ async def test_an_instance_that_gives_no_json_is_said_with_what_its_owner_does(s
 @pytest.mark.parametrize(
     ("status", "said"),
     [
-        (302, "leads elsewhere"),
+        (302, "redirects elsewhere"),
         (404, "refused the search (404)"),
         (418, "refused the search (418)"),
         (500, "has an internal error (500). Try again later."),
@@ -241,14 +241,14 @@ async def test_a_used_up_plan_is_told_from_a_passing_limit(server: SearchServer,
 async def test_a_provider_that_takes_no_more_says_when_to_try_again(server: SearchServer, name: str) -> None:
     server.reply = Reply(429, headers={"Retry-After": "17"})
     error = await failure(name, server)
-    assert error.message == f"{TITLES[name]} takes no more searches for now (429). Try again in 17 seconds."
+    assert error.message == f"{TITLES[name]} accepts no more searches for now (429). Try again in 17 seconds."
 
 
 @pytest.mark.requirement("web_search.refused")
 @pytest.mark.parametrize("after", ["", "-5", "soon", "9" * 5_000, "٣", "Wed, 21 Oct 2015 07:28:00 GMT"])
 async def test_a_time_to_wait_that_is_no_number_of_seconds_is_not_repeated(server: SearchServer, after: str) -> None:
     server.reply = Reply(429, headers={"Retry-After": after.encode().decode("latin-1")})
-    assert "Try again later; perhaps all of its plan is used up." in (await failure("brave", server)).message
+    assert "Try again later; its plan may be used up." in (await failure("brave", server)).message
 
 
 @pytest.mark.requirement("web_search.misunderstood")
@@ -273,14 +273,14 @@ async def test_an_answer_in_no_documented_form_is_said_to_be_none(server: Search
     server.reply = Reply(body=body)
     error = await failure(name, server)
     assert error.code is ToolErrorType.WEB_SEARCH_FAILED
-    assert error.message.startswith(f"{TITLES[name]} gave an answer that cannot be understood: it")
+    assert error.message.startswith(f"{TITLES[name]} sent an unexpected answer: it")
     assert server.authority in error.message
 
 
 @pytest.mark.requirement("web_search.misunderstood")
 async def test_a_web_page_instead_of_an_answer_is_said_to_be_one(server: SearchServer) -> None:
     server.reply = Reply(body=b"<html>Sign in</html>", headers={"Content-Type": "text/html; charset=utf-8"})
-    assert "it is a web page. Perhaps something else answers" in (await failure("tavily", server)).message
+    assert "it is a web page. Another service may be" in (await failure("tavily", server)).message
 
 
 @pytest.mark.requirement("web_search.misunderstood")
@@ -293,7 +293,7 @@ async def test_no_header_of_an_answer_is_repeated(server: SearchServer) -> None:
 @every_provider
 async def test_an_answer_without_its_list_is_not_taken_for_nothing_found(server: SearchServer, name: str) -> None:
     server.reply = Reply(body=NO_LIST[name])
-    assert "cannot be understood" in (await failure(name, server)).message
+    assert "unexpected answer" in (await failure(name, server)).message
 
 
 @pytest.mark.requirement("web_search.misunderstood")
@@ -352,13 +352,13 @@ async def test_more_pages_than_asked_for_are_not_taken(server: SearchServer, nam
 @pytest.mark.requirement("web_search.misunderstood")
 async def test_a_huge_answer_is_not_read(server: SearchServer) -> None:
     server.reply = Reply(body={"results": [], "filler": "x" * (512 << 10)})
-    assert "at most 524,288 are read" in (await failure("tavily", server)).message
+    assert "the limit is 524,288" in (await failure("tavily", server)).message
 
 
 @pytest.mark.requirement("web_search.misunderstood")
 async def test_an_answer_that_breaks_off_is_not_taken_for_a_whole_one(server: SearchServer) -> None:
     server.reply = Reply(body=b'{"results": []}', headers={"Content-Length": "5000"})
-    assert "did not give a whole answer" in (await failure("tavily", server)).message
+    assert "sent an incomplete answer" in (await failure("tavily", server)).message
 
 
 @pytest.mark.requirement("web_search.unreachable")
@@ -369,7 +369,7 @@ async def test_a_provider_that_never_answers_is_given_up(server: SearchServer) -
     server.misbehave = keep_silent
     error = await failure("tavily", server, rules=WebRules(total_seconds=0.3))
     assert error.code is ToolErrorType.WEB_UNREACHABLE
-    assert error.message.startswith("Tavily cannot be asked. ")
+    assert error.message.startswith("Tavily cannot be used. ")
     assert "did not answer within 0.3 seconds" in error.message
     with anyio.fail_after(30):
         await server.closed.wait()
@@ -386,7 +386,7 @@ async def test_an_answer_that_drips_is_given_up(server: SearchServer) -> None:
 
     server.misbehave = drip
     error = await failure("tavily", server, rules=WebRules(total_seconds=0.3))
-    assert "did not give a whole answer: it came too slowly" in error.message
+    assert "sent an incomplete answer: it came too slowly" in error.message
 
 
 @pytest.mark.requirement("web_search.unreachable")
@@ -415,7 +415,7 @@ async def test_a_provider_that_is_not_there_is_named(name: str) -> None:
         server.authority = f"127.0.0.1:{taken.getsockname()[1]}"
         error = await failure(name, server)
     assert error.code is ToolErrorType.WEB_UNREACHABLE
-    assert error.message.startswith(f"{TITLES[name]} cannot be asked. {server.authority} ")
+    assert error.message.startswith(f"{TITLES[name]} cannot be used. {server.authority} ")
 
 
 @pytest.mark.requirement("web_search.unreachable")

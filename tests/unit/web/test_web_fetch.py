@@ -98,8 +98,8 @@ async def test_text_of_any_type_and_encoding_is_shown(
 PLAIN = {"Content-Type": "text/html"}
 FRAMES = "<frameset><frame src=/menu><frame src='http://other.test/x?a=1&amp;b'><frame src=javascript:x></frameset>"
 LEADS = {
-    "/no-target": (answer("<p>gone", status="302 Found"), "It is a redirect (302 Found) that names no target."),
-    "/empty": (answer("", status="307 Temporary Redirect"), "It is a redirect (307 Temporary Redirect) that names no"),
+    "/no-target": (answer("<p>gone", status="302 Found"), "It is a redirect (302 Found) without a target."),
+    "/empty": (answer("", status="307 Temporary Redirect"), "It is a redirect (307 Temporary Redirect) without a"),
     "/meta": (answer("<meta http-equiv=refresh content='0;url=/next'>"), "(refresh), not fetched; call web_fetch for"),
     "/header": (answer("<p>x", headers={**PLAIN, "Refresh": "5; url=/next"}), "what you want: http://site.test:"),
     "/frames": (answer(FRAMES), "It shows other pages in frames, not fetched; call web_fetch for what you want: http:"),
@@ -108,8 +108,8 @@ LEADS = {
         answer("", status="503 Service Unavailable", headers={"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT"}),
         "The server asks to wait before the next request: Wed, 21 Oct 2026 07:28:00 GMT (Retry-After).",
     ),
-    "/hidden": (answer("<p>seen</p><p hidden>no</p>"), "Text that the page hides is left out; format='html' shows"),
-    "/korean": (answer("안녕하세요 한국어".encode("euc-kr"), headers=PLAIN), "Nothing says in which encoding it is"),
+    "/hidden": (answer("<p>seen</p><p hidden>no</p>"), "Hidden text of the page is left out; format='html' shows"),
+    "/korean": (answer("안녕하세요 한국어".encode("euc-kr"), headers=PLAIN), "Its encoding is not stated"),
 }
 
 
@@ -219,7 +219,7 @@ async def test_what_is_missing_of_a_page_is_told(context: ToolContext) -> None:
         empty, scripts, short = [await fetching.text(site.url(path)) for path in answers]
     assert "no content" in empty
     assert "format='html' shows its source" in scripts
-    assert "Only its first 4 bytes are here" in short
+    assert "Only its first 4 bytes were read" in short
     assert content_of(short) == "here"
 
 
@@ -312,7 +312,7 @@ async def test_cache_are_few_short_and_forgotten_in_time(context: ToolContext) -
 async def test_what_is_asked_about_a_page_comes_back_and_does_nothing(context: ToolContext) -> None:
     async with web_server({"/": answer(PAGE)}) as site:
         text = await Fetching(opener_for(site), context).text(site.url(), prompt="What is\n the  title?")
-    assert "\nAsked about it: What is the title?\n" in text
+    assert "\nQuestion: What is the title?\n" in text
 
 
 @pytest.mark.requirement("web.fetch.prompt")
@@ -322,10 +322,10 @@ async def test_the_url_may_stand_in_the_prompt(context: ToolContext) -> None:
             prompt=f"Compare <{site.url('/a')}>, (http://b.test/x). And {site.url('/a')}!"
         )
         assert text.startswith(f"Fetched {site.url('/a')}")
-    assert "Not fetched, call web_fetch for each: http://b.test/x\n" in text
+    assert "Not fetched; call web_fetch for each: http://b.test/x\n" in text
     with pytest.raises(InvalidToolParamsError) as caught:
         WebFetchTool(public_pages).validate_tool_params({"prompt": "nothing here"})
-    assert "'url' is required" in caught.value.message
+    assert "'url' is missing" in caught.value.message
 
 
 @pytest.mark.requirement("web.fetch.prompt")
@@ -438,8 +438,8 @@ async def test_a_private_host_is_refused_with_the_setting_that_opens_it(context:
         )
         other = await Fetching(UrlOpener(), context).error("http://localhost:3000/")
     assert "127.0.0.1 is not a public address" in error.message
-    assert f"the entry '127.0.0.1:{site.port}' opens both" in error.message
-    assert "the entry 'localhost:3000' opens both" in other.message
+    assert f"the entry '127.0.0.1:{site.port}' allows both" in error.message
+    assert "the entry 'localhost:3000' allows both" in other.message
     assert "web.allowPrivateHosts" in named.message
     assert "port" not in named.message
     assert other.message.endswith(" curl localhost:3000")

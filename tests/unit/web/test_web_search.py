@@ -98,7 +98,7 @@ async def test_the_model_reads_the_answer_its_sources_and_how_to_go_on(
         "   What page 2 says about it.\n"
         "   Published: Mon, 02 Mar 2026 10:00:00 GMT, Relevance: 80%\n"
         "</web_content>\n\n"
-        "These are excerpts. Read a page whole with web_fetch before you rely on what it says."
+        "These are excerpts. Read the whole page with web_fetch before you rely on it."
     )
 
 
@@ -132,7 +132,7 @@ async def test_what_cannot_be_opened_is_left_out_and_counted(server: SearchServe
     server.reply = Reply(body={"results": [{"title": "Bad", "url": "javascript:alert(1)"}, PAGE]})
     shown = await text(both(server), context, query="words")
     assert "javascript" not in shown
-    assert shown.endswith(" Left out because they have no address that can be opened: 1.")
+    assert shown.endswith(" Results left out, because their addresses cannot be opened: 1.")
 
 
 @pytest.mark.requirement("web.untrusted")
@@ -180,7 +180,7 @@ async def test_the_named_provider_is_asked_else_the_default_else_the_first(
 @pytest.mark.requirement("web_search.choice")
 @pytest.mark.parametrize("name", ["google", "bing", "tavily2", "\u202e"])
 def test_a_provider_that_is_not_set_up_is_answered_with_those_that_are(name: str) -> None:
-    with pytest.raises(InvalidToolParamsError, match="not set up; these are: tavily, brave") as caught:
+    with pytest.raises(InvalidToolParamsError, match=r"not set up\. Available: tavily, brave") as caught:
         both(SearchServer()).validate_tool_params({"query": "words", "provider": name})
     assert "\u202e" not in caught.value.message
 
@@ -328,8 +328,7 @@ async def test_a_failure_names_who_else_can_be_asked(server: SearchServer, conte
     caught = await error(both(server), context, query="words")
     assert caught.code is ToolErrorType.WEB_SEARCH_FAILED
     assert caught.message == (
-        "Tavily takes no more searches for now (429). Try again in 30 seconds. You can also name another provider: "
-        "brave."
+        "Tavily accepts no more searches for now (429). Try again in 30 seconds. Or use another provider: brave."
     )
 
 

@@ -1,1 +1,1 @@
-"""Changing files: matching, planning, writing whole, telling the difference, taking back."""
+"""Changing files: find the text, plan the change, write the whole file, show the difference, undo."""

@@ -1,7 +1,7 @@
-"""What changed between two texts, as a unified diff for people.
+"""The difference between two texts, as a unified diff for people.
 
-White space is exact. The time is bounded for every input: what both texts begin and end with is cut off first, and
-what is left is compared by `difflib`, or shown as replaced whole if it has too many lines for that.
+White space is exact. The time is bounded for any input: common beginnings and ends are removed first, and the rest is
+compared by `difflib`. A remainder with too many lines is shown as completely replaced.
 """
 
 from __future__ import annotations
@@ -14,40 +14,40 @@ from itertools import accumulate, chain, zip_longest
 from tools.files.line_endings import count_lines
 from tools.text.file_names import shown_name
 
-CONTEXT_LINES = 3  # unchanged lines around each change (the usual unified diff)
-MAX_DIFF_CHARS = 64_000  # where a diff is cut for display
-# Of either side, between the first and the last difference. `difflib` takes half a second for as many of which every
-# other one is changed, and the square of that for more.
+CONTEXT_LINES = 3  # unchanged lines around each change (as usual in unified diffs)
+MAX_DIFF_CHARS = 64_000  # length at which a displayed diff is cut
+# Lines of either side between the first and the last difference. If every other line has changed, `difflib` takes half
+# a second for this many, and its time grows with the square of the number.
 MAX_COMPARED_LINES = 4_000
-# Of a longer line the diff shows parts: its beginning, what differs from the line that it replaces, and its end
+# Only parts of a longer line are shown: its beginning, its differences from the replaced line, and its end
 MAX_LINE_CHARS = 2_000
-# Of these differences; each has the same share, and of a longer one its beginning and its end are shown
+# Characters for these differences, in equal shares; a longer one is reduced to its beginning and end
 MAX_CHANGED_CHARS = 12_000
-MAX_PARTS = 40  # differences of a line that are shown
-# Of a line in which differences are looked for; what differs in a longer one counts as one difference
+MAX_PARTS = 40  # differences shown within one line
+# Characters of a line that are searched for differences; a longer remainder counts as one difference
 MAX_COMPARED_CHARS = 100_000
-_SYNC_WORDS = 50  # so far is looked for a place where two lines agree again
-_MAX_SYNC_WORK = 1_000_000  # comparisons of words for that; afterwards the rest of the line counts as one difference
-# Characters of the other parts: the beginning, what stands around a difference, the end
+_SYNC_WORDS = 50  # words to look ahead for a place where two lines agree again
+_MAX_SYNC_WORK = 1_000_000  # word comparisons for that; after them the rest of the line counts as one difference
+# Characters of the other parts: the beginning, the surroundings of a difference, the end
 _HEAD, _AROUND, _TAIL = 300, 200, 100
-_NEAR = 20  # characters between two differences that count as one
+_NEAR = 20  # characters between two differences that are shown as one
 _WORD = re.compile(r"\w+|\W")
 _HUNK = re.compile(r"@@ -\S+ \+(\d+)(?:,(\d+))? @@")
-MAX_TOLD_RUNS = 10  # runs of changed lines that are named
-_IN_PART = " characters, shown in part]"  # ends such a line
+MAX_TOLD_RUNS = 10  # runs of changed lines that are listed
+_IN_PART = " characters, shown in part]"  # the end of such a line
 
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """A change of one text."""
+    """A change to one text."""
 
-    hunks: str  # the unified diff below its header, cut at `MAX_DIFF_CHARS` with a mark; empty if nothing changed
+    hunks: str  # the unified diff without its header, cut at `MAX_DIFF_CHARS` with a mark; empty if nothing changed
     added: int
     removed: int
-    truncated: bool = False  # whether the hunks were cut, or a line in them
+    truncated: bool = False  # whether the hunks or a line in them were cut
 
     def text(self, name: str, labels: tuple[str, str]) -> str:
-        """The whole diff of a file of this name; the labels name the sides, such as `("Current", "Proposed")`."""
+        """Return the whole diff of a file. The labels name the two sides, such as `("Current", "Proposed")`."""
         if not self.hunks:
             return ""
         name = shown_name(name)
@@ -55,7 +55,7 @@ class Diff:
 
 
 def changed_lines(diff: Diff) -> str:
-    """The new lines that differ, such as `lines 3-5, 9`; where lines are gone, the one behind them."""
+    """Return the new lines that differ, such as `lines 3-5, 9`. A deletion is given by the line after it."""
     runs: list[list[int]] = []
     number = 0
     for line in diff.hunks.split("\n"):
@@ -79,13 +79,13 @@ def _told(runs: list[list[int]]) -> str:
     return f"line{'s' if '-' in lines or ',' in lines else ''} {lines}" if lines else ""
 
 
-# Behind a last line without an ending; no line holds a line feed, so it makes that line differ from one with it
+# Appended to a last line without an ending. Its line feed makes the line differ from one with an ending
 _NO_ENDING = "\n\\ No newline at end of file"
-_Change = tuple[int, int, int, int]  # where the changed lines begin and end in the old text, and where in the new one
+_Change = tuple[int, int, int, int]  # start and end of the changed lines in the old text, then in the new text
 
 
 def lines_back(text: str, line_start: int, lines: int, separator: str) -> int:
-    """The start of the line that is so many lines before the one that starts at a position."""
+    """Return the start of the line that is `lines` lines before the one at `line_start`."""
     for _ in range(lines):
         if line_start == 0:
             break
@@ -94,7 +94,7 @@ def lines_back(text: str, line_start: int, lines: int, separator: str) -> int:
 
 
 def lines_on(text: str, position: int, lines: int, separator: str) -> int:
-    """The start of the line that is so many lines after a position, or the end of the text."""
+    """Return the start of the line that is `lines` lines after a position, or the end of the text."""
     for _ in range(lines):
         found = text.find(separator, position)
         if found < 0:
@@ -107,9 +107,9 @@ def unified_diff(old: str | None, new: str) -> Diff:
     before = old or ""
     if before == new:
         return Diff("", 0, 0)
-    # Lines end with LF, or with CR where both texts know nothing else.
+    # Lines end with LF, or with CR if both texts have no LF.
     separator = "\r" if "\n" not in before and "\n" not in new and ("\r" in before or "\r" in new) else "\n"
-    # The whole lines that hold everything that differs: where they begin in both texts, where they end in each.
+    # The whole lines that contain every difference: their common start, and their end in each text.
     same = _common_prefix(before, new)
     tail = _common_suffix(before, new, min(len(before), len(new)) - same)
     start = before.rfind(separator, 0, same) + 1
@@ -123,7 +123,7 @@ def unified_diff(old: str | None, new: str) -> Diff:
     removed, added = count_lines(old_region, separator), count_lines(new_region, separator)
     if max(removed, added) > MAX_COMPARED_LINES:
         base = before.count(separator, 0, start)
-        # No more lines are built than are shown.
+        # Build no more lines than are shown.
         removed_head = _lines(old_region[: MAX_DIFF_CHARS + 1], separator)
         added_head = _lines(new_region[: MAX_DIFF_CHARS + 1], separator)
         header = f"@@ -{_range(base, base + removed)} +{_range(base, base + added)} @@\n"
@@ -156,7 +156,7 @@ def unified_diff(old: str | None, new: str) -> Diff:
 
 
 def _common_prefix(old: str, new: str) -> int:
-    """How many characters both begin with; each step compares half as much as the one before."""
+    """Return how many characters both texts begin with. Each step compares half as much as the one before."""
     low, high = 0, min(len(old), len(new))
     while low < high:
         middle = (low + high + 1) // 2
@@ -168,7 +168,7 @@ def _common_prefix(old: str, new: str) -> int:
 
 
 def _common_suffix(old: str, new: str, limit: int) -> int:
-    """How many characters, up to a limit, both end with."""
+    """Return how many characters both texts end with, up to a limit."""
     low, high = 0, limit
     while low < high:
         middle = (low + high + 1) // 2
@@ -180,7 +180,7 @@ def _common_suffix(old: str, new: str, limit: int) -> int:
 
 
 def _lines(text: str, separator: str) -> list[str]:
-    """Lines without their endings; a last line that has none says so."""
+    """Split a text into lines without endings. A last line without an ending is marked."""
     lines = text.split(separator)
     if lines[-1]:
         lines[-1] += _NO_ENDING
@@ -206,14 +206,14 @@ def _hunk(group: list[_Change], old: list[str], new: list[str], base: int, separ
 
 
 def _range(start: int, stop: int) -> str:
-    """Line numbers as a hunk's header has them: from 1, and the line before an empty range."""
+    """Format line numbers for a hunk header: from 1, and the previous line for an empty range."""
     count = stop - start
     first = start + 1 if count else start
     return f"{first}" if count == 1 else f"{first},{count}"
 
 
 def _marked(mark: str, lines: list[str], others: list[str] | None, separator: str) -> Iterator[str]:
-    """Lines of a hunk; a long one is shortened with a view to the one it replaces. Without others they are common."""
+    """Yield lines of a hunk. A long one is shortened to its differences from the line in `others` that it replaces."""
     ending = "\n" if separator == "\n" else f"{separator}\n"
     for line, other in zip_longest(lines, (others or [])[: len(lines)]):
         shown = line if len(line) <= MAX_LINE_CHARS else _shortened(line, line if others is None else other or "")
@@ -221,7 +221,7 @@ def _marked(mark: str, lines: list[str], others: list[str] | None, separator: st
 
 
 def _shortened(line: str, other: str) -> str:
-    """The parts of a long line that tell what it is and what became of it."""
+    """Return the parts of a long line that identify it and show its change."""
     text = line.removesuffix(_NO_ENDING)
     parts = [(0, _HEAD), (len(text) - _TAIL, len(text))]
     changes = _changes_within(text, other.removesuffix(_NO_ENDING))
@@ -243,9 +243,9 @@ def _shortened(line: str, other: str) -> str:
 
 
 def _changes_within(line: str, other: str) -> list[tuple[int, int]]:
-    """Where a line differs from another one, as far as that is looked for: from and to which character.
+    """Return where a line differs from another one: the start and end of each difference, within the search limits.
 
-    Both are walked through word by word until they agree again; `difflib` would mind repeated words.
+    Both lines are scanned word by word until they agree again. `difflib` handles repeated words badly.
     """
     if line == other:
         return []
@@ -265,7 +265,7 @@ def _changes_within(line: str, other: str) -> list[tuple[int, int]]:
         if old[old_at] == new[new_at]:
             old_at, new_at = old_at + 1, new_at + 1
             continue
-        # How many words to skip on each side, together as few as possible, until two words in a row agree.
+        # Skip words on each side, as few as possible in total, until two words in a row agree.
         skips = (
             (skipped, distance - skipped)
             for distance in range(1, 2 * _SYNC_WORDS if work > 0 else 1)
@@ -296,7 +296,7 @@ def _cut(pieces: Iterable[str], added: int, removed: int) -> Diff:
     left = MAX_DIFF_CHARS
     for piece in pieces:
         if len(piece) > left:
-            shown.append(f"{piece[:left]}\n[the diff is cut here: +{added} -{removed} lines in all]\n")
+            shown.append(f"{piece[:left]}\n[the diff is cut here; in total +{added} -{removed} lines]\n")
             return Diff("".join(shown), added, removed, truncated=True)
         shown.append(piece)
         left -= len(piece)

@@ -1,7 +1,7 @@
-"""What an edit says when its `old_string` matched nothing, or not as often as it should.
+"""The errors of an edit whose `old_string` matched nothing, or not the expected number of times.
 
-Where nothing matched, the likely cause is named, and the part of the file that is most like it. The time for that is
-bounded for every input; nothing found here is ever replaced, it only helps to write the next call.
+If nothing matched, the error gives the likely cause and the most similar part of the file. The time is bounded for any
+input. What is found here is never replaced; it only helps to write the next call.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from tools.text.look_alikes import marked, visible_form
 
 MAX_LISTED_LINES = 10  # line numbers of matches that an error lists
 MAX_REGION_LINES = 10  # lines of the nearest region
-MAX_LINE_CHARS = 300  # characters of each of them
+MAX_LINE_CHARS = 300  # characters of each of these lines
 MAX_SECONDS = 0.5  # time for the comparison of single lines
-MIN_RATIO = 0.5  # similarity below which a line does not help
+MIN_RATIO = 0.5  # minimum similarity of a line that is shown
 MAX_LINES = 300_000  # lines of the file that are considered
-MAX_CHARS = 4_000_000  # characters of the file that causes are looked for in
+MAX_CHARS = 4_000_000  # characters of the file that are searched for causes
 _MAX_COMPARED = 200
 _MAX_CANDIDATES = 20
 _MAX_WORDS = 200
@@ -53,9 +53,9 @@ def check_count(
     expected: int | None,
     replaces_all: bool,
 ) -> None:
-    """Refuse an edit that matches another number of times than it should (`edit_expected_occurrence_mismatch`).
+    """Refuse an edit with the wrong number of matches (`edit_expected_occurrence_mismatch`).
 
-    `lines` has the numbers of the first matches at least.
+    `lines` has at least the numbers of the first matches.
     """
     count = len(match.spans)
     where = f"line {lines[0]}" if count == 1 else f"lines {', '.join(str(line) for line in lines[:MAX_LISTED_LINES])}"
@@ -64,26 +64,26 @@ def check_count(
     if count > MAX_MATCHES:
         problem = (
             f"old_string was found {max(count, text.count(old_string)):,} times in '{location.shown}', more than the "
-            f"{MAX_MATCHES:,} places that one edit changes. Nothing was written. Give a longer old_string, or use a "
+            f"{MAX_MATCHES:,} places that one edit may change. Nothing was written. Give a longer old_string, or use a "
             "stream editor in the shell."
         )
     elif expected is not None and count != expected:
         problem = (
-            f"old_string was found {count} times in '{location.shown}' ({where}), expected_replacements says "
-            f"{expected}; nothing was written."
+            f"old_string was found {count} times in '{location.shown}' ({where}), but expected_replacements is "
+            f"{expected}. Nothing was written."
         )
     elif count == 1 or (replaces_all and not match.strategy.is_relaxed):
         return
     elif match.strategy.is_relaxed:
         how = match.strategy.value.replace("_", " ")
         problem = (
-            f"old_string is not in '{location.shown}' exactly; {count} places are like it but for {how} ({where}). "
-            "Such a match must be unique. Nothing was written. Copy the text exactly, with more lines around it."
+            f"old_string is not in '{location.shown}' exactly; {count} places differ only in {how} ({where}). An "
+            "inexact match must be unique. Nothing was written. Copy the text exactly, with more lines around it."
         )
     else:
         problem = (
-            f"old_string was found {count} times in '{location.shown}' ({where}), so it is not clear which one is "
-            "meant; nothing was written. Add lines around it to make it unique, or set replace_all to change every one."
+            f"old_string was found {count} times in '{location.shown}' ({where}), so it is unclear which one is meant; "
+            "nothing was written. Add lines around it to make it unique, or set replace_all to change every one."
         )
     raise ToolError(ToolErrorType.EDIT_EXPECTED_OCCURRENCE_MISMATCH, problem)
 
@@ -91,22 +91,22 @@ def check_count(
 def not_found(
     location: Location, haystack: Haystack, old_string: str, new_string: str, *, skipped: int, is_read: bool
 ) -> ToolError:
-    """Nothing matched: why, and what is nearest. Skipped places may begin inside a character."""
+    """Return the error for no match, with the cause and nearest text. Skipped matches may start inside a character."""
     sentences = [f"old_string was not found in '{location.shown}' (0 matches), so nothing was written."]
     nearest = None
     if skipped:
         sentences.append(
-            f"{skipped} places look like it, but the character before each is not ASCII and may be one with "
-            "the first character of old_string in this file's encoding; begin old_string earlier or later."
+            f"{skipped} places look like it, but the byte before each is not ASCII and may form one character with the "
+            "first byte of old_string in this file's encoding. Start old_string earlier or later."
         )
     else:
         sentences += causes(haystack, old_string, new_string)
         nearest = nearest_region(haystack, old_string)
     if location.path.lower().endswith(NOTEBOOK_ENDING):
         sentences.append(
-            "The file is a notebook, which is JSON; read_file shows another view of it, its cells. To change a cell "
-            "use notebook_edit. To change anything else copy old_string from the JSON: there a quote is "
-            '\\" and every line of a cell a string that ends in \\n.'
+            "The file is a notebook, which is JSON, and read_file shows only its cells. To change a cell, "
+            "use notebook_edit. To change anything else, copy old_string from the JSON. There a quote is "
+            '\\" and every line of a cell is a string that ends in \\n.'
         )
     if not is_read:
         sentences.append("You have not read this file yet; read it first.")
@@ -114,24 +114,24 @@ def not_found(
         sentences.append("Copy old_string from the file exactly as it is, without line numbers.")
         return ToolError(ToolErrorType.EDIT_NO_OCCURRENCE_FOUND, " ".join(sentences))
     sentences.append(
-        f"The most similar part of the file, lines {nearest.first}-{nearest.last}, is below; copy old_string from "
-        "there exactly if it is what you mean."
+        f"The most similar part of the file, lines {nearest.first}-{nearest.last}, is below. If you mean this part, "
+        "copy old_string exactly from there."
     )
     if _MARK.search(nearest.text):
-        sentences.append("A mark such as <U+200B> in it stands for a character that cannot be seen; give that itself.")
+        sentences.append("A mark such as <U+200B> in it means an invisible character; use the character itself.")
     return ToolError(ToolErrorType.EDIT_NO_OCCURRENCE_FOUND, f"{' '.join(sentences)}\n---\n{nearest.text}\n---")
 
 
 def causes(haystack: Haystack, old: str, new: str) -> Iterator[str]:
-    """Sentences that name what is likely wrong with `old`, or what was not tried; none if nothing is recognised."""
+    """Yield sentences about likely mistakes in `old`, and about comparisons that were skipped."""
     for name, is_too_large in (
         ("The file", haystack.too_large_for_relaxed),
         ("old_string", is_too_large_for_relaxed(old)),
     ):
         if is_too_large:
             yield (
-                f"{name} is too large for the relaxed comparisons (look-alikes, trailing white space, indentation), "
-                "so they were not tried; copy the text exactly."
+                f"{name} is too large for inexact comparisons (look-alike characters, trailing white space, "
+                "indentation), so they were skipped. Copy the text exactly."
             )
     if len(old) > MAX_CHARS or is_too_large_for_relaxed(old):
         return
@@ -144,7 +144,7 @@ def causes(haystack: Haystack, old: str, new: str) -> Iterator[str]:
     if all(_LINE_PREFIX.match(line) for line in lines if line.strip()) and holds(
         text, "\n".join(_LINE_PREFIX.sub("", line) for line in lines)
     ):
-        yield "old_string has line-number prefixes that are not in the file; without them it would match."
+        yield "old_string contains line numbers that are not in the file; it would match without them."
 
     unescaped = wanted.replace("\\n", "\n").replace("\\t", "\t").replace('\\"', '"').replace("\\\\", "\\")
     if unescaped != wanted and holds(text, unescaped):
@@ -154,29 +154,29 @@ def causes(haystack: Haystack, old: str, new: str) -> Iterator[str]:
 
     words, folded = _squeezed(haystack, wanted), visible_form(text)
     if not words:
-        yield "old_string is nothing but white space."
+        yield "old_string is only white space."
     elif holds(_squeezed(haystack, text), words):
         if "\u00a0" in wanted or "\u00a0" in text:
-            yield "It differs from the file in white space only; there are no-break spaces (U+00A0) in one of them."
+            yield "It differs from the file only in white space: one of them has no-break spaces (U+00A0)."
         elif ("\t" in wanted) != ("\t" in text):
             where = "old_string" if "\t" in wanted else "the file"
-            yield f"It differs from the file in white space only; {where} has tabs, the other one has none."
+            yield f"It differs from the file only in white space: {where} has tabs, the other one has none."
         else:
-            yield "It differs from the file in white space only (indentation, blanks or line breaks)."
+            yield "It differs from the file only in white space (indentation, spaces or line breaks)."
     elif (folded != text or visible_form(words) != words) and holds(_squeezed(haystack, folded), visible_form(words)):
         yield (
-            "It differs from the file in characters that look alike or are not seen: quotes, dashes, special spaces, "
-            "characters without width, or letters whose accents are characters of their own."
+            "It differs from the file in look-alike or invisible characters: quotes, dashes, special spaces, "
+            "zero-width characters, or letters with separate accents."
         )
 
     casefolded = ["".join([piece.casefold() for piece in _pieces(haystack, each)]) for each in (text, wanted)]
     if holds(*casefolded):
-        yield "It would match if upper and lower case were ignored."
+        yield "It would match if case were ignored."
 
     position = find_text(text, put_in, 0, haystack.checkpoint) if len(put_in.strip()) > 1 else -1
     if position >= 0:
         line = haystack.line_number(haystack.raw(position))
-        yield f"new_string is in the file already, at line {line}; perhaps this edit was made before."
+        yield f"new_string is already in the file, at line {line}; this edit may have been made before."
 
 
 def _lf_head(haystack: Haystack, size: int) -> str:
@@ -185,14 +185,14 @@ def _lf_head(haystack: Haystack, size: int) -> str:
 
 
 def _pieces(haystack: Haystack, text: str) -> Iterator[str]:
-    """A text piece by piece, so that nobody else is held up for long and the call can be ended."""
+    """Yield a text in pieces, so that other work can run in between and the call can be cancelled."""
     for start in range(0, len(text), PIECE_CHARS):
         haystack.checkpoint()
         yield text[start : start + PIECE_CHARS]
 
 
 def _squeezed(haystack: Haystack, text: str) -> str:
-    """The words of a text with one blank between them."""
+    """Return the words of a text, joined by single spaces."""
     joined: list[str] = []
     is_within_word = False
     for piece in _pieces(haystack, text):
@@ -208,19 +208,19 @@ def _squeezed(haystack: Haystack, text: str) -> str:
 class Nearest(NamedTuple):
     first: int  # number of its first line, from 1
     last: int
-    text: str  # its lines, long ones cut
+    text: str  # its lines, with long ones cut
 
 
 def nearest_region(haystack: Haystack, old: str) -> Nearest | None:
-    """The part of the file that shares most lines with `old`, else the line most like one of its lines."""
+    """Return the part of the file that shares most lines with `old`, or else the line most like one of its lines."""
     if is_too_large_for_relaxed(old):
         return None
-    # What follows the last of these lines is one more, so that a line is never taken for the last one of the file.
+    # Text after the last line counts as another line, so that no line is mistaken for the file's last one.
     bodies = _lf_head(haystack, MAX_RELAXED_CHARS).split("\n", MAX_LINES + MAX_REGION_LINES)
     keys = [line.strip(BLANKS) for line in bodies[:MAX_LINES]]
     wanted = [line.strip(BLANKS) for line in to_lf(old).split("\n")]
     haystack.checkpoint()
-    # Where does a run as long as the wanted lines hold most of them, wherever they stand in it?
+    # Find the run of lines, as many as in `old`, that contains most of those lines in any order.
     weights = {line: min(len(line), _MAX_COMPARED) for line in wanted if _WORD.search(line)}
     scores = [weights.get(key, 0) for key in keys]
     score = best = 0
@@ -233,7 +233,7 @@ def nearest_region(haystack: Haystack, old: str) -> Nearest | None:
         start = max(0, best_end - len(wanted) + 1)
         while not scores[start]:
             start += 1
-        # The first line in common says where old_string would begin.
+        # The first common line shows where old_string would begin.
         first: int | None = max(0, start - wanted.index(keys[start]))
     else:
         haystack.checkpoint()
@@ -249,9 +249,9 @@ def nearest_region(haystack: Haystack, old: str) -> Nearest | None:
 
 
 def _most_similar(keys: list[str], wanted: list[str]) -> int | None:
-    """The line where the wanted ones would begin if one of them were the one most like it.
+    """Return the line where `old` would begin, judged by the single most similar line.
 
-    Half of the time goes into finding the lines that share most words, the rest into comparing these by character.
+    Half of the time is spent on finding lines with many common words, the rest on comparing these by character.
     """
     import difflib  # noqa: PLC0415 - only failed edits need it
 

@@ -1,8 +1,8 @@
-"""The change of one file: planned against what the file holds, asked about, held against the file again, and written.
+"""The change of one file: plan it, ask about it, check the file again, and write it.
 
-`edit` and `write_file` plan in `tools.files.change.text_edit` and `tools.files.change.whole_file`. Here is what both
-have in common: that the file is what the model and the person have seen, that other writers are kept away, and that
-the change is made, remembered and reported.
+`tools.files.change.text_edit` plans for `edit`, and `tools.files.change.whole_file` for `write_file`. This module has
+what both share. It checks that the file is what the model and the person saw, locks out other writers, and makes,
+records and reports the change.
 """
 
 from __future__ import annotations
@@ -33,50 +33,50 @@ from tools.files.text_encodings import Encoding, decode, encode
 from tools.files.workspace import Location, Workspace, explain
 from tools.text.file_names import exact_path, meant_path, sendable_name, shown_name
 
-MAX_CHANGED_BYTES = 64_000_000  # size of a file that is held in memory to change it
+MAX_CHANGED_BYTES = 64_000_000  # size of a file that can be changed in memory
 ABSENT = "absent"  # the state of a file that does not exist
-EDITABLE_BYTES = 16_000  # size of a text that a person may change in the question
-SHOWN_BYTES = 5_000  # size of what a result repeats of a change; with its sentences it stays under 8 kB
-# What the two sides of a diff are called in a question (the words of both Qwen Code and Gemini CLI)
+EDITABLE_BYTES = 16_000  # size of a text that a person may edit in the question
+SHOWN_BYTES = 5_000  # bytes of a change repeated in the result; with its sentences it stays under 8 kB
+# The labels of the two sides of a diff in a question (as in Qwen Code and Gemini CLI)
 PROPOSED = ("Current", "Proposed")
 
 
 @dataclass(frozen=True, slots=True)
 class Author:
-    """Who makes a change, and the journal that is told about it."""
+    """Who makes a change, and the journal that records it."""
 
     journal: Journal
-    client: str  # as the journal calls it
+    client: str  # its name in the journal
     tool: str
 
 
 @dataclass(frozen=True, slots=True)
 class TargetFile:
-    """The file that a call changes: its path resolved once, and what it is read and written with."""
+    """The file that a call changes: its path, resolved once, and what is needed to read and write it."""
 
     workspace: Workspace
     location: Location
-    reads: ReadLedger | None  # what the calling client has seen of it, where that is remembered
+    reads: ReadLedger | None  # what the calling client has seen of it, if that is recorded
     signal: AbortSignal
-    author: Author | None = None  # who changes it, where changes are written down
-    jobs: Sequence[str] = ()  # the ids of commands of the client that run meanwhile
+    author: Author | None = None  # who changes it, if changes are recorded
+    jobs: Sequence[str] = ()  # ids of the client's commands that are running
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What question and result say of jobs that may read what is hidden from them."""
+        """Warnings for the question and the result about jobs that may read what is hidden from them."""
         if not self.jobs or not is_hidden_target(self.workspace, self.location, agent=True):
             return ()
-        return (f"Hidden from commands, but background jobs that run now may read it: {', '.join(self.jobs)}.",)
+        return (f"Hidden from commands, but these running background jobs may read it: {', '.join(self.jobs)}.",)
 
     @property
     def seen(self) -> SeenFile | None:
-        """The file as the client last saw it, or `None` if it never did."""
+        """Return the file as the client last saw it, or `None`."""
         return self.reads.get(self.location.path) if self.reads is not None else None
 
     def hidden_by(self, snapshot: FileSnapshot) -> str | None:
-        """What keeps the present content out of results: a rule about reading, or an agent-ignore file.
+        """Return what keeps the present content out of results: a rule about reading, or an agent-ignore file.
 
-        `None` as well where the client has read, or written, just this content, and no other may pass for it.
+        Also `None` if the client has read or written exactly this content, unless other clients share its record.
         """
         location, seen = self.location, self.seen
         if snapshot.data is None:
@@ -88,7 +88,7 @@ class TargetFile:
 
 
 class FileSnapshot:
-    """A file as it is now; `None` for all of it that does not exist, or of the digest that is not known yet."""
+    """A file as it is now. Everything is `None` if it does not exist; the digest is `None` if it is not yet known."""
 
     def __init__(self, data: bytes | None, identity: FileIdentity | None, digest: str | None = None) -> None:
         self.data = data
@@ -101,7 +101,7 @@ class FileSnapshot:
 
 
 def take_snapshot(target: TargetFile) -> FileSnapshot:
-    """Read a file whole, to change it; a `ToolError` if it is a directory, too large or cannot be read."""
+    """Read a whole file in order to change it. Raises a `ToolError` if it is a directory, too large or unreadable."""
     location = target.location
     if target.workspace.stat(location) is None:
         return FileSnapshot(None, None)
@@ -109,8 +109,8 @@ def take_snapshot(target: TargetFile) -> FileSnapshot:
         if opened.info.st_size > MAX_CHANGED_BYTES:
             raise ToolError(
                 ToolErrorType.FILE_TOO_LARGE,
-                f"'{location.shown}' has {opened.info.st_size:,} bytes; files above {MAX_CHANGED_BYTES:,} bytes are "
-                "not changed here. Use a stream editor in the shell.",
+                f"'{location.shown}' has {opened.info.st_size:,} bytes. Files above {MAX_CHANGED_BYTES:,} bytes cannot "
+                "be changed here. Use a stream editor in the shell.",
             )
         try:
             data = opened.whole(target.signal)
@@ -124,61 +124,59 @@ def take_snapshot(target: TargetFile) -> FileSnapshot:
 def check_fresh(
     target: TargetFile, snapshot: FileSnapshot, expected_sha256: str | None, *, is_hidden: bool = False
 ) -> None:
-    """Refuse to change a file that is not what the model has seen (`file_changed_since_read`).
+    """Refuse to change a file that differs from what the model has seen (`file_changed_since_read`).
 
-    A file that was never read may be changed. An expected digest counts more than what was read before. For content
-    that is hidden from the client no digest is accepted: it is a guess, and whether it is right would tell what the
-    file holds.
+    A file that was never read may be changed. An expected digest takes precedence over earlier reads. No digest is
+    accepted for content that is hidden from the client: a correct guess would reveal the content.
     """
     seen, shown = target.seen, target.location.shown
-    # That content which is hidden has changed is told once: it cannot be read, and may be replaced all the same.
+    # A change to hidden content is reported once. The client cannot read it, but may replace it.
     notice = f"{snapshot.sha256} {target.location.path}" if is_hidden else ""
     is_told = bool(notice) and target.reads is not None and not target.reads.is_first_notice(notice)
     if expected_sha256 is not None and is_hidden:
         problem = (
-            f"What '{shown}' holds is hidden from agents, and it is not what you wrote there last, so expected_sha256 "
-            "is not compared with it. Nothing was written. Leave expected_sha256 out to replace the file whatever it "
-            "holds."
+            f"The content of '{shown}' is hidden from agents and is not what you last wrote, so expected_sha256 was "
+            "not compared with it. Nothing was written. Omit expected_sha256 to replace the file whatever it contains."
         )
     elif expected_sha256 is not None:
         if snapshot.sha256 == expected_sha256.lower():
             return
         now = f"its SHA-256 is {snapshot.sha256}" if snapshot.data is not None else "it does not exist"
         problem = (
-            f"'{shown}' is not as expected_sha256 says: {now}. Nothing was written. "
-            "Read the file again and repeat the change on what it holds now."
+            f"'{shown}' does not match expected_sha256: {now}. Nothing was written. Read the file again and repeat the "
+            "change on its present content."
         )
     else:
         if seen is None or snapshot.data is None or seen.identity == snapshot.identity or is_told:
             return
         if seen.sha256 is not None and seen.sha256 == snapshot.sha256:
             return
-        way = "Read it again and repeat the change on what it holds now."
+        way = "Read it again and repeat the change on its present content."
         if is_hidden:
             way = (
-                "What it holds is hidden from agents: read it where that is allowed, or repeat this to replace it all."
+                "Its content is hidden from agents. Read it if that is allowed, or repeat this call to replace it all."
             )
         problem = (
-            f"'{shown}' was changed by somebody else since you last read or wrote it{_what_changed(target, snapshot)}. "
-            f"Nothing was written. {way}"
+            f"'{shown}' has been changed by somebody else since you last read or wrote "
+            f"it{_what_changed(target, snapshot)}. Nothing was written. {way}"
         )
     raise ToolError(ToolErrorType.FILE_CHANGED_SINCE_READ, problem)
 
 
 def refuse_part_of_hidden(target: TargetFile, snapshot: FileSnapshot) -> None:
-    """Do not change a part of a file whose content is hidden from the client (`path_ignored`)."""
+    """Refuse to change a part of a file whose content is hidden from the client (`path_ignored`)."""
     hidden_by = target.hidden_by(snapshot)
     if hidden_by is not None:
         raise ToolError(
             ToolErrorType.PATH_IGNORED,
-            f"'{target.location.shown}' is hidden from agents by {hidden_by}, so no part of it is replaced: whether "
-            "that works would tell what it holds. Read it first where that is allowed, use write_file to replace all "
-            "of it, or ask the user.",
+            f"'{target.location.shown}' is hidden from agents by {hidden_by}, so no part of it can be replaced: the "
+            "outcome would reveal its content. Read it first if that is allowed, use write_file to replace all of it, "
+            "or ask the user.",
         )
 
 
 def refuse_taking_back(target: TargetFile, snapshot: FileSnapshot, text: str) -> None:
-    """Do not take back the latest write if another client may have made it, unless the call is repeated."""
+    """Refuse to undo the latest write if another client may have made it, unless the call is repeated."""
     reads, path = target.reads, target.location.path
     replaced = reads.replaced(path) if reads is not None else None
     if reads is None or replaced is None:
@@ -191,14 +189,14 @@ def refuse_taking_back(target: TargetFile, snapshot: FileSnapshot, text: str) ->
     if takes_back and target.hidden_by(snapshot) is None and reads.is_first_notice(f"{snapshot.sha256} {path}"):
         raise ToolError(
             ToolErrorType.FILE_CHANGED_SINCE_READ,
-            f"'{target.location.shown}' was written since by a call with your token, and the content would take that "
-            f"back ({changed_lines(unified_diff(before.text, now.text))}). Nothing was written. If that was another "
-            "agent, read the file again and repeat the change on what it holds now; to take it back, repeat this.",
+            f"'{target.location.shown}' was written since then by a call with your token, and this content would undo "
+            f"that ({changed_lines(unified_diff(before.text, now.text))}). Nothing was written. If that was another "
+            "agent, read the file again and repeat the change on its present content. To undo it, repeat this call.",
         )
 
 
 def _what_changed(target: TargetFile, snapshot: FileSnapshot) -> str:
-    """Which lines differ from what the client has seen, in brackets; nothing where that is not known or not for it."""
+    """List the lines that differ from what the client saw, in brackets. Empty if unknown or hidden from the client."""
     old = target.reads.content(target.location.path) if target.reads is not None else None
     if old is None or snapshot.data is None or target.hidden_by(snapshot) is not None:
         return ""
@@ -210,7 +208,7 @@ def _what_changed(target: TargetFile, snapshot: FileSnapshot) -> str:
 
 
 def refuse_look_alike(target: TargetFile) -> None:
-    """Do not make a file beside one that is probably meant, unless the client knows that one, or quotes the name."""
+    """Refuse to create a file that looks like an existing one, unless the client knows that one or quotes the name."""
     location, reads = target.location, target.reads
     alike = [each.name for each in readings(target.workspace, location, is_new=True)]
     if not alike or (not reads.is_first_notice(location.path) if reads is not None else meant_path(location.spelled)):
@@ -218,60 +216,60 @@ def refuse_look_alike(target: TargetFile) -> None:
     insist = (
         "repeat the call"
         if reads is not None
-        else f"give it as '{exact_path(location.name, is_quoted=True)}', quotes included"
+        else f"write the name as '{exact_path(location.name, is_quoted=True)}', including the quotes"
     )
     raise ToolError(
         ToolErrorType.ATTEMPT_TO_CREATE_EXISTING_FILE,
-        f"'{location.shown}' does not exist, but '{exact_path(alike[0])}' does, which is probably meant. Nothing was "
-        f"written. Give that name to change that file; if a second file is meant, {insist}.",
+        f"'{location.shown}' does not exist, but the similar '{exact_path(alike[0])}' does. Nothing was written. Use "
+        f"that name to change that file. To create a second file, {insist}.",
     )
 
 
 def encode_or_refuse(text: str, encoding: Encoding, parameter: str) -> bytes:
-    """The bytes of a text, in an encoding that holds all of Unicode or only what is known to fit.
+    """Encode a text, in an encoding that covers Unicode or is known to be sufficient.
 
-    Half of a surrogate pair, which no encoding can hold, is refused (`invalid_tool_params`).
+    Half of a surrogate pair is refused, because no encoding can represent it (`invalid_tool_params`).
     """
     try:
         return encode(text, encoding)
     except UnicodeEncodeError as error:
         raise ToolError(
             ToolErrorType.INVALID_TOOL_PARAMS,
-            f"'{parameter}' holds U+{ord(text[error.start]):04X}, half of a surrogate pair, which {encoding.name} "
-            "cannot hold; nothing was written. Give the character itself.",
+            f"'{parameter}' contains U+{ord(text[error.start]):04X}, half of a surrogate pair, which {encoding.name} "
+            "cannot represent. Nothing was written. Use the whole character.",
         ) from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileChange(ABC):
-    """A change that is ready to be made."""
+    """A change that is ready to be written."""
 
     title: ClassVar[str]  # the first words of the question's title
 
-    labels: ClassVar[tuple[str, str]]  # what the two sides of the diff in a result are called
+    labels: ClassVar[tuple[str, str]]  # labels of the two sides of the diff in a result
 
-    proposal_noun: ClassVar[str]  # what a person may have changed
+    proposal_noun: ClassVar[str]  # what a person may have modified
 
     target: TargetFile
     snapshot: FileSnapshot
     text: str
-    encoding: Encoding  # of the bytes afterwards
+    encoding: Encoding  # encoding of the new content
     data: bytes
     diff: Diff
-    undoes: int | None = None  # the change that it takes back, by its number
-    removes: bool = False  # whether the file is gone afterwards
-    mode: int | None = None  # of the file that it removes, or brings back
+    undoes: int | None = None  # the number of the change that it undoes
+    removes: bool = False  # whether it removes the file
+    mode: int | None = None  # mode of the file that it removes or restores
     hidden_by: str | None = None  # what keeps the old content out of results
-    notes: tuple[str, ...] = ()  # what else the model should know of the change
+    notes: tuple[str, ...] = ()  # further remarks for the model
 
     @property
     @abstractmethod
     def sentence(self) -> str:
-        """What was done."""
+        """Describe what was done."""
 
     @abstractmethod
     def details(self, *, has_final_diff: bool) -> Mapping[str, Any]:
-        """What the structured result holds in addition; with the final diff, if a person has modified the change."""
+        """Return further fields of the structured result, with the final diff if a person modified the change."""
 
     @property
     def is_new(self) -> bool:
@@ -279,19 +277,19 @@ class FileChange(ABC):
 
     @property
     def form(self) -> str:
-        """Size, encoding and line endings afterwards."""
+        """Size, encoding and line endings of the new content."""
         eol = eol_style(self.text)
         size = len(self.data)
         return f"{size:,} {'byte' if size == 1 else 'bytes'}, {self.encoding.name}" + (f", {eol}" if eol else "")
 
     @property
     def held_bytes(self) -> int:
-        """What it costs to keep it."""
+        """Memory needed to keep this plan."""
         return len(self.data) + len(self.snapshot.data or b"")
 
     @property
     def state(self) -> str:
-        """What a question shows, and what its answer is bound to: which file, links resolved, in which state."""
+        """Return what the question shows and its answer is bound to: the real path and the file's state."""
         return f"{self.snapshot.sha256 or ABSENT} {self.target.location.path}"
 
     def is_current(self) -> bool:
@@ -299,7 +297,7 @@ class FileChange(ABC):
         return (identity_of(info) if info is not None else None) == self.snapshot.identity
 
     def question(self, proposed: str) -> EditConfirmation:
-        """The question before the file is written; `proposed` is what a person may change."""
+        """Build the question before the file is written. A person may edit `proposed`."""
         location, diff = self.target.location, self.diff
         is_short = len(proposed) <= EDITABLE_BYTES and len(proposed.encode("utf-8", "surrogatepass")) <= EDITABLE_BYTES
         return EditConfirmation(
@@ -315,10 +313,10 @@ class FileChange(ABC):
 
 
 def settled_text(proposed: str, answer: Answer | None) -> tuple[str, bool]:
-    """The text that will be written, and whether a person put it in place of the model's in answering the question."""
+    """Return the text to write, and whether a person replaced the model's text in the answer."""
     answered = answer.content if answer is not None else None
     if answered and "\r" not in proposed:
-        # Forms may send line breaks as CRLF whatever they were given.
+        # Forms may send line breaks as CRLF, whatever they were given.
         answered = answered.replace("\r\n", "\n")
     return (answered, True) if answered and answered != proposed else (proposed, False)
 
@@ -332,13 +330,13 @@ def make_change(
     answer: Answer | None,
     confirmed_state: str | None,
 ) -> ToolResult:
-    """Make a change, and remember the file as seen by this client. Blocking.
+    """Make a change, and record the file as seen by this client. Blocking.
 
-    `plan` plans it for a text, and is told whether a person wrote that. What was planned for the question is used while
-    it still fits; `confirmed_state` is the state of the file that the person was shown.
+    `plan` plans the change for a text, and is told whether a person wrote that text. The plan made for the question is
+    reused if it still fits. `confirmed_state` is the state of the file that the person saw.
 
     Raises:
-        ToolError: The change cannot be made; the old content is whole.
+        ToolError: The change cannot be made. The old content is intact.
     """
     location = target.location
     text, is_users = settled_text(proposed, answer)
@@ -350,12 +348,12 @@ def make_change(
         if confirmed_state is not None and confirmed_state != change.state:
             raise ToolError(
                 ToolErrorType.FILE_CHANGED_SINCE_READ,
-                f"'{location.shown}' was changed by somebody else while the user was asked, so their answer no "
-                "longer holds. Nothing was written. Read it again and repeat the change on what it holds now.",
+                f"'{location.shown}' was changed by somebody else while the user was being asked, so their answer no "
+                "longer applies. Nothing was written. Read it again and repeat the change on its present content.",
             )
         sha256 = hashlib.sha256(change.data).hexdigest()
         identity, links_broken, record = change.snapshot.identity, 0, ChangeRecord()
-        # A file hidden from agents is written in any case: that nothing was written would tell what it holds.
+        # A hidden file is always written: skipping the write would reveal that the content is the same.
         if identity is None or change.hidden_by is not None or change.data != change.snapshot.data or change.removes:
             with recorded(target, change.snapshot, change.data, sha256, change.diff, change) as record:
                 if change.removes and identity is not None:
@@ -365,18 +363,25 @@ def make_change(
                     identity, links_broken = written.identity, written.links_broken
         if target.reads is not None and not change.removes:
             target.reads.record(location.path, SeenFile(identity, sha256), change.data, change.snapshot.data)
+    return _result(target, change, sha256, record, links_broken=links_broken, is_users=is_users)
 
+
+def _result(
+    target: TargetFile, change: FileChange, sha256: str, record: ChangeRecord, *, links_broken: int, is_users: bool
+) -> ToolResult:
+    """What a model and a person are told about a change that was made."""
+    location = target.location
     name, diff = os.path.basename(location.path), change.diff
     diff_text = diff.text(name, change.labels)
     final_diff = clipped(diff_text) if is_users and change.hidden_by is None else ""
     details = change.details(has_final_diff=bool(final_diff))
     notes = [*change.notes, *record.notes, *target.warnings]
     if change.undoes is not None and record.number is not None:
-        notes.append(f"This is change {record.number}, which can be undone as well.")
+        notes.append(f"This is change {record.number}, which can be undone too.")
     if links_broken:
         notes.append(about_broken_links(links_broken))
     if is_users:
-        notes.append(f"The user changed the {change.proposal_noun} before it was written.")
+        notes.append(f"The user edited the {change.proposal_noun} before it was written.")
     content = [" ".join([change.sentence, *notes])]
     content += [
         f"Lines {part['first']}-{part['last']} now:\n---\n{part['text']}\n---" for part in details.get("regions", ())
@@ -386,7 +391,7 @@ def make_change(
         sendable_name(name), diff_text, diff.added, diff.removed, is_new_file=change.is_new, truncated=diff.truncated
     )
     if change.hidden_by is not None:
-        # A display may reach the model, which must not read by writing what it may not read.
+        # A display may reach the model, and writing must not reveal what it may not read.
         display = (
             f"Changed {shown_name(name)} (+{diff.added} -{diff.removed} lines); "
             f"its content is hidden from agents by {change.hidden_by}."
@@ -414,10 +419,10 @@ def make_change(
 
 @dataclass(slots=True)
 class ChangeRecord:
-    """What the journal has of a change."""
+    """The journal's record of a change."""
 
-    number: int | None = None  # by which it can be undone
-    why_not: str = ""  # why it cannot, as a sentence; empty too where nothing is written down at all
+    number: int | None = None  # the number for undoing it
+    why_not: str = ""  # why it cannot be undone, as a sentence; also empty if changes are not recorded at all
 
     @property
     def notes(self) -> list[str]:
@@ -428,7 +433,7 @@ class ChangeRecord:
 def recorded(
     target: TargetFile, before: FileSnapshot, after: bytes, sha256: str, diff: Diff, change: FileChange | None = None
 ) -> Generator[ChangeRecord]:
-    """Have a change written down that is then made; it is withdrawn if that fails."""
+    """Record a change before it is made, and withdraw the record if it fails."""
     author, record = target.author, ChangeRecord()
     if author is None:
         yield record
@@ -449,11 +454,11 @@ def recorded(
 
 
 def about_broken_links(count: int) -> str:
-    """What a result says where a file had other names, which keep the old content."""
-    return f"The file had {count} other {'name' if count == 1 else 'names'} (hard links); they keep the old content."
+    """Describe the other names of a file, which keep the old content."""
+    return f"The file had {count} other {'name' if count == 1 else 'names'} (hard links); these keep the old content."
 
 
 def clipped(text: str, size: int = SHOWN_BYTES) -> str:
-    """A text cut at a line's end so that it has at most `size` bytes; a cut is marked."""
+    """Cut a text at a line end so that it has at most `size` bytes. A cut is marked."""
     shown, is_cut = cut_at_line(text, size)
     return f"{shown}\n[cut here]" if is_cut else shown

@@ -1,9 +1,10 @@
-"""The journal: what files held before our tools changed them and afterwards, so that a change can be taken back.
+"""The journal: file contents before and after the changes by tools, so that these changes can be undone.
 
-One SQLite file in a folder of the user's own, shared by all servers. Contents stand there once, by their SHA-256. A
-change is written down before it is made and withdrawn where that fails; after a kill in between, the file still holds
-what the entry says that it held before. Nothing waits for the disk: what a crash of the machine can take is the
-journal, never a file of the workspace. Whatever is wrong with it, edits go on and say that they cannot be undone.
+It is one SQLite file in a folder of the user, shared by all servers. Contents are stored once, by SHA-256. A change is
+recorded before it is made, and the record is withdrawn if the change fails. If the process is killed in between, the
+file still has the content that the record has as `before`. Nothing waits for the disk: a crash of the machine can
+damage the journal but never a file of the workspace. If the journal fails, edits continue and report that they cannot
+be undone.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ if TYPE_CHECKING:
     import sqlite3
 
 FILE = "changes.db"
-ENDINGS = ("", "-shm", "-wal", "-journal")  # of the file, and of what SQLite makes beside it
-BUSY_SECONDS = 0.5  # how long an edit waits while another server writes; that takes milliseconds
+ENDINGS = ("", "-shm", "-wal", "-journal")  # of the database file, and of the files that SQLite creates beside it
+BUSY_SECONDS = 0.5  # how long an edit waits for another server's write, which takes milliseconds
 DAY = 86_400.0
-# Twice SQLite's: a file of 100 kB is written a sixth quicker, one of 500 kB a third, and a small one as quickly. With
-# more a small one is slower, since a change touches five pages at least.
+# Twice SQLite's default. Files of 100 kB are written a sixth faster, those of 500 kB a third faster, small ones as fast
+# as before. Larger pages slow down small files, because a change touches at least five pages.
 PAGE_BYTES = 8_192
-_APPLICATION = 0x43544A31  # tells our files from other databases (SQLite's application_id)
+_APPLICATION = 0x43544A31  # identifies our files among other databases (SQLite's application_id)
 _SCHEMA = f"""
 CREATE TABLE image (sha256 TEXT PRIMARY KEY, content BLOB NOT NULL);
 CREATE TABLE change (
@@ -53,25 +54,25 @@ AND NOT EXISTS (SELECT 1 FROM change WHERE before = sha256) AND NOT EXISTS (SELE
 
 @dataclass(frozen=True, slots=True)
 class JournaledChange:
-    """One change of one file, as the journal has it."""
+    """A change of one file, as recorded."""
 
     id: int
     time: float  # seconds since the epoch
-    client: str  # whose it is, as `client_name` gives it
+    client: str  # its client, as given by `client_name`
     tool: str
     path: str  # real path of the file
-    before: str | None  # SHA-256 of what the file held; `None` where it did not exist
-    after: str | None  # the same for what it was left with
-    mode: int | None  # of a file that the change removed
+    before: str | None  # SHA-256 of the old content; `None` if the file did not exist
+    after: str | None  # SHA-256 of the new content
+    mode: int | None  # mode of a removed file
     added: int  # lines
     removed: int
-    undoes: int | None = None  # the change that it took back
-    is_undone: int = False  # as SQLite has it
+    undoes: int | None = None  # the number of the change that it undid
+    is_undone: int = False  # as stored in SQLite
 
 
 @dataclass(frozen=True, slots=True)
 class NewChange:
-    """A change that is about to be made; the fields are as in `JournaledChange`."""
+    """A change that is about to be made. The fields are those of `JournaledChange`."""
 
     path: str
     before: bytes | None
@@ -85,20 +86,20 @@ class NewChange:
 
 
 class JournalError(ToolError):
-    """The journal cannot be used, or has no place for something; the message says why."""
+    """The journal cannot be used, or has no room for a change. The message says why."""
 
     def __init__(self, why: str, *, is_damaged: bool = False) -> None:
         super().__init__(ToolErrorType.EXECUTION_FAILED, why)
-        self.is_damaged = is_damaged  # whether the file holds nothing that can be read, and may be removed
+        self.is_damaged = is_damaged  # whether the file contains nothing readable and may be deleted
 
 
 def client_name(key: str) -> str:
-    """How the journal calls a client: keys of sessions open them, so they are not written to a disk."""
+    """Return a client's name in the journal. A session's key gives access to it, so the key is never stored."""
     return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 class Journal:
-    """The journal in one folder, which is made with the first change. Used from any thread; blocking."""
+    """The journal in one folder, which the first change creates. Thread-safe; blocking."""
 
     def __init__(self, folder: str, max_bytes: int, max_days: float, max_file_bytes: int) -> None:
         self.max_file_bytes = max_file_bytes
@@ -109,20 +110,20 @@ class Journal:
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
         self._page_bytes = PAGE_BYTES
-        self._opened: tuple[int, int] | None = None  # device and inode of the file that the connection holds
+        self._opened: tuple[int, int] | None = None  # device and inode of the file behind the connection
 
     def add(self, change: NewChange, client: str, tool: str) -> int:
-        """Write down a change that is about to be made; the oldest ones go where there is no room.
+        """Record a change that is about to be made. The oldest changes are dropped if there is no room.
 
         Returns:
             The change's number.
 
         Raises:
-            JournalError: It was not written down; the message says why.
+            JournalError: It was not recorded. The message says why.
         """
         if change.before is not None and len(change.before) > self.max_file_bytes:
             raise JournalError(
-                f"The file had {len(change.before):,} bytes, more than are kept of one (undo.maxFileBytes)."
+                f"The file had {len(change.before):,} bytes, more than the limit for undo (undo.maxFileBytes)."
             )
         with self._transaction() as database:
             for content, sha256 in ((change.before, change.before_sha256), (change.after, change.after_sha256)):
@@ -141,7 +142,7 @@ class Journal:
         return number
 
     def withdraw(self, number: int) -> None:
-        """Take out a change that was not made after all. What stays of it does no harm: the file is as before it."""
+        """Delete the record of a change that was not made. If a part of it remains, that does no harm."""
         with suppress(JournalError), self._transaction() as database:
             path = database.execute("SELECT path FROM change WHERE id = ? AND undoes NOTNULL", (number,)).fetchone()
             _delete(database, number)
@@ -158,15 +159,15 @@ class Journal:
         number: int | None = None,
         counts: bool = False,
     ) -> list[JournaledChange]:
-        """The last changes of files in some folders, the last first.
+        """Return the last changes of files in some folders, newest first.
 
         Args:
-            client: Whose; `None` for everybody's.
+            client: The client; `None` for all.
             roots: Real paths of the folders.
-            limit: The most of them.
-            path: The one file, where only its changes are wanted.
-            number: The one change, where only that is wanted.
-            counts: Whether only those are wanted that were neither undone nor are an undo themselves.
+            limit: The maximum number of changes.
+            path: Only changes of this file.
+            number: Only this change.
+            counts: Only changes that have not been undone and are no undo themselves.
         """
         if not os.path.lexists(self._file):
             return []
@@ -190,13 +191,13 @@ class Journal:
             return [replace(JournaledChange(*row), path=os.fsdecode(row[4])) for row in rows]
 
     def content(self, sha256: str | None) -> bytes | None:
-        """A content by its digest, `None` where it was not kept; also where it is damaged."""
+        """Return a content by its digest. `None` if it was not kept or is damaged."""
         with self._locked() as database:
             row = database.execute("SELECT content FROM image WHERE sha256 = ?", (sha256,)).fetchone()
             return row[0] if row is not None and hashlib.sha256(row[0]).hexdigest() == sha256 else None
 
     def forget(self) -> None:
-        """Delete everything that is kept, for good; a file that cannot be used is removed."""
+        """Delete all records permanently. A file that cannot be used is removed."""
         if not os.path.lexists(self._file):
             return
         try:
@@ -214,7 +215,7 @@ class Journal:
                     with suppress(FileNotFoundError):
                         os.unlink(self._file + ending)
             except OSError as error:
-                raise JournalError(f"The journal of changes cannot be removed ({error.strerror}).") from None
+                raise JournalError(f"The change journal cannot be removed ({error.strerror}).") from None
 
     def close(self) -> None:
         with self._lock:
@@ -234,11 +235,11 @@ class Journal:
 
     @contextmanager
     def _locked(self) -> Generator[sqlite3.Connection]:
-        """The database, for one thread; after a failure it is opened again, and what was begun counts for nothing."""
+        """Yield the database for one thread. After a failure the transaction is rolled back and it is reopened."""
         try:
             import sqlite3  # noqa: PLC0415 - with the first change
         except ImportError:
-            raise JournalError("The journal of changes needs SQLite, which this Python lacks.") from None
+            raise JournalError("The change journal needs SQLite, which this Python lacks.") from None
 
         with self._lock:
             try:
@@ -246,12 +247,12 @@ class Journal:
             except BaseException as error:
                 with suppress(sqlite3.Error):
                     self._close()
-                if isinstance(error, sqlite3.Error | OSError | TypeError):  # a column can hold any type
+                if isinstance(error, sqlite3.Error | OSError | TypeError):  # a column can have a value of any type
                     raise _unusable(error) from None
                 raise
 
     def _open(self) -> sqlite3.Connection:
-        """The database at its path as it is now; made if it is missing."""
+        """Open the database at its path, and create it if it is missing."""
         import sqlite3  # noqa: PLC0415 - as above
 
         try:
@@ -261,11 +262,11 @@ class Journal:
         if self._connection is not None and info is not None and (info.st_dev, info.st_ino) == self._opened:
             return self._connection
         self._close()
-        # Others may make the file in this very moment.
+        # Another process may be creating the file at this moment.
         with open_private_folder(self._folder, makes=True) as held, alone_in(held):
             with suppress(FileExistsError):
                 os.close(os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-            for ending in ENDINGS:  # what SQLite has beside it is read and written as well
+            for ending in ENDINGS:  # SQLite also reads and writes its files beside the database
                 with suppress(FileNotFoundError):
                     _make_private(self._file + ending)
             info = os.lstat(self._file)
@@ -273,7 +274,7 @@ class Journal:
                 self._file, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=32
             )
             self._connection = database
-            database.execute(f"PRAGMA page_size = {PAGE_BYTES}")  # of a new file; an old one keeps its own
+            database.execute(f"PRAGMA page_size = {PAGE_BYTES}")  # for a new file; an existing one keeps its size
             database.execute("PRAGMA journal_mode = WAL")
             database.execute("PRAGMA synchronous = OFF")
             application, self._page_bytes, tables = database.execute(
@@ -282,14 +283,12 @@ class Journal:
             if not tables:
                 database.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")
             elif application != _APPLICATION:
-                raise JournalError(
-                    "The file of the journal of changes was made by another program, or another version."
-                )
+                raise JournalError("The file of the change journal was created by another program or another version.")
         self._opened = (info.st_dev, info.st_ino)
         return database
 
     def _prune(self, database: sqlite3.Connection, newest: int) -> None:
-        """Delete the oldest changes while they are too old, or all together too large; never the newest."""
+        """Delete the oldest changes while they are too old or too large in total, but never the newest."""
         since = time.time() - self._max_seconds
         look = """
             SELECT id, time,
@@ -304,26 +303,24 @@ class Journal:
 
 
 def _make_private(path: str) -> None:
-    """Let nobody else read a file of the journal; a `JournalError` where somebody else may have written it."""
+    """Make a journal file private. Raises a `JournalError` if another user may have written it."""
     info = os.lstat(path)
     if not stat.S_ISREG(info.st_mode) or info.st_nlink != 1 or not is_ours(info):
-        raise JournalError(
-            "The journal of changes is not a plain file, belongs to somebody else, or has a second name."
-        )
+        raise JournalError("The change journal is not a regular file, belongs to another user, or has a second name.")
     if sys.platform != "win32" and info.st_mode & 0o022:
-        said = "The journal of changes could be written by other users (coretools-mcp undo --forget begins a new one)."
+        said = "Other users could write to the change journal (coretools-mcp undo --forget starts a new one)."
         raise JournalError(said, is_damaged=True)
     if sys.platform != "win32" and info.st_mode & 0o077:
         os.chmod(path, 0o600)
 
 
 def _mark_undone(database: sqlite3.Connection, path: object) -> None:
-    """Note of each change of a file whether it was taken back, by all undos that are written down now.
+    """Store for each change of a file whether it has been undone, based on all recorded undos.
 
-    An undo that was itself taken back counts for nothing. For an undo the file was as the change that it takes back had
-    left it, so what came between the two, by any client, is not in it: it was cut off, or taken back otherwise.
+    An undo that was itself undone does not count. An undo requires that the file is as its change left it. So changes
+    by any client between the two are not in the file: they failed, or were undone in another way.
     """
-    undos: dict[int, bool] = {}  # changes that later ones take back, and whether one of these counts
+    undos: dict[int, bool] = {}  # for each undone change, whether its undo counts
     marks: list[tuple[bool, int]] = []
     rows = database.execute("SELECT id, undoes FROM change WHERE path = ? ORDER BY id DESC", (path,))
     for number, undoes in rows.fetchall():
@@ -341,19 +338,19 @@ def _delete(database: sqlite3.Connection, number: int) -> None:
 
 
 def _unusable(error: Exception) -> JournalError:
-    """What is wrong; no text of the system, which may hold paths."""
+    """Explain the error without any text from the system, which may contain paths."""
     import sqlite3  # noqa: PLC0415 - as above
 
     code = sqlite3.SQLITE_CORRUPT if isinstance(error, TypeError) else getattr(error, "sqlite_errorcode", None)
-    match code & 0xFF if code is not None else None:  # the rest of it tells more than is needed
+    match code & 0xFF if code is not None else None:  # the other bits add detail that is not needed
         case sqlite3.SQLITE_FULL:
-            return JournalError("The journal of changes cannot be written: no space is left.")
+            return JournalError("The change journal cannot be written: no space is left.")
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
-            return JournalError("The journal of changes is kept busy by another process.")
+            return JournalError("Another process is using the change journal.")
         case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB | sqlite3.SQLITE_ERROR:
-            why = "The journal of changes is damaged (coretools-mcp undo --forget begins a new one)."
+            why = "The change journal is damaged (coretools-mcp undo --forget starts a new one)."
             return JournalError(why, is_damaged=True)
         case _ if isinstance(error, NotADirectoryError):
-            return JournalError(f"The journal of changes cannot be used: {error.strerror}.")
+            return JournalError(f"The change journal cannot be used: {error.strerror}.")
         case _:
-            return JournalError("The journal of changes cannot be opened or written.")
+            return JournalError("The change journal cannot be opened or written.")

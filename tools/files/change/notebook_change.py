@@ -1,4 +1,4 @@
-"""`notebook_edit`: one cell of a notebook is replaced, put in or taken out, and every other byte of the file stays."""
+"""`notebook_edit`: replaces, inserts or deletes one cell. Every other byte of the file stays the same."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from tools.files.text_encodings import decode, encode
 from tools.text.file_names import brief, shown_whole_path
 
 EditMode = Literal["replace", "insert", "delete"]
-MOST_NAMED = 20  # cells that an error names
+MOST_NAMED = 20  # cells that an error lists
 _DONE: Mapping[EditMode, str] = {"replace": "Replaced", "insert": "Inserted", "delete": "Deleted"}
 
 
@@ -51,9 +51,9 @@ class NotebookEdit(FileChange):
     proposal_noun: ClassVar[str] = "new source"
 
     done: EditMode
-    cell_id: str  # as it is called from now on, or was called
+    cell_id: str  # its new name, or the name of a deleted cell
     cell_type: str
-    cells: int  # that there are now
+    cells: int  # number of cells afterwards
 
     @property
     def sentence(self) -> str:
@@ -67,7 +67,7 @@ class NotebookEdit(FileChange):
         return {"cell_id": self.cell_id, "cell_type": self.cell_type, "cells": self.cells}
 
     def question(self, proposed: str) -> EditConfirmation:
-        """The same, where a cell is deleted without a text to change."""
+        """Like the base class, but the text of a deleted cell cannot be edited."""
         asked = super(NotebookEdit, self).question(proposed)
         return replace(asked, editable=None) if self.done == "delete" else asked
 
@@ -81,17 +81,17 @@ def plan_notebook_edit(
     mode: EditMode,
     is_users: bool = False,
 ) -> NotebookEdit:
-    """The notebook with one cell changed. Writes nothing; `is_users` is as for `plan_edit`.
+    """Plan the notebook with one cell changed. Writes nothing. `is_users` is as for `plan_edit`.
 
-    A new cell comes behind the one that is named, or first. What a changed cell of code has put out goes.
+    A new cell is inserted after the named one, or at the beginning. The outputs of changed code are cleared.
     """
     location = target.location
     size = target.workspace.size_of(location)
     if size is not None and size > MAX_NOTEBOOK_BYTES:
         raise ToolError(
             ToolErrorType.FILE_TOO_LARGE,
-            f"'{location.shown}' has {size:,} bytes; of notebooks above {MAX_NOTEBOOK_BYTES:,} bytes no cell is "
-            "changed. Nothing was written. Clear its outputs first, or change its JSON with edit.",
+            f"'{location.shown}' has {size:,} bytes. Notebooks above {MAX_NOTEBOOK_BYTES:,} bytes cannot be changed. "
+            "Nothing was written. Clear its outputs first, or change its JSON with edit.",
         )
     snapshot = take_snapshot(target)
     if snapshot.data is None:
@@ -99,7 +99,7 @@ def plan_notebook_edit(
             ToolErrorType.FILE_NOT_FOUND,
             f"'{location.shown}' does not exist, so no cell of it can be changed."
             + proposal(target.workspace, location, Deadline(target.signal, NEAR_SECONDS))
-            + " To create a notebook use write_file.",
+            + " To create a notebook, use write_file.",
         )
     refuse_part_of_hidden(target, snapshot)
     check_fresh(target, snapshot, None)
@@ -111,7 +111,7 @@ def plan_notebook_edit(
     except NotANotebookError as error:
         raise _not_a_notebook(location.shown, str(error)) from None
     target.signal.raise_if_aborted()
-    encode_or_refuse(source, old.encoding, "new_source")  # before an escape may hide what it holds
+    encode_or_refuse(source, old.encoding, "new_source")  # before escaping may hide invalid characters
     names, notes = notebook.names, list[str]()
     number = _number_of(location.shown, notebook, names, cell_id) if cell_id else -1
     if mode == "insert":
@@ -130,20 +130,20 @@ def plan_notebook_edit(
         if omission is not None:
             raise InvalidToolParamsError(
                 "notebook_edit",
-                f"the line '{omission}' in 'new_source' stands for text that was left out; writing it would delete "
+                f"the line '{omission}' in 'new_source' is a placeholder for omitted text; writing it would delete "
                 "that text. Give the complete source of the cell.",
             )
         cell_type = cell_type or _type_of(present)
         if source == before and cell_type == _type_of(present):
             raise ToolError(
                 ToolErrorType.EDIT_NO_CHANGE,
-                f"The cell {named} of '{location.shown}' holds exactly this source already. Nothing was written.",
+                f"The cell {named} of '{location.shown}' already has exactly this source. Nothing was written.",
             )
         text, has_cleared = _replaced(notebook, notebook.cells[number], source, cell_type)
         if has_cleared:
-            notes.append("The outputs of the cell were cleared, since they are of the old source.")
+            notes.append("The cell's outputs were cleared, because they belong to the old source.")
     if mode != "replace" and any(name == f"cell-{at}" for at, name in enumerate(names[number:], number)):
-        notes.append("Cells behind it that are called by their number have another one now: read the notebook again.")
+        notes.append("Later cells without an id now have another number; read the notebook again.")
     return NotebookEdit(
         target=target,
         snapshot=snapshot,
@@ -162,13 +162,13 @@ def plan_notebook_edit(
 def _not_a_notebook(shown: str, why: str) -> ToolError:
     return ToolError(
         ToolErrorType.NOTEBOOK_INVALID_JSON,
-        f"No cell of '{shown}' can be changed: {why}. Nothing was written. Repair the file with edit, or write it "
-        "whole with write_file.",
+        f"No cell of '{shown}' can be changed: {why}. Nothing was written. Repair the file with edit, or write it with "
+        "write_file.",
     )
 
 
 def _number_of(shown: str, notebook: Notebook, names: list[str], cell_id: str) -> int:
-    """Which cell is meant: by its name, its id as it stands there, or its number."""
+    """Find the cell by its name, its id in the file, or its number."""
     if cell_id in names:
         return names.index(cell_id)
     same = [at for at, part in enumerate(notebook.cells) if mapping(part.value).get("id") == cell_id]
@@ -181,10 +181,10 @@ def _number_of(shown: str, notebook: Notebook, names: list[str], cell_id: str) -
     said = f"'{shown}' has no cell '{brief(cell_id)}'; its cells are: {known or 'none'}."
     if same:
         known = " or ".join(names[at] for at in same[:MOST_NAMED])
-        said = f"'{shown}' has {len(same)} cells with the id '{brief(cell_id)}'. Name the one you mean: {known}."
+        said = f"'{shown}' has {len(same)} cells with the id '{brief(cell_id)}'. Choose one of: {known}."
     raise ToolError(
         ToolErrorType.NOTEBOOK_CELL_NOT_FOUND,
-        f"{said} Nothing was written. read_file shows the cells as they are now.",
+        f"{said} Nothing was written. read_file shows the present cells.",
     )
 
 
@@ -194,12 +194,12 @@ def _type_of(cell: Any) -> str:
 
 
 def _lines(source: str, present: Any) -> str | list[str]:
-    """A source in the form that another one has: a string, or a list of lines."""
+    """Convert a source to the form of another one: a string or a list of lines."""
     return source if isinstance(present, str) else source.splitlines(keepends=True)
 
 
 def _replaced(notebook: Notebook, part: JsonPart, source: str, cell_type: str) -> tuple[str, bool]:
-    """The text with another source in a cell, and whether that had outputs."""
+    """Return the text with a cell's source replaced, and whether the cell had outputs."""
     cell = taken_apart(notebook.text, part.start)
     layout, had = layout_of(notebook.text, cell), mapping(part.value)
     is_code, key = cell_type == "code", "source"
@@ -235,7 +235,7 @@ def _replaced(notebook: Notebook, part: JsonPart, source: str, cell_type: str) -
 
 
 def _put(cell: Parts, layout: Layout, key: str, value: Any) -> JsonPart:
-    """Give a member another value, or put it in behind the others."""
+    """Set a member, or add it after the others."""
     raw = layout.written(value, 1)
     if (part := cell.find(key)) is None:
         part = JsonPart("", f'"{key}"{layout.colon}', key, value, 0, raw)
@@ -245,16 +245,16 @@ def _put(cell: Parts, layout: Layout, key: str, value: Any) -> JsonPart:
 
 
 def _of_code(notebook: Notebook) -> Mapping[str, Any]:
-    """What a cell of code has beside its source."""
+    """Return the members that code cells have besides the source."""
     if notebook.major < 4:
         return {"collapsed": False, "language": notebook.language, "outputs": []}
     return {"execution_count": None, "outputs": []}
 
 
 def _inserted(notebook: Notebook, number: int, source: str, cell_type: str, digest: str) -> tuple[str, str]:
-    """The text with a new cell, and the id that the cell has; empty where cells have none.
+    """Return the text with a new cell, and the cell's id; empty if cells have no ids.
 
-    The id comes from the content, so that it is the same in a question and in the file.
+    The id is derived from the content, so that it is the same in the question and in the file.
     """
     where, at = notebook.place_of(number - 1) if number else (notebook.lists[0], -1)
     cells, ids, named = where.parts.parts, {mapping(part.value).get("id") for part in notebook.cells}, ""
@@ -273,7 +273,7 @@ def _inserted(notebook: Notebook, number: int, source: str, cell_type: str, dige
 
 
 def _as_new_cell(text: str, where: CellList, cell: Mapping[str, Any]) -> tuple[str, str, str, str]:
-    """A cell as it is written in a list, what stands before a first one there and behind the last one, and a comma."""
+    """Format a cell for a list. Also returns the white space before a first and after the last cell, and a comma."""
     holder = layout_of(text, where.holder)
     if where.parts.parts:
         first = where.parts.parts[0]

@@ -1,8 +1,8 @@
-"""Lines that stand for text that a model left out, such as `// ... existing code ...`: written, they would delete it.
+"""Finds placeholders for omitted text, such as `// ... existing code ...`. Writing one would delete that text.
 
-Such a line is nothing but comment marks, dots or brackets around words that people use for this. Real files hold a
-few of them. So one that only may be meant so counts if it stands apart from other comments, and lines of the old text
-would go at the place where it stands.
+Such a line has only comment marks, dots or brackets around words that are typical for this purpose. Real files contain
+a few such lines. So an ambiguous line counts only if it is not next to other comments, and if old lines would be lost
+at its place.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
-MAX_OMISSION_CHARS = 120  # of a line that is looked at
-MAX_UNKNOWN_WORDS = 3  # such as the name of what is left out
+MAX_OMISSION_CHARS = 120  # characters of a line that is examined
+MAX_UNKNOWN_WORDS = 3  # for example the name of what is omitted
 _MAX_WORDS = 12
-_MORE_GONE = 2  # lines for each new one: where more go, a new one that may stand for them does
+_MORE_GONE = 2  # old lines lost for each new line, above which an ambiguous line counts
 _LINE = re.compile(
     r"""([\W_]*) ((?:[^\W_](?:[\w\ ,./'`\u2019\u2026()\[\]:-]*[^\W_])?)?) ([\W_]*)""",
     re.VERBOSE,
 )
 _COMMENT = re.compile(r"//|\#|--|;|%|\*|[{(]?/?\*|\{[/\#-]|<!--|<%|@\*|\{\{!")
-# Words that begin a comment, as in `REM ...`; the dots behind them are part of the line
+# Words that begin a comment, as in `REM ...`; dots after them belong to the line
 _COMMENT_WORD = re.compile(r"(?:rem|dnl|c|\#\w+)\s+(?=\W*(?:\.\.|\u2026|\w+ of\b))", re.IGNORECASE)
 _DOTS = re.compile(r"(?<!\.)\.{2,5}(?![./])|[\u2026\u22ef]")
-_AROUND = " \t._\u2026\u22ef"  # what may stand between brackets and words
+_AROUND = " \t._\u2026\u22ef"  # allowed between brackets and words
 _BRACKETS = frozenset(("()", "[]", "<>", "{}", "\u00ab\u00bb"))
 _MARKDOWN = ".md", ".mdx", ".markdown"
 _HEADING = re.compile(r"#+ [^.\u2026\u22ef\[(<{]+")
@@ -34,10 +34,10 @@ _SIGN_WORDS = """
 existing rest remaining remainder unchanged same previous prior keep kept omitted unmodified elided truncated
 snip snipped abbreviated untouched identical
 """
-# Of a sentence that such a line may be: what is left out, and what is said of it
+# Words of a sentence in such a line: the subject and the predicate
 _SUBJECT_WORDS = "existing rest remaining remainder other others else everything previous prior lines"
 _PREDICATE_WORDS = "unchanged same omitted unmodified elided untouched identical intact remain remains stay stays"
-# What else such lines consist of
+# Other words that occur in such lines
 _OTHER_WORDS = """
 above all already and any are as at be been before below block blocks body brevity but by changes class classes code
 component components config configuration constructor content contents continue continues css current declarations
@@ -53,16 +53,18 @@ _SIGNS = frozenset(_SIGN_WORDS.split())
 _SUBJECTS = frozenset(_SUBJECT_WORDS.split())
 _PREDICATES = frozenset(_PREDICATE_WORDS.split())
 _WORDS = _SIGNS.union(_OTHER_WORDS.split())
+# In small letters, one of these stands in every such line. Most lines of a large file have none.
+_HINTS = "..", "\u2026", "\u22ef", *_SIGN_WORDS.split()
 
 
 def first_omission(new: str, old: str | None, known: str | None = None, *, path: str = "") -> str | None:
-    """The first line of a text that stands for lines of the old one which the new one does not have.
+    """Return the first line that is a placeholder for lines of the old text which the new text lacks.
 
     Args:
         new: The text to be written.
-        old: The text in whose place it comes; `None` where it must not matter what that is.
-        known: A text whose lines may be repeated, by default the old one.
-        path: That of the file; in Markdown `#` begins a heading.
+        old: The text that it replaces; `None` if that must not influence the result.
+        known: A text whose lines may be repeated; by default the old text.
+        path: The path of the file; in Markdown `#` begins a heading.
     """
     found = dict(_omissions(new.splitlines()))
     lines = _stripped(new) if found else []
@@ -76,8 +78,8 @@ def first_omission(new: str, old: str | None, known: str | None = None, *, path:
     most_goes = gone >= _MORE_GONE * len({*lines} - {"", *map(lines.__getitem__, found)})
     counts, new_counts = Counter(before), Counter(lines)
     places = {line: at for at, line in enumerate(before) if line and counts[line] == new_counts[line] == 1}
-    texts = [0, *accumulate(line != "" for line in before)]  # lines that are not blank, up to each place
-    # From one line that both have to the next
+    texts = [0, *accumulate(line != "" for line in before)]  # number of non-blank lines before each position
+    # Between one common line and the next
     last, came, waiting = -1, 0, list[str]()
     for number, line in enumerate([*lines, None]):
         at = len(before) if line is None else places.get(line)
@@ -100,9 +102,9 @@ def _stripped(text: str) -> list[str]:
 
 
 def _omissions(lines: Sequence[str]) -> Iterator[tuple[int, bool]]:
-    """The number of each line that stands for others, and whether it can mean nothing else."""
-    for number, line in enumerate(lines):
-        is_sure = _is_sure(line)
+    """Yield the number of each placeholder line, and whether it is unambiguous."""
+    for number in _hinted(lines):
+        is_sure = _is_sure(lines[number])
         if is_sure is None:
             continue
         around = [lines[at] for at in (number - 1, number + 1) if 0 <= at < len(lines)]
@@ -110,8 +112,25 @@ def _omissions(lines: Sequence[str]) -> Iterator[tuple[int, bool]]:
             yield number, is_sure
 
 
+def _hinted(lines: Sequence[str]) -> Iterator[int]:
+    """The numbers of the lines that hold a hint."""
+    text = "\n".join(lines).lower()
+    places = set[int]()
+    for hint in _HINTS:
+        at = text.find(hint)
+        while at >= 0:
+            places.add(at)
+            at = text.find(hint, at + 1)
+    number, last, told = 0, 0, -1
+    for at in sorted(places):
+        number += text.count("\n", last, at)
+        if number > told:
+            yield number
+        last, told = at, number
+
+
 def _is_sure(line: str) -> bool | None:
-    """Whether a line can only be an omission, or may be one; `None` if it is none."""
+    """Whether a line is certainly (true) or possibly (false) a placeholder; `None` if it is not one."""
     if line.rstrip() in _ONLY_DOTS:
         return False
     line = line.strip()
@@ -130,7 +149,7 @@ def _is_sure(line: str) -> bool | None:
     unknown = sum(not (word in _WORDS or word.isdecimal()) for word in words)
     if len(words) > _MAX_WORDS or unknown > MAX_UNKNOWN_WORDS:
         return None
-    # Code spreads values by dots that a name follows at once.
+    # In code, dots directly before a name spread a value.
     is_marked = any(dots) and (is_comment or not left.endswith("..."))
     is_bracketed = left.rstrip(_AROUND)[-1:] + right.lstrip(_AROUND)[:1] in _BRACKETS
     if _SIGNS.isdisjoint(words):

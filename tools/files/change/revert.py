@@ -1,7 +1,7 @@
-"""Taking a change back: which one is meant, whether the file is still as it was left, and what it held before.
+"""Undoing a change: find it, check that the file is still as the change left it, and restore the old content.
 
-Nothing else is ever touched: no other file, no folder, no repository. A file that moved on is left alone, and what
-changed in it since is told.
+Nothing else is ever touched: no other file, folder or repository. A file that has changed since is left alone, and the
+difference is reported.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from tools.files.text_encodings import UTF_8, Decoded, Encoding, decode, guess, 
 from tools.files.workspace import Workspace
 from tools.text.file_names import sendable_name, shown_path, shown_whole_path
 
-MAX_LOOKS = 20  # changes that are looked at, the last first, for one that still counts
+MAX_LOOKS = 20  # changes examined, newest first, to find one that can still be undone
 NONE_KEPT = "undo.enabled is false, or there is no home folder"  # why there is no journal
-NOT_COVERED = "What commands and other programs change is not covered."
+NOT_COVERED = "Changes by commands and other programs are not recorded."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,14 +51,14 @@ class ChangeUndo(FileChange):
     def sentence(self) -> str:
         path, diff = shown_whole_path(self.target.location.path), self.diff
         if self.removes:
-            return f"Change {self.change.id} is undone: {path}, which it had made, is removed."
+            return f"Change {self.change.id} was undone: {path}, which it had created, was removed."
         if self.is_new:
-            return f"Change {self.change.id} is undone: {path} is there again, {self.form}."
-        return f"Change {self.change.id} is undone in {path}: +{diff.added} -{diff.removed} lines; now {self.form}."
+            return f"Change {self.change.id} was undone: {path} was restored, {self.form}."
+        return f"Change {self.change.id} was undone in {path}: +{diff.added} -{diff.removed} lines; now {self.form}."
 
     @property
     def state(self) -> str:
-        """What was done to the file is part of what an answer is bound to."""
+        """The kind of change is part of what an answer is bound to."""
         return f"{self.change.id} {self.snapshot.sha256 or ABSENT} {self.target.location.path}"
 
     def details(self, *, has_final_diff: bool) -> Mapping[str, Any]:
@@ -72,9 +72,9 @@ class ChangeUndo(FileChange):
 
 
 def find_change(journal: Journal, client: str | None, workspace: Workspace, number: int | None) -> JournaledChange:
-    """The change of this number in the workspace, else the last one that was neither undone nor is an undo itself.
+    """Return the change with this number in the workspace, or the last one that is neither undone nor an undo.
 
-    One whose file is again as it was before, such as one that was cut off before it was made, is passed over.
+    A change whose file already has its old content is skipped, for example one that was interrupted before the write.
     """
     is_named = number is not None
     found = journal.changes(client, workspace.roots, limit=MAX_LOOKS, number=number, counts=not is_named)
@@ -84,14 +84,14 @@ def find_change(journal: Journal, client: str | None, workspace: Workspace, numb
             why, lists = "another workspace's, or too old", "coretools-mcp changes lists"
         raise ToolError(
             ToolErrorType.FILE_NOT_FOUND,
-            f"There is no change {number} of files in this workspace. It may be {why} to be kept; {lists} those that "
-            f"there are. {NOT_COVERED}",
+            f"There is no file change {number} in this workspace. It may be {why} and no longer kept; {lists} the "
+            f"recorded changes. {NOT_COVERED}",
         )
     for change in found:
         if is_named or not _is_as_before(change, workspace):
             return change
     raise ToolError(
-        ToolErrorType.FILE_NOT_FOUND, f"There is no change of files in this workspace left to undo. {NOT_COVERED}"
+        ToolErrorType.FILE_NOT_FOUND, f"There is no file change left to undo in this workspace. {NOT_COVERED}"
     )
 
 
@@ -100,7 +100,7 @@ def _is_as_before(change: JournaledChange, workspace: Workspace) -> bool:
         target = target_of(change, workspace, None, AbortSignal())
         return take_snapshot(target).sha256 == change.before
     except ToolError:
-        return False  # taking it back tells why
+        return False  # the undo reports why
 
 
 def target_of(
@@ -110,10 +110,10 @@ def target_of(
     signal: AbortSignal,
     author: Author | None = None,
 ) -> TargetFile:
-    """The file of a change, opened without following a link; a `ToolError` where it is hidden from agents."""
+    """Return the file of a change, without following symlinks. Raises a `ToolError` if it is hidden from agents."""
     location = workspace.at(change.path)
     workspace.refuse_to_write(location)
-    # What it held before is not for agents; a person can take it back.
+    # Agents may not see the old content; a person can undo the change.
     refuse_hidden(workspace, location, f"restored (the user can: coretools-mcp undo {change.id})")
     if (rule := workspace.rule_about_reading(location)) is not None:
         raise ToolError(ToolErrorType.PATH_IGNORED, f"'{location.shown}' is not restored: {rule} hides it.")
@@ -121,19 +121,19 @@ def target_of(
 
 
 def plan_undo(target: TargetFile, change: JournaledChange, journal: Journal, client: str | None) -> ChangeUndo:
-    """What takes a change back, against what the file is now. Writes nothing. Blocking.
+    """Plan the undo of a change, given the present file. Writes nothing. Blocking.
 
-    `client` is who asks, as the journal calls it; `None` for a person, who sees the changes of all.
+    `client` is the caller's name in the journal, or `None` for a person, who sees the changes of all clients.
 
     Raises:
-        ToolError: It cannot be taken back: `file_changed_since_read` if the file moved on, with what changed.
+        ToolError: It cannot be undone: `file_changed_since_read` with the differences, if the file has changed since.
     """
     location = target.location
     shown = location.shown
     snapshot = take_snapshot(target)
     if snapshot.sha256 != change.after:
         if snapshot.sha256 == change.before:
-            said = f"'{shown}' already is as it was before change {change.id}; there is nothing to undo."
+            said = f"'{shown}' is already as it was before change {change.id}; there is nothing to undo."
             raise ToolError(ToolErrorType.EDIT_NO_CHANGE, said)
         said = _moved_on(target, change, journal, client, snapshot.data)
         raise ToolError(ToolErrorType.FILE_CHANGED_SINCE_READ, said)
@@ -141,13 +141,13 @@ def plan_undo(target: TargetFile, change: JournaledChange, journal: Journal, cli
     if info is not None and (info.st_nlink != 1 or identity_of(info) != snapshot.identity):
         raise ToolError(
             ToolErrorType.FILE_WRITE_FAILURE,
-            f"'{shown}' has other names (hard links), or is being changed, so nothing was undone. Edit it instead.",
+            f"'{shown}' has other names (hard links) or is being changed, so nothing was undone. Edit it instead.",
         )
     data = journal.content(change.before)
     if data is None and change.before is not None:
         raise ToolError(
             ToolErrorType.READ_CONTENT_FAILURE,
-            f"What '{shown}' held before change {change.id} is not kept any more, or damaged, so nothing was undone.",
+            f"The content of '{shown}' before change {change.id} is no longer kept, or damaged. Nothing was undone.",
         )
     before = _text_of(data)
     return ChangeUndo(
@@ -168,10 +168,10 @@ _BINARY = Encoding("binary", "latin-1", is_known=False)
 
 
 def plan_for_person(journal: Journal, workspace: Workspace, number: int | None) -> ChangeUndo:
-    """What a person takes back, of whichever client: the change of this number, else the last one not undone. Blocking.
+    """Plan an undo for a person, of any client's change: the one with this number, or the last one. Blocking.
 
     Raises:
-        ToolError: There is no such change, or it cannot be taken back.
+        ToolError: There is no such change, or it cannot be undone.
     """
     change = find_change(journal, None, workspace, number)
     author = Author(journal, change.client, "undo")
@@ -179,7 +179,7 @@ def plan_for_person(journal: Journal, workspace: Workspace, number: int | None) 
 
 
 def carry_out(plan: ChangeUndo, journal: Journal) -> ToolResult:
-    """Take back what a person has seen, if the file is still so. Blocking; `ToolError` where it is not done."""
+    """Undo the change that a person has seen, if the file is unchanged. Blocking. Raises a `ToolError` otherwise."""
     return make_change(
         plan.target,
         lambda _text, _is_users: plan_undo(plan.target, plan.change, journal, None),
@@ -191,7 +191,7 @@ def carry_out(plan: ChangeUndo, journal: Journal) -> ToolResult:
 
 
 def _text_of(data: bytes | None) -> Decoded | None:
-    """A content as text; `None` for what is not text. What does not exist is an empty one."""
+    """Decode a content; `None` if it is not text. A file that does not exist counts as empty."""
     if data is None:
         return Decoded("", UTF_8)
     if marked_encoding(data) is None and looks_binary(data):
@@ -212,30 +212,30 @@ def _diff(old: Decoded | None, new: Decoded | None, old_bytes: int, new_bytes: i
 def _moved_on(
     target: TargetFile, change: JournaledChange, journal: Journal, client: str | None, data: bytes | None
 ) -> str:
-    """Why a file is not touched, and what changed in it since the change."""
-    said = f"'{target.location.shown}' is not as change {change.id} left it, so nothing was undone."
+    """Explain why a file is not touched, and show its differences since the change."""
+    said = f"'{target.location.shown}' has changed since change {change.id}, so nothing was undone."
     of_file = journal.changes(None, target.workspace.roots, limit=MAX_LOOKS, path=change.path, counts=True)
     later = [each for each in of_file if each.id > change.id]
-    # Numbers of another client's changes are of no use here, and not this client's to know.
+    # The numbers of another client's changes are of no use to this client, and not for it to see.
     names = [str(each.id) if client in (None, each.client) else "another client" for each in later]
     if names:
-        said += f" It was changed again by {', '.join(name for name, _ in groupby(names))}: "
+        said += f" It was changed by {', '.join(name for name, _ in groupby(names))}: "
         if "another client" in names:
-            said += "what another client did only the user can undo (coretools-mcp undo), so edit it instead."
+            said += "only the user can undo another client's change (coretools-mcp undo), so edit it instead."
         else:
-            said += "undo these first, in this order, or edit it."
+            said += "undo these first, in this order, or edit the file."
     if data is None:
-        return f"{said} It does not exist any more."
+        return f"{said} It no longer exists."
     left = journal.content(change.after)
     if left is None and change.after is not None:
         return said
     name = os.path.basename(change.path)
     since = _diff(_text_of(left), _text_of(data), len(left or b""), len(data))
-    return f"{said} What changed since:\n{clipped(since.text(name, ('As it was left', 'Now')))}"
+    return f"{said} Changes since then:\n{clipped(since.text(name, ('As it was left', 'Now')))}"
 
 
 def change_as_json(change: JournaledChange, id_key: str) -> dict[str, Any]:
-    """A change for programs; its number stands under `id_key`."""
+    """Return a change for programs, with its number under `id_key`."""
     return {
         id_key: change.id,
         "time": change.time,
@@ -249,7 +249,7 @@ def change_as_json(change: JournaledChange, id_key: str) -> dict[str, Any]:
 
 
 def described(changes: Sequence[JournaledChange], workspace: Workspace) -> list[str]:
-    """A line for each change: its number, when, by which tool, of which file, and whether it was undone."""
+    """Describe each change in one line: its number, time, tool and file, and whether it was undone."""
     from datetime import datetime  # noqa: PLC0415 - with the first list
 
     lines: list[str] = []

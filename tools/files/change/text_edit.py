@@ -1,4 +1,4 @@
-"""`edit`: a text is found, replaced in the file's own bytes, and reported with the lines around it."""
+"""`edit`: finds a text, replaces it in the file's own bytes, and reports the surrounding lines."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ from tools.files.workspace import Location
 from tools.text.file_names import shown_whole_path
 
 MAX_STRUCTURED_LINES = 100  # line numbers of replacements in the structured result
-MAX_INDENTATION = 1_000  # characters before a match that are looked at
-CONTEXT_LINES = 5  # unchanged lines shown around each change (Gemini CLI's)
+MAX_INDENTATION = 1_000  # characters before a match that are examined
+CONTEXT_LINES = 5  # unchanged lines shown around each change (as in Gemini CLI)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,9 +61,9 @@ class TextEdit(FileChange):
     labels: ClassVar[tuple[str, str]] = PROPOSED
     proposal_noun: ClassVar[str] = "new text"
 
-    match: TextMatch | None = None  # what was found, or `None` for a creation
-    spans: tuple[Span, ...] = ()  # what was put in, in the new text
-    lines: tuple[int, ...] = ()  # where the matches began, in the old text; the first `MAX_STRUCTURED_LINES`
+    match: TextMatch | None = None  # the matches, or `None` for a new file
+    spans: tuple[Span, ...] = ()  # the inserted texts, as spans of the new text
+    lines: tuple[int, ...] = ()  # first lines of the matches in the old text, at most `MAX_STRUCTURED_LINES`
 
     @property
     def sentence(self) -> str:
@@ -74,7 +74,7 @@ class TextEdit(FileChange):
         return f"Edited {path}: {what}, +{diff.added} -{diff.removed} lines; now {self.form}."
 
     def details(self, *, has_final_diff: bool) -> Mapping[str, Any]:
-        """How the text was found, and the changed places as they are now, as many as fit."""
+        """Report how the text matched, and the changed places as they are now, as far as they fit."""
         return {
             "replacements": len(self.spans),
             "strategy": self.match.strategy.value if self.match is not None else None,
@@ -83,13 +83,13 @@ class TextEdit(FileChange):
         }
 
     def _regions(self) -> list[dict[str, Any]]:
-        """The lines around each change, overlapping ones as one region."""
+        """Return the lines around each change. Overlapping places become one region."""
         text, separator = self.text, line_separator(self.text)
         windows: list[tuple[int, int]] = []
         size = 0
         for span in self.spans:
             if size + (windows[-1][1] - windows[-1][0] if windows else 0) > SHOWN_BYTES:
-                break  # more than is shown
+                break  # the rest is not shown
             start = lines_back(text, text.rfind(separator, 0, span.start) + 1, CONTEXT_LINES, separator)
             stop = lines_on(text, span.end, CONTEXT_LINES + 1, separator)
             if windows and start <= windows[-1][1]:
@@ -122,10 +122,10 @@ def plan_edit(
     encoding: str | None = None,
     is_users: bool = False,
 ) -> TextEdit:
-    """The file with a text replaced, or the new file where `old_string` is empty. Writes nothing.
+    """Plan a replacement, or a new file if `old_string` is empty. Writes nothing.
 
-    `expected_sha256` is the digest of what the file must hold. `is_users` says that a person put in the new text, who
-    may mean a line that looks like an omission.
+    `expected_sha256` is the required digest of the file. `is_users` is true if a person wrote the new text; they may
+    really mean a line that looks like a placeholder.
     """
     location, signal = target.location, target.signal
     snapshot = take_snapshot(target)
@@ -160,8 +160,8 @@ def plan_edit(
     if omission is not None:
         raise InvalidToolParamsError(
             "edit",
-            f"the line '{omission}' in 'new_string' stands for text that was left out; writing it would delete "
-            "that text. Give the complete replacement, or a smaller 'old_string'.",
+            f"the line '{omission}' in 'new_string' is a placeholder for omitted text; writing it would delete that "
+            "text. Give the complete replacement, or a smaller 'old_string'.",
         )
     signal.raise_if_aborted()
 
@@ -174,7 +174,7 @@ def plan_edit(
     lines = tuple(haystack.line_number(span.start) for span in match.spans[:MAX_STRUCTURED_LINES])
     check_count(location, old.text, old_string, match, lines, expected=expected_replacements, replaces_all=replace_all)
     growth = len(match.spans) * max(0, len(new_string) - len(old_string))
-    if len(old.text) + growth > MAX_CHANGED_BYTES:  # before anything of that size is built
+    if len(old.text) + growth > MAX_CHANGED_BYTES:  # before anything of that size is created
         raise ToolError(
             ToolErrorType.FILE_TOO_LARGE,
             f"The edit would make '{location.shown}' larger than {MAX_CHANGED_BYTES:,} bytes: old_string was "
@@ -185,15 +185,14 @@ def plan_edit(
     if text == old.text:
         raise ToolError(
             ToolErrorType.EDIT_NO_CHANGE,
-            f"The edit would leave '{location.shown}' as it is: what it puts in place of old_string is there "
-            "already. Nothing was written.",
+            f"The edit would not change '{location.shown}': the replacement is already there. Nothing was written.",
         )
     notes: list[str] = []
     if match.strategy.is_relaxed:
         how = match.strategy.value.replace("_", " ")
-        notes.append(f"old_string was not there exactly; it was matched but for {how}.")
+        notes.append(f"old_string did not match exactly; these differences were ignored: {how}.")
     if location.path.lower().endswith(NOTEBOOK_ENDING):
-        notes.append("The file is a notebook: notebook_edit changes its cells, without their JSON.")
+        notes.append("The file is a notebook: notebook_edit changes its cells without the JSON.")
     if match.skipped:
         notes.append(f"{match.skipped} other places may begin inside a character and were left alone.")
     return TextEdit(
@@ -211,13 +210,13 @@ def plan_edit(
 
 
 def _decode(location: Location, data: bytes, encoding: str | None, old_string: str, new_string: str) -> Decoded:
-    """The text of the file, if it can be changed without touching a byte that does not belong to the change."""
+    """Decode the file, if the change can be made without affecting any other byte."""
     decoded = None if marked_encoding(data) is None and looks_binary(data) else decode(data)
     if decoded is None:
         raise ToolError(
             ToolErrorType.READ_CONTENT_FAILURE,
-            f"'{location.shown}' is not text that can be edited: it is binary, or damaged UTF-16 or UTF-32. "
-            "Nothing was written.",
+            f"'{location.shown}' cannot be edited as text: it is binary, or damaged UTF-16 or UTF-32. Nothing was "
+            "written.",
         )
     if encoding is not None:
         decoded = decode_as_named(data, encoding, decoded, location.shown)
@@ -227,29 +226,29 @@ def _decode(location: Location, data: bytes, encoding: str | None, old_string: s
         return decoded
     guessed = guess(data)
     if not (old_string.isascii() and new_string.isascii()):
-        advice = "It seems to be UTF-8 in which some bytes are damaged; repair them first, or replace only ASCII text."
+        advice = "It seems to be UTF-8 with some damaged bytes. Repair them first, or replace only ASCII text."
         if guessed is not None:
             advice = (
-                f"It may be {guessed.name} ({guessed.how}): if it reads right so, repeat this with "
+                f"It may be {guessed.name} ({guessed.how}): if the text looks right, repeat this with "
                 f"encoding='{guessed.name}'."
             )
         raise ToolError(
             ToolErrorType.READ_CONTENT_FAILURE,
-            f"'{location.shown}' is in an encoding that it does not say (not UTF-8), so other than ASCII text is "
-            f"replaced in it only if you name the encoding. {advice} Nothing was written.",
+            f"'{location.shown}' has an unknown encoding (not UTF-8), so non-ASCII text can be replaced only if you "
+            f"name the encoding. {advice} Nothing was written.",
         )
     shown_as = guessed.decoded.encoding.codec if guessed is not None else decoded.encoding.shown_as
     return replace(decoded, encoding=replace(decoded.encoding, shown_as=shown_as))
 
 
 def apply_edit(haystack: Haystack, match: TextMatch, old: str, new: str) -> tuple[str, tuple[Span, ...]]:
-    """The whole new text with `new` in place of every match, and where in it is what was put in, in order.
+    """Return the whole new text with `new` in place of every match, and the spans of the inserted texts, in order.
 
-    LF in `new` becomes the ending of the lines around. An empty `new` deletes; where a match covers whole lines, the
-    ending of the last one goes with them.
+    LF in `new` becomes the line ending of the surrounding lines. An empty `new` deletes the matches. If a match covers
+    whole lines, the ending of the last one is deleted too.
     """
     text, is_exact = haystack.text, match.strategy is Strategy.EXACT
-    # Anyone who writes the carriage returns out means them; and without line endings there is nothing to adapt.
+    # Explicit carriage returns are intended; and without line breaks there is nothing to adapt.
     is_literal = is_exact and ("\r" in old or "\n" not in new)
     wanted, given = to_lf(old), to_lf(new) if "\r" in old else new.replace("\r\n", "\n")
     if match.strategy is Strategy.FINAL_NEWLINE:
@@ -283,7 +282,7 @@ def apply_edit(haystack: Haystack, match: TextMatch, old: str, new: str) -> tupl
 
 
 def _rebuilt(raw: str, strategy: Strategy, old: str, new: str, ending: str) -> str:
-    """The new lines, of which those in common with the old ones at both ends are taken from the file."""
+    """Return the new lines, with the lines that old and new have in common at both ends taken from the file."""
     raw_bodies, raw_endings = split_lines(raw)
     old_lines, new_lines = old.split("\n"), new.split("\n")
     head, tail = _common_ends(old_lines, new_lines)
@@ -300,7 +299,7 @@ def _rebuilt(raw: str, strategy: Strategy, old: str, new: str, ending: str) -> s
         elif indentations is not None:
             pieces.append(_indented(line, indentations))
         elif source is not None and strategy is Strategy.LOOK_ALIKES:
-            # The file's own characters where old and new begin and end alike.
+            # Keep the file's own characters where old and new begin and end alike.
             first, last = _common_ends(old_lines[source], line)
             body = raw_bodies[source]
             pieces.append(body[:first] + line[first : len(line) - last] + body[len(body) - last :])
@@ -312,44 +311,45 @@ def _rebuilt(raw: str, strategy: Strategy, old: str, new: str, ending: str) -> s
 
 
 def _lines_lacking(old: Sequence[str], raw: Sequence[str], new: Sequence[str]) -> int | None:
-    """How many lines of a new text lack the file's indentation at its beginning; `None` if all do, as in the old one.
+    """Return how many first lines of a new text lack the file's indentation. `None`: all, as in the old text.
 
-    The lines that both texts begin with tell it, and the one behind them if the old text is nowhere indented so.
+    This is decided by the lines that both texts begin with, and by the line after them if the old text never has its
+    indentation.
 
     Raises:
-        ToolError: They are indented neither as in the file nor as in the old text.
+        ToolError: They have neither the indentation of the file nor that of the old text.
     """
     known = {indentation_of(line) for line in old}
-    told: list[tuple[bool, bool]] = []  # whether as in the old text, and whether as in the file
+    kept: list[tuple[bool, bool]] = []  # whether the indentation is that of the old text, and that of the file
     for number, (old_line, raw_line, line) in enumerate(zip(old, raw, new, strict=False)):
         own, is_common = indentation_of(line), line.strip() == old_line.strip()
         as_old, as_raw = own == indentation_of(old_line), own == indentation_of(raw_line)
         if line.strip() and (is_common or (as_raw and (not number or own not in known))):
-            told.append((as_old, as_raw))
+            kept.append((as_old, as_raw))
         if not is_common:
             break
-    if all(as_old for as_old, _ in told):
+    if all(as_old for as_old, _ in kept):
         return None
-    lacking = 0 if told[0][1] else 1
-    if not (told[0][0] or told[0][1]) or not all(as_raw for _, as_raw in told[lacking:]):
+    lacking = 0 if kept[0][1] else 1
+    if not (kept[0][0] or kept[0][1]) or not all(as_raw for _, as_raw in kept[lacking:]):
         raise ToolError(
             ToolErrorType.EDIT_NO_OCCURRENCE_FOUND,
-            "Nothing was written: old_string is in the file with another indentation, and new_string is indented "
-            "neither as the file nor as old_string. Give both with the indentation of the file, that of the first line "
-            "included.",
+            "Nothing was written: old_string has a different indentation in the file, and new_string is indented "
+            "neither like the file nor like old_string. Give both with the file's indentation, including the first "
+            "line.",
         )
     return lacking
 
 
 def _indentation_before(text: str, position: int) -> str:
-    """The blanks between the beginning of a line and a place in it; nothing where there is other text."""
+    """Return the white space between the beginning of a line and a position; empty if there is other text."""
     before = text[max(0, position - MAX_INDENTATION) : position]
     begin = max(before.rfind("\n"), before.rfind("\r")) + 1
     return before[begin:] if (begin or position <= MAX_INDENTATION) and not before[begin:].strip(BLANKS) else ""
 
 
 def _common_ends(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:
-    """How many lines, or characters, both begin with, and how many of the others both end with."""
+    """Return how many lines or characters both begin with, and how many of the rest both end with."""
     shortest = min(len(old), len(new))
     head = 0
     while head < shortest and old[head] == new[head]:
@@ -361,20 +361,20 @@ def _common_ends(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:
 
 
 def _indented(line: str, indentations: dict[str, str]) -> str:
-    """A new line with the file's indentation in place of the one the model thought of."""
+    """Replace the model's indentation of a new line with the file's."""
     if not line.strip(BLANKS):
         return ""
     own = indentation_of(line)
     rest = line[len(own) :]
     known = max((known for known in indentations if own.startswith(known)), key=len, default=None)
     if known is None:
-        # Less indented than anything in old_string: keep the distance where the file's indentation has room for it.
+        # Less indented than anything in old_string: keep the difference as far as the file's indentation allows.
         shortest = min(indentations, key=len)
         missing = shortest.removeprefix(own) if shortest.startswith(own) else ""
         return indentations[shortest].removesuffix(missing) + rest
     extra = own[len(known) :]
     for old, raw in indentations.items():
-        # Tabs for as many spaces as one tab stands for, or the reverse.
+        # Tabs for as many spaces as a tab stands for, or the reverse.
         if old and raw and set(old) == {" "} and set(raw) == {"\t"} and len(old) % len(raw) == 0:
             width = len(old) // len(raw)
             if set(extra) == {" "} and len(extra) % width == 0:

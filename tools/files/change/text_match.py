@@ -1,10 +1,10 @@
-"""Where an edit's `old_string` stands in a file: deterministic strategies, tried in a fixed order.
+"""Where an edit's `old_string` occurs in a file. Deterministic strategies are tried in a fixed order.
 
-The first strategy that finds anything decides, and how often it matched is counted within it. The later a strategy
-comes, the more it forgives; from the third on a match must be unique. Nothing here guesses by similarity.
+The first strategy with any match decides, and only its matches are counted. Each later strategy ignores more
+differences; from the third on a match must be unique. Nothing is guessed by similarity.
 
-Large texts are gone through in pieces, so that others run and a call can be ended meanwhile. What needs an object for
-each line is left out where there would be too many of them (`Haystack.too_large_for_relaxed` tells).
+Large texts are searched in pieces, so that other work can run and a call can be cancelled. Strategies that need an
+object for each line are skipped for very large texts (`Haystack.too_large_for_relaxed`).
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from tools.files.line_endings import LineEndings, to_lf
 from tools.files.text_encodings import UTF_8, Encoding
 from tools.text.look_alikes import fold
 
-BLANKS = " \t"  # the white space that is forgiven; other characters that look like it are look-alikes
-# Places that are looked for, but for one more that tells that there are too many: about 50 MB and a second
+BLANKS = " \t"  # the white space that is ignored; other space characters count as look-alikes
+# Matches to look for, plus one that shows that there are too many: about 50 MB and one second
 MAX_MATCHES = 200_000
-PIECE_CHARS = 1 << 16  # searched at once: some milliseconds at worst, when both texts repeat themselves
-# Characters of a text that is compared line by line; with its copies some 100 MB at worst
+PIECE_CHARS = 1 << 16  # searched in one step: a few milliseconds in the worst case of repetitive texts
+# Characters of a text that is compared line by line; about 100 MB in the worst case, with its copies
 MAX_RELAXED_CHARS = 8_000_000
-# Line endings of a text that is compared line by line: about 50 MB of lines and half a second
+# Line endings of a text that is compared line by line: about 50 MB and half a second
 MAX_RELAXED_LINES = 300_000
-# ASCII bytes in this range may be the second half of a character in GB18030, Shift JIS or Big5
+# In GB18030, Shift JIS and Big5 these ASCII bytes may be the second half of a character
 _FIRST_TRAIL, _LAST_TRAIL = "\x30", "\x7e"
 
 
@@ -43,7 +43,7 @@ class Strategy(StrEnum):
 
     @property
     def is_relaxed(self) -> bool:
-        """Whether something other than the line endings was forgiven, so that only one match may count."""
+        """Whether more than line endings was ignored, so that the match must be unique."""
         return self not in {Strategy.EXACT, Strategy.LINE_ENDINGS}
 
 
@@ -57,29 +57,29 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class TextMatch:
-    """All matches of one strategy, in order and without overlap."""
+    """All matches of one strategy, in order and without overlaps."""
 
     strategy: Strategy
-    spans: tuple[Span, ...]  # where, in the raw text; none only if all were skipped
-    skipped: int = 0  # places left out because the first character may be half of another one (unknown encodings)
+    spans: tuple[Span, ...]  # positions in the raw text; empty only if all matches were skipped
+    skipped: int = 0  # matches left out because the first character may be half of another one (unknown encodings)
 
 
 def never_ends() -> None:
-    """The checkpoint of a work that nobody can end."""
+    """The checkpoint of work that cannot be cancelled."""
 
 
 class Haystack:
-    """A file's text, in other forms once somebody needs them.
+    """A file's text, with other forms of it created on demand.
 
-    In an encoding that is not known there is one character for each byte, and only ASCII can be relied on. The
-    checkpoint is called between the steps of every search, and ends the work by raising.
+    In an unknown encoding there is one character for each byte, and only ASCII is reliable. Every search calls the
+    checkpoint between its steps, which can raise to stop the work.
     """
 
     def __init__(self, text: str, encoding: Encoding = UTF_8, checkpoint: Callable[[], None] = never_ends) -> None:
         self.text = text
         self.encoding = encoding
         self.checkpoint = checkpoint
-        # Positions are mostly asked for in order, so each is counted from the one before.
+        # Positions are usually requested in order, so each is counted from the previous one.
         self._mapped = (0, 0)
         self._numbered = (0, 1)
 
@@ -99,7 +99,7 @@ class Haystack:
 
     @cached_property
     def too_large_for_relaxed(self) -> bool:
-        """Whether lines are not looked at one by one: then only line endings are forgiven."""
+        """Whether the text is too large to compare line by line. Then only line endings are ignored."""
         endings = self.endings
         return len(self.text) > MAX_RELAXED_CHARS or endings.lf + endings.crlf + endings.cr > MAX_RELAXED_LINES
 
@@ -111,11 +111,11 @@ class Haystack:
 
     @cached_property
     def line_starts(self) -> array[int]:
-        """Where each line begins in `lf_text`. Only for texts that are not too large for it."""
+        """The start of each line in `lf_text`. Only for texts that are small enough."""
         return array("Q", accumulate((len(line) + 1 for line in self.lf_text.split("\n")), initial=0))
 
     def raw(self, position: int) -> int:
-        """The position in the text of a position in `lf_text`."""
+        """Convert a position in `lf_text` to one in the text."""
         if not self.has_returns:
             return position
         known, at = self._mapped if self._mapped[0] <= position else (0, 0)
@@ -128,7 +128,7 @@ class Haystack:
         return at
 
     def line_number(self, position: int) -> int:
-        """The line, from 1, that a position in the text belongs to; within an ending, the line that ends there."""
+        """Return the line number, from 1, of a position in the text. A line ending belongs to its line."""
         if self.text[max(0, position - 1) : position + 1] == "\r\n":
             position -= 1
         done, line = self._numbered if self._numbered[0] <= position else (0, 1)
@@ -140,7 +140,7 @@ class Haystack:
         return line
 
     def _pieces(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """The text from one position to another in pieces, none of which ends within a CRLF."""
+        """Yield a range of the text in pieces, none of which ends within a CRLF."""
         while start < stop:
             self.checkpoint()
             end = min(_not_within_ending(self.text, start + PIECE_CHARS), stop)
@@ -149,16 +149,16 @@ class Haystack:
 
 
 def find_match(haystack: Haystack, old: str) -> TextMatch | None:
-    """What the first strategy with any match finds of a text that is not empty.
+    """Return the matches of the first strategy that has any. The text to find must not be empty.
 
-    Strategies that go by lines are left out where the file or the text is too large for them.
+    Line-based strategies are skipped if the file or the text is too large.
     """
     haystack.checkpoint()
     for strategy, spans in _searches(haystack, old):
         if spans:
             text, safe = haystack.text, spans
             if not haystack.encoding.is_known:
-                # Behind a byte that is not ASCII, the first character may be the second half of another one.
+                # After a non-ASCII byte, the first character may be the second half of another one.
                 safe = [
                     span
                     for span in spans
@@ -172,10 +172,10 @@ def find_match(haystack: Haystack, old: str) -> TextMatch | None:
 
 
 def _searches(haystack: Haystack, old: str) -> Iterator[tuple[Strategy, list[Span]]]:
-    """What each strategy finds, in the order in which they are tried; nothing is searched before it is asked for."""
+    """Yield each strategy's matches, in the fixed order. Each search runs only when its result is requested."""
     text, wanted = haystack.text, to_lf(old)
     exact = _occurrences(haystack, text, old)
-    # No match begins or ends between the two characters of a CRLF.
+    # No match begins or ends within a CRLF.
     edges = ((span, text[span.start - 1 : span.start + 1], text[span.end - 1 : span.end + 1]) for span in exact)
     yield Strategy.EXACT, [span for span, start, end in edges if "\r\n" not in (start, end)]
 
@@ -186,16 +186,16 @@ def _searches(haystack: Haystack, old: str) -> Iterator[tuple[Strategy, list[Spa
     else:
         yield Strategy.LINE_ENDINGS, _in_lf(haystack, haystack.lf_text, wanted)
 
-    # A file without a final line ending, at its end, where the wanted text has one.
+    # At the end of a file without a final line ending, if the text to find has one.
     core = wanted.removesuffix("\n")
     if core and core != wanted:
-        # Twice as many characters hold the core whatever its line endings are.
+        # Twice the characters include the core, whatever its line endings are.
         tail = Haystack(text[-2 * len(core) :], checkpoint=haystack.checkpoint)
         if tail.lf_text.endswith(core):
             start = len(text) - len(tail.text) + tail.raw(len(tail.lf_text) - len(core))
             yield Strategy.FINAL_NEWLINE, [Span(start, len(text))]
 
-    # What follows needs copies or lines of the whole text.
+    # The remaining strategies need copies or lines of the whole text.
     if haystack.too_large_for_relaxed or is_too_large_for_relaxed(old):
         return
     may_look_alike = haystack.encoding.is_known and not (old.isascii() and text.isascii())
@@ -213,7 +213,7 @@ def _searches(haystack: Haystack, old: str) -> Iterator[tuple[Strategy, list[Spa
 
 
 def is_too_large_for_relaxed(old: str) -> bool:
-    """Whether a text to look for is too large to be compared line by line, in whatever file."""
+    """Whether a text to find is too large to be compared line by line in any file."""
     return len(old) > MAX_RELAXED_CHARS or old.count("\n") + old.count("\r") > 2 * MAX_RELAXED_LINES
 
 
@@ -222,9 +222,9 @@ def indentation_of(line: str) -> str:
 
 
 def indentation_map(old: str, raw: str) -> dict[str, str] | None:
-    """For each indentation of one text the one in another with the same lines.
+    """Map each indentation in one text to the indentation in another text with the same lines.
 
-    `None` if one stands for two: then they are nested differently, and what follows from one does not from the other.
+    `None` if one indentation has two counterparts: the texts are then nested differently.
     """
     mapping: dict[str, str] = {}
     for old_line, raw_line in zip(to_lf(old).split("\n"), to_lf(raw).split("\n"), strict=True):
@@ -236,11 +236,11 @@ def indentation_map(old: str, raw: str) -> dict[str, str] | None:
 
 
 def find_text(text: str, wanted: str, start: int = 0, checkpoint: Callable[[], None] = never_ends) -> int:
-    """Like `text.find`, but piece by piece: one search through a large text would hold up everybody else.
+    """Like `text.find`, but in pieces: one search in a large text would block all other work.
 
-    The checkpoint is called before each piece, and ends the search by raising.
+    The checkpoint is called before each piece and can raise to stop the search.
     """
-    # Each step looks at `step` and `wanted` once, so steps as long as `wanted` keep the whole search linear.
+    # Each step looks at `step` and `wanted` once, so steps as long as `wanted` keep the search linear.
     step = max(PIECE_CHARS, len(wanted))
     while start <= len(text) - len(wanted):
         checkpoint()
@@ -266,7 +266,7 @@ def _in_lf(haystack: Haystack, lf_text: str, wanted: str) -> list[Span]:
 
 
 def _not_within_ending(text: str, position: int) -> int:
-    """The position itself, or the next one if it is between the two characters of a CRLF."""
+    """Return the position, or the next one if it is within a CRLF."""
     return position + 1 if text[position - 1 : position + 1] == "\r\n" else position
 
 
@@ -275,9 +275,9 @@ def _each_line(strip: Callable[[str, str], str], text: str) -> str:
 
 
 def _line_windows(haystack: Haystack, text: str, wanted: str) -> list[Span]:
-    """Runs of whole lines, compared in a form in which they are still the same lines.
+    """Find runs of whole lines, compared in a form that preserves line boundaries.
 
-    One search in the joined lines, not a comparison for each window, keeps the time linear for every input.
+    A single search in the joined lines, instead of one comparison for each window, keeps the time linear.
     """
     ends_after_ending = wanted.endswith("\n")
     core = wanted.removesuffix("\n")
@@ -294,7 +294,7 @@ def _line_windows(haystack: Haystack, text: str, wanted: str) -> list[Span]:
         counted = position
         after = line + count
         if not ends_after_ending or after < len(starts) - 1:
-            # A line that begins with the next one ends one character, its line ending, before that.
+            # A line that begins with the next one ends one character (its line ending) earlier.
             end = starts[after] - (not ends_after_ending)
             spans.append(Span(haystack.raw(starts[line]), haystack.raw(end)))
         position = find_text(framed, needle, position + len(needle) - 1, haystack.checkpoint)

@@ -1,4 +1,4 @@
-"""`write_file`: the new content takes the form of the present one, and the result says what the file holds now."""
+"""`write_file`: gives the new content the form of the old one, and reports the file's state."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class WholeFileWrite(FileChange):
             return f"Created the new file {path}: {form}."
         if self._changes_file:
             return f"Overwrote {path}: +{diff.added} -{diff.removed} lines; now {form}."
-        return f"{path} already holds exactly this content; nothing was written."
+        return f"{path} already has exactly this content; nothing was written."
 
     def details(self, *, has_final_diff: bool) -> Mapping[str, Any]:
         del has_final_diff
@@ -57,7 +57,7 @@ def plan_write(
     encoding: str | None = None,
     is_users: bool = False,
 ) -> WholeFileWrite:
-    """The new content in the form of the present one. Writes nothing; parameters are as for `plan_edit`."""
+    """Plan the new content in the form of the present one. Writes nothing. Parameters are as for `plan_edit`."""
     location = target.location
     snapshot = take_snapshot(target)
     data = snapshot.data
@@ -68,14 +68,14 @@ def plan_write(
     elif expected_sha256 is None and not is_users:
         refuse_taking_back(target, snapshot, content)
 
-    # The present text for people, `None` where there is none or, since nothing may depend on it, where it is hidden.
+    # The present text for people. `None` if there is none, or if it is hidden, because nothing may depend on it.
     old: str | None = None
     notes: list[str] = []
     if data is None or hidden_by is not None:
         form = encoding_to_write(encoding, None, location.shown)
     elif marked_encoding(data) is None and looks_binary(data):
         old, form = "", encoding_to_write(encoding, None, location.shown)
-        notes.append(f"The file held {len(data):,} bytes that are not text; all of it was replaced.")
+        notes.append(f"The file had {len(data):,} bytes of binary data, all of which were replaced.")
     else:
         decoded = decode(data)
         form = encoding_to_write(encoding, decoded, location.shown)
@@ -84,9 +84,9 @@ def plan_write(
         present = guessed.decoded if guessed is not None else decoded
         old = present.shown() if present is not None else ""
         if encoding is None and not is_known:
-            note = "The file was not valid UTF-8 (nor UTF-16 or UTF-32 with a mark); the new content is UTF-8."
+            note = "The file was not UTF-8, and had no byte order mark of UTF-16 or UTF-32. The new content is UTF-8."
             if guessed is not None:
-                note += f" It was shown as {guessed.name}; to write in that, give encoding='{guessed.name}'."
+                note += f" It was shown as {guessed.name}; to write in that encoding, set encoding='{guessed.name}'."
             notes.append(note)
 
     may_omit = is_users or data is None
@@ -94,10 +94,10 @@ def plan_write(
     if omission is not None:
         raise InvalidToolParamsError(
             "write_file",
-            f"the line '{omission}' stands for text that was left out; writing it would delete that text. "
-            "Give the complete content, or use edit to change only a part.",
+            f"the line '{omission}' is a placeholder for omitted text; writing it would delete that text. Give the "
+            "complete content, or use edit to change only a part.",
         )
-    # The mark of the present file stays; one that the content brings along would be a second.
+    # The mark of the present file is kept; a mark in the new content would be a second one.
     new = content.removeprefix("\ufeff") if form.bom else content
     if encoding is not None:
         check_fits(new, form, "content")

@@ -1,7 +1,7 @@
-"""The one way to change a file: the whole new content is written beside the old one, then renamed over it.
+"""The only way to change a file: write the whole new content to a temporary file, then rename that over the old one.
 
-A reader sees the old or the new content, never a mixture. Mode, owner and extended attributes are kept, set-id bits
-are dropped. All of it happens in one folder that is held open, so nothing can lead it elsewhere.
+A reader sees the old or the new content, never a mixture. Mode, owner and extended attributes are kept; set-id bits are
+dropped. Everything happens in one open folder, so it cannot be redirected.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from tools.files.path_opener import Folder, identity_of, is_temporary, temporary
 from tools.files.read_ledger import FileIdentity
 from tools.files.workspace import Location, Workspace
 
-CANCEL_POLL_SECONDS = 0.05  # how often a call that waits for another one's write checks whether it was cancelled
-# By real path; a lock that nobody holds or waits for is gone by itself
+CANCEL_POLL_SECONDS = 0.05  # how often a call that waits for another write checks for cancellation
+# By real path; an unused lock is removed automatically
 _file_locks: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()
-_guard = threading.Lock()  # held for a moment to look something up in the tables of this module
+_guard = threading.Lock()  # held briefly to look something up in the tables of this module
 
 
 @contextmanager
 def exclusive(location: Location, signal: AbortSignal) -> Generator[None]:
-    """Keep other writers of this process away from one file while it is read, changed and written."""
+    """Lock out this process's other writers of a file while it is read, changed and written."""
     with _guard:
         lock = _file_locks.get(location.path)
         if lock is None:
@@ -46,11 +46,11 @@ def exclusive(location: Location, signal: AbortSignal) -> Generator[None]:
         lock.release()
 
 
-# How long a write waits for its turn in a folder. A turn makes or renames one file, in less than a millisecond, and at
-# most some tens of our threads wait for one; only a process that was stopped within its turn takes so long.
+# How long a write waits for its turn in a folder. A turn creates or renames one file in less than a millisecond, and at
+# most some tens of threads wait. Only a process that was stopped during its turn takes so long.
 BUSY_SECONDS = 5.0
 POLL_SECONDS = 0.001
-FolderId = tuple[int, int]  # device and inode: which folder it is, whatever path leads to it
+FolderId = tuple[int, int]  # device and inode: the folder's identity, whatever its path
 _folder_locks: WeakValueDictionary[FolderId, threading.Lock] = WeakValueDictionary()
 
 
@@ -60,7 +60,7 @@ def _folder_id(descriptor: int) -> FolderId:
 
 
 def try_lock(descriptor: int) -> bool | None:
-    """Take the lock that other processes see; `None` where there are no locks."""
+    """Take the lock that other processes see; `None` if locks are not supported."""
     if sys.platform == "win32":
         return None
     import fcntl  # noqa: PLC0415 - not on every system
@@ -76,13 +76,13 @@ def try_lock(descriptor: int) -> bool | None:
 
 @contextmanager
 def alone_in(folder: Folder) -> Generator[None]:
-    """Keep other threads and other processes of this server from making and renaming files in a folder, for a moment.
+    """Lock out other threads and other servers while files in a folder are created and renamed, for a moment.
 
-    Our own threads queue up before one of them asks for the lock that processes see, so they do not take it from each
-    other by chance. Where the file system has no locks, other processes are not kept away.
+    Threads of this process queue up before one of them asks for the lock between processes, so that they do not compete
+    for it. If the file system has no locks, other processes are not locked out.
 
     Raises:
-        OSError: `EBUSY`: others have kept it for `BUSY_SECONDS`.
+        OSError: `EBUSY`: others have held the lock for `BUSY_SECONDS`.
     """
     descriptor = folder.descriptor
     if descriptor is None:
@@ -114,17 +114,17 @@ def alone_in(folder: Folder) -> Generator[None]:
 
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 _INSPECT = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-# Names in a folder that is not searched for leftovers at each write. A smaller one takes less than a millisecond.
+# Names in a folder that is searched for leftovers at every write. A smaller folder takes less than a millisecond.
 LARGE_FOLDER = 1_000
-REST_SECONDS = 10.0  # how long a large folder is not searched again; one of 150,000 files takes a tenth of a second
-MAX_RESTING = 1_000  # large folders remembered; those that nobody wrote in for longest are forgotten first
-# When this process last began to search a folder that is large, or is being searched
+REST_SECONDS = 10.0  # pause between searches of a large folder; one with 150,000 files takes a tenth of a second
+MAX_RESTING = 1_000  # large folders remembered; the least recently used are dropped first
+# When this process last started to search a large folder, or one that is still being searched
 _last_searched: dict[FolderId, float] = {}
 
 
 @dataclass(slots=True)
 class Temporary:
-    """A file that nobody else knows of, open for writing and locked."""
+    """A new file that nobody else knows, open for writing and locked."""
 
     folder: Folder
     name: str
@@ -137,20 +137,20 @@ class Temporary:
 
     def remove(self) -> None:
         if os.name == "nt":
-            self.close()  # an open file cannot be removed there
+            self.close()  # Windows cannot remove an open file
         with suppress(OSError):
             os.unlink(self.folder.named(self.name), dir_fd=self.folder.descriptor)
 
 
 @contextmanager
 def temporary_in(folder: Folder, mode: int) -> Generator[Temporary]:
-    """Make a file in a folder; it is removed if an error leaves the `with`, else it must have been renamed.
+    """Create a file in a folder. An error in the `with` block removes it; otherwise it must have been renamed.
 
-    Files of this kind that no living writer holds are removed on the way. The mode is the one before the umask.
+    Temporary files that no running writer holds are removed as well. The mode is before the umask.
     """
     name = temporary_name()
     leftovers = _find_leftovers(folder)
-    with alone_in(folder):  # so that no leftover is a file that is just being made and not locked yet
+    with alone_in(folder):  # so that no file that is just being created, and not yet locked, counts as a leftover
         for leftover in leftovers:
             with suppress(OSError):
                 held = os.open(folder.named(leftover), _INSPECT, dir_fd=folder.descriptor)
@@ -172,13 +172,13 @@ def temporary_in(folder: Folder, mode: int) -> Generator[Temporary]:
 
 
 def _find_leftovers(folder: Folder) -> list[str]:
-    """Temporary files in a folder, whether or not somebody still writes them.
+    """Find temporary files in a folder, whether or not they are still being written.
 
-    It takes no lock, since listing a folder may take long. While another thread searches, or shortly after a search
-    of a large folder, nothing is found.
+    It takes no lock, because listing a folder may take long. While another thread searches, or shortly after a search
+    of a large folder, it finds nothing.
     """
     if folder.descriptor is None:
-        return []  # where folders have no descriptors, files have no locks that would tell
+        return []  # without descriptors for folders there are no locks to check
     which, now = _folder_id(folder.descriptor), time.monotonic()
     with _guard:
         last = _last_searched.pop(which, None)
@@ -192,7 +192,7 @@ def _find_leftovers(folder: Folder) -> list[str]:
     try:
         names = folder.names()
     except OSError:
-        pass  # a folder to put things into, not to look at
+        pass  # a folder with write permission only
     finally:
         if len(names) < LARGE_FOLDER:
             with _guard:
@@ -200,16 +200,16 @@ def _find_leftovers(folder: Folder) -> list[str]:
     return [name for name in names if is_temporary(name)]
 
 
-# Rights of a program, which new content must not have; it goes as the set-id bits do
+# Capabilities of a program, which new content must not inherit; dropped like the set-id bits
 _DROPPED_ATTRIBUTE = "security.capability"
 _ACCESS_LIST = "system.posix_acl_access"
-_LABELS = frozenset({"security.selinux"})  # attributes that the system gives to every file
+_LABELS = frozenset({"security.selinux"})  # attributes that the system assigns to every file
 
 
 def take_over(temporary: Temporary, folder: Folder, name: str, before: os.stat_result) -> None:
-    """Give a temporary file the owner, the mode and the attributes of the file that it replaces.
+    """Give a temporary file the owner, mode and attributes of the file that it will replace.
 
-    An `OSError` says that the mode or the access list cannot be set.
+    Raises an `OSError` if the mode or the access control list cannot be set.
     """
     mode = stat.S_IMODE(before.st_mode) & ~(stat.S_ISUID | stat.S_ISGID)
     descriptor = temporary.descriptor
@@ -224,7 +224,7 @@ def take_over(temporary: Temporary, folder: Folder, name: str, before: os.stat_r
         except PermissionError:
             keeps_group = False
     if not keeps_group:
-        # Anyone who is in the other group now must not get what was meant for the first one.
+        # Members of the new group must not get access that was meant for the old group.
         mode = mode & ~stat.S_IRWXG | (mode & stat.S_IRWXO) << 3 & mode
     elif info.st_uid != before.st_uid:
         with suppress(PermissionError):
@@ -242,8 +242,8 @@ def take_over(temporary: Temporary, folder: Folder, name: str, before: os.stat_r
         inherited: list[str] = []
         with suppress(OSError):
             inherited = os.listxattr(descriptor)
-        # What the new file has got from its folder (a default access list) would give rights to others. Nothing is
-        # lost if another attribute cannot be set; but without its access list a file would be open to others.
+        # Attributes inherited from the folder (a default access control list) would give access to others. Other
+        # attributes may be lost, but without its own access control list the file would be open to others.
         for attribute in inherited:
             if attribute not in wanted and attribute not in _LABELS:
                 with nullcontext() if attribute == _ACCESS_LIST else suppress(OSError):
@@ -261,7 +261,7 @@ _RENAME_NOREPLACE = 1
 def rename_in(folder: Folder, source: str, target: str, replacing: bool) -> None:
     """Rename within a folder.
 
-    If nothing must be replaced and the system can tell, nothing is: an `OSError` with `EEXIST` says so.
+    If `replacing` is false and the system supports it, an existing file is not replaced: `OSError` with `EEXIST`.
     """
     rename_new = None if replacing or folder.descriptor is None else _rename_new()
     if rename_new is None or not rename_new(folder.descriptor, source, target):
@@ -272,7 +272,7 @@ def rename_in(folder: Folder, source: str, target: str, replacing: bool) -> None
 
 @cache
 def _rename_new() -> Callable[[int | None, str, str], bool] | None:
-    """The system's rename that replaces nothing; it tells whether the file system knows it."""
+    """Return the system's rename without replacement. It returns whether the file system supports it."""
     if sys.platform != "linux":
         return None
     import ctypes  # noqa: PLC0415 - only needed once a file is made; starting is quicker without
@@ -295,26 +295,26 @@ def _rename_new() -> Callable[[int | None, str, str], bool] | None:
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """What a write asks of the disk, and what may fail there at any time."""
+    """The disk operations of a write, each of which may fail at any time."""
 
-    write: Callable[[int, memoryview], int] = os.write  # writes some of the bytes to a descriptor and tells how many
-    sync: Callable[[int], None] = os.fsync  # brings a descriptor's content to the disk
+    write: Callable[[int, memoryview], int] = os.write  # writes some bytes to a descriptor and returns how many
+    sync: Callable[[int], None] = os.fsync  # flushes a descriptor to the disk
     rename: Callable[[Folder, str, str, bool], None] = rename_in
 
 
 REAL_DISK = Disk()
-NEW_FILE_MODE = 0o666  # mode of a created file before the umask
-# Mode of a temporary file until it has that of the file it replaces: nobody else may read it meanwhile
+NEW_FILE_MODE = 0o666  # mode of a new file before the umask
+# Mode of a temporary file until it gets the mode of the file it replaces: nobody else may read it meanwhile
 PRIVATE_MODE = 0o600
 
 
 def replace_private_file(
     folder: Folder, name: str, content: bytes, disk: Disk = REAL_DISK, *, waits: bool = False
 ) -> None:
-    """Write a whole file of our own into a private folder, in place of what has its name there; blocking.
+    """Write a whole file of the server into a private folder, and replace an existing one. Blocking.
 
-    `waits` is whether a crash of the machine must not take it afterwards, for which the disk is waited for. An
-    `OSError` says that it was not written; what was there is whole then.
+    With `waits`, the file is flushed to the disk so that it survives a crash of the machine. Raises an `OSError` if it
+    was not written; the old file is then intact.
     """
     with temporary_in(folder, PRIVATE_MODE) as temporary:
         descriptor = temporary.descriptor
@@ -325,17 +325,17 @@ def replace_private_file(
         if waits:
             disk.sync(descriptor)
         if os.name == "nt":
-            temporary.close()  # an open file cannot be renamed there
+            temporary.close()  # Windows cannot rename an open file
         disk.rename(folder, temporary.name, name, True)
     if waits and folder.descriptor is not None:
-        with suppress(OSError):  # not every file system can
-            disk.sync(folder.descriptor)  # its new name
+        with suppress(OSError):  # not every file system supports this
+            disk.sync(folder.descriptor)  # flush its new name
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
     identity: FileIdentity
-    links_broken: int  # how many other names still hold the old content (hard links), usually 0
+    links_broken: int  # how many hard links still have the old content, usually 0
 
 
 def replace_file(
@@ -347,16 +347,15 @@ def replace_file(
     *,
     mode: int | None = None,
 ) -> Written:
-    """Write a whole file; missing folders above it are made.
+    """Write a whole file, and create missing folders above it.
 
-    `expected` is the fingerprint of the file that the content was made from, `None` for a new file; `mode` is the one
-    that a new file gets, whatever the umask.
+    `expected` is the fingerprint of the file that the content is based on, `None` for a new file. `mode` is the mode of
+    a new file, regardless of the umask.
 
     Raises:
-        ToolError: `file_changed_since_read` if the file is not (or no longer) as expected, else why the write
-            failed. The old content is whole in every case, and nothing is left beside it.
+        ToolError: `file_changed_since_read` if the file is not, or no longer, as expected; otherwise why the write
+            failed. In any case the old content is intact, and nothing is left beside it.
     """
-    changed = _changed(location)
     name = os.path.basename(location.path)
     try:
         with (
@@ -370,45 +369,37 @@ def replace_file(
                 left = left[disk.write(descriptor, left) :]
             disk.sync(descriptor)
             with alone_in(folder):
-                before = folder.stat(name)
-                if before is not None and stat.S_ISDIR(before.st_mode):
-                    raise ToolError(
-                        ToolErrorType.TARGET_IS_DIRECTORY, f"'{location.shown}' is a directory, not a file."
-                    )
-                if before is not None and not stat.S_ISREG(before.st_mode):
-                    raise ToolError(ToolErrorType.FILE_WRITE_FAILURE, f"'{location.shown}' is not a regular file.")
-                if (identity_of(before) if before is not None else None) != expected:
-                    raise changed
+                before = _as_expected(folder, name, location, expected)
                 if before is not None:
                     take_over(temporary, folder, name, before)
                 elif mode is not None and sys.platform != "win32":
                     os.fchmod(descriptor, mode & ~(stat.S_ISUID | stat.S_ISGID))
                 if os.name == "nt":
-                    temporary.close()  # an open file cannot be renamed there
+                    temporary.close()  # Windows cannot rename an open file
                 try:
                     disk.rename(folder, temporary.name, name, before is not None)
                 except FileExistsError:
-                    raise changed from None
+                    raise _changed(location) from None
             after = os.lstat(location.path) if temporary.descriptor is None else os.fstat(temporary.descriptor)
             if folder.descriptor is not None:
-                with suppress(OSError):  # the file is whole even if its new name is not on the disk yet
+                with suppress(OSError):  # the file is complete even if its new name is not yet on the disk
                     disk.sync(folder.descriptor)
             return Written(identity_of(after), before.st_nlink - 1 if before is not None else 0)
     except NotADirectoryError:
         raise ToolError(
             ToolErrorType.FILE_WRITE_FAILURE,
-            f"'{location.shown}' cannot be written: a part of the path is a file, not a folder. "
-            "Use another path; list_directory shows what is there.",
+            f"'{location.shown}' cannot be written: part of the path is a file, not a folder. Use another path; "
+            "list_directory shows what is there.",
         ) from None
     except OSError as error:
         raise workspace.explain(error, location, ToolErrorType.FILE_WRITE_FAILURE) from None
 
 
 def remove_file(workspace: Workspace, location: Location, expected: FileIdentity) -> None:
-    """Remove a file, if it is still the one with this fingerprint; the folders above it stay.
+    """Remove a file if it still has this fingerprint. The folders above it are kept.
 
     Raises:
-        ToolError: `file_changed_since_read` if it is another one by now, else why it cannot be removed.
+        ToolError: `file_changed_since_read` if it has changed, otherwise why it cannot be removed.
     """
     name = os.path.basename(location.path)
     try:
@@ -421,9 +412,21 @@ def remove_file(workspace: Workspace, location: Location, expected: FileIdentity
         raise workspace.explain(error, location, ToolErrorType.FILE_WRITE_FAILURE) from None
 
 
+def _as_expected(folder: Folder, name: str, location: Location, expected: FileIdentity | None) -> os.stat_result | None:
+    """What is to be replaced, where it is a file and the expected one; else a `ToolError`."""
+    before = folder.stat(name)
+    if before is not None and stat.S_ISDIR(before.st_mode):
+        raise ToolError(ToolErrorType.TARGET_IS_DIRECTORY, f"'{location.shown}' is a directory, not a file.")
+    if before is not None and not stat.S_ISREG(before.st_mode):
+        raise ToolError(ToolErrorType.FILE_WRITE_FAILURE, f"'{location.shown}' is not a regular file.")
+    if (identity_of(before) if before is not None else None) != expected:
+        raise _changed(location)
+    return before
+
+
 def _changed(location: Location) -> ToolError:
     return ToolError(
         ToolErrorType.FILE_CHANGED_SINCE_READ,
-        f"'{location.shown}' was changed by somebody else in this very moment; nothing was written. "
-        "Read it again and repeat the change on what it holds now.",
+        f"'{location.shown}' has just been changed by somebody else; nothing was written. Read it again and "
+        "repeat the change on its present content.",
     )

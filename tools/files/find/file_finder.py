@@ -1,4 +1,4 @@
-"""`glob`: every start is walked with the pattern, and what fits is put in order and reported."""
+"""`glob`: walks every starting folder with the pattern, sorts the matches and reports them."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def find_files(
     recent_since: float,
     deadline: Deadline,
 ) -> ToolResult:
-    """Find files by a pattern of their path below a folder, or below all roots. Blocking.
+    """Find files by a pattern for their path below a folder, or below all roots. Blocking.
 
-    A pattern that is absolute must lie in the folder to search. Files changed after `recent_since` come first, the
-    newest first, then the others by path.
+    An absolute pattern must be inside the folder to search. Files changed after `recent_since` come first, newest
+    first; then the others by path.
     """
     if os.path.isabs(pattern):
         absolute = workspace.locate(pattern)
@@ -55,15 +55,15 @@ def find_files(
         if not contains(path, absolute.name) or path == absolute.name:
             raise InvalidToolParamsError(
                 "glob",
-                f"the pattern '{brief(pattern)}' is absolute and lies outside '{shown_path(path)}', "
-                "the folder to search; give a pattern relative to it.",
+                f"the pattern '{brief(pattern)}' is absolute and outside '{shown_path(path)}', the folder to search; "
+                "give a pattern relative to it.",
             )
         pattern = os.path.relpath(absolute.name, path).replace(os.sep, "/")
     starts, is_file = search_starts(workspace, path, deadline, agent=agent)
     if is_file:
         raise ToolError(
             ToolErrorType.SEARCH_PATH_NOT_A_DIRECTORY,
-            f"'{starts[0].shown}' is a file; give the folder to search as path and the name as pattern.",
+            f"'{starts[0].shown}' is a file. Give the folder to search as path, and the name as pattern.",
         )
     walk = Walk(workspace, Filters(git=git, agent=agent, links=True, stats=True), deadline)
     compiled = [compile_glob(pattern, ignore_case=ignore_case, exists=walk.names_below(start)) for start in starts]
@@ -81,9 +81,9 @@ def find_files(
                 base = os.path.join(folder.name, "")
                 for below, is_link, info in walk.files(folder, wanted, roots):
                     if info is None:
-                        continue  # it has gone meanwhile
+                        continue  # it has disappeared meanwhile
                     found = base + below.replace("/", os.sep)
-                    # A link counts where it leads to a file that could be read.
+                    # A symlink counts if it leads to a readable file.
                     if is_link and (
                         walk.is_out_of_time() or visible_kind(workspace, found, agent=agent) is not PathKind.FILE
                     ):
@@ -94,7 +94,7 @@ def find_files(
                         others.append(found)
     except OSError as error:
         raise explain(error, starts[0].shown, ToolErrorType.GLOB_EXECUTION_ERROR) from None
-    # What a link leads to may have been found without it, too.
+    # The target of a symlink may also have been found directly.
     files = list(dict.fromkeys([found for _, found in sorted(recent)] + sorted(others)))
 
     total, shown_pattern = len(files), one_line(pattern)
@@ -106,15 +106,15 @@ def find_files(
         head = [f'No files found matching pattern "{shown_pattern}" {where}.']
         if any(visible_kind(workspace, pattern, within=root) is PathKind.FOLDER for root in roots):
             glob = f"{shown_pattern.rstrip('/')}/**"
-            head.append(f"It names a folder: use '{glob}' for the files in it, or list_directory.")
+            head.append(f"The pattern is a folder: use '{glob}' for the files in it, or list_directory.")
         elif hint := glob_hint(pattern):
             head.append(hint)
         elif "/" not in pattern and "*" in pattern:
             head.append(
-                f"Only files directly in that folder were looked at; '**/{shown_pattern}' searches folders below."
+                f"Only files directly in that folder were searched; '**/{shown_pattern}' searches subfolders too."
             )
         if walk.has_passed_links:
-            head.append("Links to folders are followed only where the pattern names them.")
+            head.append("Symlinks to folders are followed only if the pattern names them.")
     page = files[offset : offset + limit]
     text, shown, next_offset = list_page(head, [shown_whole_path(found) for found in page], offset, total, "file")
     notes = walk_notes(walk)

@@ -1,4 +1,4 @@
-"""From paths, folders and globs to the files that `read_many_files` reads."""
+"""Turns paths, folders and globs into the files that `read_many_files` reads."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from tools.files.path_opener import PathKind
 from tools.files.workspace import Location, Workspace
 from tools.text.file_names import shown_path
 
-# Gemini CLI's default excludes that are folders
+# The folders among Gemini CLI's default excludes
 EXCLUDED_FOLDERS = DEFAULT_EXCLUDED_FOLDERS | {".vscode", ".idea", "dist", "build", "coverage", "__pycache__"}
-_GLOB = re.compile(r"[*?\[{\\]|[@!+]\(|/$")  # what makes an entry that does not exist more than the name of a file
-# Secrets, and context files that an agent has read already
+_GLOB = re.compile(r"[*?\[{\\]|[@!+]\(|/$")  # shows that a missing entry is more than a file name
+# Secrets, and context files that an agent has already read
 _EXCLUDED_NAMES = frozenset({".DS_Store", ".env", "GEMINI.md", "QWEN.md", "AGENTS.md"})
 # Binary formats other than media
 _EXCLUDED_SUFFIXES = frozenset(
@@ -33,7 +33,7 @@ _EXCLUDED_SUFFIXES = frozenset(
 
 
 class _DefaultExcludes:
-    """Files left out by name, everywhere; folders are left out by the walk."""
+    """Excludes files by name, in any folder. The walk excludes folders."""
 
     def chosen(self, names: list[str]) -> list[str]:
         return [
@@ -50,10 +50,10 @@ class _DefaultExcludes:
 
 
 class Candidate(NamedTuple):
-    """A file to read. There may be very many of them, so where it lies is worked out only for those that are read."""
+    """A file to read. There may be very many, so the location is computed only for those that are read."""
 
     path: str
-    named: Location | None  # where it is, if it was named outright, not found
+    named: Location | None  # its location, if it was given by name and not found by a search
 
     @property
     def is_named(self) -> bool:
@@ -64,7 +64,7 @@ class Candidate(NamedTuple):
 
 
 class _NamesInAnyCase:
-    """Paths of which nothing exists as it was written, as seen from one folder: a name is looked up, not matched."""
+    """Missing paths, as seen from one folder. Names are looked up, not matched."""
 
     __slots__ = ("files", "folders")
 
@@ -88,18 +88,18 @@ class _NamesInAnyCase:
 
 
 class FileSelection:
-    """Chooses files in every root. A `PatternRefusedError` names the pattern that cannot be used."""
+    """Chooses files in every root. Raises a `PatternRefusedError` for a pattern that cannot be used."""
 
     def __init__(self, walk: Walk, exclude: Sequence[str], *, use_defaults: bool) -> None:
         self._walk = walk
         self._exclude = _compiled(exclude, None, at_any_depth=True) if exclude else None
         self._use_defaults = use_defaults
         self.files: dict[str, Candidate] = {}
-        # What was asked for and is not read: path or pattern, and the reason; each pair once
+        # Entries that are not read: path or pattern, and the reason; each pair once
         self.skipped: dict[tuple[str, str], None] = {}
 
     def choose(self, entries: Sequence[str]) -> None:
-        """Find the files: entries are paths of files, paths of folders (with all that is below), or globs."""
+        """Find the files. Entries are paths of files, paths of folders (with all their contents), or globs."""
         walk = self._walk
         missing: dict[str, list[Location]] = {}
         settled: set[str] = set()
@@ -131,7 +131,7 @@ class FileSelection:
             self._search(root, pattern.start(), pattern.literals)
 
     def _take_named(self, root: str, entry: str) -> Location | None:
-        """Take an entry for the file or folder that it is in one root; where it would lie, if nothing is there."""
+        """Add the file or folder that an entry is in one root. Returns its location if nothing is there."""
         workspace = self._walk.workspace
         hidden_by, reason = None, ""
         try:
@@ -152,7 +152,7 @@ class FileSelection:
             elif kind is not PathKind.FILE:
                 reason = "not a regular file"
             elif self._exclude is not None and self._exclude.matches(location.relative):
-                reason = "left out by exclude"
+                reason = "matches exclude"
             else:
                 self.files[location.name] = Candidate(location.name, location)
         if reason:
@@ -160,7 +160,7 @@ class FileSelection:
         return None
 
     def _look_in_any_case(self, missing: dict[str, list[Location]]) -> None:
-        """Find what does not exist as it was written but for upper and lower case."""
+        """Find missing entries by ignoring case."""
         for root in self._walk.workspace.root_locations() if missing else ():
             names = _NamesInAnyCase()
             parts: set[str] = set()
@@ -180,13 +180,13 @@ class FileSelection:
                 self.skipped[entry, f"does not exist.{meant}" if meant else "does not exist"] = None
 
     def _search(self, start: Location, wanted: Selection | None, named: Iterable[str] = ()) -> None:
-        """Add what is found below a folder; named folders are entered though they are left out by default."""
+        """Add the files found below a folder. Named folders are searched even if they are excluded by default."""
         if wanted is None:
             return
         walk, above = self._walk, start.relative.split("/") if start.path != start.root else []
         folders = EXCLUDED_FOLDERS if self._use_defaults else frozenset[str]()
         walk.filters = replace(walk.filters, folders=folders.difference(above, named))
-        # What lies below a root of its own is found from there; a folder that was named is taken with all of it.
+        # A nested root is searched separately. A folder given by name is included with all its contents.
         others = () if isinstance(wanted, Everything) else walk.workspace.roots
         selection = Without(wanted, _DefaultExcludes()) if self._use_defaults else wanted
         excluded = self._exclude.start() if self._exclude else None
@@ -203,7 +203,7 @@ class FileSelection:
 
 
 def _compiled(globs: Sequence[str], exists: Names | None, *, at_any_depth: bool = False) -> PathPattern:
-    """Several globs as one pattern; a refusal names the one that cannot be used, if it is one."""
+    """Compile several globs into one pattern. The error names the glob that cannot be used, if it is one."""
     alternatives = 0
     patterns: list[PathPattern] = []
     for glob in globs:
@@ -214,8 +214,8 @@ def _compiled(globs: Sequence[str], exists: Names | None, *, at_any_depth: bool 
         alternatives += len(pattern.alternatives)
         if alternatives > MAX_ALTERNATIVES:
             raise PatternRefusedError(
-                f"from '{shown_path(glob)}' on, the globs are too many: together they stand for more than "
-                f"{MAX_ALTERNATIVES} patterns. Give fewer of them, or the folders or files themselves"
+                f"there are too many globs from '{shown_path(glob)}' on: together they expand to more than "
+                f"{MAX_ALTERNATIVES} patterns. Give fewer globs, or name the folders or files"
             )
         patterns.append(pattern)
     return PathPattern([steps for pattern in patterns for steps in pattern.alternatives])

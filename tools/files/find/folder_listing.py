@@ -1,7 +1,7 @@
-"""`list_directory`: the entries that nothing hides, in order, as many as a page and the text hold.
+"""`list_directory`: the visible entries in order, as many as fit on a page.
 
-One scan gives the names; beyond that only what is on the page is examined, and the links that have to be followed so
-that those to folders stand among the folders.
+One scan gets the names. After that only entries on the page are examined, and symlinks, because those to folders are
+sorted with the folders.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from tools.files.path_opener import PathKind
 from tools.files.workspace import Location, Workspace
 from tools.text.file_names import sendable_name, shown_name, shown_whole_path
 
-CHECK_EVERY = 1_000  # entries between two looks at the signal
-# Links that are followed before a page is shown, so that those to folders stand among the folders; where a folder has
-# more, all of them stand among the files. A link costs microseconds, but one made to cost much some milliseconds.
+CHECK_EVERY = 1_000  # entries between two checks for cancellation
+# Symlinks resolved before sorting, so that those to folders are sorted with the folders. If a folder has more, all are
+# sorted with the files. A symlink normally takes microseconds, but one made to be slow takes milliseconds.
 MAX_SORTED_LINKS = 500
 
 
 class _ListedLink(NamedTuple):
-    type: str  # `directory` or `file`; `link` where it is broken or leads out of the workspace
-    target: Location | None = None  # what is there, inside the workspace
-    note: str = ""  # what else there is to say
+    type: str  # `directory` or `file`; `link` if it is broken or leads out of the workspace
+    target: Location | None = None  # its target, if that is inside the workspace
+    note: str = ""  # remarks for the line
 
 
 def list_folder(
@@ -48,7 +48,7 @@ def list_folder(
 ) -> ToolResult:
     """List a folder. Blocking.
 
-    `ignore` has patterns of names to leave out, in which `*` and `?` alone are special.
+    `ignore` has patterns for names to omit; only `*` and `?` are special.
     """
     location = workspace.locate(path, by_look=True)
     if agent:
@@ -78,7 +78,7 @@ def list_folder(
             for name in names if len(names) <= MAX_SORTED_LINKS else ():
                 signal.raise_if_aborted()
                 links[name] = _follow(workspace, location, name)
-            # Folders first, then by name whatever its case.
+            # Folders first, then by name, ignoring case.
             folders = {name for name in visible if kinds[name] is PathKind.FOLDER}
             folders.update(name for name, link in links.items() if link.type == "directory")
             visible.sort()
@@ -119,7 +119,7 @@ def list_folder(
             raise not_there(workspace, location, signal, folders=True) from None
         what = "a file, not a directory. Use read_file to see what is in it."
         if kind is PathKind.OTHER:
-            what = "neither a folder nor a regular file (a device, pipe or socket); it is never opened."
+            what = "not a folder but a device, pipe or socket, which is never opened."
         raise ToolError(ToolErrorType.PATH_IS_NOT_A_DIRECTORY, f"'{location.shown}' is {what}") from None
     except FileNotFoundError:
         raise not_there(workspace, location, signal, folders=True) from None

@@ -1,4 +1,4 @@
-"""The one walk through folders: what is wanted in them, what is left out, and how results say that."""
+"""The folder walk that all searches share: what to include, what to leave out, and how results report that."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from tools.files.path_opener import PathKind
 from tools.files.workspace import Location, Workspace
 from tools.text.file_names import shown_whole_path
 
-# Folders of other people's code and of version control that searches leave out (the five of Qwen Code and Gemini CLI)
+# Folders with third-party code or version control data that searches skip (as in Qwen Code and Gemini CLI)
 DEFAULT_EXCLUDED_FOLDERS = frozenset({"node_modules", ".git", "bower_components", ".svn", ".hg"})
-CHECK_EVERY = 500  # entries of one folder between two looks at the clock and the signal
-MAX_LINKED = 100  # links that one walk follows to a folder; a pattern may name many that lead in circles
-MAX_REFUSALS = 3  # folders for which the result says why nothing in them is read
+CHECK_EVERY = 500  # entries of one folder between two checks of the clock and for cancellation
+MAX_LINKED = 100  # symlinks to folders that one walk follows; a pattern may name many that form loops
+MAX_REFUSALS = 3  # folders for which the result says why they were skipped
 
 
 class Selection(Protocol):
     """What a walk is looking for, as seen from one folder."""
 
-    # Those files of this folder that are wanted
+    # The wanted files of this folder
     def chosen(self, names: list[str]) -> list[str]: ...
 
-    # What is wanted in a folder below, or `None` if nothing in it is
+    # What is wanted in a subfolder; `None` if nothing is
     def enter(self, name: str) -> Selection | None: ...
 
-    # The same for a link to a folder, which is followed only where its name is asked for
+    # The same for a symlink to a folder, which is followed only if the pattern names it
     def linked(self, name: str) -> Selection | None: ...
 
 
@@ -49,21 +49,21 @@ class Everything:
 
 
 class Exclusion(Protocol):
-    """What is left out, as seen from one folder: `tools.files.find.glob_patterns.Position` is one."""
+    """What is left out, as seen from one folder. `tools.files.find.glob_patterns.Position` is one."""
 
-    # Those files of this folder that are excluded
+    # The excluded files of this folder
     def chosen(self, names: list[str]) -> list[str]: ...
 
-    # Whether a folder is excluded with all that is in it
+    # Whether a folder and all its contents are excluded
     def covers(self, name: str) -> bool: ...
 
-    # The exclusion in a folder below, `None` where nothing is excluded any more
+    # The exclusion in a subfolder; `None` if nothing more is excluded
     def enter(self, name: str) -> Exclusion | None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Without:
-    """What one selection wants and an exclusion does not cover."""
+    """A selection minus an exclusion."""
 
     wanted: Selection
     excluded: Exclusion
@@ -87,44 +87,43 @@ class Without:
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    git: bool = True  # whether the rules of git apply
-    agent: bool = True  # whether the agent-ignore files apply
-    folders: frozenset[str] = DEFAULT_EXCLUDED_FOLDERS  # names of folders that are never entered
-    links: bool = False  # whether links to files are given out as well
-    stats: bool = False  # whether the stat of each file is asked for; it costs as much as the walk
+    git: bool = True  # whether git's ignore rules apply
+    agent: bool = True  # whether agent-ignore files apply
+    folders: frozenset[str] = DEFAULT_EXCLUDED_FOLDERS  # names of folders that are always skipped
+    links: bool = False  # whether symlinks to files are returned too
+    stats: bool = False  # whether each file's stat is needed; that doubles the time of the walk
 
 
 class Found(NamedTuple):
-    path: str  # below the folder that the walk started from, with forward slashes
-    is_link: bool  # whether it is a link, where links are asked for; otherwise a regular file
-    info: os.stat_result | None  # its stat where that is asked for; `None` also if it has gone meanwhile
+    path: str  # relative to the starting folder, with forward slashes
+    is_link: bool  # whether it is a symlink (if those are requested) or a regular file
+    info: os.stat_result | None  # its stat, if requested; `None` also if it has disappeared
 
 
 @dataclass(slots=True)
 class Walk:
-    """One or more walks with one time budget; afterwards, what they left out."""
+    """One or more walks with a common time budget, and afterwards what they left out."""
 
     workspace: Workspace
     filters: Filters
-    deadline: Deadline  # the budget; `timed_out` tells that it did not suffice
-    # Files that were wanted, and folders, that ignore files hide
+    deadline: Deadline  # the budget; `timed_out` says whether it was exceeded
+    # Wanted files, and folders, that ignore files hide
     hidden: Counter[HiddenBy] = field(default_factory=Counter[HiddenBy])
-    # Names of folders that were not entered because of their name, with their number
+    # Names and numbers of folders skipped by name
     folders_excluded: Counter[str] = field(default_factory=Counter[str])
     unreadable: int = 0  # folders that could not be read
-    # Why nothing is read in a folder whose agent-ignore file is not understood, or a link is not followed, for the
-    # first of them
+    # Why the first few folders were skipped (an agent-ignore file is not understood) or symlinks not followed
     refusals: list[str] = field(default_factory=list[str])
     timed_out: bool = False
-    has_passed_links: bool = False  # whether there were links that may lead to what was wanted
-    # Folders that links lead to which the selection asks for, and what is wanted in them
+    has_passed_links: bool = False  # whether skipped symlinks may lead to wanted files
+    # Targets of symlinks that the selection names, and what is wanted in them
     _linked: list[tuple[Location, Selection]] = field(default_factory=list[tuple[Location, Selection]])
 
     def through_links(self, start: Location, selection: Selection) -> Iterator[tuple[Location, Selection]]:
-        """A folder to walk, and as walks of them come by links that are asked for by name, what these lead to.
+        """Yield a folder to walk, and then the targets of symlinks that the walks find and the selection names.
 
-        Each comes with what is wanted in it, and the walks of it are over when the next one is asked for. A circle
-        leads to nothing new.
+        Each comes with what is wanted in it. The next one is requested only after its walk is complete. Loops are
+        detected.
         """
         ahead = dict.fromkeys([(start, selection)])
         known = {(start.path, selection)}
@@ -136,23 +135,24 @@ class Walk:
                 if (target.path, inside) in known:
                     continue
                 if len(known) > MAX_LINKED:
-                    self.refusals.append(f"PARTIAL RESULT: only {MAX_LINKED} links to folders were followed.")
+                    self.refusals.append(f"PARTIAL RESULT: only {MAX_LINKED} symlinks to folders were followed.")
                     return
                 known.add((target.path, inside))
                 ahead[target, inside] = None
             self._linked.clear()
 
     def files(self, start: Location, selection: Selection, others: Sequence[str] = ()) -> Iterator[Found]:
-        """Walk a folder; files come folder by folder, these in the order of their names, in no order within one.
+        """Walk a folder. Files come folder by folder in the order of folder names, and in any order within one.
 
-        The folder is walked even if ignore files hide it, since somebody named it; `others` are roots with a walk of
-        their own, not entered by this one. An `OSError` is about the folder itself: those below count as `unreadable`.
+        The starting folder is walked even if it is ignored, because the call named it. `others` are roots with their
+        own walk and are skipped here. An `OSError` is about the starting folder; folders below it count as
+        `unreadable`.
         """
         filters = self.filters
         is_file, is_folder, is_link = PathKind.FILE, PathKind.FOLDER, PathKind.LINK  # compared with each entry
         top = scope_of(self.workspace, start, git=filters.git, agent=filters.agent)
         apart = frozenset(others) - {start.path}
-        # Folders to be walked: their path, that below the start, the rules of the parent, and what is wanted.
+        # Folders to walk: path, relative path, the parent's rules, and what is wanted.
         ahead = [(start.path, "", top, selection)]
         while ahead and not self.is_out_of_time():
             path, prefix, scope, wanted = ahead.pop()
@@ -187,7 +187,7 @@ class Walk:
                             found += [Found(prefix + name, are_links, None) for name in visible]
             except (OSError, ToolError) as error:
                 if prefix and isinstance(error, ToolError) and error.code is ToolErrorType.PATH_IGNORED:
-                    # It is not known what of this folder is hidden.
+                    # It is unknown what is hidden in this folder.
                     self.hidden[HiddenBy.AGENT] += 1
                     if len(self.refusals) < MAX_REFUSALS:
                         self.refusals.append(error.message)
@@ -199,31 +199,37 @@ class Walk:
             base = os.path.join(path, "")
             if apart:
                 folders = [name for name in folders if base + name not in apart]
-            below: list[tuple[str, str, IgnoreScope, Selection]] = []
-            for some in self._portions(folders):
-                inside = {name: there for name in some if (there := wanted.enter(name)) is not None}
-                excluded = filters.folders.intersection(inside)
-                self.folders_excluded.update(excluded)
-                hidden = scope.hidden_among([name for name in inside if name not in excluded], is_folder=True)
-                self.hidden.update(hidden.values())
-                below += (
-                    (base + name, f"{prefix}{name}/", scope, there)
-                    for name, there in inside.items()
-                    if name not in excluded and name not in hidden
-                )
-            below.sort(key=lambda folder: folder[1], reverse=True)
-            ahead += below
+            ahead += self._below(folders, base, prefix, scope, wanted)
             yield from found
 
+    def _below(
+        self, folders: list[str], base: str, prefix: str, scope: IgnoreScope, wanted: Selection
+    ) -> list[tuple[str, str, IgnoreScope, Selection]]:
+        """Those of these folders that are walked, the last one first."""
+        below: list[tuple[str, str, IgnoreScope, Selection]] = []
+        for some in self._portions(folders):
+            inside = {name: there for name in some if (there := wanted.enter(name)) is not None}
+            excluded = self.filters.folders.intersection(inside)
+            self.folders_excluded.update(excluded)
+            hidden = scope.hidden_among([name for name in inside if name not in excluded], is_folder=True)
+            self.hidden.update(hidden.values())
+            below += (
+                (base + name, f"{prefix}{name}/", scope, there)
+                for name, there in inside.items()
+                if name not in excluded and name not in hidden
+            )
+        below.sort(key=lambda folder: folder[1], reverse=True)
+        return below
+
     def _follow(self, scope: IgnoreScope, name: str, folder: str, inside: Selection) -> None:
-        """Remember what a link leads to, if it is a folder that may be seen."""
+        """Remember the target of a symlink, if it is a visible folder."""
         hidden_by = scope.hides(name, is_folder=True)
         try:
             target = self.workspace.locate(os.path.join(folder, name))
         except PathNotInWorkspaceError:
             if hidden_by is None and len(self.refusals) < MAX_REFUSALS:
                 shown = shown_whole_path(os.path.join(folder, name))
-                self.refusals.append(f"Not followed, since it leads outside the workspace: the link {shown}.")
+                self.refusals.append(f"Not followed, because it leads outside the workspace: the symlink {shown}.")
             return
         except ToolError:
             return
@@ -236,19 +242,19 @@ class Walk:
                 self.hidden[hidden_by] += 1
 
     def names_below(self, folder: Location) -> Callable[[str], bool]:
-        """What tells whether a relative path exists below a folder; nothing is looked up once the time is up.
+        """Return a function that checks whether a relative path exists below a folder, until the time is up.
 
-        A pattern may ask very often, each time through links.
+        A pattern may ask very often, and through symlinks each time.
         """
         return lambda path: not self.deadline.check() and self.workspace.has(folder, path)
 
     def is_out_of_time(self) -> bool:
-        """Whether the budget is used up; from now on `timed_out` says that something may be left out."""
+        """Whether the budget is used up. If so, `timed_out` is set, because something may be left out."""
         self.timed_out = self.timed_out or self.deadline.check()
         return self.timed_out
 
     def _visible(self, names: list[str], wanted: Selection, scope: IgnoreScope) -> list[str]:
-        """The files of a folder that are wanted and not hidden."""
+        """Return those files of a folder that are wanted and not hidden."""
         visible: list[str] = []
         for some in self._portions(names):
             chosen = wanted.chosen(some)
@@ -258,7 +264,7 @@ class Walk:
         return visible
 
     def _portions(self, names: list[str]) -> Iterator[list[str]]:
-        """Names so many at a time; no more once the time is up."""
+        """Yield names in batches, until the time is up."""
         for start in range(0, len(names), CHECK_EVERY):
             if start and self.is_out_of_time():
                 return
@@ -268,21 +274,21 @@ class Walk:
 def excluded_folders(
     starts: Sequence[Location], named: frozenset[str], folders: frozenset[str] = DEFAULT_EXCLUDED_FOLDERS
 ) -> frozenset[str]:
-    """The folders left out by default, but those that the call names: in its pattern, or above where it starts."""
+    """Return the folders to skip by default, without those named in the call's pattern or above its start."""
     return folders - {part for start in starts for part in start.relative.split("/")} - named
 
 
 def scope_below(
     workspace: Workspace, filters: Filters, above: IgnoreScope, folder: str, names: Container[str]
 ) -> IgnoreScope:
-    """The rules in a folder below the one of a scope; a root below a root has agent-ignore files of its own."""
+    """Return the rules in a subfolder of a scope. A nested root has its own agent-ignore files."""
     if folder in workspace.roots:
         return scope_of(workspace, workspace.locate(folder), git=filters.git, agent=filters.agent)
     return above.enter(folder, names)
 
 
 def visible_kind(workspace: Workspace, path: str, *, agent: bool = True, within: str | None = None) -> PathKind | None:
-    """What a path leads to, links followed; `None` where nothing can be seen, or it is hidden."""
+    """Return what a path leads to, following symlinks; `None` if it is not accessible or hidden."""
     try:
         location = workspace.locate(path, within=within)
     except ToolError:
@@ -291,24 +297,24 @@ def visible_kind(workspace: Workspace, path: str, *, agent: bool = True, within:
     return None if kind is None or is_hidden_target(workspace, location, agent=agent) else kind
 
 
-MAX_TEXT_BYTES = 7_800  # a text beside structured content stays under 8 kB; this leaves room for what closes it
+MAX_TEXT_BYTES = 7_800  # the text beside structured content stays under 8 kB; this leaves room for its end
 
 
 def count(number: int, noun: str, plural: str = "") -> str:
-    """A number with its noun: `1 item`, `2 items`."""
+    """Return a number with its noun: `1 item`, `2 items`."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def hidden_note(hidden: Mapping[HiddenBy, int]) -> str:
-    """`2 git-ignored, 1 agent-ignored`, or nothing."""
+    """Return, for example, `2 git-ignored, 1 agent-ignored`, or an empty string."""
     return ", ".join(f"{hidden[by]:,} {by.value}-ignored" for by in HiddenBy if hidden.get(by))
 
 
 def walk_notes(walk: Walk) -> list[str]:
-    """What a walk left out, as sentences."""
+    """Describe what a walk left out, in sentences."""
     notes: list[str] = []
     if hidden := hidden_note(walk.hidden):
-        notes.append(f"Ignore files left out files or folders: {hidden}.")
+        notes.append(f"Left out by ignore files: {hidden}.")
     notes += walk.refusals
     named = sorted(name for name in walk.folders_excluded if name != ".git")
     if named:
@@ -318,7 +324,7 @@ def walk_notes(walk: Walk) -> list[str]:
     if walk.timed_out:
         notes.append(
             f"PARTIAL RESULT: the time limit of {walk.deadline.seconds:g} s was reached before all folders were "
-            "searched. Name a folder as path, or a narrower pattern."
+            "searched. Give a folder as path, or a narrower pattern."
         )
     return notes
 
@@ -326,9 +332,9 @@ def walk_notes(walk: Walk) -> list[str]:
 def list_page(
     head: Sequence[str], lines: Sequence[str], offset: int, total: int, noun: str
 ) -> tuple[list[str], int, int | None]:
-    """A page of a list: as many lines as fit the text beside structured content, at least one, and how to continue.
+    """Return a page of a list: as many lines as fit beside structured content, at least one.
 
-    Returns the lines of the text, how many entries are among them, and the offset of the next page, if there is one.
+    Returns the text's lines, the number of entries among them, and the offset of the next page, if any.
     """
     shown = len(lines)
     if len("\n".join((*head, *lines)).encode("utf-8", "replace")) >= MAX_TEXT_BYTES:
@@ -340,7 +346,7 @@ def list_page(
                 break
     text = [*head, *lines[:shown]]
     if total and not shown:
-        text.append(f"(offset {offset} lies past the end)")
+        text.append(f"(offset {offset} is past the end)")
     end = offset + shown
     if end >= total:
         return text, shown, None

@@ -1,7 +1,7 @@
-"""Glob patterns: from what a model writes to a matcher that a walk can follow folder by folder.
+"""Glob patterns: compiled from what a model writes to a matcher that a walk can follow folder by folder.
 
-`*`, `?`, `[...]`, `{a,b}`, `{1..3}`, `**`, and the alternatives `@(a|b)` and `?(a|b)`. A part that exists under its
-literal name is that name, so `app/[id]/(group)/page.tsx` finds what it says.
+Supported are `*`, `?`, `[...]`, `{a,b}`, `{1..3}`, `**`, and the alternatives `@(a|b)` and `?(a|b)`. If a part exists
+literally as a name, it means that name, so `app/[id]/(group)/page.tsx` finds that file.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from functools import cache
 from tools.text.file_names import one_line
 from tools.text.look_alikes import visible_form
 
-MAX_ALTERNATIVES = 256  # patterns that braces may stand for
-# Characters of all those together: eight of the longest patterns, or 128 for each of the most
+MAX_ALTERNATIVES = 256  # patterns that braces may expand to
+# Their total length: eight of the longest patterns, or 128 characters for each of the maximum number
 MAX_EXPANDED_CHARS = 32_768
-_BRACE = re.compile(r"\\.|[{},]", re.DOTALL)  # what braces are made of; a backslash takes the character behind it along
+_BRACE = re.compile(r"\\.|[{},]", re.DOTALL)  # the elements of braces; a backslash includes the character after it
 _RANGE = re.compile(r"(-?\d{1,6})\.\.(-?\d{1,6})|([A-Za-z])\.\.([A-Za-z])")
 
 
 class PatternRefusedError(ValueError):
-    """A pattern that is not accepted; the text is a sentence for the model."""
+    """A pattern is not accepted. The text is a sentence for the model."""
 
 
 def expand_braces(pattern: str) -> list[str]:
-    """All patterns that `{a,b}` and `{1..3}` stand for; braces without a comma or a range stay as they are.
+    """Expand `{a,b}` and `{1..3}`. Braces without a comma or a range stay as they are.
 
-    What the pattern may grow to is bounded, so the cost is as well: a `PatternRefusedError` says that it is too much.
+    The size of the expansion, and so its cost, is limited. Raises a `PatternRefusedError` beyond that.
     """
-    # Where braces that mean something open, part and close; where a range opens, the range.
+    # Positions where meaningful braces open, separate and close; for a range, the range at its start.
     marks: dict[int, str | re.Match[str]] = {}
     opened: list[tuple[int, list[int]]] = []
     for found in _BRACE.finditer(pattern):
@@ -51,8 +51,8 @@ def expand_braces(pattern: str) -> list[str]:
             case _:
                 pass
 
-    # For each pair of braces that is open, and around them all: the finished choices, and what the current choice
-    # stands for so far.
+    # For each open pair of braces, and for the whole pattern: the finished choices, and the expansion of the current
+    # one.
     groups: list[tuple[list[str], list[str]]] = [([], [""])]
 
     def append(ends: Sequence[str]) -> None:
@@ -88,18 +88,18 @@ def expand_braces(pattern: str) -> list[str]:
 
 def _check_size(count: int, chars: int) -> None:
     if count > MAX_ALTERNATIVES:
-        raise PatternRefusedError(f"its braces stand for more than {MAX_ALTERNATIVES} patterns; use fewer")
+        raise PatternRefusedError(f"its braces expand to more than {MAX_ALTERNATIVES} patterns; use fewer")
     if chars > MAX_EXPANDED_CHARS:
-        raise PatternRefusedError(f"its braces stand for more than {MAX_EXPANDED_CHARS} characters; use fewer")
+        raise PatternRefusedError(f"its braces expand to more than {MAX_EXPANDED_CHARS} characters; use fewer")
 
 
-MAX_PATTERN_CHARS = 4_096  # as long as a path may be
+MAX_PATTERN_CHARS = 4_096  # the longest possible path
 _EXTENDED = re.compile(r"[@?]\(([^()/]*+)\)")
 _UNKNOWN_EXTENDED = re.compile(r"!\([^()/]*+\)|[+*]\([^()/|]*+\|[^()/]*+\)")
-_LOOKS_ALONE = re.compile(r"[^ '\"-]*")  # a part that no other character looks like
+_LOOKS_ALONE = re.compile(r"[^ '\"-]*")  # a part without characters that have look-alikes
 _WILDCARDS = re.compile(r"[*?\[\\]")
 _ESCAPE_OR_BRACKET = re.compile(r"\\(.)|\[\^?", re.DOTALL)
-Names = Callable[[str], bool]  # whether one name between slashes fits, or a path of several
+Names = Callable[[str], bool]  # whether a single name, or a path of several, matches
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ class _PatternTree:
 class _Name:
     """A part without wildcards."""
 
-    text: str  # in lower case where case does not count
+    text: str  # lower case if case is ignored
     ignore_case: bool
 
     def __call__(self, name: str) -> bool:
@@ -124,15 +124,15 @@ _Step = Names | _PatternTree
 
 @dataclass(slots=True, eq=False)
 class PatternPosition:
-    """Where in a pattern a folder is: what may come next. Folders of equal standing share one position."""
+    """The position of a folder in a pattern: what may come next. Equivalent folders share one position."""
 
-    # The steps of the pattern that may come next: what each wants, the number of the step behind it, whether it is the
+    # The possible next steps of the pattern: what each matches, the number of the following step, whether it is the
     # last one
     steps: tuple[tuple[_Step, int, bool], ...]
-    pattern: PathPattern  # whose steps they are
+    pattern: PathPattern  # the pattern of these steps
 
     def accepts(self, name: str) -> bool:
-        """Whether a file of this name in the folder fits the pattern."""
+        """Whether a file with this name in the folder matches the pattern."""
         return bool(self.chosen([name]))
 
     def chosen(self, names: list[str]) -> list[str]:
@@ -145,7 +145,7 @@ class PatternPosition:
         return [name for name in names if any(step(name) for step in fits)]
 
     def enter(self, name: str) -> PatternPosition | None:
-        """The position of a folder below, or `None` if nothing in it can fit."""
+        """Return the position of a subfolder, or `None` if nothing in it can match."""
         reached: set[int] = set()
         for step, behind, _ in self.steps:
             if isinstance(step, _PatternTree):
@@ -155,17 +155,17 @@ class PatternPosition:
         return self.pattern.position(frozenset(reached))
 
     def linked(self, name: str) -> PatternPosition | None:
-        """The same for a link to a folder: one that a wildcard fits is not followed."""
+        """Like `enter`, for a symlink to a folder. A symlink that matches only a wildcard is not followed."""
         is_named = any(isinstance(step, _Name) and step(name) for step, _, is_last in self.steps if not is_last)
         return self.enter(name) if is_named else None
 
     @property
     def leads_to_links(self) -> bool:
-        """Whether a folder may still come that the pattern names."""
+        """Whether the pattern may still name a folder."""
         return any(behind - 1 <= self.pattern.last_folder_named(behind - 1) for _, behind, _ in self.steps)
 
     def covers(self, name: str) -> bool:
-        """Whether a folder of this name fits itself, or everything in it does: an exclusion prunes it."""
+        """Whether a folder with this name, or everything in it, matches. An exclusion then skips the folder."""
         if self.accepts(name):
             return True
         below = self.enter(name)
@@ -173,7 +173,7 @@ class PatternPosition:
 
 
 class PathPattern:
-    """A pattern for paths below one folder; also several patterns, of which one has to fit."""
+    """A pattern for paths below one folder, or several patterns of which one has to match."""
 
     def __init__(self, alternatives: Sequence[Sequence[_Step]]) -> None:
         self.alternatives = alternatives
@@ -182,7 +182,7 @@ class PathPattern:
             step.text.lower() for steps in alternatives for step in steps if isinstance(step, _Name)
         )
         self._positions: dict[frozenset[int], PatternPosition] = {}
-        # Those of all alternatives one after the other, and `None` behind the last one of each
+        # The parts of all alternatives in sequence, with `None` after each alternative
         self._steps: list[_Step | None] = []
         firsts: list[int] = []
         for steps in alternatives:
@@ -194,13 +194,13 @@ class PathPattern:
         return self.position(self._starts)
 
     def last_folder_named(self, number: int) -> int:
-        """The number of the last step, of the alternative that a step belongs to, that names a folder; or -1."""
+        """Return the number of the last step that names a folder, in the same alternative as a step; or -1."""
         end = self._steps.index(None, number)
         before = range(end - 2, -1, -1)
         return next((at for at in before if self._steps[at] is None or isinstance(self._steps[at], _Name)), -1)
 
     def reachable(self, number: int) -> Iterator[int]:
-        """A step itself, and those behind it that come next as well because `**` may stand for no folder."""
+        """Yield a step and the steps after it that may also come next, because `**` can match no folder."""
         while self._steps[number] is not None:
             yield number
             if not isinstance(self._steps[number], _PatternTree):
@@ -208,7 +208,7 @@ class PathPattern:
             number += 1
 
     def position(self, numbers: frozenset[int]) -> PatternPosition | None:
-        """The shared position in which these steps come next."""
+        """Return the shared position for these next steps."""
         if not numbers:
             return None
         if numbers not in self._positions:
@@ -218,7 +218,7 @@ class PathPattern:
         return self._positions[numbers]
 
     def matches(self, path: str) -> bool:
-        """Whether a relative path of a file, with forward slashes, fits."""
+        """Whether the relative path of a file, with forward slashes, matches."""
         *folders, name = path.split("/")
         position = self.start()
         for folder in folders:
@@ -229,10 +229,10 @@ class PathPattern:
 def compile_patterns(
     patterns: Sequence[str], *, ignore_case: bool, exists: Names | None = None, at_any_depth: bool = False
 ) -> PathPattern:
-    """Compile relative patterns of which one has to fit; a `PatternRefusedError` says why one cannot be used.
+    """Compile relative patterns of which one has to match. Raises a `PatternRefusedError` for an unusable one.
 
-    Parts that exist below the folder they start from are taken literally. With `at_any_depth` a pattern without a slash
-    fits a name in any folder, as in ignore files.
+    Parts that exist below their starting folder are taken literally. With `at_any_depth`, a pattern without a slash
+    matches a name in any folder, as in ignore files.
     """
 
     def braces_of(found: re.Match[str]) -> str:
@@ -242,7 +242,7 @@ def compile_patterns(
         return choices[0] if len(choices) == 1 else f"{{{','.join(choices)}}}"
 
     def literal_parts(parts: Sequence[str]) -> int:
-        """How many parts from the front on name something that exists."""
+        """Return how many leading parts name something that exists."""
         places = range(len(parts) if exists is not None else 0)
         return next((at for at in places if exists is None or not exists("/".join(parts[: at + 1]))), len(places))
 
@@ -255,7 +255,7 @@ def compile_patterns(
             unknown = _UNKNOWN_EXTENDED.search(pattern)
             if unknown:
                 raise PatternRefusedError(
-                    f"'{unknown.group()}' is not supported; name what you want with braces, like {{a,b}}"
+                    f"'{unknown.group()}' is not supported; list alternatives in braces, like {{a,b}}"
                 )
             each = map(_parts, expand_braces(_EXTENDED.sub(braces_of, pattern)))
             expanded = [(parts, literal_parts(parts)) for parts in each]
@@ -275,9 +275,9 @@ _SEVERAL = re.compile(r"\s*[,;|]\s*|(?<=\S)\s+(?=\S*[*?])")
 
 
 def glob_hint(pattern: str) -> str:
-    """A sentence on what of a pattern that fits nothing was probably meant in another way; mostly empty."""
+    """Return a hint about a mistake in a pattern without matches. Usually empty."""
     if _OF_REGEX.search(pattern):
-        return "This is a glob, not a regular expression: '*' stands for any characters, and '.' for itself."
+        return "This is a glob, not a regular expression: '*' matches any characters, and '.' only itself."
     meant, why = _GROUP.sub(lambda found: f"{{{found[1].replace('|', ',')}}}", pattern), ""
     if meant != pattern:
         why = "alternatives are in braces"
@@ -285,8 +285,8 @@ def glob_hint(pattern: str) -> str:
     if len(parts) > 1:
         meant, why = f"{{{','.join(part for part in _SEVERAL.split(meant) if part)}}}", "several patterns are in braces"
     if "\\" in meant and os.sep != "\\":
-        meant, why = meant.replace("\\", "/"), "a slash separates folders, and a backslash makes a sign literal"
-    return f"In a glob {why}: perhaps you mean '{one_line(meant)}'." if why else ""
+        meant, why = meant.replace("\\", "/"), "a slash separates folders, and a backslash makes a character literal"
+    return f"In a glob {why}. Did you mean '{one_line(meant)}'?" if why else ""
 
 
 def _parts(pattern: str) -> list[str]:
@@ -295,20 +295,20 @@ def _parts(pattern: str) -> list[str]:
     if not pattern.strip():
         raise PatternRefusedError("it is blank; give a pattern such as **/*.py")
     if "\0" in pattern:
-        raise PatternRefusedError("it holds a NUL character; no file name does")
+        raise PatternRefusedError("it contains a NUL character; no file name can")
     slashed = pattern.replace("\\", "/") if os.sep == "\\" else pattern
     if slashed.startswith("/") or os.path.isabs(pattern):
         raise PatternRefusedError("it is absolute; give the folder as the path and a pattern relative to it")
     parts = [part for part in slashed.split("/") if part not in ("", ".")]
     if ".." in parts:
-        raise PatternRefusedError("it leads out of the folder with '..'; give the folder to search as the path instead")
+        raise PatternRefusedError("it leaves the folder with '..'; give the folder to search as the path instead")
     if slashed.endswith("/") or not parts:
         parts.append("**")
     return [part for n, part in enumerate(parts) if not (part == "**" and n > 0 and parts[n - 1] == "**")]
 
 
 def _step(part: str, *, ignore_case: bool, literal: bool) -> _Step:
-    """What one part between slashes wants; a name that only looks like one that fits will do."""
+    """Return what matches one part between slashes. A name that looks the same as a matching one is accepted."""
     if part == "**" and not literal:
         return _TREE
     fits = _fit(part, ignore_case=ignore_case, literal=literal)
@@ -322,7 +322,7 @@ def _step(part: str, *, ignore_case: bool, literal: bool) -> _Step:
 
 
 def _fit(part: str, *, ignore_case: bool, literal: bool) -> Names:
-    """What a name has to be; one equal to the part always fits, brackets or not."""
+    """Return the test for a name. A name equal to the part always matches, brackets or not."""
     same = part.lower() if ignore_case else part
     if literal or not _WILDCARDS.search(part):
         return _Name(same, ignore_case)
@@ -334,9 +334,9 @@ def _fit(part: str, *, ignore_case: bool, literal: bool) -> Names:
 
     @cache
     def matcher() -> Callable[[str], object]:
-        # Compiled when the first name comes: it takes time, and a walk has a thread. `fnmatch` makes stars atomic, so
-        # the time is of the order of the part's length times the name's. It knows no backslash, negates by `!` alone,
-        # and looks long for the end of `[`.
+        # Compiled at the first name, because it takes time and a walk runs in a thread. `fnmatch` makes stars atomic,
+        # so the time is at most the product of the lengths of part and name. It has no backslash escapes, negates only
+        # with `!`, and may search long for the end of `[`.
         end = part.rfind("]")
 
         def rewritten(found: re.Match[str]) -> str:

@@ -1,7 +1,7 @@
-"""What was probably meant by a path at which nothing is: other readings of it, and what has nearly that name.
+"""What a path without a file was meant to be: other readings of it, and files with similar names.
 
-Nothing is proposed that the walk would not show: what ignore files or permission rules hide, or what lies outside the
-workspace. The time is bounded, however large the workspace.
+Only what a walk would show is proposed, so nothing that is ignored, forbidden or outside the workspace. The time is
+limited for any size of the workspace.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from tools.files.workspace import Location, Workspace, contains
 from tools.text.file_names import exact_path, shown_whole_path
 from tools.text.look_alikes import visible_form
 
-NEAR_SECONDS = 0.2  # how long is looked for near names; enough for some ten thousand files
+NEAR_SECONDS = 0.2  # time to search for similar names; enough for about ten thousand files
 MAX_PROPOSED = 3
-MIN_LIKENESS = 0.7  # of two names, where 1 is equal
-_CHECK_EVERY = 200  # names compared between two looks at the clock
-# What stands around paths and is no part of them, with what to put in its place
+MIN_LIKENESS = 0.7  # minimum similarity of two names, where 1 is equal
+_CHECK_EVERY = 200  # names compared between two checks of the clock
+# Text that surrounds paths without being part of them, and its replacement
 _MARKS = (
     (re.compile(r"""^[`'"<\u2018\u201c]*@?|[`'">\u2019\u201d,;.]+$"""), ""),
     (re.compile(r"\\"), "/"),
-    (re.compile(r"(?:[:#]L?\d+(?:[-:,]L?\d+)*|\(\d+(?:,\s*\d+)?\))$"), ""),  # where in the file: `:12:5`, `#L3-L7`
-    (re.compile(r"^(?:file://(?:localhost)?|[ab]/(?=.))", re.IGNORECASE), ""),  # of a URI, of a diff
+    (re.compile(r"(?:[:#]L?\d+(?:[-:,]L?\d+)*|\(\d+(?:,\s*\d+)?\))$"), ""),  # a position in the file: `:12:5`, `#L3-L7`
+    (re.compile(r"^(?:file://(?:localhost)?|[ab]/(?=.))", re.IGNORECASE), ""),  # prefix of a URI or a diff
 )
 
 
 def not_there(workspace: Workspace, location: Location, signal: AbortSignal, *, folders: bool = False) -> ToolError:
-    """That nothing is at a path (`file_not_found`), with what was probably meant; `folders` may be, too."""
+    """Return the error for a missing path (`file_not_found`) with proposals; with `folders`, also folders."""
     meant = proposal(workspace, location, Deadline(signal, NEAR_SECONDS), folders=folders)
     return ToolError(ToolErrorType.FILE_NOT_FOUND, f"'{location.shown}' does not exist.{meant}")
 
@@ -49,7 +49,7 @@ def proposal(
     folders: bool = False,
     otherwise: str = " Use list_directory or glob to see what is there.",
 ) -> str:
-    """A sentence, with a blank before it, that proposes what to give in place of a path at which nothing is."""
+    """Return a sentence, after a space, that proposes other paths in place of a missing one."""
     may_block()
     if note := workspace.note_of_absent(location):
         return note
@@ -71,9 +71,9 @@ def proposal(
 
 
 def readings(workspace: Workspace, location: Location, *, is_new: bool = False) -> list[Location]:
-    """What is there under the path as it is without what people and models write around it; one at most.
+    """Return what exists under the path without the extra text that people and models add; at most one.
 
-    A new file may be in a folder whose name is all that begins a path in a diff.
+    A new file may be in a folder with the same name as the prefix of a path in a diff.
     """
     for text in _without_marks(location.spelled, _MARKS[:-1] if is_new else _MARKS):
         try:
@@ -82,7 +82,7 @@ def readings(workspace: Workspace, location: Location, *, is_new: bool = False) 
             continue
         if workspace.kind_of(meant) is not None and not is_hidden_target(workspace, meant, agent=True):
             return [meant]
-    # What alone looks the same is read; a change, and what looks like several things, come here.
+    # A single look-alike was already accepted for reading. Changes, and paths with several look-alikes, get here.
     alike = [workspace.at(path) for path in workspace.look_alikes(location.path)[:MAX_PROPOSED]]
     return [each for each in alike if not is_hidden_target(workspace, each, agent=True)]
 
@@ -99,7 +99,7 @@ def _without_marks(spelled: str, marks: Sequence[tuple[re.Pattern[str], str]] = 
 
 
 def _nearest(workspace: Workspace, location: Location, deadline: Deadline, folders: bool) -> list[Location]:
-    """What has nearly the wanted name, where it would be or anywhere; else what a missing folder may be."""
+    """Find the most similar names, in the same folder or anywhere; or else candidates for a missing folder."""
     absent, above = location.path, os.path.dirname(location.path)
     while contains(location.root, above) and workspace.kind_of(workspace.at(above)) is not PathKind.FOLDER:
         absent, above = above, os.path.dirname(above)
@@ -138,7 +138,7 @@ def _nearest(workspace: Workspace, location: Location, deadline: Deadline, folde
 
 
 class _Ranking:
-    """Paths below the root by how near they come to a wanted one."""
+    """Ranks paths below the root by similarity to the wanted one."""
 
     def __init__(self, wanted: str) -> None:
         import difflib  # noqa: PLC0415 - only where something is missing
@@ -159,12 +159,12 @@ class _Ranking:
 
     @property
     def best(self) -> list[str]:
-        """The nearest, and few others that are about as near."""
+        """Return the best path, and a few others that are nearly as good."""
         ranked = sorted(self._rated, key=lambda path: (-self._rated[path], path))[:MAX_PROPOSED]
         return [path for path in ranked if self._rated[path] > self._rated[ranked[0]] - 0.1]
 
     def _likeness_of(self, name: str) -> float:
-        """How like a name is to the wanted one, up to 1."""
+        """Return the similarity of a name to the wanted one, up to 1."""
         stem, suffix = os.path.splitext(name)
         if stem == self._stem:
             return 1 if suffix == self._suffix else 0.95
@@ -174,7 +174,7 @@ class _Ranking:
         return 0.9 * self._matcher.ratio() + 0.1 * (suffix == self._suffix)
 
     def _closeness_of(self, folder: str) -> float:
-        """How well a folder fits, up to 0.3: the wanted one, or that with more or fewer folders above."""
+        """Return how well a folder fits, up to 0.3: the same folder, or one with more or fewer parents."""
         if folder == self._folder:
             return 0.3
         long, short = sorted((f"/{folder}", f"/{self._folder}" if self._folder else ""), key=len, reverse=True)

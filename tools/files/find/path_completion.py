@@ -1,7 +1,7 @@
-"""What a path that is being typed may become: the entries of one folder, or files anywhere below by part of their name.
+"""Completions of a path that is being typed: entries of one folder, or files below it by part of their name.
 
-Only the one folder is listed, however large the tree around it. The look below is for a few characters without a
-folder; it has a time of its own and gives what it found by then.
+Only that one folder is listed, however large the tree is. The search below is for a few characters without a folder.
+It has its own time limit and returns what it has found by then.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PIECE = re.compile(
     r"""\\(?P<escaped>[\s,"'])|"(?P<quoted>[^"]*)"|(?P<braces>\{[^{}\s"']*\})|(?P<plain>[^\s,"])|"(?P<open>[^"]*)\Z""",
     re.DOTALL,
 )
-# Where the backslash separates folders it protects nothing
+# Where the backslash separates folders, it is no escape
 _PIECE_WITHOUT_ESCAPES = re.compile(_PIECE.pattern.removeprefix(r"""\\(?P<escaped>[\s,"'])|"""), re.DOTALL)
 _SINGLE_QUOTED = re.compile(r"'(?P<quoted>[^']*)'(?=[\s,]|\Z)|'(?P<open>[^']*)\Z", re.DOTALL)
 _SEPARATORS = re.compile(r"[\s,]*")
@@ -31,19 +31,19 @@ _NEEDS_QUOTES = re.compile(r"[\s,\"']")
 
 @dataclass(frozen=True, slots=True)
 class TypedPath:
-    path: str  # what is meant, without quotes, protecting backslashes and a leading `@`
-    start: int  # where it begins in the line, the `@` included
-    has_at: bool = False  # whether an `@` stood before it
-    is_open: bool = False  # whether its quote is not closed (yet)
+    path: str  # the path without quotes, escapes and a leading `@`
+    start: int  # its start in the line, including the `@`
+    has_at: bool = False  # whether an `@` preceded it
+    is_open: bool = False  # whether its quote is not yet closed
 
 
 def typed_paths(line: str) -> list[TypedPath]:
-    """All paths of a line, those without a name left out."""
+    """Return all paths in a line, except empty ones."""
     return [item for item in _scan(line) if item.path]
 
 
 def last_typed(line: str) -> TypedPath:
-    """The path at the end of a line, which is still being typed; without a name after a separator."""
+    """Return the path at the end of a line, which is still being typed. Empty after a separator."""
     last = TypedPath("", len(line))
     for item in _scan(line):
         last = item
@@ -51,7 +51,7 @@ def last_typed(line: str) -> TypedPath:
 
 
 def quoted_path(path: str) -> str:
-    """A path as it has to be typed to be taken for one path."""
+    """Return a path as it must be typed to count as one path."""
     at = "@" if path.startswith("@") else ""
     if not _NEEDS_QUOTES.search(path):
         return at + path
@@ -61,7 +61,7 @@ def quoted_path(path: str) -> str:
 
 
 def _scan(line: str) -> Iterator[TypedPath]:
-    """Every path, and after a separator at the end an empty one."""
+    """Yield every path, and an empty one after a separator at the end."""
     quotable = _PIECE if os.sep != "\\" else _PIECE_WITHOUT_ESCAPES
     position = _after_separators(line, 0)
     while position < len(line):
@@ -90,27 +90,27 @@ def _after_separators(line: str, position: int) -> int:
     return found.end() if found else position
 
 
-LIST_SECONDS = 1.0  # how long one folder is examined; a person waits for it between two keys
-BELOW_SECONDS = 0.2  # how long a look below takes at most; enough for some ten thousand files
-MAX_BELOW = 1_000  # files found below among which the best are chosen
+LIST_SECONDS = 1.0  # time to examine one folder, while a person waits between two keys
+BELOW_SECONDS = 0.2  # time for the search below; enough for about ten thousand files
+MAX_BELOW = 1_000  # files found below, from which the best are chosen
 
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    # Relative to the folder, best first, with forward slashes, folders with a slash at their end
+    # Relative to the folder, best first, with forward slashes; folders end in a slash
     names: tuple[str, ...] = ()
-    total: int = 0  # how many there are; `names` may hold fewer
-    partial: bool = False  # there may be more than `total`: the time was up
+    total: int = 0  # how many there are; `names` may have fewer
+    partial: bool = False  # there may be more than `total`, because the time was up
 
 
 def entries_that_start_with(
     workspace: Workspace, folder: Location, start: str, limit: int | None, signal: AbortSignal
 ) -> Candidates:
-    """The entries of a folder whose names begin with some text, in any case.
+    """Return the entries of a folder whose names begin with a text, ignoring case.
 
-    Folders stand before files, names with a dot at their beginning last. Left out is what ignore files hide, what is
-    neither file nor folder, and links that lead out of the workspace, nowhere or to what is hidden from agents. Nothing
-    is found in a folder that cannot be read or is hidden from agents.
+    Folders come before files, and dotfiles last. Ignored entries, entries that are neither files nor folders, and
+    symlinks that are broken, leave the workspace or lead to hidden files are left out. An unreadable or hidden folder
+    has no completions.
     """
     deadline = Deadline(signal, LIST_SECONDS)
     if agent_ignore_file(workspace, folder) is not None:
@@ -146,7 +146,7 @@ class _NameHolds(Everything):
 
 
 def files_that_hold(workspace: Workspace, folder: Location, text: str, limit: int, signal: AbortSignal) -> Candidates:
-    """Files anywhere below a folder whose base names hold a text, in any case; the nearest to it first."""
+    """Return files below a folder whose base names contain a text, ignoring case. The nearest come first."""
     filters = Filters(git=workspace.respect_git_ignore, agent=workspace.respect_agent_ignore)
     walk = Walk(workspace, filters, Deadline(signal, BELOW_SECONDS))
     found, wanted = list[str](), text.casefold()

@@ -1,4 +1,4 @@
-"""Where a search begins."""
+"""The starting points of a search."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tools.files.workspace import Location, Workspace
 def search_starts(
     workspace: Workspace, path: str | None, deadline: Deadline, *, agent: bool
 ) -> tuple[list[Location], bool]:
-    """Where a search begins: the folder or file that was named, or every root; and whether it is one file."""
+    """Return where a search starts: the given folder or file, or every root; and whether it is a single file."""
     if path is None or not path.strip():
         return workspace.root_locations(), False
     location = workspace.locate(path, by_look=True)
@@ -28,8 +28,7 @@ def search_starts(
     if not stat.S_ISDIR(info.st_mode) and not stat.S_ISREG(info.st_mode):
         raise ToolError(
             ToolErrorType.SEARCH_PATH_NOT_A_DIRECTORY,
-            f"'{location.shown}' is neither a folder nor a regular file (a device, pipe or socket); "
-            "it is never opened.",
+            f"'{location.shown}' is a device, pipe or socket, which is never opened.",
         )
     if agent:
         refuse_hidden(workspace, location, "searched")

@@ -1,4 +1,4 @@
-"""One opened file as what it is: lines of text, the cells of a notebook, the pages of a PDF, or media."""
+"""Reads an opened file as what it is: lines of text, cells of a notebook, pages of a PDF, or media."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from tools.files.text_encodings import SNIFFED_BYTES, UTF_8, marked_encoding, sh
 from tools.files.workspace import Location, Workspace, explain
 from tools.text.file_names import exact_path
 
-HASHED_BYTES = 8_000_000  # up to this size a file is read whole, so that its digest and its encoding are known
-# UTF-16 and UTF-32 are converted in memory before lines are counted; larger files are refused
+HASHED_BYTES = 8_000_000  # up to this size a file is read in full, so that its digest and encoding are known
+# UTF-16 and UTF-32 are converted in memory before counting lines; larger files are refused
 MAX_WIDE_BYTES = 64_000_000
 EMPTY = "[The file is empty.]"
 
 
 class Beginning(NamedTuple):
-    head: bytes  # its first bytes; all of them if it has less than `HEAD_BYTES`
-    type: FileType  # what they tell of it
+    head: bytes  # its first bytes; the whole file if it is smaller than `HEAD_BYTES`
+    type: FileType  # the file type that they show
 
 
 def look_at(opened: OpenedFile, location: Location) -> Beginning:
-    """See what a file is, before anybody decides whether it is read."""
+    """Detect the type of a file, before deciding whether to read it."""
     try:
         head = opened.head(HEAD_BYTES)
     except OSError as error:
@@ -56,10 +56,10 @@ def read_path(
     signal: AbortSignal,
     reads: ReadLedger | None,
 ) -> tuple[Reading, Location]:
-    """Read a file for a model, and remember what was seen. Blocking: call it in a worker thread.
+    """Read a file for a model, and record what was seen. Blocking: call it in a worker thread.
 
-    A negative offset counts lines from the end; `pages` are those of a PDF whose text is wanted, blank for all;
-    `chars` are those of the one line at the offset.
+    A negative offset counts lines from the end. `pages` selects pages of a PDF; blank means all. `chars` selects
+    characters of the single line at the offset.
     """
     location = workspace.locate(path, by_look=True)
     refuse_hidden(workspace, location, "read", own_files=False)
@@ -79,9 +79,9 @@ def read_path(
         reads.record(location.path, SeenFile(identity_of(opened.info), reading.sha256), reading.content)
     notes: list[str] = []
     if pages.strip() and reading.kind is FileKind.PDF and not reading.is_text:
-        notes.append("Without its text no pages can be picked: 'pages' was ignored, this is the whole document.")
+        notes.append("Pages cannot be selected without a text, so 'pages' was ignored. This is the whole document.")
     if location.by_look:
-        notes.append(f"[Its name only looks like the one given; it is {exact_path(location.name)}]")
+        notes.append(f"[The file's name only looks like the one you gave. It is {exact_path(location.name)}]")
     parts = (TextPart(EMPTY),) if reading.parts == (TextPart(""),) else reading.parts
     if notes or parts is not reading.parts:
         reading = replace(reading, parts=(*parts, *map(TextPart, notes)))
@@ -98,11 +98,11 @@ def read(
     pages: Pages = ALL_PAGES,
     pdf_seconds: float = MAX_SECONDS,
 ) -> Reading:
-    """Read an opened file, of which `look_at` has seen the beginning. Blocking: call it in a worker thread.
+    """Read an opened file after `look_at`. Blocking: call it in a worker thread.
 
-    Memory does not grow with the file: text is streamed, media above 3 MB become a reference, and the text of a PDF
-    is taken out by a process of its own. Of a PDF, `wanted` counts lines of the text of `pages`. An offset past the end
-    is not a failure: the text then says how many lines there are.
+    Memory use does not grow with the file. Text is streamed, media above 3 MB become a link, and another process
+    extracts the text of a PDF. For a PDF, `wanted` counts lines of the text of `pages`. An offset past the end is not a
+    failure: the text then says how many lines there are.
 
     Raises:
         ToolError: `read_content_failure` if the file cannot be read, `file_too_large` for UTF-16 and UTF-32 above
@@ -138,8 +138,8 @@ def _read_large_text(opened: OpenedFile, location: Location, beginning: Beginnin
     if encoding.is_wide and size > MAX_WIDE_BYTES:
         raise ToolError(
             ToolErrorType.FILE_TOO_LARGE,
-            f"'{location.shown}' is {encoding.name} text of {size:,} bytes; above {MAX_WIDE_BYTES:,} bytes only "
-            "UTF-8 can be read by lines. Convert it first, for example with iconv, and read the copy.",
+            f"'{location.shown}' is {encoding.name} text of {size:,} bytes. Above {MAX_WIDE_BYTES:,} bytes only UTF-8 "
+            "can be read. Convert it first, for example with iconv, and read the copy.",
         )
     if encoding.is_wide:
         return _read_text(_whole(opened, beginning, wanted), wanted)
@@ -156,7 +156,7 @@ def _read_large_text(opened: OpenedFile, location: Location, beginning: Beginnin
 
 
 def _whole(opened: OpenedFile, beginning: Beginning, wanted: WantedLines) -> bytes:
-    """The whole content; of a small file that is the head read already."""
+    """Return the whole content; for a small file this is the head."""
     if len(beginning.head) == opened.info.st_size < HEAD_BYTES:
         return beginning.head
     return opened.whole(wanted.signal)
@@ -168,7 +168,7 @@ def _read_text(data: bytes, wanted: WantedLines) -> Reading:
     text, encoding, eol = shown.text, shown.encoding, eol_style(shown.text)
     is_whole = wanted.offset == 0 and wanted.chars is None and len(text) <= limits.read_chars
     if is_whole and encoding.is_known and not shown.note and "\0" not in text:
-        # Nothing has to be left out of most files, and they come without looking for lines.
+        # Most files fit completely, so there is no need to look for lines.
         separator = "\r" if eol == "cr" else "\n"
         count = count_lines(text, separator)
         if count <= wanted.limit and has_short_lines(text, separator, limits.line_chars):
@@ -185,8 +185,6 @@ def _read_text(data: bytes, wanted: WantedLines) -> Reading:
             )
     notes: list[str] = []
     if shown.note:
-        notes.append(
-            f"The file is neither UTF-8 nor has it a byte order mark: it is shown as {encoding.name}, {shown.note}."
-        )
+        notes.append(f"The file is not UTF-8 and has no byte order mark. It is shown as {encoding.name}, {shown.note}.")
     reading = reading_of(window(Source.of(shown.body), wanted), encoding, limits, notes)
     return replace(reading, eol=eol, sha256=sha256, is_guess=bool(shown.note))

@@ -1,6 +1,6 @@
-"""What of an image a model's API looks at before it takes it: type, size in pixels, and whether the file is whole.
+"""The properties of an image that model APIs check: type, size in pixels, and whether the file is complete.
 
-Only the types that every API takes are looked into.
+Only types that every API accepts are examined.
 """
 
 from __future__ import annotations
@@ -10,26 +10,26 @@ import zlib
 from contextlib import suppress
 from dataclasses import dataclass
 
-MAX_PIXELS = 8_000  # of a side; APIs refuse more, and a conversation with such an image in it is lost
-_JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # segments that begin with the size
+MAX_PIXELS = 8_000  # per side; APIs refuse larger images, and the conversation then fails
+_JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # segments that start with the size
 
 
 @dataclass(slots=True)
 class Image:
     mime_type: str
     width: int = 0
-    height: int = 0  # in pixels; 0 where it is not known
-    is_whole: bool = False  # nothing of the file is missing
+    height: int = 0  # in pixels; 0 if unknown
+    is_whole: bool = False  # no part of the file is missing
 
     @property
     def why_not_sent(self) -> str:
-        """Why a model's API would not take it; empty if it would."""
+        """Why a model's API would refuse the image; empty if it would accept it."""
         if self.mime_type not in _READERS:
-            return "of the image types models take PNG, JPEG, GIF and WebP"
+            return "models accept only PNG, JPEG, GIF and WebP images"
         if not (self.is_whole and self.width and self.height):
-            return "a part of the image is missing or damaged"
+            return "part of the image is missing or damaged"
         too_long = max(self.width, self.height) > MAX_PIXELS
-        return f"models take at most {MAX_PIXELS:,} pixels a side" if too_long else ""
+        return f"models accept at most {MAX_PIXELS:,} pixels per side" if too_long else ""
 
     @property
     def size(self) -> str:
@@ -37,11 +37,11 @@ class Image:
 
 
 def measure(data: bytes, mime_type: str) -> Image:
-    """What the bytes of an image, or as many of its first as there are, tell of it."""
+    """Examine the bytes of an image, or as many of its first bytes as there are."""
     image = Image(mime_type)
     reader = _READERS.get(mime_type)
     if reader is not None:
-        with suppress(struct.error, IndexError, ValueError):  # it ends within what would have told
+        with suppress(struct.error, IndexError, ValueError):  # the data ends too early
             reader(data, image)
     return image
 
@@ -65,7 +65,7 @@ def _jpeg(data: bytes, image: Image) -> None:
     at = 2
     while data[at] == 0xFF:
         marker = data[at + 1]
-        if marker == 0xFF:  # filled up
+        if marker == 0xFF:  # padding
             at += 1
             continue
         if marker in _JPEG_FRAMES:
@@ -78,7 +78,7 @@ def _jpeg(data: bytes, image: Image) -> None:
 
 def _gif(data: bytes, image: Image) -> None:
     image.width, image.height = struct.unpack_from("<HH", data, 6)
-    image.is_whole = data.rstrip(b"\0\r\n").endswith(b"\0;")  # the end of the last picture, and of all
+    image.is_whole = data.rstrip(b"\0\r\n").endswith(b"\0;")  # the end of the last frame and of the file
 
 
 def _webp(data: bytes, image: Image) -> None:

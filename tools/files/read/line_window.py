@@ -1,4 +1,4 @@
-"""What a read of a file gives: the lines for the model, and what is told about those left out."""
+"""The result of reading a file: the lines for the model, and a header about lines left out."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from tools.files.read_ledger import FileIdentity
 from tools.files.text_encodings import NUL_MARK, REPLACEMENT, UNKNOWN, Encoding
 
 BLOCK = 1 << 20  # bytes read and counted at a time
-# How much one call reads on its way to a line or to its end (half a second); what was counted is remembered
+# How much one call reads to find a line or the end (half a second); counts are cached
 SOUGHT_BYTES = 1 << 29
-STEP = 1 << 16  # bytes between two counts that are remembered: what is split into lines to find the beginning of one
-MAX_INDEXES = 64  # files whose line counts are remembered, 128 bytes for each MB of a file
-# A file changed more recently than this may change again without its times showing it, so it is not remembered
+STEP = 1 << 16  # bytes between two cached counts; a line's beginning is searched within such a step
+MAX_INDEXES = 64  # files with cached line counts, which take 128 bytes for each MB of a file
+# A file changed more recently may change again with the same timestamp, so it is not cached
 SETTLED_NS = 100_000_000
-TAKEN_BYTES = 1 << 16  # bytes read at a time where lines are taken out; a window has rarely more
-# How much is read only to tell the number of lines; in a larger rest the lines are not counted (about 10 ms)
+TAKEN_BYTES = 1 << 16  # size of one read while extracting lines; a window rarely has more
+# How much is read only to count lines; in a longer remainder they are not counted (about 10 ms)
 COUNTED_BYTES = 16 << 20
-CUT_MARK = "... [truncated]"  # stands at the end of a line that was cut (the mark of Qwen Code and Gemini CLI)
+CUT_MARK = "... [truncated]"  # ends a line that was cut (the mark of Qwen Code and Gemini CLI)
 MAX_UTF8_BYTES = 4
 _CHAR_RANGE = re.compile(r"\s*(\d{1,12})\s*(?:-\s*(\d{1,12})?\s*)?")
 
 
 class Source:
-    """Bytes that can be read anywhere, and what ends their lines; a byte order mark at the beginning is skipped."""
+    """Random access to bytes, and the separator of their lines. A byte order mark at the beginning is skipped."""
 
     def __init__(self, stream: BinaryIO, size: int, skipped: int = 0) -> None:
         self._stream = stream
@@ -47,7 +47,7 @@ class Source:
         head = self.read_at(0, STEP)
         if b"\n" not in head:
             head = self.read_at(0, BLOCK)
-        # CR in files that have no LF (those of old Macs).
+        # CR in files without LF (from old Macs).
         self.separator = b"\r" if b"\n" not in head and b"\r" in head else b"\n"
 
     @classmethod
@@ -55,7 +55,7 @@ class Source:
         return cls(BytesIO(data), len(data))
 
     def read_at(self, position: int, length: int) -> bytes:
-        """Up to `length` bytes; fewer only at the end, though an unbuffered read may return less than asked for."""
+        """Return `length` bytes, fewer only at the end, although an unbuffered read may return less."""
         self._stream.seek(position + self._skipped)
         data = self._stream.read(length)
         while len(data) < length and (more := self._stream.read(length - len(data))):
@@ -63,7 +63,7 @@ class Source:
         return data
 
     def position_from_end(self, lines: int, signal: AbortSignal) -> int:
-        """Where the last `lines` lines begin, found by reading backwards."""
+        """Return the start of the last `lines` lines, found by reading backwards."""
         end = self.size
         if self.read_at(end - 1, 1) == self.separator:
             end -= 1
@@ -78,18 +78,18 @@ class Source:
             missing -= found
             end = start
             if self.size - end >= SOUGHT_BYTES:
-                known = f"only {lines - missing:,} lines begin behind that place"
+                known = f"only {lines - missing:,} lines start after that position"
                 raise _too_far(f"the {lines:,}th line from the end", "the end", known)
         return 0
 
 
 @dataclass(frozen=True, slots=True)
 class LineIndex:
-    """How many line endings there are up to the end of each step, from the beginning on."""
+    """The number of line endings up to the end of each step, from the beginning of the file."""
 
-    counts: array[int] = field(default_factory=lambda: array("Q"))  # running totals; never changed
-    is_complete: bool = False  # whether the last step is the last one of the file
-    ends_open: bool = False  # whether the file ends without a line ending, in a line of its own
+    counts: array[int] = field(default_factory=lambda: array("Q"))  # running totals; never modified
+    is_complete: bool = False  # whether the last step reaches the end of the file
+    ends_open: bool = False  # whether the file ends with a line that has no line ending
 
     @property
     def counted(self) -> int:
@@ -97,11 +97,11 @@ class LineIndex:
 
     @property
     def total(self) -> int | None:
-        """Lines in the file, where it was counted to its end."""
+        """The number of lines in the file, if they were counted to its end."""
         return self.counted + self.ends_open if self.is_complete else None
 
     def extended(self, source: Source, endings: int | None, signal: AbortSignal) -> LineIndex:
-        """Count on until `endings` line endings are known, or to the end of the file, or for `SOUGHT_BYTES`."""
+        """Continue counting until `endings` line endings are known, the file ends, or `SOUGHT_BYTES` are read."""
         if self.is_complete or (endings is not None and self.counted >= endings):
             return self
         counts, counted, last = self.counts[:], self.counted, b""
@@ -114,20 +114,20 @@ class LineIndex:
                 counted += block.count(source.separator, start, start + STEP)
                 counts.append(counted)
             last = block[-1:]
-            # A file that was cut short meanwhile ends earlier than its size said.
+            # A file that was truncated meanwhile ends before its recorded size.
             is_complete = len(block) < BLOCK or len(counts) * STEP >= source.size
         if is_complete and not last and source.size:
             last = source.read_at(source.size - 1, 1)
         return LineIndex(counts, is_complete, is_complete and last not in (b"", source.separator))
 
     def position_of(self, line: int, source: Source) -> int | None:
-        """Where a line begins, or `None` past the end; `file_too_large` if it was not reached."""
+        """Return where a line begins, or `None` past the end. Raises `file_too_large` if it was not reached."""
         if line == 0:
             return 0
         if self.counted < line:
             if self.is_complete:
                 return None
-            known = f"{self.counted:,} lines before it were counted so far"
+            known = f"{self.counted:,} lines before it have been counted so far"
             raise _too_far(f"line {line + 1:,}", "the beginning", known)
         number = bisect_left(self.counts, line)
         before = self.counts[number - 1] if number else 0
@@ -143,9 +143,9 @@ _indexes_guard = threading.Lock()
 def _too_far(what: str, side: str, known: str) -> ToolError:
     return ToolError(
         ToolErrorType.FILE_TOO_LARGE,
-        f"Nothing was read: {what} lies more than {SOUGHT_BYTES:,} bytes from {side} of the file, which is as far as "
-        f"one call looks for lines; {known}. Use an offset near the beginning or (negative) the end; "
-        "a file that does not change is counted on from there when the call is repeated.",
+        f"Nothing was read: {what} is more than {SOUGHT_BYTES:,} bytes from {side} of the file, the most that one call "
+        f"scans; {known}. Use an offset near the beginning, or a negative one near the end. If the file does not "
+        "change, repeating the call continues the count.",
     )
 
 
@@ -154,11 +154,11 @@ class CharRange:
     """Characters of one line, counted from 0."""
 
     start: int
-    end: int | None  # where they end, not included; `None` for the end of the line
+    end: int | None  # exclusive end; `None` for the end of the line
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read `2000-4000` or `2000-`; a `ValueError` for anything else."""
+        """Parse `2000-4000` or `2000-`. Raises a `ValueError` for anything else."""
         found = _CHAR_RANGE.fullmatch(text)
         if found is None:
             raise ValueError
@@ -170,25 +170,25 @@ class CharRange:
 
 @dataclass(frozen=True, slots=True)
 class WantedLines:
-    offset: int  # the first line, from 0; a negative one counts from the end
+    offset: int  # the first line, from 0; a negative offset counts from the end
     limit: int
-    limits: Limits  # `line_chars` cuts a line, `read_chars` ends the window before the line that does not fit
-    signal: AbortSignal  # looked at between blocks
-    chars: CharRange | None = None  # of the one line at the offset
+    limits: Limits  # `line_chars` cuts long lines, `read_chars` ends the window before a line that does not fit
+    signal: AbortSignal  # checked between blocks
+    chars: CharRange | None = None  # of the single line at the offset
 
 
 @dataclass(frozen=True, slots=True)
 class LineWindow:
-    text: str  # the lines with their endings; the last line has one only if it is the last of the file
-    first: int  # number of the first line, from 0; negative, counted from the end, where lines were not counted
-    count: int  # how many lines; 0 if the window lies past the end
-    total: int | None  # lines in the file, or `None` where they were not counted
-    at_least: int  # lines there are for certain
+    text: str  # the lines with their endings; the last one has an ending only if it ends the file
+    first: int  # number of the first line, from 0; negative, from the end, if lines were not counted
+    count: int  # number of lines; 0 if the window is past the end
+    total: int | None  # lines in the file, or `None` if not counted
+    at_least: int  # the known minimum of lines in the file
     reaches_end: bool
-    cut: int | None  # which of its lines is the first that was cut, from 0
-    is_decodable: bool  # all of it is valid UTF-8
+    cut: int | None  # index of the first line that was cut, from 0
+    is_decodable: bool  # whether it is valid UTF-8
     chars: int  # characters of `text` that come from the file
-    part: LinePart | None = None  # which part of one line it is, where that was asked for
+    part: LinePart | None = None  # which part of a line it is, if a part was requested
 
     @property
     def shortened(self) -> bool:
@@ -196,10 +196,10 @@ class LineWindow:
 
 
 def window(source: Source, wanted: WantedLines, identity: FileIdentity | None = None) -> LineWindow:
-    """Take the wanted lines, within the character limits.
+    """Return the requested lines, within the character limits.
 
-    The file is in UTF-8 or another encoding that contains ASCII. Line counts are remembered under its identity; `None`
-    is for what is not worth it. If the first line is too far from where counting began, `file_too_large` is raised.
+    The file is in UTF-8 or another encoding that contains ASCII. Line counts are cached by `identity`, unless it is
+    `None`. Raises `file_too_large` if the first line is too far from where counting started.
     """
     offset, signal = wanted.offset, wanted.signal
     with _indexes_guard:
@@ -252,8 +252,8 @@ class LinePart:
 
     text: str
     start: int  # its first character, from 0
-    length: int  # characters of the line as far as they were counted
-    is_counted: bool  # whether that is all of them
+    length: int  # characters of the line, as far as they were counted
+    is_counted: bool  # whether all of them were counted
     is_decodable: bool
 
     @property
@@ -262,15 +262,15 @@ class LinePart:
 
     @property
     def is_end(self) -> bool:
-        """Whether nothing of the line follows."""
+        """Whether it includes the end of the line."""
         return self.is_counted and self.end >= self.length
 
 
 def line_part(source: Source, position: int, chars: CharRange, most: int, signal: AbortSignal) -> LinePart:
-    """Take a part, of at most so many characters, of the line that begins at a position.
+    """Return a part, of at most `most` characters, of the line that begins at a position.
 
-    The line is decoded from its beginning on, as it is where it is shown whole. What follows is counted as far as that
-    is quick. If the part is too far from the beginning, `file_too_large` is raised.
+    The line is decoded from its beginning, like a line shown in full. The characters after the part are counted as far
+    as that is quick. Raises `file_too_large` if the part is too far from the beginning.
     """
     end = chars.start + most if chars.end is None else min(chars.end, chars.start + most)
     decoder = codecs.getincrementaldecoder("utf-8")()
@@ -295,13 +295,13 @@ def line_part(source: Source, position: int, chars: CharRange, most: int, signal
         position += len(block)
         last = text[-1:] or last
         if found >= 0 and source.separator == b"\n" and last == "\r":
-            length -= 1  # it belongs to the ending
+            length -= 1  # part of the line ending
     shown = "".join(texts)[: max(0, length - chars.start)]
     return LinePart(shown, chars.start, length, is_ended, decoder.errors == "strict")
 
 
 class _Lines:
-    """Collects lines until there are enough, keeping no more of a line than is shown."""
+    """Collects lines until there are enough, and keeps no more of a line than is shown."""
 
     def __init__(self, separator: bytes, wanted: WantedLines) -> None:
         self._separator = separator
@@ -315,7 +315,7 @@ class _Lines:
         self.is_decodable = True
 
     def take(self, source: Source, position: int) -> bool:
-        """Collect from a line's beginning on; returns whether the end of the file was reached."""
+        """Collect lines, starting at the beginning of one. Returns whether the end of the file was reached."""
         most_bytes = (self._line_chars + 1) * MAX_UTF8_BYTES
         last_position = position + SOUGHT_BYTES
         line = last = b""
@@ -326,7 +326,7 @@ class _Lines:
             if not block:
                 return not length or self._add(line, length, b"")
             if position >= last_position:
-                # Nothing but the end of a line that is cut anyway has been looked for since long ago.
+                # The scan has long been looking only for the end of a line that is cut anyway.
                 self._add(line, length, b"")
                 return False
             start = 0 if length else self._add_plain(block)
@@ -349,9 +349,9 @@ class _Lines:
             position += len(block)
 
     def _add_plain(self, block: bytes) -> int:
-        """Add the whole lines at a block's beginning at once, if nothing about them is special; gives the bytes taken.
+        """Add the whole lines at the beginning of a block at once, if none of them is special. Returns the bytes used.
 
-        None are where a line is too long, bytes are undecodable, or the room ends.
+        That is 0 if a line is too long, bytes are undecodable, or there is no more room.
         """
         head = block[: block.rfind(self._separator) + 1]
         missing = self._wanted.limit - self.count
@@ -372,10 +372,10 @@ class _Lines:
         return len(head)
 
     def _add(self, line: bytes, length: int, ending: bytes) -> bool:
-        """Add a line, or say that there is no room for it."""
+        """Add a line. Returns false if there is no room for it."""
         is_whole = length == len(line)
         try:
-            # A character cut at the end of the kept bytes lies behind what is shown.
+            # A character cut at the end of the kept bytes is after the shown part.
             text = codecs.getincrementaldecoder("utf-8")().decode(line, final=is_whole)
         except UnicodeDecodeError:
             self.is_decodable = False
@@ -395,58 +395,55 @@ class _Lines:
 
 
 def has_short_lines(text: str, separator: str, line_chars: int) -> bool:
-    """Whether no line of a text has more characters than are shown of one."""
+    """Whether every line of a text is short enough to be shown in full."""
     return len(text) <= line_chars or max(map(len, text.split(separator))) <= line_chars
 
 
 @dataclass(slots=True)
 class Reading:
-    """What one read of a file gives. Never changed; freezing it would only triple what it costs to make one."""
+    """The result of one read. Treat it as immutable; freezing it would triple the cost of creating one."""
 
-    # The content for the model, never empty. For text exactly one `TextPart`: the lines as they are in the file, after
-    # a header where something was left out.
+    # The content for the model, never empty. For text this is exactly one `TextPart`: a header if something was left
+    # out, and the lines as they are in the file.
     parts: tuple[Part, ...]
-    kind: FileKind  # what the file was shown as
-    # Number of the first line shown, from 1; 0 where no line is shown (empty files, media). Negative, counted from the
-    # end (-1 is the last line), where the file is too large to be counted.
+    kind: FileKind  # how the file was shown
+    # Number of the first line shown, from 1; 0 if none is shown (empty files, media). Negative, from the end (-1 is the
+    # last line), if the file is too large to count lines.
     start: int = 0
     end: int = 0  # number of the last line shown, counted like `start`
-    # Lines in the file, or `None` where it is not known (or not text). A final line ending ends the last line and
-    # starts no other one.
+    # Lines in the file, or `None` if unknown or not text. A final line ending does not start another line.
     total: int | None = None
-    truncated: bool = False  # lines after `end` were left out; `next_offset` continues there
+    truncated: bool = False  # lines after `end` were left out; continue with `next_offset`
     shortened: bool = False  # at least one line was cut at `Limits.line_chars`
-    chars: int = 0  # characters of the file's text in `parts`, header not counted; 0 for media
-    # Name of the encoding, `unknown-8bit` where we do not know it, `None` for media and binary files
+    chars: int = 0  # characters of the file's text in `parts`, without the header; 0 for media
+    # Name of the encoding, `unknown-8bit` if unknown, `None` for media and binary files
     encoding: str | None = None
-    # Hex digest of the whole content where the whole file was read or it is at most 8 MB, else `None`
+    # Hex digest of the whole content, if the file was read in full or has at most 8 MB; else `None`
     sha256: str | None = None
-    # `lf`, `crlf`, `cr` or `mixed` as far as it was looked at; `None` where there is no line ending
+    # `lf`, `crlf`, `cr` or `mixed`, as far as the file was examined; `None` without line endings
     eol: str | None = None
-    next_offset: int | None = None  # the `offset` that continues after `end`, or `None` where nothing follows
-    next_char: int | None = None  # where `chars` continue in a line of which a part was asked for
-    pages: int | None = None  # how many pages a PDF has whose text is shown, else `None`
+    next_offset: int | None = None  # the `offset` after `end`, or `None` if nothing follows
+    next_char: int | None = None  # where `chars` continues in a line of which a part was requested
+    pages: int | None = None  # number of pages of a PDF that is shown as text, else `None`
     is_guess: bool = False  # `encoding` is a guess; the text says so
-    is_text: bool = True  # it is shown as text, of a PDF too
-    content: bytes | None = None  # the whole file, where it was read whole
+    is_text: bool = True  # it is shown as text (also a PDF)
+    content: bytes | None = None  # the whole file, if it was read in full
 
 
 def reading_of(found: LineWindow, encoding: Encoding, limits: Limits, notes: Sequence[str] = ()) -> Reading:
-    """What a window of lines is for the model; with any notes about what is shown there is a header for them."""
+    """Build the reading for a window of lines. Any notes go into a header."""
     is_known = found.is_decodable and encoding.is_known
-    start = end = 0
-    if found.count:
-        start = found.first + 1 if found.first >= 0 else found.first
-        end = start + found.count - 1
+    start = (found.first + 1 if found.first >= 0 else found.first) if found.count else 0
+    end = start + found.count - 1 if found.count else 0
     following = None if found.reaches_end or found.part is not None else found.first + found.count
     next_char = None
     header: list[str] = []
     text = found.text.replace("\0", NUL_MARK)
     if not found.count and found.total == 0:
-        text = "" if found.first <= 0 else f"The file is empty; offset {found.first} lies past its end."
+        text = "" if found.first <= 0 else f"The file is empty; offset {found.first} is past its end."
     elif not found.count:
         text = (
-            f"The file has {found.total} {'line' if found.total == 1 else 'lines'}; offset {found.first} lies past its "
+            f"The file has {found.total} {'line' if found.total == 1 else 'lines'}; offset {found.first} is past its "
             f"end. The last line is at offset {(found.total or 1) - 1}, and at offset -1."
         )
     else:
@@ -457,25 +454,25 @@ def reading_of(found: LineWindow, encoding: Encoding, limits: Limits, notes: Seq
             header.append(f"Showing {shown} in line {start}{f' of {total}' if start > 0 else ''}.")
             if not part.is_end and text:
                 next_char = part.end
-                header.append(f"To read on in it, continue with offset={found.first} and chars='{next_char}-'.")
+                header.append(f"To read more of it, continue with offset={found.first} and chars='{next_char}-'.")
         elif start < 0:
             header.append(f"Showing lines {start} to {end}, counted from the end (-1 is the last line).")
         elif start > 1 or not found.reaches_end or found.shortened or not is_known or text != found.text:
             header.append(f"Showing lines {start}-{end} of {total} total lines.")
         if following is not None:
-            header.append(f"To read on, continue with offset={following}.")
+            header.append(f"To read more, continue with offset={following}.")
         if found.cut is not None:
             cut = min(limits.line_chars, limits.read_chars)
             header.append(
                 f"Lines longer than {cut} characters were cut, line {start + found.cut} first: "
-                f"offset={found.first + found.cut} and chars='{cut}-' read on in it."
+                f"offset={found.first + found.cut} and chars='{cut}-' read more of it."
             )
         if text != found.text:
             header.append(f"NUL characters are shown as {NUL_MARK}.")
         if not is_known:
             header.append(
-                "The file is neither UTF-8 nor UTF-16 or UTF-32 with a mark: "
-                f"what could not be decoded is shown as {REPLACEMENT}."
+                "The file is not UTF-8, and has no byte order mark of UTF-16 or UTF-32: bytes that could not be "
+                f"decoded are shown as {REPLACEMENT}."
             )
         header += notes
         text = f"{' '.join(header)}\n\n---\n\n{text}" if header else text

@@ -1,7 +1,7 @@
-"""What a file is when it is not plain text, and how it reaches the model.
+"""The type of a file that is not plain text, and how it is sent to the model.
 
-The content decides, by signature; a name counts only where the content says nothing. A static table of types is
-used because the operating system's differs from machine to machine.
+The signature in the content decides; the name counts only if there is no signature. The table of types is fixed,
+because the operating system's table differs between machines.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from tools.files.text_encodings import SNIFFED_BYTES, is_utf8, looks_binary, mar
 from tools.files.workspace import Location
 from tools.text.file_names import shown_whole_path
 
-# Raw bytes of one piece of media inside a result; above it becomes a link (base64 makes 4 MB of it)
+# Largest media file inside a result, in bytes (4 MB as base64); a larger one becomes a link
 MAX_INLINE_BYTES = 3_000_000
-HEAD_BYTES = 1 << 16  # read at first: enough to tell what a file is, and the whole of most source files
-PDF_WITHIN = 1024  # bytes that may stand before the header of a PDF (as Acrobat takes them)
+HEAD_BYTES = 1 << 16  # first read: enough to detect the type, and the whole of most source files
+PDF_WITHIN = 1024  # bytes allowed before the header of a PDF (as in Acrobat)
 
 
 class FileKind(StrEnum):
@@ -49,7 +49,7 @@ class FileType:
 TEXT = FileType(FileKind.TEXT, "text/plain")
 BINARY = FileType(FileKind.BINARY, "application/octet-stream")
 PDF = FileType(FileKind.PDF, "application/pdf")
-# First bytes that no text begins with
+# First bytes that no text starts with
 _SIGNATURES: tuple[tuple[bytes, str], ...] = (
     (b"\x89PNG\r\n\x1a\n", "image/png"), (b"\xff\xd8\xff", "image/jpeg"),
     (b"GIF87a", "image/gif"), (b"GIF89a", "image/gif"), (b"II*\0", "image/tiff"), (b"MM\0*", "image/tiff"),
@@ -58,22 +58,22 @@ _SIGNATURES: tuple[tuple[bytes, str], ...] = (
     (b"FLV\x01", "video/x-flv"), (b"\x30\x26\xb2\x75\x8e\x66\xcf\x11", "video/x-ms-asf"),
     (b"\0\0\x01\xba", "video/mpeg"), (b"\0\0\x01\xb3", "video/mpeg"),
 )  # fmt: skip
-# First four bytes, and the four at position 8
+# First four bytes, and the four bytes at position 8
 _CONTAINERS = {
     (b"RIFF", b"WAVE"): "audio/wav", (b"RIFF", b"WEBP"): "image/webp", (b"RIFF", b"AVI "): "video/x-msvideo",
     (b"FORM", b"AIFF"): "audio/aiff", (b"FORM", b"AIFC"): "audio/aiff",
 }  # fmt: skip
-# The brand of an ISO media file, after `ftyp`; any other one is MP4 video
+# The brand of an ISO media file, after `ftyp`; any other brand is MP4 video
 _ISO_BRANDS = {
     b"avif": "image/avif", b"avis": "image/avif", b"heic": "image/heic", b"heix": "image/heic", b"mif1": "image/heif",
     b"M4A ": "audio/mp4", b"M4B ": "audio/mp4", b"qt  ": "video/quicktime",
 }  # fmt: skip
-_BLANKS = b"\xef\xbb\xbf \t\r\n"  # what stands in front of a PDF that an editor of texts has saved
+_BLANKS = b"\xef\xbb\xbf \t\r\n"  # may precede the header of a PDF saved by a text editor
 _PDF_HEADER = re.compile(rb"%PDF-\d\.\d")
 _OGG, _ID3, _MATROSKA = b"OggS\0", b"ID3", b"\x1a\x45\xdf\xa3"
 _ISO_MARK = b"ftyp"  # at position 4
 _BEGINNINGS = (*(beginning for beginning, _ in (*_SIGNATURES, *_CONTAINERS)), _OGG, _ID3, _MATROSKA)
-# Media whose first bytes are too weak a sign: the name counts, where the content is not text
+# Media whose first bytes are a weak sign: the name decides, if the content is not text
 _NAMED = {
     ".mp3": "audio/mpeg", ".aac": "audio/aac", ".wma": "audio/x-ms-wma", ".bmp": "image/bmp", ".ico": "image/x-icon",
     ".mpg": "video/mpeg", ".mpeg": "video/mpeg",
@@ -86,7 +86,7 @@ _BINARY_NAMES = """
 """
 _DOUBTED_NAMES = frozenset(
     (*_BINARY_NAMES.split(), *_NAMED)
-)  # what has one of these and is not valid text is not tried as text
+)  # with one of these, invalid text is not tried in other encodings
 _NAMED_TEXT = {
     ".svg": FileType(FileKind.SVG, "image/svg+xml"),
     ".ipynb": FileType(FileKind.NOTEBOOK, "application/x-ipynb+json"),
@@ -97,17 +97,17 @@ _LABELS = {
 
 
 def detect(head: bytes, path: str) -> FileType:
-    """Tell what a file is by its first `SNIFFED_BYTES` bytes, and last by its name."""
+    """Detect the type of a file by its first `SNIFFED_BYTES` bytes, and finally by its name."""
     suffix = os.path.splitext(path)[1].lower()
     if head[:1] in _BLANKS and _PDF_HEADER.match(head.lstrip(_BLANKS)):
         return PDF
     if marked_encoding(head) is None:
-        # What begins otherwise is not media; most files are told apart by this.
+        # Other first bytes mean that it is not media; this settles most files.
         is_signed = head.startswith(_BEGINNINGS) or head[4:8] == _ISO_MARK
         mime_type = _by_signature(head, suffix) if is_signed else None
         if mime_type is None:
             is_binary = looks_binary(head) or (suffix in _DOUBTED_NAMES and not is_utf8(head[:SNIFFED_BYTES]))
-            # A file of another name and format may hold one.
+            # A file of another format may contain one.
             may_be_pdf = suffix == ".pdf" or (is_binary and suffix not in _DOUBTED_NAMES)
             if may_be_pdf and _PDF_HEADER.search(head, 0, PDF_WITHIN):
                 mime_type = PDF.mime_type
@@ -138,7 +138,7 @@ def _by_signature(head: bytes, suffix: str) -> str | None:
 def media_parts(
     opened: OpenedFile, location: Location, file_type: FileType, handling: MediaHandling, signal: AbortSignal
 ) -> tuple[Part, ...]:
-    """The content for the model: the data itself, a link with a line of text, or the line alone."""
+    """Return the content for the model: the data itself, a link with a line of text, or only a line of text."""
     size = opened.info.st_size
     if file_type.kind is FileKind.BINARY:
         return (TextPart(f"Binary file, not shown: {shown_whole_path(location.name)} ({size:,} bytes)."),)
@@ -152,9 +152,9 @@ def media_parts(
     label = f"{_LABELS[file_type.kind]} {shown_whole_path(location.name)} ({about})"
     uri = Path(location.name).as_uri()
     if handling is MediaHandling.NOTICE:
-        return (TextPart(f"{label}: not shown, this server leaves media out of results (setting: media)."),)
+        return (TextPart(f"{label}: not shown, this server omits media from results (setting: media)."),)
     if handling is MediaHandling.INLINE and not why:
         return (InlineDataPart(file_type.mime_type, opened.whole(signal) if data is None else data, uri),)
     reason = why if handling is MediaHandling.INLINE else "setting: media"
     link = FileDataPart(uri, os.path.basename(location.path), file_type.mime_type, size)
-    return (TextPart(f"{label}: given as a link ({reason})."), link)
+    return (TextPart(f"{label}: sent as a link ({reason})."), link)

@@ -12,18 +12,18 @@ from tools.contract.display import fenced
 from tools.files.notebook_cells import MAX_VALUES, cells_of, mapping, names_of, source_of, text_of, whole_number
 from tools.text.terminal_text import terminal_text
 
-MAX_OUTPUT_CHARS = 10_000  # characters of one cell's outputs (Qwen Code's)
-MAX_NOTEBOOK_CHARS = 100_000  # characters of a whole notebook (Qwen Code's)
-# Characters of one output that are shown as on a terminal, progress bars among them; what is behind them is not shown
+MAX_OUTPUT_CHARS = 10_000  # characters of one cell's outputs (as in Qwen Code)
+MAX_NOTEBOOK_CHARS = 100_000  # characters of a whole notebook (as in Qwen Code)
+# Characters of one output that are rendered as on a terminal, including progress bars; the rest is not shown
 CLEANED_CHARS = 40 * MAX_OUTPUT_CHARS
 _NOT_MIME = re.compile(r"[^A-Za-z0-9.+/-]")
 
 
 def render(data: bytes) -> str | None:
-    """A notebook as text: a header with the language and the number of cells, then each cell; what was cut says so.
+    """Render a notebook as text: a header with the language and the number of cells, then each cell. Cuts are stated.
 
-    Each cell is called as `notebook_edit` calls it.
-    `None` if the content is not a notebook, or one of too many values.
+    Cells have the same names as in `notebook_edit`. Returns `None` if the content is not a notebook or has too many
+    values.
     """
     if sum(map(data.count, (b",", b"[", b"{"))) > MAX_VALUES:
         return None
@@ -51,7 +51,7 @@ def render(data: bytes) -> str | None:
         if outputs := _outputs(_list(cell.get("outputs")) or []):
             text += f"Output:\n{_block(outputs, '')}"
         if len(text) > room:
-            texts.append(f"\n[cut here: {len(cells) - number + 1} of {len(cells)} cells are left out]\n")
+            texts.append(f"\n[cut here: {len(cells) - number + 1} of {len(cells)} cells were left out]\n")
             break
         texts.append(text)
         room -= len(text)
@@ -59,9 +59,9 @@ def render(data: bytes) -> str | None:
 
 
 def _outputs(outputs: Sequence[Any]) -> str:
-    """What a cell has put out, cut to a length that can be shown."""
+    """Return the outputs of a cell, cut to a reasonable length."""
     shown, left_out = "", 0
-    # What one stream has put out comes in pieces, and a later one may be written over an earlier one.
+    # A stream's output comes in pieces, and a later piece may overwrite an earlier one.
     pieces = groupby(map(mapping, outputs), lambda each: each.get("output_type") == "stream" and each.get("name"))
     joined = [
         [{"text": "".join(text_of(output.get("text")) for output in several)}] if stream else list(several)

@@ -1,8 +1,8 @@
-"""A PDF as lines of text; where it has none, or nothing can take it out, as the file it is.
+"""A PDF as lines of text. If it has no text, or no PDF reader is installed, it is returned as a file.
 
-A child process takes the text out, since a PDF can be made to cost any time and memory. The child is given the open
-file, not its path, and nothing of our environment. It is killed when the call is cancelled, when its time is over, or
-when there is enough text.
+A child process extracts the text, because a PDF can be made to use any amount of time and memory. The child gets the
+open file, not its path, and nothing of the server's environment. It is killed when the call is cancelled, when its time
+is over, or when there is enough text.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from tools.files.read.media_files import PDF, FileKind, media_parts
 from tools.files.text_encodings import UTF_8
 from tools.files.workspace import Location
 
-# Time for one document: some hundred ordinary pages (about 30 ms each), and short enough to wait for
+# Time for one document: several hundred ordinary pages (about 30 ms each), and not too long to wait for
 MAX_SECONDS = 20.0
-# Address space of the child: several times what a large ordinary document takes, and no machine is lost by it
+# Address space of the child: several times what a large ordinary document needs, and bearable for any machine
 MAX_MEMORY = 512 << 20
-MAX_CHARS = 4_000_000  # characters taken from one document; the longest books have about as many
-MAX_AT_ONCE = 2  # children that run at the same time, so that many calls together do not take all memory
-MAX_WAITING = 4  # calls that wait for their turn; more are refused at once
-# How long a call waits for its turn: with `MAX_AT_ONCE` others before it, three times as long as they may take
+MAX_CHARS = 4_000_000  # characters extracted from one document; the longest books have about as many
+MAX_AT_ONCE = 2  # children running at the same time, so that many calls do not use up all memory
+MAX_WAITING = 4  # waiting calls; more are refused at once
+# How long a call waits for its turn: with `MAX_AT_ONCE` others before it, three times their time limit
 MAX_WAIT_SECONDS = 60.0
-TURN_SECONDS = 0.05  # how often a call that waits for its turn looks whether it was cancelled
-# A line of the child: UTF-8 takes up to 4 bytes, JSON a second one for what it escapes
+TURN_SECONDS = 0.05  # how often a waiting call checks for cancellation
+# Longest line from the child: UTF-8 uses up to 4 bytes per character, and JSON escapes may double them
 MAX_LINE_BYTES = 8 * MAX_PAGE_CHARS
-INSTALL = "pip install 'coretools-mcp[pdf]'"  # how the reader of PDF comes onto a machine
+INSTALL = "pip install 'coretools-mcp[pdf]'"  # how to install the PDF reader
 _PAGES = re.compile(r"\s*(\d{1,7})\s*(-)?\s*(\d{1,7})?\s*")
 _running = threading.BoundedSemaphore(MAX_AT_ONCE)
 _waiting = threading.BoundedSemaphore(MAX_WAITING)
@@ -47,14 +47,14 @@ _waiting = threading.BoundedSemaphore(MAX_WAITING)
 
 @dataclass(frozen=True, slots=True)
 class Pages:
-    """Pages of a document, counted from 1; `last` is `None` for the end of the document."""
+    """Pages of a document, counted from 1. `last` is `None` for the end of the document."""
 
     first: int = 1
     last: int | None = None
 
     @classmethod
     def parse(cls, text: str) -> Pages:
-        """Understand `5`, `2-7` and `8-`; a blank text means all pages (as in Qwen Code). Else a `ValueError`."""
+        """Parse `5`, `2-7` or `8-`. A blank text means all pages (as in Qwen Code). Otherwise raises a `ValueError`."""
         if not text.strip():
             return cls()
         found = _PAGES.fullmatch(text)
@@ -72,25 +72,25 @@ ALL_PAGES = Pages()
 
 @dataclass(frozen=True, slots=True)
 class PdfText:
-    """The text of a document, or of the pages that were wanted and could be had."""
+    """The text of a document, or of those requested pages that could be read."""
 
-    text: str  # for each page a line that names it, then its text
+    text: str  # for each page a heading, then its text
     count: int
     first: int
     last: int
-    is_complete: bool  # every page that was wanted is there
-    cut: str  # why it is not complete, as an end of a sentence; empty where there was enough text before
-    has_words: bool  # there is any text on any page
+    is_complete: bool  # it has every requested page
+    cut: str  # why it is incomplete, as the end of a sentence; empty if there was simply enough text
+    has_words: bool  # some page has text
 
     @property
     def page_range(self) -> str:
-        """Which pages these are, for example `pages 2-5 of 9`."""
+        """The range of these pages, for example `pages 2-5 of 9`."""
         pages = f"pages {self.first}-{self.last}" if self.last > self.first else f"page {self.first}"
         return f"{pages} of {self.count}"
 
 
 def is_installed() -> bool:
-    """Whether the reader of PDF is there. It is not imported here, only in the child."""
+    """Whether a PDF reader is installed. Only the child imports it."""
     return importlib.util.find_spec("pypdf") is not None
 
 
@@ -103,12 +103,12 @@ def extract(
     signal: AbortSignal,
     seconds: float = MAX_SECONDS,
 ) -> PdfText | None:
-    """The text of a PDF, or `None` if the child has no reader of PDF. Blocking: call it in a worker thread.
+    """Extract the text of a PDF. Returns `None` if no PDF reader is installed. Blocking: call it in a worker thread.
 
-    The position of the file is moved. `is_enough` is told the text of each page as it comes, and ends the reading.
+    It moves the position of the file. `is_enough` gets the text of each page and can end the reading.
 
     Raises:
-        ToolError: `read_content_failure`: it is encrypted, damaged, or not one page was read within the limits;
+        ToolError: `read_content_failure`: it is encrypted or damaged, or no page could be read within the limits;
             `invalid_tool_params`: it has no such page; `cancelled`.
     """
     opened.stream.seek(0)
@@ -149,8 +149,8 @@ def extract(
     except ChildFailedError:
         raise ToolError(
             ToolErrorType.READ_CONTENT_FAILURE,
-            "The process that reads PDF files does not start on this machine, so the file was not read. "
-            "Tell the user that the server cannot start Python.",
+            "The process that reads PDF files could not be started, so the file was not read. Tell the user that the "
+            "server cannot start Python.",
         ) from None
     signal.raise_if_aborted()
     if end == "missing":
@@ -159,25 +159,25 @@ def extract(
         has = "1 page" if count == 1 else f"{count:,} pages"
         raise ToolError(ToolErrorType.INVALID_TOOL_PARAMS, f"'{name}' has {has}, so there is no page {pages.first}.")
     limit = {
-        "time": f"it takes longer than {seconds:.0f} seconds",
-        "memory": f"it takes more than {MAX_MEMORY >> 20} MB of memory",
-        "size": f"their text is longer than {MAX_CHARS:,} characters",
+        "time": f"it would take longer than {seconds:.0f} seconds",
+        "memory": f"it would take more than {MAX_MEMORY >> 20} MB of memory",
+        "size": f"its text is longer than {MAX_CHARS:,} characters",
     }.get(end)
     if not texts or (has_failed and not has_words):
         if end == "encrypted":
             reason = (
                 "is encrypted with a password, so its text cannot be read. Ask the user for a copy without a password, "
-                "or for what is in it."
+                "or for its content."
             )
         elif limit is not None:
             reason = (
-                f"was not read: {limit} to read it. Ask for other pages, for example pages='2-5', or ask the user for "
-                "a simpler copy or for what is in it."
+                f"was not read: {limit} to read it. Request other pages, for example pages='2-5', or ask the user for "
+                "a simpler copy or for its content."
             )
         else:
             reason = (
                 "is a damaged PDF file, or one that unpacks to far more than it should, so its text cannot be read. "
-                "Ask the user to open it and save it again, or for what is in it."
+                "Ask the user to open it and save it again, or for its content."
             )
         raise ToolError(ToolErrorType.READ_CONTENT_FAILURE, f"'{name}' {reason}")
     text = "".join(texts)
@@ -188,18 +188,18 @@ def extract(
         first=pages.first,
         last=last,
         is_complete=is_complete,
-        cut="" if end == "enough" else limit or "the file is damaged there",
+        cut="" if end == "enough" else limit or "the file is damaged after that",
         has_words=has_words,
     )
 
 
 @contextmanager
 def _turn(name: str, signal: AbortSignal) -> Generator[None]:
-    """Wait until few enough documents are read. Anyone who waits holds a thread that others need, so few may wait."""
+    """Wait for a turn. A waiting call occupies a thread that others need, so only a few may wait."""
     if not _running.acquire(blocking=False):
         busy = ToolError(
             ToolErrorType.READ_CONTENT_FAILURE,
-            f"'{name}' was not read: {MAX_AT_ONCE} other PDF files are being read and take long. Try again in a "
+            f"'{name}' was not read: {MAX_AT_ONCE} other PDF files are being read, which takes long. Try again in a "
             "minute.",
         )
         if not _waiting.acquire(blocking=False):
@@ -221,7 +221,7 @@ def _turn(name: str, signal: AbortSignal) -> Generator[None]:
 def read_pdf(
     opened: OpenedFile, location: Location, media: MediaHandling, wanted: WantedLines, *, pages: Pages, seconds: float
 ) -> Reading:
-    """Read a PDF for a model; `wanted` counts lines of the text of these pages."""
+    """Read a PDF for a model. `wanted` counts lines of the text of these pages."""
     lines = chars = 0
 
     def is_enough(text: str) -> bool:
@@ -238,21 +238,21 @@ def read_pdf(
         found = extract(opened, location.shown, pages=pages, is_enough=is_enough, signal=wanted.signal, seconds=seconds)
     if found is None or not found.has_words:
         if found is None:
-            note = f"Its text can be shown once the server has the extra 'pdf': {INSTALL}"
+            note = f"To see its text, install the server's extra 'pdf': {INSTALL}"
         else:
-            note = f"There is no text on {found.page_range}; they may be scanned pictures."
+            note = f"There is no text on {found.page_range}; the document may be scanned."
         parts = (*media_parts(opened, location, PDF, media, wanted.signal), TextPart(note))
         return Reading(parts, FileKind.PDF, is_text=False)
     shown = window(Source.of(found.text.encode("utf-8", "replace")), wanted)
     if found.is_complete:
         return replace(reading_of(shown, UTF_8, wanted.limits), kind=FileKind.PDF, pages=found.count)
-    what = f"Only {found.page_range} could be read: {found.cut}" if found.cut else f"This is from {found.page_range}"
-    note = f"{what}; other pages can be asked for, for example with pages='{found.last + 1}-'."
+    what = f"Only {found.page_range} could be read: {found.cut}" if found.cut else f"This is {found.page_range}"
+    note = f"{what}; request other pages with, for example, pages='{found.last + 1}-'."
     known_lines = count_lines(found.text, "\n")
     if not shown.count:
-        past = f"The text of {found.page_range} has {known_lines} lines; offset {shown.first} lies past its end. {note}"
+        past = f"The text of {found.page_range} has {known_lines} lines; offset {shown.first} is past its end. {note}"
         return Reading((TextPart(past),), FileKind.PDF, truncated=True, encoding=UTF_8.name, pages=found.count)
-    # Counting on leads to no further line where the rest cannot be read.
+    # If the remaining pages cannot be read, there are no further lines to count.
     shown = replace(shown, total=None, at_least=known_lines, reaches_end=bool(found.cut) and shown.reaches_end)
     reading = reading_of(shown, UTF_8, wanted.limits, [note])
     return replace(reading, kind=FileKind.PDF, pages=found.count, truncated=True)

@@ -1,4 +1,4 @@
-"""Several files in one result: they are chosen, read, and what was left out is told."""
+"""Several files in one result: selects them, reads them, and lists what was left out."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from tools.files.read_ledger import ReadLedger, SeenFile
 from tools.files.workspace import Location, Workspace, explain
 from tools.text.file_names import one_line, sendable_name, shown_path, shown_whole_path
 
-MAX_MEDIA_BYTES = 10_000_000  # raw bytes of images and the like in one result; base64 makes 13 MB of it
-MAX_LISTED = 100  # files left out that are listed by name and size
-MAX_REASONS = 20  # skipped files whose reason the text tells
+MAX_MEDIA_BYTES = 10_000_000  # raw bytes of media in one result; base64 makes 13 MB of them
+MAX_LISTED = 100  # unread files listed with name and size
+MAX_REASONS = 20  # skipped files whose reason is shown
 MAX_LISTED_CHARS = 10_000  # characters of one such list; paths may be very long
 MAX_REASON_CHARS = 400  # characters of one reason
 END_MARKER = "\n--- End of content ---"
@@ -38,11 +38,11 @@ class Batch:
 
     workspace: Workspace
     limits: Limits
-    media: MediaHandling  # what becomes of images and the like
+    media: MediaHandling  # how images and other media are returned
     deadline: Deadline
-    reads: ReadLedger | None  # remembers what was read, if anybody does
-    entries: Sequence[str]  # what was asked for; media are read if an entry names them, or their extension
-    is_checked: bool  # found files are known not to be hidden from agents
+    reads: ReadLedger | None  # records what was read, if reads are recorded
+    entries: Sequence[str]  # what the call requested; media are read only if an entry gives their name or extension
+    is_checked: bool  # the found files are known not to be hidden from agents
     skipped: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     parts: list[Part] = field(default_factory=list[Part])
     read_paths: list[str] = field(default_factory=list[str])
@@ -59,7 +59,7 @@ class Batch:
         return "the time limit was reached" if self.timed_out else "the result would become too long"
 
     def read(self, candidates: Sequence[Candidate]) -> None:
-        """Read one file after the other; a failing one does not stop the rest."""
+        """Read one file after the other. A failure does not stop the rest."""
         limits = self.limits
         wanted = WantedLines(0, limits.read_lines, limits, self.deadline.signal)
         try:
@@ -105,14 +105,14 @@ class Batch:
             started = time.monotonic()
             reading = read(opened, location, beginning, wanted, self.media, pdf_seconds=self._pdf_seconds)
             if kind not in TEXT_KINDS:
-                # To take the text out of a PDF takes time, of which there is a budget.
+                # Extracting the text of a PDF takes time from the budget.
                 self._pdf_seconds -= time.monotonic() - started
         self.read_paths.append(location.name)
         if reading.is_text:
             (part,) = reading.parts
             text = (part.text if isinstance(part, TextPart) else "") or EMPTY
             if reading.truncated or reading.shortened:
-                text = f"[WARNING: only a part of this file is shown. Use read_file on it to see the rest.]\n\n{text}"
+                text = f"[WARNING: only part of this file is shown. Use read_file to see the rest.]\n\n{text}"
             self._chars += reading.chars
             self.parts.append(TextPart(f"--- {shown_whole_path(location.name)} ---\n\n{text}\n\n"))
         else:
@@ -122,20 +122,20 @@ class Batch:
             self.reads.record(location.path, SeenFile(identity_of(opened.info), reading.sha256), reading.content)
 
     def _open(self, location: Location) -> OpenedFile:
-        """Open a file; from the second one of a folder on by its name there: quicker, and as safe as its whole path."""
+        """Open a file. From the second file of a folder on, use the open folder: faster than by path, and as safe."""
         above, _, name = location.path.rpartition(os.sep)
         if above != self._above:
             self._leave_folder()
             self._above = above
         elif self._folder is None:
-            # A folder that may not be listed, or that was exchanged: its files are opened, or refused, by their paths.
+            # The folder cannot be listed or was replaced: its files are opened, or refused, by their paths.
             with suppress(OSError, PathNotInWorkspaceError):
                 self._folder = self.workspace.open_folder(above)
         if self._folder is not None:
             try:
                 return self._folder.open_file(name)
             except OSError:
-                pass  # by its path it cannot be opened either, and the workspace says why
+                pass  # opening by path will fail too, and the workspace reports why
         return self.workspace.open_file(location)
 
     def _leave_folder(self) -> None:
@@ -144,7 +144,7 @@ class Batch:
                 self._folder = None
 
     def _names(self, path: str) -> bool:
-        """Whether an entry names a file, or its extension."""
+        """Whether an entry gives the name of a file or its extension."""
         name = os.path.basename(path).lower()
         suffix = os.path.splitext(name)[1]
         return bool(suffix) and any(suffix in entry or name in entry for entry in map(str.lower, self.entries))
@@ -165,7 +165,7 @@ def read_several(
 ) -> ToolResult:
     """Find files by paths, folders and globs, and read them. Blocking; finding and reading may each take `seconds`.
 
-    A `PatternRefusedError` names a glob that cannot be used.
+    Raises a `PatternRefusedError` for a glob that cannot be used.
     """
     first = workspace.first_root
     walk = Walk(workspace, filters, Deadline(signal, seconds))
@@ -179,7 +179,7 @@ def read_several(
     batch.read([selection.files[path] for path in sorted(selection.files)])
     parts: list[Part | str] = list(batch.parts)
     if not batch.read_paths:
-        parts.append("No files matching the criteria were found, or all of them were skipped.")
+        parts.append("No matching files were found, or all of them were skipped.")
     notes = _notes(batch, walk)
     if notes:
         parts.append("\n".join(notes))
@@ -215,7 +215,7 @@ def _notes(batch: Batch, walk: Walk) -> list[str]:
 
 
 def _list_of(lines: Iterable[str], total: int) -> list[str]:
-    """The first of some lines as a list that tells how many follow, and the end of the note."""
+    """Format the first of some lines as a list, with the number of further ones and the end of the note."""
     listed = [f"- {line}" for line in _fitting(lines)]
     more = total - len(listed)
     return [*listed, *([f"- and {more:,} more"] if more else []), "]"]
@@ -233,12 +233,12 @@ def _fitting(lines: Iterable[str]) -> list[str]:
 
 
 def _reasons(skipped: Sequence[tuple[str, str]], most: int) -> list[tuple[str, str]]:
-    """The first of the skipped entries, each cut to a length that can be shown."""
+    """Return the first skipped entries, each cut to a reasonable length."""
     return [(shown_path(path), reason[:MAX_REASON_CHARS]) for path, reason in skipped[:most]]
 
 
 def _display(batch: Batch) -> str:
-    """A summary in Markdown: the first ten files read, the first five skipped."""
+    """Summarise in Markdown: the first ten files read, and the first five skipped."""
     read_files, skipped = batch.read_paths, batch.skipped
     lines = ["### ReadManyFiles Result", ""]
     if read_files:

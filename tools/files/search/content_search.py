@@ -1,7 +1,7 @@
-"""`grep_search`: a query becomes runs of ripgrep, what it finds is filtered and put in order, and read for the report.
+"""`grep_search`: runs ripgrep for a query, filters and sorts its matches, and reads the lines for the report.
 
-ripgrep searches with all processors, and so in no order. What it finds is sorted here, unless that is so much that only
-the first of it will be shown: then it is asked again for an order of its own, and ended as soon as there is enough.
+ripgrep searches on all processors, so its output has no order. The matches are sorted here, unless there are so many
+that only the first ones are shown. Then ripgrep runs again in its own order and is stopped when there is enough.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ from tools.files.search.ripgrep import (
 from tools.files.workspace import Location, Workspace
 from tools.text.file_names import brief, shown_whole_path
 
-MAX_PATTERN_CHARS = 10_000  # far more than anybody means; a command line takes it on every system
-# A name in a glob that means the same to ripgrep: literal text and single stars
+MAX_PATTERN_CHARS = 10_000  # far more than a real pattern has; it fits on the command line of every system
+# A glob name that ripgrep reads the same way: literal text and single stars
 _PLAIN_NAME = re.compile(r"[\w.+@=~-]*(?:\*[\w.+@=~-]+)*\*?", re.ASCII)
 
 
 def check_pattern(spelled: str, pattern: str) -> None:
-    """Refuse a pattern that cannot be given to ripgrep, under the name that the parameter has in the call."""
+    """Refuse a pattern that ripgrep cannot be given, using the parameter name of the call."""
     problem = ""
     if not pattern:
         problem = "it is empty; give the text or expression to search for."
@@ -65,13 +65,13 @@ def check_pattern(spelled: str, pattern: str) -> None:
         try:
             pattern.encode()
         except UnicodeEncodeError:
-            problem = "it contains half of a surrogate pair, which no text file does."
+            problem = "it contains half of a surrogate pair, which no text file contains."
     if problem:
         raise _unusable(spelled, pattern, problem)
 
 
 def compile_file_filter(glob: str) -> PathPattern:
-    """What a file filter fits; a `!` at its beginning, which turns it round, is left to the caller."""
+    """Compile a file filter. The caller handles a leading `!`, which inverts it."""
     try:
         return compile_patterns([glob.removeprefix("!")], ignore_case=False, at_any_depth=True)
     except PatternRefusedError as error:
@@ -83,7 +83,7 @@ def _unusable(spelled: str, value: str, problem: str) -> InvalidToolParamsError:
 
 
 def search_contents(workspace: Workspace, query: ContentQuery, limits: Limits, deadline: Deadline) -> ToolResult:
-    """Search. Blocking. An `InvalidToolParamsError` says that ripgrep does not take a pattern."""
+    """Search. Blocking. Raises an `InvalidToolParamsError` if ripgrep refuses a pattern."""
     starts, is_file = search_starts(workspace, query.path, deadline, agent=workspace.respect_agent_ignore)
     program = ripgrep(workspace.roots)
     wanted: Selection = folder_walk.Everything()
@@ -98,9 +98,9 @@ def search_contents(workspace: Workspace, query: ContentQuery, limits: Limits, d
             position = None
         elif position is not None:
             wanted, named = position, pattern.literals
-            # The names that the filter can fit, as a file type of ripgrep: a type, unlike a glob of ripgrep, brings
-            # back nothing that ignore files hide. It knows names only; paths, and what ripgrep might read in another
-            # way, are left to our own reading of the glob.
+            # The names that the filter can match, given to ripgrep as a file type. Unlike a glob of ripgrep, a type
+            # never brings back ignored files. It supports only names. Paths, and syntax that ripgrep may read
+            # differently, are handled by our own glob matcher.
             names = {path.rpartition("/")[2] for path in expand_braces(query.glob)}
             if all(name and _PLAIN_NAME.fullmatch(name) for name in names):
                 type_options = [*(f"--type-add=wanted:{name}" for name in sorted(names)), "--type=wanted"]
@@ -129,7 +129,7 @@ def search_contents(workspace: Workspace, query: ContentQuery, limits: Limits, d
         hint = pattern_hint(error.query.pattern, fixed=error.query.fixed)
         if not hint and not error.query.fixed:
             hint = "To search for it as literal text set fixed_strings to true."
-        raise _unusable(name, error.query.pattern, f"ripgrep says: {error}. {hint}".rstrip()) from None
+        raise _unusable(name, error.query.pattern, f"ripgrep reports: {error}. {hint}".rstrip()) from None
     searched, timed_out = rg.searched, rg.timed_out or excluding.timed_out
     if not report.matches and not timed_out and query.glob is not None and not is_file:
         searched = search.count_files(starts)
@@ -137,13 +137,13 @@ def search_contents(workspace: Workspace, query: ContentQuery, limits: Limits, d
     if search.otherwise:
         named_files = [f"{shown_whole_path(path)} as {name}" for path, name in islice(search.otherwise.items(), 3)]
         notes.append(
-            f"Not shown, since read_file reads it as another encoding: {', '.join(named_files)}"
+            f"Not shown, because read_file reads it in another encoding: {', '.join(named_files)}"
             + (f" and {len(search.otherwise) - 3} more" if len(search.otherwise) > 3 else "")
         )
     if is_file and not report.matches:
         with workspace.open_file(starts[0]) as opened:
             if not is_searchable(opened):
-                searched, notes = 0, [*notes, "This file is not searched as text: it is binary, or in UTF-32"]
+                searched, notes = 0, [*notes, "This file was not searched as text: it is binary or UTF-32"]
     return report.result(
         searched=searched,
         timed_out=timed_out,
@@ -156,29 +156,29 @@ def search_contents(workspace: Workspace, query: ContentQuery, limits: Limits, d
 
 
 MAX_SORTED = 1_000  # matching lines that are sorted here
-EXCLUDED_AT_ONCE = 20  # files searched for the exclude pattern in one run
+EXCLUDED_AT_ONCE = 20  # files per run that are searched for the exclude pattern
 
 
 @dataclass(slots=True)
 class ContentSearch:
-    """Searches folders and files, one after the other; ripgrep is told as much of what is wanted as it understands."""
+    """Searches folders and files one after the other. ripgrep gets as much of the query as it understands."""
 
     workspace: Workspace
     filters: Filters
     wanted: Selection
     type_options: Sequence[str]
     ripgrep: Ripgrep
-    excluding: Ripgrep  # searches for what is left out of that, and in what is decoded
-    decodes: bool  # whether more is found in files that are not in UTF-8 once they are decoded
-    huge: int = 0  # files named outright that are too large to be searched
-    undecoded: int = 0  # files that are too large to be decoded
-    otherwise: dict[str, str] = field(default_factory=dict[str, str])  # as for `matches_in_texts`
-    notes: Sequence[str] = ()  # why links that the filter names are not followed
-    # Folders that links lead to which the filter names, and what is wanted in them
+    excluding: Ripgrep  # searches for the lines to exclude, also in decoded files
+    decodes: bool  # whether decoding files that are not UTF-8 would find more
+    huge: int = 0  # files named by the call that are too large to search
+    undecoded: int = 0  # files that are too large to decode
+    otherwise: dict[str, str] = field(default_factory=dict[str, str])  # as in `matches_in_texts`
+    notes: Sequence[str] = ()  # why symlinks that the filter names are not followed
+    # Targets of symlinks that the filter names, and what is wanted in them
     _linked: Sequence[tuple[Location, Selection]] = ()
 
     def follow_links(self, starts: Sequence[Location], position: PatternPosition, walk: Walk) -> None:
-        """Search also where links lead that the filter names: ripgrep itself follows none."""
+        """Also search the targets of symlinks that the filter names. ripgrep itself follows none."""
         found: list[tuple[Location, Selection]] = []
         for start in starts if position.leads_to_links else ():
             for folder, wanted in walk.through_links(start, position):
@@ -191,9 +191,9 @@ class ContentSearch:
     def matches(
         self, starts: Sequence[Location], query: Query, exclude: Query | None, most: int, *, is_file: bool
     ) -> Generator[tuple[Location, LineMatch]]:
-        """The files with matches, each with the folder that its path starts from; of each file `most` lines.
+        """Yield files with matches, with at most `most` lines each, and the folder that their paths are relative to.
 
-        Lines that match `exclude` too are left out. A `RefusedQueryError` says that a pattern cannot be used.
+        Lines that also match `exclude` are left out. Raises a `RefusedQueryError` for an unusable pattern.
         """
         if exclude is not None and (reason := self.excluding.refusal(exclude)):
             raise RefusedQueryError(exclude, reason)
@@ -210,12 +210,12 @@ class ContentSearch:
     def _places(
         self, starts: Sequence[Location], *, is_file: bool
     ) -> Iterator[tuple[Location, Sequence[str], VisibleFiles | None]]:
-        """Folders to search, with the paths in them, where not everything, and what of them may be shown."""
+        """Yield folders to search, the paths in them unless everything is searched, and which files may be shown."""
         for start in starts:
             if is_file:
-                # What was named outright has to be readable, and is never hidden by the rules of git.
+                # A file named by the call must be readable, and git's ignore rules do not apply to it.
                 with self.workspace.open_file(start) as opened:
-                    is_huge = opened.info.st_size > MAX_FILE_BYTES  # ripgrep does not look at that in a named file
+                    is_huge = opened.info.st_size > MAX_FILE_BYTES  # ripgrep does not check this for a named file
                 if is_huge:
                     self.huge += 1
                     return
@@ -242,7 +242,7 @@ class ContentSearch:
         exclude: Query | None,
         most: int,
     ) -> Generator[LineMatch]:
-        """What is found in one place without what is excluded, in the order of paths."""
+        """Yield the matches in one place without the excluded lines, in the order of paths."""
         count = f"--max-count={most if exclude is None else MAX_LINES_OF_FILE}"
         with closing(
             self._below(folder, visible, query, count)
@@ -255,7 +255,7 @@ class ContentSearch:
                     if is_searched_by_bytes(self.workspace, self.workspace.below(folder, match.path)):
                         yield match
                     else:
-                        # A byte that is a letter elsewhere may be the second half of a character.
+                        # In other encodings, a byte that is an ASCII letter may be the second half of a character.
                         yield from matches_in_texts(
                             self.workspace, self.excluding, folder, [match.path], query, exclude, self.otherwise
                         )
@@ -273,7 +273,7 @@ class ContentSearch:
             yield from heapq.merge(as_bytes, as_text, key=lambda match: _by_names(match.path))
 
     def _below(self, folder: Location, visible: VisibleFiles, query: Query, count: str) -> Generator[LineMatch]:
-        """What may be shown below a folder, in the order of ripgrep: by the names from the top down."""
+        """Yield the visible matches below a folder in ripgrep's order: sorted by name, from the top down."""
         options = [count, *visible.options]
         unsorted: list[LineMatch] = []
         lines = 0
@@ -292,7 +292,7 @@ class ContentSearch:
             yield from (match for match in found if visible.holds(match.path))
 
     def _without(self, folder: Location, found: Iterator[LineMatch], exclude: Query) -> Generator[LineMatch]:
-        """What is found without the lines that another query finds."""
+        """Yield matches without the lines that another query finds."""
         while some := list(islice(found, EXCLUDED_AT_ONCE)):
             left = {match.path: match for match in some}
             count = f"--max-count={MAX_LINES_OF_FILE}"
@@ -301,7 +301,7 @@ class ContentSearch:
                     match = left[other.path]
                     left[other.path] = match.only(len(match.lines), without=frozenset(other.lines))
             if self.excluding.timed_out:
-                return  # what would have to be left out of them is not known
+                return  # the lines to exclude from them are unknown
             yield from (match for match in left.values() if match.lines)
 
 
@@ -311,7 +311,7 @@ def _by_names(path: str) -> list[bytes]:
 
 @dataclass(frozen=True, slots=True)
 class _ToLinks(folder_walk.Everything):
-    """No file, and only the folders in which a link may be that the filter names."""
+    """Selects no files, and only folders that may contain a symlink that the filter names."""
 
     position: Selection
 
@@ -327,14 +327,14 @@ class _ToLinks(folder_walk.Everything):
         return self.position.linked(name)
 
 
-MAX_FOLDERS = 10_000  # folders whose rules are held at once
+MAX_FOLDERS = 10_000  # folders whose rules are kept at the same time
 _FolderRules = tuple[IgnoreScope, Selection]  # the rules in a folder, and what is wanted there
 
 
 class VisibleFiles:
-    """The files below one folder that may be shown; it may be hidden itself, since somebody named it.
+    """The visible files below one folder. The folder itself may be hidden, because the call named it.
 
-    `others` are folders that are searched by themselves, and not as a part of this one.
+    `others` are folders that are searched separately and not as a part of this one.
     """
 
     def __init__(
@@ -352,18 +352,18 @@ class VisibleFiles:
         self._others = others
         self._type_options = type_options
         self._top: _FolderRules = (scope_of(workspace, folder, git=filters.git, agent=filters.agent), wanted)
-        # By the path below the folder; `None` where it is hidden or nothing is wanted
+        # By path below the folder; `None` if it is hidden or nothing in it is wanted
         self._folders: dict[str, _FolderRules | None] = {"": self._top}
 
     @property
     def options(self) -> list[str]:
-        """What of this ripgrep can leave out by itself, so that it has less to search."""
+        """Options by which ripgrep leaves out files itself, so that it searches less."""
         folders = [f"--glob=!{name}/" for name in sorted(self._filters.folders)]
         ignored = f"--glob=!{GIT_FOLDER}" if self._top[0].git is not None else "--no-ignore"
         return [*folders, ignored, *self._type_options]
 
     def holds(self, path: str) -> bool:
-        """Whether a file may be shown: all folders above are gone through, since what is in a hidden one is hidden."""
+        """Whether a file may be shown. All folders above it are checked, because a hidden folder hides its contents."""
         above, _, name = path.rpartition("/")
         rules = self._folders.get(above, self._top)
         if above not in self._folders:
@@ -392,5 +392,5 @@ class VisibleFiles:
         except ToolError as error:
             if error.code is not ToolErrorType.PATH_IGNORED:
                 raise
-            return None  # it is not known what of it is hidden; a call that names it says why
+            return None  # it is unknown what is hidden here; a call that names the folder is told why
         return scope, inside

@@ -1,6 +1,6 @@
-"""The result of a search: matches grouped by file, read through the workspace, within all limits; what is left out.
+"""The result of a search: matches by file, read through the workspace within all limits, and what was left out.
 
-Lines are read by their numbers, through the opener, and shown as they are read by `read_file`.
+Lines are read by number, through the opener, and look the same as in `read_file`.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from tools.files.text_encodings import NUL_MARK, SNIFFED_BYTES, looks_binary, ma
 from tools.files.workspace import Location, Workspace
 from tools.text.file_names import one_line, shown_whole_path
 
-MAX_DECODED_BYTES = 16 << 20  # a larger file that is not in UTF-8 is searched and shown by its bytes
-BEFORE_SHARE = 4  # of what is shown of a long line, one part in so many stands before the match
+MAX_DECODED_BYTES = 16 << 20  # a larger file that is not UTF-8 is searched and shown as bytes
+BEFORE_SHARE = 4  # of the shown part of a long line, this fraction (1/4) precedes the match
 
 
 def is_searchable(opened: OpenedFile) -> bool:
-    """Whether a file is text that a search can show: no binary data, no UTF-32, and not very much UTF-16."""
+    """Whether a search can show a file: not binary, not UTF-32, and not a large UTF-16 file."""
     head = opened.head(SNIFFED_BYTES)
     encoding = marked_encoding(head)
     if encoding is None:
@@ -43,23 +43,23 @@ def is_searchable(opened: OpenedFile) -> bool:
 
 
 class ExcerptLine(NamedTuple):
-    number: int  # from 1
+    number: int  # counted from 1
     text: str  # without its line ending
-    part: str  # which of its characters are shown, where it is too long to be shown whole
-    is_match: bool  # whether it matched, or is a neighbour
+    part: str  # the shown characters, if the line is too long to show in full
+    is_match: bool  # whether it matches, or is context
 
 
 def excerpt(
     opened: OpenedFile, match: LineMatch, before: int, after: int, line_chars: int, signal: AbortSignal
 ) -> Iterator[ExcerptLine]:
-    """The lines that match, and so many before and after each; of a long one what is around its first match."""
+    """Yield matching lines with their context. A long line is reduced to the surroundings of its first match."""
     size, encoding = opened.info.st_size, marked_encoding(opened.head(MAX_UTF8_BYTES))
     if size <= MAX_DECODED_BYTES or (encoding and encoding.is_wide):
         shown = shown_text(opened.whole(signal))
         source = Source.of(shown.text.encode() if match.is_decoded else shown.body)
     else:
         source = Source(opened.stream, size, len(encoding.bom) if encoding else 0)
-    source.separator = b"\n"  # of ripgrep, everywhere
+    source.separator = b"\n"  # as in ripgrep, for every file
     columns = dict(zip(match.lines, match.columns, strict=True))
 
     def numbers() -> Iterator[int]:
@@ -72,7 +72,7 @@ def excerpt(
 
     @lru_cache(1)
     def starts(step: int) -> list[int]:
-        """Where the lines begin whose predecessors end in a step."""
+        """Return where lines start, for lines whose predecessor ends in one step of the index."""
         data = source.read_at(step * STEP, STEP)
         return [step * STEP + found.end() for found in re.finditer(b"\n", data)]
 
@@ -106,22 +106,22 @@ _MEGABYTES = MAX_FILE_BYTES // 1_000_000
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContentQuery:
     pattern: str
-    path: str | None  # the folder or file to search, or `None` for all roots
-    glob: str | None  # only files that fit this, or with a `!` before it, those that do not
+    path: str | None  # the folder or file to search; `None` for all roots
+    glob: str | None  # only files that match this; with a leading `!`, only files that do not
     ignore_case: bool
     fixed_strings: bool
-    exclude: str | None  # lines that match this regular expression as well are left out
-    no_ignore: bool  # whether to search what the rules of git hide, and folders left out by default
+    exclude: str | None  # lines that also match this regular expression are left out
+    no_ignore: bool  # whether to search git-ignored files and folders that are skipped by default
     before: int
     after: int
     names_only: bool
-    counts: bool  # whether to show how many matches each file has, and not the matches
+    counts: bool  # whether to show the number of matches per file instead of the matches
     per_file: int | None
-    limit: int  # most matches in all; most files with `names_only` or `counts`
+    limit: int  # maximum matches in all; maximum files with `names_only` or `counts`
 
 
 class MatchReport:
-    """Collects the matches of one file after the other; paths are absolute where several folders are searched."""
+    """Collects the matches of one file after the other. Paths are absolute if several folders are searched."""
 
     def __init__(
         self, workspace: Workspace, query: ContentQuery, limits: Limits, signal: AbortSignal, starts: Sequence[Location]
@@ -134,28 +134,28 @@ class MatchReport:
         self._starts = starts
         self._blocks: list[str] = []
         self.matches = 0  # matching lines shown; files with `names_only` or `counts`
-        self._counted = 0  # matching lines of the files that were counted
+        self._counted = 0  # matching lines in the counted files
         self._files = 0
         self._binary = 0
-        self._notebook_bytes_left = MAX_NOTEBOOK_BYTES  # to take apart takes longer than to search
-        self._has_more = False  # there are more matches than were wanted
+        self._notebook_bytes_left = MAX_NOTEBOOK_BYTES  # parsing notebooks takes longer than searching
+        self._has_more = False  # there are more matches than the limit
         self._is_cut = False  # the text became too long
-        self._per_file_reached = False  # a file holds as many matches as were wanted of each
-        self._part = ""  # the part that is shown of the first long line, and its place for `read_file`
+        self._per_file_reached = False  # some file has as many matches as the limit per file
+        self._part = ""  # the shown part of the first long line, and its position for `read_file`
         folder = starts[0].name if len(starts) == 1 else ""
         is_file = len(starts) == 1 and workspace.kind_of(starts[0]) is PathKind.FILE
         self._base = os.path.join(os.path.dirname(folder) if is_file else folder, "")
 
     @property
     def most_per_file(self) -> int:
-        """Matches that have to be known of each file: one more than can be shown, to tell that there are more."""
+        """Matches needed from each file: one more than can be shown, to detect that there are more."""
         query = self._query
         if query.counts:
             return query.per_file or MAX_LINES_OF_FILE
         return 1 if query.names_only else min(query.per_file or query.limit + 1, query.limit + 1)
 
     def add(self, folder: Location, match: LineMatch) -> bool:
-        """Add the matches of one file; whether more are wanted."""
+        """Add the matches of one file. Returns whether more are wanted."""
         query, lines = self._query, match.lines
         location = self._workspace.below(folder, match.path)
         name = shown_whole_path(location.name.removeprefix(self._base))
@@ -199,7 +199,7 @@ class MatchReport:
         except ToolError as error:
             if error.code in (ToolErrorType.CANCELLED, ToolErrorType.RESOURCES_EXHAUSTED):
                 raise
-            return True  # it has gone meanwhile, or is not what was searched
+            return True  # it has disappeared, or is not the file that was searched
         if shown:
             self._blocks.append("\n".join(block))
             self.matches += shown
@@ -209,7 +209,7 @@ class MatchReport:
         return not (self._has_more or self._is_cut)
 
     def _cells(self, opened: OpenedFile, location: Location) -> Callable[[int, int | None], str] | None:
-        """What tells the cell of a place in a notebook; `None` for other files, and after much of notebooks."""
+        """Return a function that names the notebook cell at a position. `None` for other files, or after many."""
         size = opened.info.st_size
         if not location.path.lower().endswith(NOTEBOOK_ENDING) or size > self._notebook_bytes_left:
             return None
@@ -227,7 +227,7 @@ class MatchReport:
         notes: Sequence[str],
         left_out_some: bool,
     ) -> ToolResult:
-        """What the call returns; `searched` counts if the search came to its end, `huge` are named files left out."""
+        """Build the result. `searched` is set if the search was complete; `huge` counts named files left out."""
         query, first = self._query, shown_whole_path(self._starts[0].name)
         if query.path:
             where = f"within {first}"
@@ -257,8 +257,8 @@ class MatchReport:
 
         if timed_out:
             text.append(
-                f"[PARTIAL RESULT: the time limit of {seconds:g} s was reached before all files were searched. "
-                "Name a folder as path, a glob, or a simpler pattern.]"
+                f"[PARTIAL RESULT: the time limit of {seconds:g} s was reached before all files were searched. Give a "
+                "folder as path, a glob, or a simpler pattern.]"
             )
         if self._is_cut:
             text.append(
@@ -267,38 +267,38 @@ class MatchReport:
         if self._has_more:
             shown = count(self.matches, *(("file", "files") if by_file else noun))
             text.append(
-                f"[Limited to {shown}, there are more. Raise limit, search a narrower path or glob, "
-                "leave lines out with exclude_pattern, or use names_only or max_matches_per_file.]"
+                f"[Limited to {shown}; there are more. Raise limit, search a narrower path or glob, exclude lines with "
+                "exclude_pattern, or use names_only or max_matches_per_file.]"
             )
         if self._per_file_reached:
-            text.append(f"[At most {query.per_file:,} matches of each file were wanted; there may be more.]")
+            text.append(f"[At most {query.per_file:,} matches per file are shown; there may be more.]")
         skipped = [f"{count(self._binary, 'binary file')} with matches"] if self._binary else []
         skipped += [f"{count(huge, 'file')} over {_MEGABYTES} MB"] if huge else []
         if skipped:
             text.append(f"[Not shown or searched: {', '.join(skipped)}.]")
         if self._part:
             text.append(
-                f"[Of lines longer than {self._line_chars:,} characters a part is shown, of matches what is around the "
-                f"first one. read_file shows more: {self._part}.]"
+                f"[Lines longer than {self._line_chars:,} characters are shown in part, matches with the text around "
+                f"the first one. To see more use read_file with {self._part}.]"
             )
         if undecoded:
             text.append(
-                f"[{count(undecoded, 'file')} over {MAX_DECODED_BYTES >> 20} MB not in UTF-8: not decoded, searched as "
-                "bytes, so only ASCII is found there.]"
+                f"[{count(undecoded, 'file')} over {MAX_DECODED_BYTES >> 20} MB not in UTF-8 were not decoded but "
+                "searched as bytes, so only ASCII text is found there.]"
             )
         text += [f"[{note}]" for note in notes]
         if left_out_some:
             text.append("[Some files or folders could not be read.]")
         if not self.matches and not timed_out and query.no_ignore:
             text.append(
-                f"[Not searched: what agent-ignore files hide, links, binary files, and those over {_MEGABYTES} MB.]"
+                "[Not searched: files hidden by agent-ignore files, symlinks, binary files, and files over "
+                f"{_MEGABYTES} MB.]"
             )
         elif not self.matches and not timed_out:
             folders = ", ".join(sorted(DEFAULT_EXCLUDED_FOLDERS - {".git"}))
             text.append(
-                f"[Not searched: what ignore files hide, links, {folders}, binary files (UTF-32, too) and those over "
-                f"{_MEGABYTES} MB. "
-                "Set no_ignore to search what .gitignore hides and these folders, too.]"
+                f"[Not searched: ignored files, symlinks, {folders}, binary files (including UTF-32) and files over "
+                f"{_MEGABYTES} MB. Set no_ignore to include files hidden by .gitignore and these folders.]"
             )
         summary = f"Found {count(self.matches, *noun)}" if self.matches else "No matches found"
         return ToolResult(

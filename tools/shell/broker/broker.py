@@ -1,23 +1,23 @@
-"""Forks supervisors for the server, and kills what a dead one leaves: run as a script, in a process of its own.
+"""Forks supervisors for the server, and kills what a dead one leaves. Runs as a script in its own process.
 
     server -- broker -- supervisor -- program -- whatever it starts
                `- supervisor ...
                `- supervisor -- service
                             `-- service ...
 
-The server makes a socket for each supervisor and hands one end to the broker, which forks. From then on the two talk to
-each other; the broker only keeps a copy of that end, and closes it once the supervisor and all that was beneath it have
-ended. So the end of the socket is, for the server, the proof that nothing is left. Services that run for long share one
-supervisor, which the broker hands their sockets on to.
+For each supervisor, the server creates a pair of sockets and passes one end to the broker, which forks. Server and
+supervisor then talk directly. The broker only keeps a copy of that end, and closes it once the supervisor and
+everything below it have ended. So when the server reads the end of the socket, nothing is left. Services that run for
+long share one supervisor, to which the broker passes their sockets.
 
-Nothing outlives the server, however it ends: then all sockets close, and supervisors end what they look after. They do
-the same when the broker is killed. A supervisor that is killed leaves its processes to the broker (on Linux both are
-sub-reapers). What is left to a program that wants to stay: kill both at the same moment, or gain rights of a user whom
-we may not signal. On systems without sub-reapers also: leave its group, or kill its supervisor.
+Nothing outlives the server, however it ends: all sockets close, and the supervisors end their programs. They do the
+same if the broker is killed. The processes of a killed supervisor become children of the broker (on Linux both are
+subreapers). A program can escape only by killing both at the same moment, or by gaining the rights of a user that
+cannot be signalled. On systems without subreapers it can also leave its process group, or kill its supervisor.
 
-Nothing of this server is imported but five neighbours: the file is run by its path, without the import path of the
-server. Standard input is the socket to the server. Arguments: what supervisors follow, `descendants` or `group`, and
-how many files programs may have open.
+Five neighbouring modules are the only imports from this project, because the file runs by its path, without the
+server's import path. Standard input is the socket to the server. The arguments are what supervisors track,
+`descendants` or `group`, and the limit of open files for programs.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, NoReturn
 if TYPE_CHECKING or __name__ != "__main__":
     from tools.shell.broker import broker_messages, descendants, process_privacy, supervisor
 else:
-    # With -P the folder of a script is not on the path. Last on it, it hides nothing of the standard library.
+    # With -P the script's folder is not on the import path. As the last entry it hides no standard module.
     sys.path.append(os.path.dirname(os.path.abspath(__file__)))
     import broker_messages
     import descendants
@@ -45,27 +45,27 @@ else:
     import supervisor
 
 if sys.platform == "win32":
-    raise ImportError("there is no broker on Windows")
+    raise ImportError("the broker is not available on Windows")
 
-# After so long without the server, what is still there is left alone: supervisors abandon it one second earlier.
+# How long after the server is gone processes are abandoned; supervisors abandon theirs one second earlier.
 LEAVE_SECONDS = supervisor.LEAVE_SECONDS + 1.0
 
 
 class Broker:
-    """The parent of all supervisors. Each byte on the socket to the server comes with the socket for one.
+    """The parent of all supervisors. Each byte on the socket to the server comes with a supervisor's socket.
 
-    A sub-reaper gets what dead supervisors leave. Programs may have `most_files` open, unless they ask for more.
+    A subreaper adopts what dead supervisors leave. Programs may open `most_files` files, unless they raise the limit.
     """
 
     def __init__(self, server: socket.socket, is_subreaper: bool, most_files: int) -> None:
         self._server = server
         self._is_subreaper = is_subreaper
         self._most_files = most_files
-        self._lifeline = os.pipe()  # nothing is ever written: it ends with this process, which supervisors notice
+        self._lifeline = os.pipe()  # never written to; supervisors read its end when this process dies
         self._waiting = supervisor.Waiting(server.fileno())
-        self._channels: dict[int, list[socket.socket]] = {}  # copies of those of each supervisor, by its process id
-        self._shared: tuple[int, socket.socket] | None = None  # the process id of the shared one, and the link to it
-        self._left: list[socket.socket] = []  # those of dead supervisors, until nothing is beneath them
+        self._channels: dict[int, list[socket.socket]] = {}  # copies of each supervisor's sockets, by its process id
+        self._shared: tuple[int, socket.socket] | None = None  # the shared supervisor's process id, and the link to it
+        self._left: list[socket.socket] = []  # sockets of dead supervisors, until nothing is left below them
         self._sweep_at: float | None = None
         self._leave_at: float | None = None
 
@@ -81,7 +81,7 @@ class Broker:
                 self._sweep()
 
     def _listen(self) -> bool:
-        """Fork a supervisor if one is asked for; whether the server is still there."""
+        """Fork a supervisor if one is requested. Returns whether the server is still there."""
         try:
             asked, descriptors, _, _ = socket.recv_fds(self._server, 1, 1)
         except OSError:
@@ -94,7 +94,7 @@ class Broker:
         return bool(asked)
 
     def _hand_on(self, channel: socket.socket) -> bool:
-        """Hand a socket on to the shared supervisor; whether there is one."""
+        """Pass a socket on to the shared supervisor. Returns whether there is one."""
         if self._shared is None:
             return False
         pid, link = self._shared
@@ -103,7 +103,7 @@ class Broker:
         except OSError:
             self._unlink()
             return False
-        # Those that the server has left prove nothing to anybody.
+        # Sockets that the server has closed need no copy.
         poll = select.poll()
         for each in self._channels[pid]:
             poll.register(each.fileno(), 0)
@@ -140,7 +140,7 @@ class Broker:
             self._shared = (pid, ours)
 
     def _become_supervisor(self, channel: socket.socket, link: socket.socket | None) -> NoReturn:
-        """In the child: let go of all that is the broker's, then serve."""
+        """In the child: close everything that belongs to the broker, then serve."""
         status = 1
         try:
             alive, held = self._lifeline
@@ -151,9 +151,9 @@ class Broker:
             is_subreaper = self._is_subreaper and descendants.become_subreaper()
             import resource  # noqa: PLC0415 - not on every system; `main` has loaded it
 
-            # Programs get the limit that the server was started with, which has raised its own.
+            # Programs get the original limit, because the server has raised its own.
             _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-            with suppress(ValueError):  # it is lower by now, which only somebody else can have done
+            with suppress(ValueError):  # the hard limit is lower by now, which only another process can have done
                 resource.setrlimit(resource.RLIMIT_NOFILE, (self._most_files, hard))
             try:
                 made = supervisor.Supervisor(channel, alive, link, by_group=not is_subreaper)
@@ -167,7 +167,7 @@ class Broker:
             os._exit(status)
 
     def _reap(self) -> bool:
-        """Reap children that have ended, supervisors and what they left; whether there were any."""
+        """Reap ended children: supervisors and what they left. Returns whether there were any."""
         has_reaped = False
         with suppress(ChildProcessError):
             while True:
@@ -175,7 +175,7 @@ class Broker:
                 if pid == 0:
                     break
                 if os.WIFSTOPPED(status):
-                    # Supervisors are not to be stopped.
+                    # A stopped supervisor must continue.
                     descendants.send_signals([pid] if pid in self._channels else [], signal.SIGCONT)
                     continue
                 has_reaped = True
@@ -186,18 +186,18 @@ class Broker:
                     self._left += channels
                     continue
                 for channel in channels:
-                    channel.close()  # one that has ended in order has left nothing
+                    channel.close()  # a supervisor that ended properly has left nothing
         return has_reaped
 
     def _sweep(self) -> None:
-        """Kill what dead supervisors have left; once nothing is left, let the server know."""
+        """Kill what dead supervisors have left. Once nothing is left, tell the server."""
         if self._is_subreaper:
             left = descendants.Descendants(spared=self._channels)
             if left.pids():
                 left.kill()
                 self._sweep_at = monotonic() + supervisor.KILL_PAUSE_SECONDS
                 return
-            # Who starts another one and ends while we look is seen as little as the other one. But it was our child.
+            # A process that starts another and ends during this search hides both. But it was a child of this process.
             if self._reap():
                 self._sweep_at = monotonic()
                 return
@@ -213,13 +213,13 @@ def main(what: str, most_files: int) -> None:
     with suppress(PermissionError):
         os.setsid()
     os.chdir("/")
-    # Anyone who wants all of this to end asks the server, which ends what runs in order.
+    # These signals are ignored: only the end of the server ends all of this, properly.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    # No descriptor of the process that started the server is kept: nothing but the socket and stderr.
+    # Keep no descriptor of the process that started the server, only the socket and stderr.
     server = socket.socket(fileno=os.dup(0))
     null = os.open(os.devnull, os.O_RDWR)
-    while null <= sys.stderr.fileno():  # whatever of the first three was closed
+    while null <= sys.stderr.fileno():  # if any of the first three was closed
         null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     for name in os.listdir("/dev/fd"):
@@ -227,7 +227,7 @@ def main(what: str, most_files: int) -> None:
             with suppress(OSError):
                 os.close(int(name))
     is_subreaper = what == "descendants" and descendants.become_subreaper()
-    for name in ("fcntl", "resource"):  # once, for all supervisors
+    for name in ("fcntl", "resource"):  # imported once, for all supervisors
         import_module(name)
     gc.freeze()
     Broker(server, is_subreaper, most_files).serve()

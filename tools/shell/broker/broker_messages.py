@@ -1,4 +1,4 @@
-"""What server and supervisors say to each other: messages of numbers, and what is to be run."""
+"""The messages between server and supervisors: numbers, and what is to be run."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ if TYPE_CHECKING:
     from tools.shell.process_spec import MountStep, ProcessSpec
 
 
-# To the broker, with the socket of a supervisor: it is to have a process of its own, or is one more of what is shared.
+# To the broker, together with a supervisor's socket: whether it gets its own process or shares one.
 OWN, SHARED = b"\0", b"\1"
-FRAME = struct.Struct("=BI")  # what every message begins with: its kind, and the bytes that follow
+FRAME = struct.Struct("=BI")  # the beginning of every message: its kind, and the number of bytes that follow
 NUMBER = struct.Struct("=I")  # a number in a message
-# From the server. RUN: `packed`; with it come the descriptors of the output, of the errors if told apart, of the
-# attachments, those that are handed on, and those of namespaces. END: the grace in milliseconds. LIST: nothing. MOUNT:
-# `packed_mounts`; with it comes a descriptor from which the process is read in whose namespaces that is to be mounted.
+# From the server. RUN: `packed`, with these descriptors: the output, the errors if separate, the attachments, those
+# passed on, the namespaces. END: the grace period in milliseconds. LIST: nothing. MOUNT: `packed_mounts`, with a
+# descriptor from which to read the process whose namespaces to mount in.
 RUN, END, LIST, MOUNT = 1, 2, 3, 4
-# To the server. STARTED: the ids of program and supervisor. FAILED: an error number. EXITED: a status of `waitpid`.
-# GONE: nothing is left, the next one may come. LISTED: the ids of what runs. MOUNTED: an error number, or 0.
+# To the server. STARTED: the ids of program and supervisor. FAILED: an error number. EXITED: a `waitpid` status. GONE:
+# nothing is left, and the next program may come. LISTED: ids of processes. MOUNTED: an error number, or 0.
 STARTED, FAILED, EXITED, GONE, LISTED, MOUNTED = 1, 2, 3, 4, 5, 6
-MOST_DESCRIPTORS = 253  # Linux passes as many with one message (SCM_MAX_FD)
+MOST_DESCRIPTORS = 253  # the most that Linux passes in one message (SCM_MAX_FD)
 STANDARD_ERROR = 2
-OUTPUT_NUMBERS = (1, STANDARD_ERROR)  # descriptors that a program writes to, so nothing can be attached there
-LARGEST_LIMIT = (1 << 63) - 2  # of setrlimit; one more means none
+OUTPUT_NUMBERS = (1, STANDARD_ERROR)  # descriptors for output, which cannot be used for attachments
+LARGEST_LIMIT = (1 << 63) - 2  # the largest for setrlimit; one more means no limit
 
 
 def framed(kind: int, *numbers: int) -> bytes:
@@ -33,14 +33,14 @@ def framed(kind: int, *numbers: int) -> bytes:
 
 
 def packed(spec: ProcessSpec) -> bytes:
-    """What follows in a message RUN: texts with NUL between them, the first a list of numbers; or a `ValueError`."""
+    """Return the body of a RUN message: texts separated by NUL, the first a list of numbers. Or a `ValueError`."""
     wanted = (spec.limits.file_bytes, spec.limits.processes, spec.limits.core_bytes)
     limits = [-1 if limit is None else limit for limit in wanted]
     errors = (STANDARD_ERROR,) if spec.separates_errors else ()
     given = (*spec.attachments, *spec.descriptors)
     rules = spec.landlock
     paths = (rules.readable, rules.writable) if rules is not None else ()
-    # Without rules there is one path less than none.
+    # Without rules there is one path fewer than with an empty list.
     counts = [len(each) for each in paths] or [-1, 0]
     numbers = [len(spec.argv), *counts, len(spec.namespaces), *limits, *errors, *given]
     texts = [spec.limits.group or "", spec.folder, rules.calls.hex() if rules is not None else "", *spec.argv]
@@ -56,12 +56,12 @@ def packed(spec: ProcessSpec) -> bytes:
         or len(set(given)) < len(given)
         or not all(-1 <= limit <= LARGEST_LIMIT for limit in limits)
     ):
-        raise ValueError("the operating system cannot take this")
+        raise ValueError("the operating system cannot accept this")
     return os.fsencode("\0".join((" ".join(map(str, numbers)), *texts)))
 
 
 def packed_mounts(steps: Iterable[MountStep]) -> bytes:
-    """What follows in a message MOUNT: three texts for each mount, with NUL between them."""
+    """Return the body of a MOUNT message: three texts for each mount, separated by NUL."""
     texts: list[str] = []
     for what, place, is_read_only, is_moved in steps:
         texts += (what, place, str(is_read_only + 2 * is_moved))
@@ -69,7 +69,7 @@ def packed_mounts(steps: Iterable[MountStep]) -> bytes:
 
 
 def unpacked_mounts(body: bytes) -> list[tuple[bytes, bytes, bool, bool]]:
-    """`MountStep`s, as a supervisor reads them."""
+    """Return the `MountStep`s, in the form that a supervisor uses."""
     parts = iter(body.split(b"\0"))
     steps: list[tuple[bytes, bytes, bool, bool]] = []
     for what, place, how in zip(parts, parts, parts, strict=True):
@@ -78,7 +78,7 @@ def unpacked_mounts(body: bytes) -> list[tuple[bytes, bytes, bool, bool]]:
 
 
 class LandlockRuleset(NamedTuple):
-    """`LandlockRules`, as a supervisor reads them."""
+    """`LandlockRules`, in the form that a supervisor uses."""
 
     readable: list[bytes]
     writable: list[bytes]
@@ -86,15 +86,15 @@ class LandlockRuleset(NamedTuple):
 
 
 class Order(NamedTuple):
-    """What `packed` has put together, as a supervisor reads it."""
+    """The result of `packed`, in the form that a supervisor uses."""
 
     argv: list[bytes]
     folder: bytes
     environment: dict[bytes, bytes]
-    limits: tuple[int, int, int]  # bytes of a file, processes, bytes of a core dump; -1 leaves one as it is
-    group: bytes  # the control group, empty for none
-    numbers: list[int]  # of the descriptors after that of the output
-    namespaces: int  # how many descriptors of namespaces come after those
+    limits: tuple[int, int, int]  # bytes of a file, number of processes, bytes of a core dump; -1 means unchanged
+    group: bytes  # the control group; empty for none
+    numbers: list[int]  # numbers for the descriptors after the output
+    namespaces: int  # number of namespace descriptors after those
     rules: LandlockRuleset | None
 
 

@@ -1,7 +1,7 @@
-"""What a forked process does to itself before it becomes a program: joins namespaces, gives up rights by Landlock.
+"""What a forked process does before it becomes a program: join namespaces and give up rights through Landlock.
 
-None of it can be undone, so no process does it that goes on to do something else. The kernel is asked by ctypes, with
-the standard library alone; nothing is imported in the fork.
+This cannot be undone, so it is only done by processes that do nothing else. The kernel is called through ctypes, with
+only the standard library. The fork imports nothing.
 """
 
 from __future__ import annotations
@@ -16,40 +16,40 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 if sys.platform == "win32":
-    raise ImportError("there is no broker on Windows")
+    raise ImportError("the broker is not available on Windows")
 
-OLDEST_ABI = 3  # Linux 6.2: from here on a file cannot be emptied without a right
-SCOPES_ABI = 6  # Linux 6.12: from here on signals and abstract sockets end at the confined processes
+OLDEST_ABI = 3  # Linux 6.2: the first version in which emptying a file needs a right
+SCOPES_ABI = 6  # Linux 6.12: the first version that confines signals and abstract sockets
 _TCP_ABI = 4
 _MOST_CAPABILITIES = 64
-# The same numbers on every architecture (asm-generic/unistd.h).
+# The numbers are the same on every architecture (asm-generic/unistd.h).
 _OPENAT2, _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 437, 444, 445, 446
 _OPEN_TREE, _MOVE_MOUNT, _MOUNT_SETATTR = 428, 429, 442
 # linux/prctl.h, linux/seccomp.h, linux/capability.h, asm-generic/fcntl.h, linux/openat2.h
 _SET_SECCOMP, _CAPBSET_DROP, _SET_NO_NEW_PRIVS, _CAP_AMBIENT, _AMBIENT_CLEAR_ALL, _FILTER_MODE = 22, 24, 38, 47, 4, 2
 _CAPABILITY_VERSION = 0x20080522
 _O_PATH, _NO_SYMLINKS = 0o10000000, 0x04
-# linux/fcntl.h, linux/mount.h. Mounts from a descriptor to a descriptor; attributes: read-only, nosuid, nodev.
+# linux/fcntl.h, linux/mount.h. Mount from a descriptor to a descriptor; attributes: read-only, nosuid, nodev.
 _EMPTY_PATH, _RECURSIVE, _CLONED, _BY_DESCRIPTORS = 0x1000, 0x8000, 1, 0x04 | 0x40
 _READ_ONLY, _WITHOUT_DEVICES = 1, 2 | 4
-# linux/landlock.h. Rights to files: execute, write, read, and truncate; all others are rights to folders.
+# linux/landlock.h. Rights to files: execute, write, read and truncate. All others are rights to folders.
 _ALL_RIGHTS = (1 << 15) - 1
 _TRUNCATE = 1 << 14
 _FILE_RIGHTS = 0b111 | _TRUNCATE
-_WRITE_RIGHTS = _ALL_RIGHTS & ~0b1101  # all but those to read
+_WRITE_RIGHTS = _ALL_RIGHTS & ~0b1101  # all except reading
 _READ_RIGHTS = 0b1101  # execute, read a file, list a folder
 _MAKE_DEVICE_OR_SOCKET = 1 << 6 | 1 << 9 | 1 << 11
 _BIND_AND_CONNECT = 0b11
 _SIGNALS_AND_ABSTRACT_SOCKETS = 0b11
 _PATH_BENEATH = 1
 _library = ctypes.CDLL(None, use_errno=True)
-# Of the way of every program: it costs pages of memory to look them up, or to go by `signal`, in each fork again.
+# Looked up once for all programs: doing it in each fork, or using `signal`, would cost memory pages every time.
 _set_signal = _library.signal
 _setns = _library.setns if sys.platform == "linux" else _library.signal
 
 
 def _ask(function: str, *arguments: int | bytes | None) -> int:
-    """Call a function of the C library: what it returns, or an `OSError`."""
+    """Call a function of the C library. Returns its result, or raises an `OSError`."""
     passed = (ctypes.c_long(each) if isinstance(each, int) else each for each in arguments)
     result: int = getattr(_library, function)(*passed)
     if result < 0:
@@ -58,7 +58,7 @@ def _ask(function: str, *arguments: int | bytes | None) -> int:
 
 
 def landlock_abi() -> int:
-    """The version of Landlock that the kernel has, 0 where it has none or forbids it."""
+    """Return the kernel's version of Landlock; 0 if it is missing or disabled."""
     if sys.platform != "linux":
         return 0
     try:
@@ -78,10 +78,10 @@ def join_namespace(descriptor: int) -> None:
 
 
 def confine(readable: list[bytes], writable: list[bytes], calls: bytes) -> None:
-    """Confine this process, and all that it starts, as `LandlockRules` say; without capabilities, for ever."""
+    """Confine this process and its children to `LandlockRules`, permanently and without capabilities."""
     abi = landlock_abi()
     if abi < OLDEST_ABI or sys.platform != "linux":
-        raise OSError(errno.ENOSYS, "the kernel has no such Landlock")
+        raise OSError(errno.ENOSYS, "the kernel's Landlock is missing or too old")
     handled = struct.pack(
         "=QQQ",
         _ALL_RIGHTS,
@@ -96,9 +96,9 @@ def confine(readable: list[bytes], writable: list[bytes], calls: bytes) -> None:
     _ask("prctl", _SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     _ask("syscall", _RESTRICT_SELF, rules, 0)
     os.close(rules)
-    # Root would get them all again with the program that it becomes, but for what is not in the bounding set.
+    # Root would regain all capabilities when it executes a program, except those outside the bounding set.
     for capability in range(_MOST_CAPABILITIES):
-        with suppress(OSError):  # it has no rights to lose, or there are no more
+        with suppress(OSError):  # it has no capabilities to lose, or there are no more
             _ask("prctl", _CAPBSET_DROP, capability, 0, 0, 0)
     _ask("prctl", _CAP_AMBIENT, _AMBIENT_CLEAR_ALL, 0, 0, 0)
     _ask("capset", struct.pack("=Ii", _CAPABILITY_VERSION, 0), bytes(24))
@@ -107,22 +107,22 @@ def confine(readable: list[bytes], writable: list[bytes], calls: bytes) -> None:
 
 
 def mount_in(told: int, parent: int, steps: Iterable[tuple[bytes, bytes, bool, bool]]) -> None:
-    """Join the user and mount namespaces of a process, once it is told, and mount there.
+    """Join the user and mount namespaces of a process, once its number is read from `told`, and mount there.
 
-    No link is followed, and nothing is made: an `OSError` where something else has come in the place of a folder, and
-    where the process is no child of the parent.
+    No symlink is followed and nothing is created. Raises an `OSError` if a folder was replaced, or if the process is
+    not a child of the parent.
     """
-    os.close(_opened(b"/"))  # what is done the first time in a fork takes longer, and nobody waits yet
+    os.close(_opened(b"/"))  # the first such call in a fork is slow, and nobody is waiting yet
     seen = os.open(f"/proc/{int(os.read(told, 16) or 0)}", os.O_RDONLY | os.O_DIRECTORY)
     status = os.open("stat", os.O_RDONLY, dir_fd=seen)
     if int(os.read(status, 4096).rpartition(b")")[2].split()[1]) != parent:
-        raise OSError(errno.ESRCH, "not the process that is meant")
+        raise OSError(errno.ESRCH, "not the expected process")
     for name in ("ns/user", "ns/mnt"):
         namespace = os.open(name, os.O_RDONLY, dir_fd=seen)
         if os.fstat(namespace).st_ino != os.stat(f"/proc/self/{name}").st_ino:
             join_namespace(namespace)
         elif name == "ns/mnt":
-            raise OSError(errno.ESRCH, "nothing is mounted in the namespace of the server")
+            raise OSError(errno.ESRCH, "the server's own namespace must not change")
     for path, at, is_read_only, is_moved in steps:
         place = _opened(at)
         what = _opened(path) if path else place
@@ -138,13 +138,13 @@ def mount_in(told: int, parent: int, steps: Iterable[tuple[bytes, bytes, bool, b
 
 
 def ruleset_for_writing() -> int:
-    """A ruleset under which a process changes nothing but what `allow_writing` names; its descriptor."""
+    """Return the descriptor of a ruleset under which a process can only change what `allow_writing` adds."""
     handled = struct.pack("=QQQ", _WRITE_RIGHTS, 0, 0)
     return _ask("syscall", _CREATE_RULESET, handled, len(handled), 0)
 
 
 def allow_writing(rules: int, root: str, paths: Iterable[str]) -> None:
-    """Add paths below a folder to such a ruleset, by what is there now."""
+    """Add paths below a folder to such a ruleset, as they are now."""
     folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
     try:
         for path in paths:
@@ -159,7 +159,7 @@ def _opened(path: bytes, folder: int = -1) -> int:
 
 
 def _allow(rules: int, path: bytes, rights: int, folder: int = -1) -> None:
-    """Give rights to what is at a path now, and below it."""
+    """Grant rights to a path, as it is now, and everything below it."""
     try:
         opened = _opened(path, folder)
     except OSError as error:

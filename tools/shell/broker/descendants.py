@@ -1,8 +1,8 @@
-"""What a program has started and still runs: found, asked to end, killed.
+"""Finds, ends and kills the processes that a program has started and that still run.
 
-Where the kernel knows sub-reapers (Linux), what loses its parent becomes a child of its supervisor, in whatever session
-it hides. So a supervisor finds all that its program ever started, and `waitpid` tells when nothing is left. Elsewhere
-the group of the program stands for all that it starts; what leaves the group is lost from sight.
+On Linux, which has subreapers, an orphan becomes a child of its supervisor, whatever its session. So a supervisor finds
+everything that its program ever started, and `waitpid` reports when nothing is left. On other systems only the
+program's process group is known, and processes that leave the group are lost.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 if sys.platform == "win32":
-    raise ImportError("nothing is followed on Windows")
+    raise ImportError("processes cannot be tracked on Windows")
 
-MARK = b"CORETOOLS_MCP_PROGRAM"  # the variable that tells what was started by which of several programs
-MARK_BYTES = 1 << 17  # of an environment that are looked at for it, at whose beginning it is put
-STOP_ROUNDS = 20  # how often to look for processes that were started while the others were stopped
+MARK = b"CORETOOLS_MCP_PROGRAM"  # the variable that shows which of several programs started a process
+MARK_BYTES = 1 << 17  # bytes of an environment that are searched for the mark, which is at its beginning
+STOP_ROUNDS = 20  # how often to look for processes that started while others were being stopped
 _PR_SET_CHILD_SUBREAPER = 36  # from linux/prctl.h
-_HAS_CHILDREN_FILES = os.path.exists(f"/proc/self/task/{os.getpid()}/children")  # not every kernel tells them
+_HAS_CHILDREN_FILES = os.path.exists(f"/proc/self/task/{os.getpid()}/children")  # not every kernel has these files
 _library = ctypes.CDLL(None)
 
 
 def become_subreaper() -> bool:
-    """Become the parent of all below us that loses its own; whether that works here."""
+    """Become the parent of all orphans below this process. Returns whether the system supports it."""
     if sys.platform != "linux" or not os.path.exists("/proc/self/stat"):
         return False
     return _library.prctl(_PR_SET_CHILD_SUBREAPER, ctypes.c_ulong(1)) == 0
 
 
 def _children() -> Callable[[int], Iterable[int]]:
-    """What tells the children of a process, zombies included."""
+    """Return a function that lists the children of a process, including zombies."""
     if _HAS_CHILDREN_FILES:
         return _read_children
     found: dict[int, list[int]] = {}
@@ -54,26 +54,26 @@ def _read_children(pid: int) -> list[int]:
 
 
 def _stat(pid: int) -> list[bytes]:
-    """What the kernel tells of a process, from its state on; nothing if there is no such process."""
+    """Return what the kernel reports about a process, from its state on; empty if it does not exist."""
     with suppress(OSError), open(f"/proc/{pid}/stat", "rb", buffering=0) as stat:
         return stat.read(1024).rpartition(b")")[2].split()
     return []
 
 
 def _runs(pid: int) -> bool:
-    # A process whose first thread has ended is shown as a zombie too, but with more than one thread.
+    # A process whose main thread has ended also looks like a zombie, but has more than one thread.
     return bool(fields := _stat(pid)) and (fields[0] not in b"ZX" or int(fields[17]) > 1)
 
 
 def _environment(pid: int) -> bytes:
-    """The beginning of the environment of a process; nothing where it may not be seen."""
+    """Return the beginning of a process's environment; empty if it is not readable."""
     with suppress(OSError), open(f"/proc/{pid}/environ", "rb", buffering=0) as environment:
         return environment.read(MARK_BYTES)
     return b""
 
 
 def send_signals(pids: Iterable[int], *numbers: int) -> None:
-    """Signal processes; those that are gone, or not ours to signal, are passed over."""
+    """Signal processes, and skip those that are gone or may not be signalled."""
     for pid in pids:
         for number in numbers:
             with suppress(OSError):
@@ -81,22 +81,23 @@ def send_signals(pids: Iterable[int], *numbers: int) -> None:
 
 
 class Descendants:
-    """All processes below this one, a sub-reaper, but for children that are spared with all that is below them."""
+    """All processes below this one, a subreaper, except spared children and everything below them."""
 
-    is_sure = True  # whether each child has shown whose it is in the last look
+    is_sure = True  # whether the owner of each child was clear in the last search
 
     def __init__(self, spared: Iterable[int] = ()) -> None:
         self._spared = spared
 
     def pids(self) -> list[int]:
-        """Without those that only wait to be reaped.
+        """The ids of these processes, without zombies.
 
-        They come and go during the look: some may be missing, even all if each child of this server ends meanwhile.
+        Processes come and go during the search. Some may be missing, even all if every child of this server ends
+        meanwhile.
         """
         return sorted(filter(_runs, self._look()))
 
     def _look(self, *numbers: int) -> set[int]:
-        """All there are, each signalled before its children are looked for: what is stopped starts no more of them."""
+        """Find all of them. Each is signalled before its children are searched: a stopped process starts no more."""
         children = _children()
         found, level = set[int](), {pid for pid in children(os.getpid()) if self._is_own(pid)}
         while level:
@@ -106,15 +107,15 @@ class Descendants:
         return found
 
     def _is_own(self, pid: int) -> bool:
-        """Whether a child of this process is one of these."""
+        """Whether a child of this process is one of them."""
         return pid not in self._spared
 
     def ask_to_end(self) -> None:
-        """SIGTERM, also to what is stopped."""
+        """Send SIGTERM, also to stopped processes."""
         send_signals(self.pids(), signal.SIGTERM, signal.SIGCONT)
 
     def kill(self) -> None:
-        """Stop all of them first, each as soon as it is seen, so that none starts others meanwhile."""
+        """Kill all of them. Each is first stopped when found, so that it starts no others."""
         stopped = set[int]()
         for _ in range(STOP_ROUNDS):
             new = self._look(signal.SIGSTOP) - stopped
@@ -124,15 +125,15 @@ class Descendants:
         send_signals(stopped, signal.SIGKILL)
 
     def is_left(self, has_children: bool) -> bool:
-        """Whether something runs after the program has ended; nothing can if this process has no child any more."""
+        """Whether something still runs after the program has ended. Not if this process has no more children."""
         return has_children
 
 
 class Share(Descendants):
-    """What one of several programs of this process, a sub-reaper, has started, itself included.
+    """What one of several programs of this process, a subreaper, has started, including itself.
 
-    What has lost its parent is known by its session, or by the mark that it has inherited in its environment; with
-    neither it is nobody's, and ends with this process.
+    Orphans are recognised by their session or by the mark in their environment. Without either they belong to no
+    program, and end with this process.
     """
 
     def __init__(self, program: int, mark: bytes) -> None:
@@ -145,7 +146,7 @@ class Share(Descendants):
             if os.getsid(pid) == self._program:
                 return True
             environment = _environment(pid)
-            if not environment and _runs(pid):  # another program takes its place at this moment
+            if not environment and _runs(pid):  # it is executing another program at this moment
                 self.is_sure = False
             return self._mark in environment.split(b"\0")
         return False
@@ -156,7 +157,7 @@ class Share(Descendants):
 
 
 class Group:
-    """The group of a program, of which only the leader is known by its id."""
+    """A program's process group. Only the leader's id is known."""
 
     is_sure = True
 
@@ -173,7 +174,7 @@ class Group:
         send_signals([-self._leader], signal.SIGKILL)
 
     def is_left(self, has_children: bool) -> bool:
-        del has_children  # those that have left it may be anybody's
+        del has_children  # children that left the group may belong to anybody
         try:
             os.killpg(self._leader, 0)
         except OSError as error:
@@ -181,4 +182,4 @@ class Group:
         return True
 
 
-Followed = Descendants | Group  # all that a program has started and that still runs, itself included
+Followed = Descendants | Group  # everything that a program has started and that still runs, including the program

@@ -1,4 +1,4 @@
-"""Keeping the memory, the environment and the descriptors of a process from others of the same user."""
+"""Protects the memory, environment and descriptors of a process from other processes of the same user."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ _PR_SET_DUMPABLE = 4  # from linux/prctl.h
 
 
 def make_private() -> None:
-    """Have Linux refuse `/proc/PID/environ`, `fd`, `mem` and debuggers to all but root.
+    """Let Linux refuse `/proc/PID/environ`, `fd`, `mem` and debuggers to everybody but root.
 
-    Forks of this process keep it; programs that they run begin without it.
+    Forks of this process inherit this; programs that they execute do not.
     """
     if sys.platform != "linux":
         return

@@ -1,11 +1,11 @@
-"""Runs programs and looks after all that they start: the processes that the broker forks.
+"""Runs programs and manages everything that they start. The broker forks these processes.
 
-Programs are started with `posix_spawn`, which copies nothing of the process that calls it. Each comes by a channel of
-its own, which takes the next one when nothing is left of the last, since a fork costs half as much as a shell. A
-supervisor has one channel; the one that services share gets more of them from the broker.
+Programs are started with `posix_spawn`, which copies nothing of the calling process. Each program has a channel. A
+channel is reused when nothing is left of its last program, because a fork costs half as much as a shell. A supervisor
+has one channel, except for the one that services share, which gets more from the broker.
 
-It ends what is left when it is told to, and when the server or the broker is gone: then their ends of its descriptors
-close.
+It ends its programs when told to, and when the server or the broker is gone, which closes their ends of its
+descriptors.
 """
 
 from __future__ import annotations
@@ -23,32 +23,34 @@ from time import monotonic
 from typing import TYPE_CHECKING, NoReturn
 
 if sys.platform == "win32":
-    raise ImportError("there are no supervisors on Windows")
+    raise ImportError("supervisors are not available on Windows")
 
 if TYPE_CHECKING or __package__:
     from tools.shell.broker import broker_messages, confinement, descendants
 else:
-    # By its path, as the broker is.
+    # By its path, like the broker.
     import broker_messages
     import confinement
     import descendants
 
 
-LEAVE_GRACE_SECONDS = 0.2  # how long programs have to end by themselves once the server is gone
-LEAVE_SECONDS = 30.0  # after so long without the server, what cannot be killed is left alone
-LOOKS = 50  # how often to look for what runs if nothing is found: it may have been replaced by others meanwhile
-KILL_PAUSE_SECONDS = 0.02  # between two attempts to kill what is left
-_ALL_SIGNALS = tuple(map(int, signal.valid_signals()))  # once: it takes as long as a twelfth of a shell
-LOOK_PAUSE_SECONDS = 0.05  # between two looks at what may have become empty, which nobody tells
-MOST_UNSURE_LOOKS = 20  # that find nothing of a program while children end that may be its own: a second of them
+LEAVE_GRACE_SECONDS = 0.2  # how long programs may take to end by themselves after the server is gone
+LEAVE_SECONDS = 30.0  # how long after that processes that cannot be killed are abandoned
+LOOKS = 50  # searches if nothing is found: processes may have replaced each other meanwhile
+KILL_PAUSE_SECONDS = 0.02  # between two attempts to kill the rest
+_ALL_SIGNALS = tuple(
+    map(int, signal.valid_signals())
+)  # computed once, because it takes a twelfth as long as starting a shell
+LOOK_PAUSE_SECONDS = 0.05  # between two checks whether something is left, which no event reports
+MOST_UNSURE_LOOKS = 20  # fruitless searches while children end that may belong to the program: one second
 
 
 def spawn(body: bytes, descriptors: list[int], mark: bytes) -> int:
-    """Start a program as RUN says, in a session of its own, with the mark, if any, in its environment.
+    """Start a program as RUN says, in its own session, with the mark (if any) in its environment.
 
-    An `OSError` if that cannot be.
+    Raises an `OSError` on failure.
 
-    The caller closes the descriptors, of which some may have been replaced by copies.
+    The caller closes the descriptors, some of which may have been replaced by copies.
     """
     import fcntl  # noqa: PLC0415 - not on every system; the broker has loaded both
     import resource  # noqa: PLC0415 - as above
@@ -58,7 +60,7 @@ def spawn(body: bytes, descriptors: list[int], mark: bytes) -> int:
     numbers = order.numbers
     if len(descriptors) != 1 + len(numbers) + order.namespaces:
         raise OSError(errno.EMFILE, "some descriptors did not arrive")
-    # This process is limited, and with it all that it starts. A limit can only become lower.
+    # This process limits itself, and so everything that it starts. Limits can only be lowered.
     for what, most in zip(
         (resource.RLIMIT_FSIZE, resource.RLIMIT_NPROC, resource.RLIMIT_CORE), order.limits, strict=True
     ):
@@ -68,18 +70,18 @@ def spawn(body: bytes, descriptors: list[int], mark: bytes) -> int:
     if order.group:
         _join(order.group)
     os.chdir(order.folder)
-    # None may have a number that is to be given, so that none is overwritten before its turn.
+    # Move descriptors away from target numbers, so that none is overwritten before its turn.
     highest = max(numbers, default=-1)
     for at, descriptor in enumerate(descriptors):
         if descriptor <= highest:
             descriptors[at] = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, highest + 1)
-            os.close(descriptor)  # so that few are needed
+            os.close(descriptor)  # at once, so that few are open at a time
     output, *attached = descriptors
     moves = [(output, 1), (output, 2), *zip(attached, numbers, strict=False)]
     namespaces = attached[len(numbers) :]
     if namespaces or order.rules is not None:
         become = partial(_become, order.argv, environment, moves, namespaces, order.rules, _ignored_signals())
-        # What the fork has to say goes above all numbers that are given.
+        # The fork's status pipe must be above all target numbers.
         return _fork(become, max(target for _, target in moves) + 1)
     return os.posix_spawn(
         order.argv[0],
@@ -93,10 +95,10 @@ def spawn(body: bytes, descriptors: list[int], mark: bytes) -> int:
 
 
 def _fork(act: Callable[[], None], least: int = 0, *, becomes: bool = True) -> int:
-    """Do something in a fork of this process; an `OSError` if it failed. What `becomes` a program says no more then."""
+    """Act in a fork of this process. Raises an `OSError` on failure. With `becomes`, success is silent."""
     import fcntl  # noqa: PLC0415 - as above
 
-    said, saying = os.pipe()
+    report, saying = os.pipe()
     pid = -1
     try:
         kept = fcntl.fcntl(saying, fcntl.F_DUPFD_CLOEXEC, least)
@@ -108,12 +110,12 @@ def _fork(act: Callable[[], None], least: int = 0, *, becomes: bool = True) -> i
             os.close(kept)
             os.close(saying)
             saying = -1
-        failure = os.read(said, 16)
+        failure = os.read(report, 16)
     finally:
-        os.close(said)
+        os.close(report)
         if saying >= 0:
             os.close(saying)
-    # A fork that becomes no program says how it went; one that was killed has not.
+    # A fork that executes no program reports its result; a killed fork reports nothing.
     silence = 0 if becomes else errno.ESRCH
     number = int(failure) if failure else silence
     if number:
@@ -123,7 +125,7 @@ def _fork(act: Callable[[], None], least: int = 0, *, becomes: bool = True) -> i
 
 
 def _act(act: Callable[[], None], failed: int) -> NoReturn:
-    """In the child: no way back into the code of the supervisor."""
+    """In the child: never return to the supervisor's code."""
     number = errno.EINVAL
     try:
         act()
@@ -143,9 +145,9 @@ def _become(
     rules: broker_messages.LandlockRuleset | None,
     ignored: tuple[int, ...],
 ) -> None:
-    """Become a program that is confined."""
+    """Become a confined program."""
     os.setsid()
-    confinement.stop_ignoring(ignored)  # none is blocked here, ever
+    confinement.stop_ignoring(ignored)  # no signal is ever blocked here
     for source, target in moves:
         os.dup2(source, target)
     for namespace in namespaces:
@@ -156,7 +158,7 @@ def _become(
 
 
 def mount(body: bytes, descriptors: list[int], program: int) -> int:
-    """Mount what MOUNT says in namespaces of a child of the program: an error number, or 0."""
+    """Do the mounts of a MOUNT message in the namespaces of the program's child. Returns an error number, or 0."""
     try:
         mount = partial(confinement.mount_in, descriptors[0], program, broker_messages.unpacked_mounts(body))
         _fork(mount, becomes=False)
@@ -172,13 +174,13 @@ def mount(body: bytes, descriptors: list[int], program: int) -> int:
 
 @cache
 def _ignored_signals() -> tuple[int, ...]:
-    """Those that a program would go on ignoring; what is handled becomes the default by itself."""
+    """Return the signals that a program would inherit as ignored. Handled signals are reset automatically."""
     return tuple(number for number in _ALL_SIGNALS if signal.getsignal(number) is signal.SIG_IGN)
 
 
 @cache
 def _join(group: bytes) -> None:
-    """Join a control group, and with this process all that it starts. Once: the kernel takes milliseconds for it."""
+    """Join a control group with everything started from now on. Done once, because it takes the kernel milliseconds."""
     descriptor = os.open(group, os.O_WRONLY)
     try:
         os.write(descriptor, b"0")
@@ -187,7 +189,7 @@ def _join(group: bytes) -> None:
 
 
 class Waiting:
-    """Waits for descriptors, for the end of children and for a moment, whichever comes first."""
+    """Waits for descriptors, for the end of children, or for a point in time, whichever comes first."""
 
     def __init__(self, *descriptors: int) -> None:
         self._poll = select.poll()
@@ -195,7 +197,7 @@ class Waiting:
         for end in self._pipe:
             os.set_blocking(end, False)
         signal.set_wakeup_fd(self._pipe[1], warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda _number, _frame: None)  # without a handler no signal wakes anybody
+        signal.signal(signal.SIGCHLD, lambda _number, _frame: None)  # without a handler, the signal would wake nobody
         for descriptor in (self._pipe[0], *descriptors):
             self._poll.register(descriptor, select.POLLIN)
 
@@ -206,7 +208,7 @@ class Waiting:
         self._poll.unregister(descriptor)
 
     def wait(self, *moments: float | None) -> set[int]:
-        """The descriptors that can be read; none when a child has ended or a moment of the monotonic clock has come."""
+        """Return the readable descriptors; empty if a child has ended or a time on the monotonic clock has come."""
         until = min((moment for moment in moments if moment is not None), default=None)
         events = self._poll.poll(None if until is None else max(0.0, until - monotonic()) * 1000)
         ready = {descriptor for descriptor, _ in events}
@@ -221,29 +223,29 @@ class Waiting:
 
 
 class SupervisorChannel:
-    """The way to the server of one program at a time, and what is known of that."""
+    """The connection to the server for one program at a time, with the program's state."""
 
     def __init__(self, socket: socket.socket) -> None:
         self.socket = socket
         self.program = 0
         self.has_exited = False
         self.followed: descendants.Followed | None = None
-        self.look_at: float | None = None  # whether something is left
+        self.look_at: float | None = None  # when to check whether something is left
         self.unsure_looks = 0
         self.kill_at: float | None = None
-        self.leave_at: float | None = None  # once the server has left it: when what still runs is left alone
+        self.leave_at: float | None = None  # when to abandon running processes, after the server has closed the channel
         self._untold = b""
 
     def note(self, kind: int, *numbers: int) -> None:
         self._untold += broker_messages.framed(kind, *numbers)
 
     def tell(self, *message: int) -> None:
-        """Send a message, if any, after those that were noted."""
+        """Send the noted messages, and then this one if given."""
         if message:
             self.note(*message)
         if self._untold:
             data, self._untold = self._untold, b""
-            # If nobody listens any more, the next look at the socket tells.
+            # If nobody listens any more, the next read from the socket shows it.
             with suppress(OSError):
                 self.socket.sendall(data)
 
@@ -257,7 +259,7 @@ class SupervisorChannel:
         return bytes(received)
 
     def end(self, grace: float) -> None:
-        """End what runs, at once where the grace is 0."""
+        """End the running processes, immediately if the grace period is 0."""
         if self.followed is None:
             return
         kill_at = monotonic() + grace
@@ -272,10 +274,11 @@ class SupervisorChannel:
 
 
 class Supervisor:
-    """Runs a program for each of its channels and looks after all that it starts.
+    """Runs a program for each of its channels and manages everything that it starts.
 
-    `broker` is a descriptor that can be read once the broker is gone. More channels come by `link`; without one all
-    processes below this one belong to the one program. With `by_group` each program's group is followed.
+    `broker` is a descriptor that becomes readable when the broker is gone. More channels come through `link`; without
+    one, all processes below this one belong to the single program. With `by_group`, only each program's process group
+    is tracked.
     """
 
     def __init__(self, channel: socket.socket, broker: int, link: socket.socket | None, *, by_group: bool) -> None:
@@ -289,11 +292,12 @@ class Supervisor:
         self._add(channel)
 
     def serve(self) -> bool:
-        """Do what the server asks, until it or the broker is gone; whether nothing is left."""
+        """Do what the server asks until the server or the broker is gone. Returns whether nothing is left."""
         while self._link is not None or self._channels:
             channels = self._channels.values()
             ready = self._waiting.wait(*(at for each in channels for at in (each.look_at, each.kill_at, each.leave_at)))
-            # A request that comes when the broker is gone stays unread; so the server knows that it was not taken.
+            # A request that arrives after the broker is gone stays unread, so the server knows that it was not
+            # accepted.
             if self._broker in ready:
                 self._leave()
             elif self._link is not None and self._link.fileno() in ready:
@@ -308,9 +312,9 @@ class Supervisor:
                 if channel.leave_at is not None and (channel.followed is None or monotonic() >= channel.leave_at):
                     self._channels.pop(channel.socket.fileno()).socket.close()
         if self._has_children and not self._by_group:
-            descendants.Descendants().kill()  # whatever could not be told whose it is
+            descendants.Descendants().kill()  # processes whose program is unknown
         with suppress(OSError):
-            os.kill(os.getppid(), signal.SIGCONT)  # the program may have stopped the broker, which has to go on now
+            os.kill(os.getppid(), signal.SIGCONT)  # the program may have stopped the broker, which has to continue now
         return not self._has_children
 
     def _add(self, channel: socket.socket) -> None:
@@ -318,7 +322,7 @@ class Supervisor:
         self._waiting.add(channel.fileno())
 
     def _take_channel(self, link: socket.socket) -> None:
-        """Take the channel that the broker hands on; where it hands on no more, end with the last one."""
+        """Accept a channel from the broker. If the broker sends no more, end with the last channel."""
         descriptors: list[int] = []
         with suppress(OSError):
             _, descriptors, _, _ = socket.recv_fds(link, 1, 1)
@@ -329,7 +333,7 @@ class Supervisor:
             self._unlink()
 
     def _listen(self, channel: SupervisorChannel) -> bool:
-        """Do what the server asks now; whether it is still there."""
+        """Do what the server asks now. Returns whether the server is still there."""
         try:
             head, descriptors, _, _ = socket.recv_fds(
                 channel.socket, broker_messages.FRAME.size, broker_messages.MOST_DESCRIPTORS
@@ -351,7 +355,7 @@ class Supervisor:
         return True
 
     def _list(self, channel: SupervisorChannel) -> list[int]:
-        """What runs; never nothing if there is something, unlike a single look at processes that come and go."""
+        """Return the running processes. Never empty if there are any, although one search may miss some."""
         for _ in range(LOOKS):
             self._reap()
             pids = channel.followed.pids() if channel.followed is not None else []
@@ -371,7 +375,7 @@ class Supervisor:
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
-            os.chdir("/")  # so that no folder of the user's is kept busy
+            os.chdir("/")  # so that no folder of the user is kept busy
         channel.program, channel.has_exited, channel.unsure_looks, self._has_children = program, False, 0, True
         if self._by_group:
             channel.followed = descendants.Group(program)
@@ -384,10 +388,10 @@ class Supervisor:
     def _reap(self) -> None:
         self._wait_for_children()
         gone = [channel for channel in self._channels.values() if self._is_gone(channel)]
-        # Who starts another one and ends while we look is seen as little as the other one. But it was our child.
+        # A process that starts another and ends during this search hides both. But it was a child of this process.
         is_sure = not gone or not self._wait_for_children()
         for channel in gone:
-            # It may have been of another program, though, which may go on like that for ever.
+            # It may have belonged to another program, though, which could continue like that for ever.
             is_known = is_sure and channel.followed is not None and channel.followed.is_sure
             if not is_known and channel.unsure_looks < MOST_UNSURE_LOOKS:
                 channel.unsure_looks += 1
@@ -399,12 +403,12 @@ class Supervisor:
             channel.tell()
 
     def _wait_for_children(self) -> bool:
-        """Take in which have ended; whether there were any."""
+        """Reap ended children. Returns whether there were any."""
         has_reaped = False
         programs = {channel.program: channel for channel in self._channels.values() if channel.followed is not None}
         with suppress(ChildProcessError):
             while self._has_children:
-                self._has_children = False  # unless this tells of one
+                self._has_children = False  # unless `waitpid` finds one
                 pid, status = os.waitpid(-1, os.WNOHANG)
                 self._has_children = True
                 if pid == 0:
@@ -427,7 +431,7 @@ class Supervisor:
         return False
 
     def _leave(self) -> None:
-        """Begin to end everything, since nobody asks any more."""
+        """Start to end everything, because the server or the broker is gone."""
         self._waiting.forget(self._broker)
         self._unlink()
         for channel in self._channels.values():
@@ -440,7 +444,7 @@ class Supervisor:
             self._link = None
 
     def _let_go(self, channel: SupervisorChannel) -> None:
-        """End what runs for a channel that the server has left."""
+        """End what runs for a channel that the server has closed."""
         if channel.leave_at is None:
             channel.leave_at = monotonic() + LEAVE_SECONDS
             self._waiting.forget(channel.socket.fileno())

@@ -1,1 +1,1 @@
-"""The sandbox for commands on Linux: bubblewrap, shown to work before it is relied on. `bubblewrap` is the entrance."""
+"""The sandbox for commands on Linux: bubblewrap, tested before it is used. `bubblewrap` is the main module."""

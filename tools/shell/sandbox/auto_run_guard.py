@@ -1,14 +1,14 @@
-"""The auto-run files of a workspace, which programs outside the sandbox obey: before a command, and after it.
+"""Protects the auto-run files of a workspace, which programs outside the sandbox execute, during and after a command.
 
-A repository's own folder is pinned (a mount cannot be renamed), so that no other repository can take its place; what
-git obeys in it is read-only, the rest stays writable, so that git can commit.
+A repository's own folder is pinned (a mount point cannot be renamed), so that no other repository can replace it. Files
+in it that make git run something are read-only. The rest stays writable, so that git can commit.
 
-What is new after a command is moved out of the workspace, unless it can do no harm: what `git init`, `clone`,
-`worktree` and `submodule` make, called by anything. Looking is bounded: what lies deeper, or beyond the number of
-folders, is neither protected nor found.
+New auto-run files are moved out of the workspace after a command, unless they are harmless, like the results of `git
+init`, `clone`, `worktree` and `submodule`, whatever created them. The scan is bounded: what is deeper, or beyond the
+limit of folders, is neither protected nor found.
 
-A folder that cannot be looked into before a command stays as it is, as a whole. One that a command closes is opened
-again, by its owner, who this server is, too.
+A folder that cannot be listed before a command is protected as a whole. If a command makes a folder inaccessible, the
+server restores access, because it runs as the folder's owner.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ from tools.permissions.auto_run_files import REPOSITORY, folded
 from tools.permissions.repositories import TrackedFiles, settings_that_run
 from tools.shell.process_spec import SandboxChanges
 
-DEPTH = 6  # folders below a root that are looked into
-FOLDERS = 1_500  # folders of a root that are looked into, those near the top first
-MODULE_DEPTH = 6  # folders below a repository's own one in which submodules and worktrees are looked for
-MODULE_FOLDERS = 5_000  # folders of a repository's submodules, and of its worktrees, that are looked into
-ENTRIES = 50  # entries of a folder that count in its fingerprint, by name: what is in those below it does not
-REMEMBERED = 20_000  # folders that are remembered, of all roots together
-READ_BYTES = 256 * 1024  # settings that are longer are not read
-COPIED_BYTES = 100_000_000  # most that is copied out of a workspace after a command, to another file system
-COPIED_ENTRIES = 10_000  # most files and folders of it
-_BARE = ({"HEAD", "objects", "refs"}, {"HEAD", "commondir"})  # what git takes for a repository, by what is in it
-_STORES = ("objects", "refs", "logs")  # of git's own, without what it obeys
+DEPTH = 6  # levels of folders below a root that are scanned
+FOLDERS = 1_500  # folders of a root that are scanned, those near the top first
+MODULE_DEPTH = 6  # levels below a repository's own folder that are searched for submodules and worktrees
+MODULE_FOLDERS = 5_000  # folders of a repository's submodules, and of its worktrees, that are scanned
+ENTRIES = 50  # entries in a folder's fingerprint, by name; the contents of subfolders are not included
+REMEMBERED = 20_000  # cached folders, for all roots together
+READ_BYTES = 256 * 1024  # longer settings files are not read
+COPIED_BYTES = 100_000_000  # limit for copying something out of a workspace to another file system after a command
+COPIED_ENTRIES = 10_000  # limit for the files and folders in it
+_BARE = ({"HEAD", "objects", "refs"}, {"HEAD", "commondir"})  # names that mark a repository for git
+_STORES = ("objects", "refs", "logs")  # git's own data, which it does not execute
 _SETTINGS = ("config", "config.worktree")
-_SHARES = ("modules", "worktrees")  # folders with further repositories' own
+_SHARES = ("modules", "worktrees")  # folders that contain other repositories' own folders
 _IN_REPOSITORY = (*auto_run_files.REPOSITORY_FILES, *auto_run_files.REPOSITORY_FOLDERS)
-# What makes git run something as it goes on with a rebase or with picking commits, in files of its steps
+# Instructions that make git run something when it continues a rebase or cherry-pick, in the files of their steps
 _STEPS_THAT_RUN = {
     "git-rebase-todo": rb"(?m)^[ \t]*(?:x|exec)\s.*",
     "strategy": rb"(?s)\A(?!(?:ort|recursive)?\s?\Z).+",
@@ -63,40 +63,40 @@ _STEPS_THAT_RUN = {
 
 @dataclass(slots=True)
 class AutoRunPaths:
-    """What was found in a root. All paths are absolute."""
+    """The results for one root. All paths are absolute."""
 
-    pinned: list[str] = field(default_factory=list[str])  # stay where they are, and writable: repositories' own
-    read_only: list[str] = field(default_factory=list[str])  # files and folders that stay as they are
-    found: set[str] = field(default_factory=set[str])  # every auto-run path that exists, links included
-    closed: list[str] = field(default_factory=list[str])  # folders that cannot be looked into
+    pinned: list[str] = field(default_factory=list[str])  # cannot be moved, but are writable: repositories' own folders
+    read_only: list[str] = field(default_factory=list[str])  # files and folders that cannot be changed
+    found: set[str] = field(default_factory=set[str])  # every existing auto-run path, including symlinks
+    closed: list[str] = field(default_factory=list[str])  # folders that cannot be listed
 
 
 class _GuardedFolder(NamedTuple):
-    """What matters of a folder: its auto-run entries, and where to go on."""
+    """The relevant parts of a folder: its auto-run entries, and subfolders to scan."""
 
     auto_run: tuple[os.DirEntry[str], ...]
     below: tuple[str, ...]
-    closed: Sequence[str]  # itself, where it cannot be looked into
+    closed: Sequence[str]  # the folder itself, if it cannot be listed
 
 
 class AutoRunLookout:
-    """Looks through roots for all commands of a server, and remembers the folders that have not changed since.
+    """Scans roots for all commands of a server, and caches folders that have not changed.
 
-    `consented` has real paths that other tools have written with a person's consent, each with the SHA-256 of the
-    content that was written last; its holder adds to it.
+    `consented` has real paths that other tools have written with a person's consent, each with the SHA-256 of the last
+    written content. Its owner adds to it.
     """
 
     def __init__(self, consented: Mapping[str, str] = MappingProxyType({})) -> None:
         self.consented = consented
-        self._accepted: dict[str, Fingerprint | None] = {}  # what commands have changed that may
+        self._accepted: dict[str, Fingerprint | None] = {}  # acceptable changes by commands
         self._folders = Remembered[_GuardedFolder](REMEMBERED)
-        self._holding: dict[str, set[str]] = {}  # of each root, folders in which something was found
-        self._at_work = WeakSet[AutoRunState]()  # of commands that have not been settled
+        self._holding: dict[str, set[str]] = {}  # for each root, folders with earlier results
+        self._at_work = WeakSet[AutoRunState]()  # for commands that are not yet settled
 
     def look(self, root: str) -> AutoRunPaths:
-        """Look through a root, the folders near its top first, and once more where something was found before.
+        """Scan a root, top folders first, and also the folders with earlier results.
 
-        So a command cannot hide what the next one is to leave alone behind very many new folders.
+        So a command cannot hide a file from the next scan behind a large number of new folders.
         """
         found = AutoRunPaths()
         holding: set[str] = set()
@@ -113,8 +113,8 @@ class AutoRunLookout:
                 for each in paths:
                     found.found.add(each)
                     if _is_of_steps(each):
-                        continue  # git changes them as it goes on
-                    # A link itself cannot be covered, what it leads to can. It may be gone by now.
+                        continue  # git changes these while it continues
+                    # A symlink cannot be mounted over, but its target can. It may be gone by now.
                     with suppress(OSError):
                         found.read_only.append(os.path.realpath(each) if os.path.islink(each) else each)
             found.closed += folder.closed
@@ -141,13 +141,13 @@ class AutoRunLookout:
         self._at_work.discard(state)
 
     def are_repositories_settled(self, paths: Iterable[str]) -> bool:
-        """Whether nothing that git obeys among these paths can have been made by a running command."""
+        """Whether no running command can have created anything that git executes among these paths."""
         of_git = [path for path in paths if {*map(folded, path.split(os.sep))} & {REPOSITORY, *_IN_REPOSITORY}]
         at_work = [*self._at_work]
         return not any(state.may_have_made(path) for path in of_git for state in at_work)
 
     def has_consent(self, path: str) -> bool:
-        """Whether what is at a path is what another tool has left there with consent, and nobody else's content."""
+        """Whether the content of a path was written by another tool with consent, and has not changed since."""
         digest = self.consented.get(path)
         if digest is None:
             return False
@@ -158,14 +158,14 @@ class AutoRunLookout:
         except OSError:
             return digest == hashlib.sha256().hexdigest() and not os.path.lexists(path)
 
-    def accept(self, path: str, what: Fingerprint | None) -> None:
-        """Take what is at a path for as good as what was there before."""
+    def note_accepted(self, path: str, what: Fingerprint | None) -> None:
+        """Treat the present content of a path like its original content."""
         if len(self._accepted) >= REMEMBERED:
             self._accepted.clear()
         self._accepted[path] = what
 
     def is_accepted(self, path: str) -> bool:
-        """Whether what is at a path now was left there by somebody who may."""
+        """Whether the present content of a path has been accepted."""
         return path in self._accepted and self._accepted[path] == fingerprint(path)
 
     def _look_into(self, path: str) -> _GuardedFolder:
@@ -175,7 +175,7 @@ class AutoRunLookout:
         parent = os.path.basename(path)
         auto_run: list[os.DirEntry[str]] = []
         below: list[str] = []
-        # A repository without a work tree, which git finds by these names.
+        # A repository without a work tree, which git recognises by these names.
         present = {entry.name for entry in entries}
         is_bare = any(present >= names for names in _BARE)
         for entry in entries:
@@ -195,7 +195,7 @@ class AutoRunLookout:
 
 
 def _entries(folder: str, closed: list[str]) -> list[os.DirEntry[str]]:
-    """What is in a folder; one that is there and cannot be looked into is added to those that are closed."""
+    """Return the entries of a folder. A folder that exists but cannot be listed is added to `closed`."""
     try:
         with os.scandir(folder) as entries:
             if os.access(folder, os.X_OK):
@@ -210,7 +210,7 @@ def _entries(folder: str, closed: list[str]) -> list[os.DirEntry[str]]:
 
 
 def _open_up(folder: str) -> bool:
-    """Let the owner of a folder do everything in it again; whether that had been taken away."""
+    """Restore all access to a folder for its owner. Returns whether some was missing."""
     with suppress(OSError), open_folder(folder, to_list=False) as opened:
         place = f"/proc/self/fd/{opened.descriptor}"
         mode = stat.S_IMODE(os.stat(place).st_mode)
@@ -221,9 +221,9 @@ def _open_up(folder: str) -> bool:
 
 
 def _guarded(own: str, closed: list[str]) -> Iterator[str]:
-    """What git obeys in a repository's own folder, and in those of its submodules and worktrees.
+    """Yield what git executes in a repository's own folder, and in those of its submodules and worktrees.
 
-    Where these are too many, the folder that holds them all is what is kept.
+    If there are too many of these, yields the folder that contains them.
     """
     for entry in _entries(own, closed):
         name = folded(entry.name)
@@ -237,7 +237,7 @@ def _guarded(own: str, closed: list[str]) -> Iterator[str]:
                 folder, parts = waiting.popleft()
                 looked += 1
                 below = _entries(folder, closed)
-                # Of these folders only git's own are left out, not submodules of the same name.
+                # Only git's own folders are skipped, not submodules with the same names.
                 stores = _STORES if any(each.name == "HEAD" for each in below) else ()
                 for each in below:
                     bare = folded(each.name)
@@ -249,14 +249,14 @@ def _guarded(own: str, closed: list[str]) -> Iterator[str]:
 
 
 class Fingerprint(NamedTuple):
-    """What a file or folder is, so that a change shows, no matter who made it."""
+    """The identity of a file or folder, which shows any change."""
 
-    status: tuple[int, ...]  # what identifies it, and of a file the time of its last change, which nobody can set back
-    entries: Mapping[str, tuple[int, ...] | None] | None = None  # the same of the first of a folder
+    status: tuple[int, ...]  # its identity and, for a file, its change time, which nobody can set back
+    entries: Mapping[str, tuple[int, ...] | None] | None = None  # the same for the first entries of a folder
 
 
 def fingerprint(path: str) -> Fingerprint | None:
-    """What is at a path, without following a link; `None` where there is nothing."""
+    """Return the fingerprint of a path, without following a symlink; `None` if it does not exist."""
 
     def status_of(place: str) -> tuple[int, ...] | None:
         try:
@@ -281,35 +281,22 @@ def fingerprint(path: str) -> Fingerprint | None:
 
 
 def read_settings(path: str) -> bytes | None:
-    """The content of a regular file at a real path, `None` if it is too long; an `OSError` if it cannot be read."""
+    """Return the content of a regular file at a real path; `None` if it is too long. Raises an `OSError` on failure."""
     with open_regular(path) as file:
         content = file.head(READ_BYTES + 1)
     return content if len(content) <= READ_BYTES else None
 
 
 def _is_of_steps(path: str) -> bool:
-    """Whether a guarded path has the steps that git goes on with, and is no submodule or worktree of such a name."""
+    """Whether a guarded path contains steps that git continues, and is no submodule or worktree with such a name."""
     return folded(os.path.basename(path)) in auto_run_files.REPOSITORY_STEPS and not os.path.lexists(f"{path}/HEAD")
 
 
-def _steps_that_run(folder: str) -> Sequence[object]:
-    """What of the steps in such a folder makes git run something; of a file that cannot be read, which one it is."""
-    found: list[object] = []
-    for name, pattern in _STEPS_THAT_RUN.items():
-        file = os.path.join(folder, name)
-        try:
-            content = read_settings(file)
-        except OSError:
-            content = None
-        found += filter(None, [fingerprint(file)] if content is None else re.findall(pattern, content))
-    return found
-
-
 def is_harmless(path: str, roots: Sequence[str], found: Collection[str]) -> bool:
-    """Whether git obeys what is new at a real path, and nothing in it makes git run anything or look elsewhere.
+    """Whether a new path belongs to git, and nothing in it makes git run anything or work elsewhere.
 
     Args:
-        path: The path.
+        path: The real path.
         roots: Real paths of the workspace's folders.
         found: All auto-run paths that were found in them.
     """
@@ -321,14 +308,14 @@ def is_harmless(path: str, roots: Sequence[str], found: Collection[str]) -> bool
         if bare in auto_run_files.REPOSITORY_FOLDERS:
             is_folder = stat.S_ISDIR(os.lstat(path).st_mode)
             return is_folder and all(entry.endswith(".sample") for entry in os.listdir(path))
-        # Both as git reads them.
+        # Both in git's own interpretation.
         text = _text(path)
         if bare == "commondir":
-            # As `git worktree add` writes it. In a repository of its own it would lead to another configuration.
+            # As written by `git worktree add`. In a repository's own folder it would lead to another configuration.
             return text.rstrip("\r\n") == "../.." and folded(os.path.basename(os.path.dirname(folder))) == "worktrees"
         if bare != REPOSITORY or not text.startswith("gitdir: "):
             return False
-        # Of a worktree or a submodule, whose own folder is looked into, as part of another repository.
+        # Of a worktree or submodule, whose own folder is checked as part of another repository.
         own = real_path(os.path.join(folder, text.removeprefix("gitdir: ").rstrip("\r\n")))
     except (OSError, ValueError):
         return False
@@ -344,23 +331,32 @@ def is_harmless(path: str, roots: Sequence[str], found: Collection[str]) -> bool
 
 
 def _text(path: str) -> str:
-    """The text at a real path; an `OSError` or a `ValueError` if it cannot be read, or is none."""
+    """Return the text at a real path. Raises an `OSError` or a `ValueError` if it is unreadable or not text."""
     if (content := read_settings(path)) is None:
         raise ValueError
     return content.decode()
 
 
 def _what_runs(path: str, roots: Sequence[str]) -> Sequence[object]:
-    """What may make git run something in a file of settings, or in a folder of steps.
+    """Return what may make git run something in a settings file or in a folder of steps.
 
-    In settings that cannot be read it is something else each time, in a file of steps which file that is.
+    For unreadable settings the result differs each time; for an unreadable file of steps it identifies the file.
     """
     if _is_of_steps(path):
-        return _steps_that_run(path)
+        # The steps in such a folder that make git run something; an unreadable file is identified instead.
+        found: list[object] = []
+        for name, pattern in _STEPS_THAT_RUN.items():
+            file = os.path.join(path, name)
+            try:
+                content = read_settings(file)
+            except OSError:
+                content = None
+            found += filter(None, [fingerprint(file)] if content is None else re.findall(pattern, content))
+        return found
     folder = os.path.dirname(path)
 
     def is_work_tree(value: str) -> bool:
-        # As `git submodule` writes it.
+        # As written by `git submodule`.
         return (
             (REPOSITORY, "modules") in pairwise(map(folded, folder.split(os.sep)))
             and not os.path.isabs(value)
@@ -375,19 +371,19 @@ def _what_runs(path: str, roots: Sequence[str]) -> Sequence[object]:
 
 
 class _TooLargeError(Exception):
-    """More than may be copied. Not an `OSError`, after which copying would go on."""
+    """There is too much to copy. Not an `OSError`, because copying would continue after one."""
 
 
 def move_away(paths: Sequence[str], parent: str | None) -> Iterator[tuple[str, str | None]]:
-    """Move what is at real paths out of the workspace, so that no program obeys it.
+    """Move files and folders out of the workspace, so that no program executes them.
 
     Args:
-        paths: The paths.
-        parent: The folder for temporary files, in which a new one is made that stays. Without it, and where all that
-            has to be copied to another file system is too much, something is given another name where it is.
+        paths: Their real paths.
+        parent: The temporary folder, where a new folder is created that stays. Without it, or if there is too much to
+            copy to another file system, they are renamed in place.
 
     Yields:
-        Each path, and where that is now which was there; `None` if it could not be moved.
+        Each path, and the new path of its content; `None` if it could not be moved.
     """
     bytes_left, entries_left = COPIED_BYTES, COPIED_ENTRIES
     folder: str | None = None
@@ -409,7 +405,7 @@ def move_away(paths: Sequence[str], parent: str | None) -> Iterator[tuple[str, s
             os.mkfifo(target, stat.S_IMODE(mode))
             return
         with open_regular(source) as old, open(target, "xb") as new:
-            # Where it has holes, these would be filled; and it may grow meanwhile.
+            # Holes in it would be filled, and it may grow meanwhile.
             if old.info.st_size > bytes_left:
                 raise _TooLargeError
             while piece := old.stream.read(BLOCK_BYTES):
@@ -422,10 +418,10 @@ def move_away(paths: Sequence[str], parent: str | None) -> Iterator[tuple[str, s
     for path in paths:
         above, name = os.path.split(path)
         aside = f"{name}.untrusted-{os.urandom(4).hex()}"
-        for each in (above, path):  # a folder that comes into another one is written, too
+        for each in (above, path):  # moving a folder also writes to the folder itself
             _open_up(each)
         try:
-            # First of all no program is to obey it, also where to copy it takes a while or fails.
+            # First make sure that no program executes it, even if copying is slow or fails.
             with open_folder(above) as opened:
                 os.rename(name, aside, src_dir_fd=opened.descriptor, dst_dir_fd=opened.descriptor)
         except OSError:
@@ -456,7 +452,7 @@ def move_away(paths: Sequence[str], parent: str | None) -> Iterator[tuple[str, s
                 _remove(target)
             yield path, renamed
     if folder is not None:
-        # Unless something is in it.
+        # Unless it is not empty.
         with suppress(OSError):
             os.rmdir(folder)
 
@@ -468,7 +464,7 @@ def _remove(path: str) -> None:
 
 
 def _places(path: str, found: Fingerprint | None) -> Mapping[str, tuple[int, ...] | None]:
-    """What a fingerprint tells of a file, or of each entry of a folder, by their paths."""
+    """Return the parts of a fingerprint by path: a file, or each entry of a folder."""
     if found is None or found.entries is None:
         return {} if found is None else {path: found.status}
     return {os.path.join(path, name): status for name, status in found.entries.items()}
@@ -480,26 +476,26 @@ def _differing(path: str, before: Fingerprint | None, after: Fingerprint | None)
 
 
 class AutoRunState:
-    """The auto-run files of a workspace before a command, and what the command may do to them."""
+    """The auto-run files of a workspace before a command, and what the command may do with them."""
 
     def __init__(
         self,
         lookout: AutoRunLookout,
         roots: Sequence[str],  # real paths of the workspace's folders
-        paths: Collection[str],  # every path that programs obey
-        closed: Collection[str],  # folders that cannot be looked into: nothing in them is new afterwards
-        waived: Sequence[str],  # files and folders that the command may change although programs obey them
+        paths: Collection[str],  # every path that programs execute
+        closed: Collection[str],  # folders that cannot be listed: nothing in them counts as new afterwards
+        waived: Sequence[str],  # auto-run files and folders that the command may change
         *,
-        is_known: bool,  # whether the client can be told from others
-        is_git: bool,  # whether nothing but git changes anything
+        is_known: bool,  # whether the client is not anonymous
+        is_git: bool,  # whether only git changes anything
     ) -> None:
         self._lookout, self._roots, self._closed, self._waived = lookout, roots, closed, waived
         self._is_known, self._is_git = is_known, is_git
         self._before = {path: fingerprint(path) for path in paths}
-        # Of what git goes by, what makes it run something
+        # The parts of git's configuration that make it run something
         names = {*auto_run_files.REPOSITORY_STEPS, *(_SETTINGS if is_git else ())}
         self._runs = {path: _what_runs(path, roots) for path in paths if folded(os.path.basename(path)) in names}
-        # Files among them, and in them, that git tracks
+        # Tracked files among these paths and in these folders
         tracked, places = TrackedFiles(), (_places(*each) for each in self._before.items() if is_git)
         self._tracked = {place for each in places for place in each if _is_tracked(place, tracked)}
         lookout.command_begins(self)
@@ -509,7 +505,7 @@ class AutoRunState:
         return is_new and not (self._lookout.is_accepted(path) or self._lookout.has_consent(path))
 
     def settle(self) -> SandboxChanges:
-        """Move what is new and obeyed out of the workspace, and tell what has changed. After the command; blocks."""
+        """Move new auto-run files out of the workspace, and report changes. Called after the command; blocks."""
         self._lookout.command_has_ended(self)
         now = self._look()
         tracked = TrackedFiles()
@@ -517,7 +513,7 @@ class AutoRunState:
         changed: list[str] = []
         for path in sorted(now | self._before.keys()):
             before, after, is_of_steps = self._before.get(path), fingerprint(path), _is_of_steps(path)
-            # Nothing is seen of what changes in a folder of shares, and to git alone it is open.
+            # Changes in a folder of shares cannot be seen, and only git can write there.
             is_share = folded(os.path.basename(path)) in _SHARES
             is_same = path in self._before and after == before and not (self._is_git and is_share)
             if (self._runs_no_more(path) if is_of_steps else is_same) or is_inside(path, self._closed):
@@ -526,12 +522,12 @@ class AutoRunState:
             is_explained = self._is_git and not is_of_steps and self._explains(path, before, after, tracked)
             is_by_git = is_explained or (self._is_git and is_harmless_now)
             if is_by_git or self._is_waived(path, before, after):
-                self._lookout.accept(path, after)
+                self._lookout.note_accepted(path, after)
             elif self._lookout.is_accepted(path):
                 continue
             elif self._is_git or is_share or (before is not None and not is_of_steps):
-                # Of git alone, what is new came by its hooks, or by what else was at work. Of a repository that holds
-                # too many others, it is not known which are new.
+                # If only git ran, new files come from its hooks or from other programs. In a repository with too many
+                # others, it is unknown which ones are new.
                 changed.append(path)
             elif not is_harmless_now:
                 unwanted.append(path)
@@ -546,17 +542,17 @@ class AutoRunState:
         )
 
     def _runs_no_more(self, path: str) -> bool:
-        """Whether nothing that git goes by makes it run what it did not before."""
+        """Whether git's configuration makes it run nothing that it did not run before."""
         return all(each in self._runs.get(path, ()) for each in _what_runs(path, self._roots))
 
     def _explains(
         self, path: str, before: Fingerprint | None, after: Fingerprint | None, tracked: TrackedFiles
     ) -> bool:
-        """Whether what is different at a path is what git tracks, or brings nothing that runs something."""
+        """Whether the changes at a path are tracked files, or add nothing that runs."""
         folder, name = os.path.split(path)
         bare = folded(name)
         if after is None and (bare == REPOSITORY or (bare in _IN_REPOSITORY and not os.path.exists(f"{folder}/HEAD"))):
-            # A worktree, a submodule or a repository is gone.
+            # A worktree, a submodule or a repository was removed.
             return True
         if after is not None and bare in _SETTINGS and self._runs_no_more(path):
             return True
@@ -566,7 +562,7 @@ class AutoRunState:
         )
 
     def _look(self) -> set[str]:
-        """What programs obey now, also in folders that were closed meanwhile, each of which may hold another one."""
+        """Return the present auto-run paths, including those in folders made inaccessible meanwhile."""
         found: list[AutoRunPaths] = []
         for _ in range(DEPTH + MODULE_DEPTH):
             found = [self._lookout.look(root) for root in self._roots]
@@ -575,7 +571,7 @@ class AutoRunState:
         return {path for each in found for path in each.found}
 
     def _is_waived(self, path: str, before: Fingerprint | None, after: Fingerprint | None) -> bool:
-        """Whether nothing at a path differs but what the command may change, or another tool has with consent."""
+        """Whether every change at a path was allowed to the command, or made by another tool with consent."""
         if self._is_free(path):
             return True
         if before is None or after is None or before.status != after.status:
@@ -584,7 +580,7 @@ class AutoRunState:
         return bool(differing) and all(map(self._is_free, differing))
 
     def _is_free(self, path: str) -> bool:
-        """Whether all that is at a path may be so."""
+        """Whether everything at a path is allowed to be there."""
         if not any(contains(path, each) or contains(each, path) for each in (*self._waived, *self._lookout.consented)):
             return False
         waiting = [path]
@@ -602,7 +598,7 @@ class AutoRunState:
 
 
 def _is_tracked(path: str, tracked: TrackedFiles) -> bool:
-    """Whether git tracks a file, or all of the first files in a folder."""
+    """Whether git tracks a file, or each of the first files in a folder."""
     try:
         if not stat.S_ISDIR(os.lstat(path).st_mode):
             return tracked.has(path)

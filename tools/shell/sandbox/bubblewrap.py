@@ -1,4 +1,4 @@
-"""The sandbox of commands: off, used where it works, or required."""
+"""The sandbox for commands: off, used if it works, or required."""
 
 from __future__ import annotations
 
@@ -55,48 +55,48 @@ from tools.shell.sandbox.visible_file_system import PreparedView, Site, StandIns
 from tools.text.file_names import shown_whole_path
 
 logger = logging.getLogger(__name__)
-# Settings of the kernel that bubblewrap leaves writable. Their owner is root, who may write them even without
-# capabilities, also in a user namespace: `core_pattern` alone would run a program outside.
+# Kernel settings that bubblewrap leaves writable. Root owns them and may write them even without capabilities, also in
+# a user namespace. `core_pattern` alone would run a program outside.
 TUNING = ("/proc/sys", "/proc/acpi", "/proc/scsi")
-SHARED_BYTES = 512 * 1024**2  # of `/dev/shm`, which each command has for itself
-SETTLE_SECONDS = 8.0  # a command waits so long for the look at what it has left, which then goes on unreported
+SHARED_BYTES = 512 * 1024**2  # size of each command's own `/dev/shm`
+SETTLE_SECONDS = 8.0  # how long a command waits for the check of what it left; later results are not reported
 NOT_AS_MEANT = (
-    "The command was not run: the workspace changed while its sandbox was set up (a folder was moved, or a link "
-    "took its place, perhaps through another command). Run it again."
+    "The command was not run: the workspace changed while its sandbox was set up (a folder was moved, or replaced by a "
+    "symlink, perhaps by another command). Run it again."
 )
 TOO_SLOW = (
-    "The command was not run: its sandbox took too long to set up. This machine may be very busy, or a folder of the "
-    "workspace does not answer; run it again later."
+    "The command was not run: its sandbox took too long to set up. This machine may be very busy, or a folder in the "
+    "workspace does not respond. Run it again later."
 )
 
 
-# Descriptors of bubblewrap, above what a shell command uses. Two are for the program by which the command enters
-# Landlock: its rules, and the program. The program of the system call filter comes from the next one, to the one after
-# it bubblewrap writes what its process is, before it begins the command it reads the next one to its end, and it reads
-# its options from the one after that.
+# Descriptors for bubblewrap, above those that a shell command uses. The first two are for entering Landlock: the
+# ruleset and the program. The third has the system call filter. To the fourth, bubblewrap writes its process id. From
+# the fifth it reads to the end before it starts the command. From the sixth it reads its options.
 RULES, ENTRY, CALLS, INFO, HELD, OPTIONS = 7, 8, 9, 10, 11, 12
-OLD_ROOT = "/oldroot"  # where bubblewrap has all of the machine while it mounts
+OLD_ROOT = "/oldroot"  # bubblewrap's path for the whole machine while it mounts
 FIXED = visible_file_system.SYSTEM_ROOTS.difference(visible_file_system.PRIVATE)  # folders that no command changes
-STAGE = "/dev/.places"  # where it puts what is then moved to a place that it must not mount on
+STAGE = "/dev/.places"  # where mounts are prepared that bubblewrap must not do in place
 
 
 class ViewSetup:
-    """What makes a view for one command: the options of bubblewrap, and what is mounted once it has done these.
+    """Builds the view for one command: the options of bubblewrap, and the mounts to add after it has applied these.
 
-    Bubblewrap follows links on the way to a place, makes the place where it is absent, and may empty a file there. So
-    it mounts nothing in a folder of the machine: other commands may put a link to `/oldroot` into it meanwhile. What
-    goes there is mounted by descriptor (`mount_in`), and bubblewrap mounts on file systems in memory that it has made.
+    Bubblewrap follows symlinks in a mount path, creates missing mount points, and may empty a file there. So it must
+    not mount anything in a folder of the machine: another command may put a symlink to `/oldroot` there meanwhile. Such
+    mounts are done by descriptor (`mount_in`). Bubblewrap itself mounts only on in-memory file systems that it has
+    created.
     """
 
     def __init__(self, view: View, folder: str, *, is_filtered: bool) -> None:
-        # Not `--die-with-parent`: what a command leaves running would end with its shell.
+        # Not `--die-with-parent`: processes that a command leaves running would end with its shell.
         self.options = ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
         if view.has_own_network:
             self.options.append("--unshare-net")
         self.options += ("--new-session", "--cap-drop", "ALL", "--info-fd", str(INFO))
         self.steps: list[MountStep] = []
         self._of_rules, self._roots = {*view.masked, *view.pinned, *view.read_only}, (*view.roots, *view.writable)
-        # Where bubblewrap reaches what is mounted at a place; `None` where that is a folder of the machine.
+        # Bubblewrap's path for a mount; `None` if that is a folder of the machine.
         self._ways: dict[str, str | None] = {"/": None if view.is_whole else ""}
         if view.is_whole:
             self.options += ("--ro-bind", "/", "/")
@@ -114,7 +114,7 @@ class ViewSetup:
                 most = str(visible_file_system.PRIVATE_BYTES)
                 self.options += ("--perms", mode, "--size", most, "--tmpfs", private)
                 self._ways[private] = private
-            elif private in OPEN_TO_ALL:  # folders of the system, in which no command writes
+            elif private in OPEN_TO_ALL:  # system folders, where no command writes
                 self.options += ("--bind", view.lasting[private], private)
                 self._ways[private] = None
             else:
@@ -124,14 +124,14 @@ class ViewSetup:
 
         hidden: list[tuple[str, Callable[[], None]]] = [
             *((path, partial(self._empty, path)) for path in view.hidden_folders),
-            # A device on a mount without devices: opening it is refused, no matter who asks.
+            # A device file on a mount without devices: nobody can open it.
             *((path, partial(self._bind, path, "/dev/null")) for path in view.hidden_files),
             *((path, partial(self._bind, path, what)) for path, what in view.settings.items()),
             *((path, partial(self._bind, path)) for path in filter(os.path.lexists, view.shown)),
             *((path, partial(self._bind, path, what)) for path, what in view.masked.items()),
         ]
         in_roots = {path for path, _ in hidden if any(contains(root, path) and path != root for root in view.roots)}
-        # A root that is itself hidden was named by the operator, so it comes second.
+        # The operator named a root that is itself hidden, so it comes second.
         writable = ((path, partial(self._bind, path, is_read_only=False)) for path in (*view.roots, *view.writable))
         outside = (*(each for each in hidden if each[0] not in in_roots), *writable)
         for _, mount in sorted(outside, key=lambda each: depth(each[0])):
@@ -140,18 +140,18 @@ class ViewSetup:
         self.steps += (MountStep("", NEW_ROOT + path, is_read_only=True) for path in view.read_only)
         for _, mount in sorted((each for each in hidden if each[0] in in_roots), key=lambda each: depth(each[0])):
             mount()
-        # What is made in a file system in memory is lost, so nothing can be.
+        # Files created in an in-memory file system would be lost, so it is read-only.
         for path in ("/", "/dev"):
             self.options += ("--remount-ro", path)
-        # Here it waits at the gate. Nothing is left of what it reads.
+        # Here bubblewrap waits at the gate. What it reads leaves no trace.
         self.options += ("--file", str(HELD), "/dev/null", "--chdir", folder)
         if is_filtered:
             self.options += ("--seccomp", str(CALLS))
 
     def _way(self, path: str) -> str | None:
-        """Where bubblewrap may mount what goes to a path; `None` if it must not."""
+        """Return bubblewrap's path for a mount; `None` if it must not mount there itself."""
         above: str = os.path.dirname(path)
-        # A workspace may lie in a folder of the system, such as /opt.
+        # A workspace may be in a system folder such as /opt.
         if (
             (above in FIXED or is_inside(above, SYSTEM))
             and path not in self._of_rules
@@ -164,7 +164,7 @@ class ViewSetup:
         return None if way is None else way + path[len(above.rstrip("/")) :]
 
     def _bind(self, path: str, what: str = "", *, is_read_only: bool = True) -> None:
-        """Show at a path what is there, or something else."""
+        """Mount a path's own content, or something else, at that path."""
         way, what = self._way(path), what or path
         self._ways[path] = None
         if way is None:
@@ -173,13 +173,13 @@ class ViewSetup:
             self.options += ("--ro-bind-try" if is_read_only else "--bind", what, way)
 
     def _empty(self, path: str) -> None:
-        """Put an empty folder at a path, in which more may be mounted."""
+        """Put an empty folder at a path, for more mounts."""
         way = self._way(path) or self._staged(path, is_moved=True)
         self._ways[path] = way
         self.options += ("--size", "4096", "--perms", "0555", "--tmpfs", way)
 
     def _staged(self, path: str, *, is_moved: bool = False) -> str:
-        """Where bubblewrap makes what then is mounted at a path."""
+        """Return where bubblewrap creates what is later mounted at a path."""
         place = f"{STAGE}/{len(self.steps)}"
         self.steps.append(MountStep(NEW_ROOT + place, NEW_ROOT + path, is_read_only=True, is_moved=is_moved))
         return place
@@ -187,16 +187,16 @@ class ViewSetup:
 
 @dataclass(slots=True)
 class SandboxedCommand(ConfinedCommand):
-    """A command in the sandbox, with what is held for it. To be released."""
+    """A command in the sandbox, with the resources held for it. It must be released."""
 
-    prepare: Callable[[], PreparedView] = field(repr=False, kw_only=True)  # called once bubblewrap was started
+    prepare: Callable[[], PreparedView] = field(repr=False, kw_only=True)  # called after bubblewrap was started
     gate: MountGate = field(repr=False, kw_only=True)
-    is_filtered: bool = field(repr=False, kw_only=True)  # whether there is a filter of system calls for this machine
-    look: Callable[[], FileRestrictions] = field(repr=False, kw_only=True)  # what rules about files keep from it now
+    is_filtered: bool = field(repr=False, kw_only=True)  # whether there is a system call filter for this machine
+    look: Callable[[], FileRestrictions] = field(repr=False, kw_only=True)  # returns what file rules deny to it now
     _prepared: PreparedView | None = field(default=None, repr=False, init=False)
 
     def send_options(self) -> tuple[View, list[MountStep]]:
-        """Prepare, and tell the bubblewrap that was started what to mount: what is mounted then. Blocks."""
+        """Prepare the view, and send the options to the running bubblewrap. Returns what is then mounted. Blocks."""
         self.gate.give_away()
         prepared = self._prepared = self.prepare()
         view = prepared.view
@@ -207,7 +207,7 @@ class SandboxedCommand(ConfinedCommand):
         return view, setup.steps
 
     def is_as_meant(self, process: int, view: View) -> bool:
-        """Whether it may begin, and has: then its mounts are what was meant, and Landlock knows what it may write."""
+        """Let the command begin if its mounts are as intended and Landlock knows its writable paths; say whether."""
         if not self.is_as_looked_at():
             return False
         expected = view.expected()
@@ -219,20 +219,20 @@ class SandboxedCommand(ConfinedCommand):
         return self.gate.check(process, expected)
 
     def is_as_looked_at(self) -> bool:
-        """Whether rules about files say the same once all is mounted: a folder may have moved meanwhile. Blocks."""
+        """Whether file rules still deny the same after mounting: a folder may have been moved meanwhile. Blocks."""
         before = self._prepared.restrictions if self._prepared is not None else NO_RESTRICTIONS
         now = self.look()
         return (set(now.masked), set(now.read_only)) == (set(before.masked), set(before.read_only))
 
     async def begin(self, mount: Mount) -> None:
-        """Tell bubblewrap what to mount, and let it begin the command if that is what was mounted, in time."""
+        """Tell bubblewrap what to mount, and let the command begin if the result is as intended and in time."""
         view, steps = View(), list[MountStep]()
         mounting: asyncio.Task[None] | None = None
         try:
-            # Not to be lost on the way: bubblewrap waits.
+            # Must not be interrupted: bubblewrap is waiting.
             with CancelScope(shield=True):
                 view, steps = await THREADS.run(self.send_options)
-            if steps:  # who mounts begins to get ready meanwhile
+            if steps:  # the mounting process prepares itself meanwhile
                 mounting = asyncio.create_task(mount(self.gate.mounting, steps))
             await self.gate.wait_mounted()
             process = self.gate.process()
@@ -244,12 +244,12 @@ class SandboxedCommand(ConfinedCommand):
         except TimeoutError:
             raise ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, TOO_SLOW) from None
         except OSError as error:
-            # A place is not what it was.
+            # A path has been replaced.
             if error.errno not in (errno.ELOOP, errno.ENOENT, errno.ENOTDIR, errno.EINVAL, errno.ESRCH):
                 raise not_made(error) from None
             logger.warning("a sandbox could not be mounted: %s", os.strerror(error.errno))
         else:
-            logger.warning("a sandbox is not what was meant")
+            logger.warning("the mounts of a sandbox are not as intended")
         finally:
             self.gate.tell()
             if mounting is not None:
@@ -257,13 +257,13 @@ class SandboxedCommand(ConfinedCommand):
         raise ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, NOT_AS_MEANT)
 
     def limited_folders(self) -> tuple[Sequence[str], int]:
-        """Those of the client that it writes in, where it only reads otherwise."""
+        """The client's folders that a command writes in although it otherwise only reads."""
         if self._prepared is None or self.view is not ViewKind.READING:
             return (), 0
         return (*self._prepared.view.lasting.values(),), self._prepared.temporary_bytes
 
     async def release(self) -> SandboxChanges:
-        """See to what is left, once everything of the command has ended, or if it was not started."""
+        """Clean up after the command has ended completely, or was not started."""
         self.gate.close()
         if self._prepared is None:
             return SandboxChanges()
@@ -271,24 +271,24 @@ class SandboxedCommand(ConfinedCommand):
             with move_on_after(SETTLE_SECONDS, shield=True):
                 return await THREADS.run(self._prepared.settle)
         except (OSError, RecursionError, ExhaustedError) as error:
-            logger.warning("what a command has left could not be looked at: %s", type(error).__name__)
+            logger.warning("the files that a command left could not be checked: %s", type(error).__name__)
         return SandboxChanges(is_unknown=True)
 
 
 def not_made(error: OSError) -> ToolError:
-    """What a call is told whose sandbox could not be made."""
+    """Return the error for a call whose sandbox could not be created."""
     why = os.strerror(error.errno) if error.errno else "the system refused"
     return exhaustion_of(error, NOTHING_DONE) or ToolError(
         ToolErrorType.SHELL_EXECUTE_ERROR,
-        f"The command was not run: its sandbox could not be made ({why}), so what must stay as it is would have been "
-        "open to it. Try again when other commands have ended; if there is no space left, make some first.",
+        f"The command was not run: its sandbox could not be created ({why}), so protected files would have been open "
+        "to it. Try again when other commands have ended. If no space is left, free some first.",
     )
 
 
-USUAL_FOLDER = "/usr/bin"  # AppArmor on Ubuntu lets the program make user namespaces in this folder only
-SCARCITY_ATTEMPTS, SCARCITY_PAUSE_SECONDS = 12, 0.25  # where there are too few descriptors or processes for it
-RETRY_SECONDS = 60.0  # after so long a sandbox that did not answer is tried again
-PROBE_ATTEMPTS = 2  # a machine under load is asked again; a sandbox that hangs, hangs twice
+USUAL_FOLDER = "/usr/bin"  # AppArmor on Ubuntu allows the program to create user namespaces only in this folder
+SCARCITY_ATTEMPTS, SCARCITY_PAUSE_SECONDS = 12, 0.25  # for attempts with too few descriptors or processes
+RETRY_SECONDS = 60.0  # after this time a sandbox that did not answer is tried again
+PROBE_ATTEMPTS = 2  # a busy machine gets a second attempt; a sandbox that hangs will hang twice
 
 
 class SandboxMode(StrEnum):
@@ -301,38 +301,38 @@ class SandboxMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SandboxStatus:
-    program: str | None  # the absolute path of bubblewrap, `None` where there is none
-    failure: str | None  # why it is not used, as the middle of a sentence; `None` where it works
+    program: str | None  # the absolute path of bubblewrap; `None` if it is not installed
+    failure: str | None  # why it is not used, as the middle of a sentence; `None` if it works
 
 
 class BubblewrapConfinement:
-    """Puts commands into bubblewrap. One for each server."""
+    """Runs commands in bubblewrap. One for each server."""
 
     def __init__(
         self,
         mode: SandboxMode,
         site: Site,
-        starter: ProcessStarter,  # runs the attempt
-        folders: PrivateFolders,  # where it keeps what it puts in the place of what is masked
+        starter: ProcessStarter,  # runs the test
+        folders: PrivateFolders,  # for files that replace masked ones
         search_path: str = os.defpath,
-        program: str | None = None,  # the program to use instead of the one that would be found
+        program: str | None = None,  # the program to use instead of searching for it
         *,
-        consented: Mapping[str, str] = MappingProxyType({}),  # as `AutoRunLookout` takes it
+        consented: Mapping[str, str] = MappingProxyType({}),  # as for `AutoRunLookout`
         loopbacks: SessionLoopbacks | None = None,
-        landlock: LandlockConfinement | None = None,  # what holds readers where bubblewrap does not work
+        landlock: LandlockConfinement | None = None,  # confines commands that only read if bubblewrap does not work
     ) -> None:
         self._mode = mode
         self._site = site
         self._search_path = search_path
         self._program = program
         self._starter = starter
-        self._tried = SandboxStatus(None, "it has not been tried out yet")
-        self._try_at = float("-inf")  # the monotonic time from which on it is tried out with the next call
+        self._tried = SandboxStatus(None, "it has not been tested yet")
+        self._try_at = float("-inf")  # monotonic time from which the next call tests it
         self._trying = Lock()
         self._group = ProcessGroupLimit()
         self._lookout = AutoRunLookout(consented)
         self._folders = folders
-        self._caches: set[str] = set()  # those that were looked at
+        self._caches: set[str] = set()  # caches that have been checked
         self._loopbacks = loopbacks
         self._landlock = landlock
 
@@ -344,10 +344,10 @@ class BubblewrapConfinement:
         private_folder: Callable[[], str] | None = None,
         client_key: str = "",
     ) -> ConfinedCommand:
-        """Put a command into its view; `sandbox_unavailable` if that cannot be made."""
+        """Put a command into its view. Raises `sandbox_unavailable` if that is impossible."""
         is_unconfined = view.kind is ViewKind.UNCONFINED and view.engine is not Engine.BUBBLEWRAP
         if is_unconfined and self._mode is not SandboxMode.REQUIRED:
-            # A verdict without a sandbox: somebody was asked, or the operator asks nobody.
+            # Decided without a sandbox: a person was asked, or the operator wants no questions.
             return ConfinedCommand(spec, view.engine)
         status = await self.status(workspace_roots)
         failure = status.failure
@@ -360,13 +360,13 @@ class BubblewrapConfinement:
                     hold = partial(self._by_landlock, self._landlock, spec, workspace_roots, view, private_folder)
                     return await THREADS.run(hold)
             elif view.engine is not Engine.BUBBLEWRAP or view.kind is ViewKind.UNCONFINED:
-                failure = f"'{view.engine}' makes no such view of the machine ('{view.kind}')"
+                failure = f"'{view.engine}' cannot provide the view '{view.kind}'"
             elif failure is None and status.program is not None:
                 namespaces = None
                 if view.network is Network.SESSION_LOOPBACK and self._loopbacks is not None:
                     namespaces = await self._loopbacks.of(client_key, status.program)
                 make = partial(self._sandboxed, status.program, spec, workspace_roots, view, client_key=client_key)
-                # Not to be lost on the way: it holds descriptors.
+                # Must not be interrupted: it holds descriptors.
                 with CancelScope(shield=True):
                     return await THREADS.run(partial(make, namespaces=namespaces, private_folder=private_folder))
         except OSError as error:
@@ -376,11 +376,11 @@ class BubblewrapConfinement:
         raise ToolError(
             ToolErrorType.SANDBOX_UNAVAILABLE,
             f"The command was not run: the sandbox that it was approved for is no longer available ({failure}). "
-            "Nothing runs with more access than it was given. Run it again; the user is asked if needed.",
+            "Nothing runs with more access than it was granted. Run it again; the user is asked if needed.",
         )
 
     async def make_ready(self, workspace_roots: Sequence[str]) -> None:
-        """Try the sandbox out, if it is not known whether it works."""
+        """Test the sandbox, if it is unknown whether it works."""
         if self._mode is SandboxMode.OFF or visible_file_system.too_broad(workspace_roots) is not None:
             return
         for attempt in range(SCARCITY_ATTEMPTS):
@@ -390,22 +390,22 @@ class BubblewrapConfinement:
                 async with self._trying:
                     if monotonic() >= self._try_at:
                         self._tried = await self._try_out(workspace_roots)
-                        # One that has not answered in time may have met a busy machine.
+                        # If it did not answer in time, the machine may have been busy.
                         is_final = self._tried.failure != NO_ANSWER
                         self._try_at = float("inf") if is_final else monotonic() + RETRY_SECONDS
             except ExhaustedError:
-                # What other calls hold for a moment comes back.
+                # Resources that other calls hold briefly will be released.
                 if attempt == SCARCITY_ATTEMPTS - 1:
                     raise
                 await sleep(SCARCITY_PAUSE_SECONDS)
 
     async def status(self, workspace_roots: Sequence[str]) -> SandboxStatus:
-        """Whether the sandbox works for these roots; tried out at the first call, and remembered."""
+        """Return whether the sandbox works for these roots. The first call tests it, and the result is cached."""
         await self.make_ready(workspace_roots)
         return await THREADS.run(partial(self._status_for, workspace_roots))
 
     def site(self, workspace_roots: Sequence[str], search_path: str) -> CommandSite:
-        """What can hold commands here, as far as it was tried out, and what a reading view shows. Blocks."""
+        """Return what can confine commands here, as far as it was tested, and what a reading view shows. Blocks."""
         failure = self._status_for(workspace_roots).failure
         engine = Engine.NONE if failure is not None else Engine.BUBBLEWRAP
         if engine is Engine.NONE and self._mode is not SandboxMode.OFF and self._landlock is not None:
@@ -415,28 +415,29 @@ class BubblewrapConfinement:
         return CommandSite(engine, failure or "", self._mode is SandboxMode.REQUIRED, shown)
 
     async def landlock_failure(self) -> str:
-        """Why Landlock does not hold what only reads, as the middle of a sentence; empty where it does."""
-        return "there is none" if self._landlock is None else await self._landlock.failure()
+        """Return why Landlock cannot confine reading commands, as the middle of a sentence; empty if it can."""
+        return "it is not set up" if self._landlock is None else await self._landlock.failure()
 
     def _reading_paths(self, roots: Sequence[str], search_path: str) -> tuple[str, ...]:
         hidden = secret_places(self._site.home, self._site.hidden, self._site.readable, roots)
         return reading_view_paths(self._site.home, search_path, roots, hidden.all, self._site.readable)
 
     def close(self) -> None:
-        """Give back what belongs to the server, after its last command."""
+        """Release the server's resources, after its last command."""
         self._group.close()
 
     def _status_for(self, roots: Sequence[str]) -> SandboxStatus:
         if self._mode is SandboxMode.OFF:
-            return SandboxStatus(None, "it is switched off by shell.sandbox")
+            return SandboxStatus(None, "it is turned off by shell.sandbox")
         if (broad := visible_file_system.too_broad(roots)) is not None:
             return SandboxStatus(
                 None,
-                f"the workspace root '{shown_whole_path(broad)}' holds the system itself, so nothing would be confined",
+                f"the workspace root '{shown_whole_path(broad)}' contains the system itself, so nothing would be "
+                "confined",
             )
         status = self._tried
         if status.failure is None and status.program is not None and not is_outside(status.program, roots):
-            failure = "the program bubblewrap lies in the workspace, where commands can replace it"
+            failure = "the program bubblewrap is in the workspace, where commands can replace it"
             return SandboxStatus(status.program, failure)
         return status
 
@@ -480,13 +481,13 @@ class BubblewrapConfinement:
         roots: Sequence[str],
         allowed: CommandView,
         *,
-        needed: Sequence[str] = (),  # what it has to see wherever it lies
-        namespaces: tuple[int, ...] | None = None,  # those of its session
+        needed: Sequence[str] = (),  # paths that it must see, wherever they are
+        namespaces: tuple[int, ...] | None = None,  # the namespaces of its session
         private_folder: Callable[[], str] | None = None,
         client_key: str = "",
-        site: Site | None = None,  # another one than that of commands
+        site: Site | None = None,  # a different site from that of commands
     ) -> SandboxedCommand:
-        """A command in the sandbox, ready to be started; an `OSError` if there are no descriptors left."""
+        """Return a command in the sandbox, ready to start. Raises an `OSError` if there are no descriptors left."""
         site = site or self._site
         cache = self._cache_of(client_key, roots) if allowed.kind is not ViewKind.READING else None
         calls_filter = None
@@ -541,17 +542,17 @@ class BubblewrapConfinement:
         )
 
     async def _try_out(self, roots: Sequence[str]) -> SandboxStatus:
-        """Look for the program and try it; an `ExhaustedError` where too little is left to tell of the sandbox."""
+        """Find and test the program. Raises an `ExhaustedError` if resources are too low for a result."""
         if sys.platform != "linux":
-            return SandboxStatus(None, "there is none for this system, only for Linux")
+            return SandboxStatus(None, "it exists only for Linux")
         program = self._program or await THREADS.run(partial(find_bubblewrap, self._search_path, roots))
         if program is None:
             return SandboxStatus(None, "bubblewrap is not installed")
         if self._mode is SandboxMode.REQUIRED and is_root() and self._group.entrance() is None:
             return SandboxStatus(
                 program,
-                "this server runs as root, whose number of processes only a control group limits, and none can be "
-                "made here; start the server as another user",
+                "this server runs as root, whose number of processes only a control group can limit, and none can be "
+                "created here; start the server as another user",
             )
         failure: str | None = None
         for kind in (ViewKind.WORKING, ViewKind.READING):
@@ -564,8 +565,8 @@ class BubblewrapConfinement:
         return SandboxStatus(program, failure)
 
     async def _probe(self, program: str, kind: ViewKind) -> str | None:
-        """Why a view does not hold what runs in it, or does not start, as the middle of a sentence."""
-        # In the home folder, where no command may write; not below /tmp, where each may.
+        """Return why a view does not start or does not confine its command, as the middle of a sentence."""
+        # In the home folder, where no command may write; not below /tmp, where every command may.
         above = self._site.home if not contains(TEMPORARY, self._site.home) else ETC
         marker = os.path.join(above, f".coretools-mcp-probe-{os.urandom(8).hex()}")
         view = CommandView(Engine.BUBBLEWRAP, kind, Network.OWN_LOOPBACK)
@@ -586,7 +587,7 @@ class BubblewrapConfinement:
                 os.unlink(marker)
 
         try:
-            # Not to be lost on the way: it holds descriptors.
+            # Must not be interrupted: it holds descriptors.
             with CancelScope(shield=True) as scope:
                 probe, confined = await THREADS.run(prepared)
                 try:
@@ -598,9 +599,9 @@ class BubblewrapConfinement:
         except OSError as error:
             if (exhaustion := exhaustion_of(error, NOTHING_DONE)) is not None:
                 raise exhaustion from None
-            return f"it cannot be tried out ({type(error).__name__})"
+            return f"it cannot be tested ({type(error).__name__})"
 
 
 def find_bubblewrap(search_path: str, roots: Sequence[str]) -> str | None:
-    """The program outside all workspace roots: in its usual folder, else from the search path."""
+    """Return the program outside all workspace roots: from its usual folder, or else from the search path."""
     return find_program("bwrap", f"{USUAL_FOLDER}{os.pathsep}{search_path}", roots)

@@ -1,8 +1,8 @@
-"""Where programs keep secrets in a home folder: the one table of what the sandbox hides, and what it shows in part.
+"""Where programs keep secrets in a home folder: the one table of what the sandbox hides or shows in part.
 
-Each entry names programs and, after a colon, their places, relative to the home folder. The programs are those that
-fail for want of a login without these places, by what a command calls them; none are named where no command would ask.
-`*` stands for any part of one name. A place is a file or a folder with all that lies in it.
+Each entry names programs and, after a colon, their places relative to the home folder. The programs, by their command
+names, are those that fail to log in without these places. None are named if no command would need them. `*` stands for
+any part of one name. A place is a file, or a folder with all its contents.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from tools.permissions.auto_run_files import AGENT_FOLDERS
 
 @dataclass(frozen=True, slots=True)
 class SecretPlace:
-    programs: frozenset[str]  # what fails for want of a login without it, by what a command calls them
-    is_settings: bool  # whether it is a file that programs need for its settings too: shown without its secrets
+    programs: frozenset[str]  # programs, by command name, that fail to log in without it
+    is_settings: bool  # whether programs also need the file for settings: it is shown if it contains no secrets
 
 
 _STORES = """
@@ -190,7 +190,7 @@ _SCRIPTS = """
 .config/fish/conf.d/*.fish .config/fish/functions/*.fish .config/nushell/*.nu .envrc .config/direnv/direnvrc
 .xprofile .xinitrc .xserverrc .xsession .xsessionrc .config/plasma-workspace/env/*.sh
 """
-# What shells and sessions run when they start: shown if no secret is in it.
+# Run by shells and sessions on startup: shown if there is no secret in them.
 SCRIPTS = frozenset(_SCRIPTS.split())
 _MOVED = """
 XDG_CONFIG_HOME=~/.config XDG_DATA_HOME=~/.local/share XDG_STATE_HOME=~/.local/state XDG_CACHE_HOME=~/.cache
@@ -216,7 +216,7 @@ _PLAIN_FOR_WGET = (
     "timeout|tries|waitretry|wait|https?_proxy|ftp_proxy|no_proxy|use_proxy|check_certificate|ca_certificate"
     "|user_?agent|progress|robots|continue|timestamping|dirstruct|adjust_extension|follow_ftp"
 )
-# The names of what is not secret, as patterns, in settings where a secret may stand behind any other name.
+# Patterns for the names of values that are not secret, in settings where any other name may have a secret.
 PLAIN_NAMES: Mapping[str, str] = {
     **dict.fromkeys((".curlrc", ".config/curlrc"), _PLAIN_FOR_CURL),
     **dict.fromkeys((".wgetrc", ".config/wget/wgetrc"), _PLAIN_FOR_WGET),
@@ -225,8 +225,8 @@ PLAIN_NAMES: Mapping[str, str] = {
         "|BUILD__.*|LOCAL__.*|MIRROR__.*|FORCE_RUBY_PLATFORM|IGNORE_.*|PREFER_PATCH|SSL_CA_CERT|SSL_VERIFY_MODE)"
     ),
 }
-# Variables that name another path, or several with colons between them, for a place or for a folder of places; with an
-# empty text, for the home folder.
+# Variables for another path, or several paths separated by colons, of a place or of a folder with places; an empty text
+# stands for the home folder.
 MOVED: Mapping[str, str] = {
     variable: place.removeprefix("~").lstrip("/")
     for variable, _, place in (each.partition("=") for each in _MOVED.split())
@@ -244,4 +244,4 @@ def _table() -> dict[str, SecretPlace]:
     return table
 
 
-HOME_PLACES: Mapping[str, SecretPlace] = _table()  # all of the table, by the place
+HOME_PLACES: Mapping[str, SecretPlace] = _table()  # the whole table, by place

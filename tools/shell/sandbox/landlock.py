@@ -1,6 +1,7 @@
-"""The sandbox of commands that only read where no namespaces can be made: Landlock and a filter of system calls.
+"""A sandbox for commands that only read, where namespaces are not available: Landlock and a system call filter.
 
-It gives rights to files and cannot take one away below them; other processes are seen but not touched.
+Landlock grants rights to folders and cannot revoke one for a part of them. Other processes can be seen but not
+affected.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from tools.shell.sandbox.probe import NO_ANSWER, Probe, failure_of
 from tools.shell.sandbox.system_call_filter import seccomp_program
 from tools.shell.sandbox.visible_file_system import PRIVATE_BYTES, UNREACHABLE
 
-# Beside the folders that a command is given. `/dev/shm` is not among them: what lies there is other programs' memory.
+# In addition to a command's own folders. Without `/dev/shm`, which contains other programs' memory.
 _READABLE = ("/proc", "/dev/random", "/dev/urandom")
 _WRITABLE = ("/dev/null", "/dev/zero", "/dev/full", "/dev/tty")
 
 
 def landlock_rules(readable: Iterable[str], writable: Iterable[str], *, may_take_shares: bool = False) -> LandlockRules:
-    """What a command is given that may read some real paths and change others; an `OSError` where that cannot be."""
+    """Return the rules for reading some real paths and changing others. Raises an `OSError` if impossible."""
     if sys.platform == "linux":
         from tools.shell.broker.confinement import SCOPES_ABI, landlock_abi  # noqa: PLC0415 - not on Windows
 
@@ -40,27 +41,27 @@ def landlock_rules(readable: Iterable[str], writable: Iterable[str], *, may_take
         )
         if calls is not None:
             return LandlockRules((*readable, *_READABLE), (*writable, *_WRITABLE), calls)
-    raise OSError(errno.ENOSYS, "no filter of system calls")
+    raise OSError(errno.ENOSYS, "no system call filter")
 
 
 def why_not_here() -> str:
-    """Why nothing can be held by Landlock here, as the middle of a sentence; empty where it may be, as far as known."""
+    """Return why Landlock cannot be used here, as the middle of a sentence; empty if it may work, as far as known."""
     if sys.platform != "linux":
-        return "there is none for this system, only for Linux"
+        return "it exists only for Linux"
     from tools.shell.broker.confinement import OLDEST_ABI, landlock_abi  # noqa: PLC0415 - not on Windows
 
     abi = landlock_abi()
     if abi == 0:
-        return "the kernel has no Landlock, or it is switched off or forbidden here"
+        return "the kernel has no Landlock, or it is disabled or forbidden here"
     if abi < OLDEST_ABI:
         return "the Landlock of this kernel is too old; Linux 6.2 or newer is needed"
     if seccomp_program(os.uname().machine) is None:
-        return "there is no filter of system calls for this architecture"
+        return "there is no system call filter for this architecture"
     return ""
 
 
 def ruleset_for_views() -> int | None:
-    """A ruleset for what runs in a view of bubblewrap, to which is added what it may write; `None` without Landlock."""
+    """Return a ruleset for a bubblewrap view, to which writable paths are added; `None` without Landlock."""
     if sys.platform != "linux" or why_not_here():
         return None
     from tools.shell.broker.confinement import ruleset_for_writing  # noqa: PLC0415 - not on Windows
@@ -69,9 +70,10 @@ def ruleset_for_views() -> int | None:
 
 
 async def landlock_failure(starter: ProcessStarter, parent: str) -> str | None:
-    """Why Landlock does not hold what only reads here, as the middle of a sentence; `None` where it does.
+    """Return why Landlock does not confine reading commands here, as the middle of a sentence; `None` if it does.
 
-    Tried again with each call, in a new folder in another one. An `ExhaustedError` where too little is left to tell.
+    Every call tests it again, in a new folder inside `parent`. Raises an `ExhaustedError` if resources are too low for
+    a result.
     """
     if why := why_not_here():
         return why
@@ -84,7 +86,7 @@ async def landlock_failure(starter: ProcessStarter, parent: str) -> str | None:
     except OSError as error:
         if (exhaustion := exhaustion_of(error, NOTHING_DONE)) is not None:
             raise exhaustion from None
-        return f"it cannot be tried out ({type(error).__name__})"
+        return f"it cannot be tested ({type(error).__name__})"
     finally:
         if probe is not None:
             with CancelScope(shield=True):
@@ -93,7 +95,7 @@ async def landlock_failure(starter: ProcessStarter, parent: str) -> str | None:
 
 @dataclass(slots=True)
 class LandlockCommand(ConfinedCommand):
-    """A command that only reads, with its folder for temporary files, if it has one."""
+    """A command that only reads, with its temporary folder if it has one."""
 
     temporary: str | None = field(kw_only=True)
 
@@ -102,7 +104,7 @@ class LandlockCommand(ConfinedCommand):
         return (self.temporary,) if self.temporary is not None else (), PRIVATE_BYTES
 
     async def release(self) -> SandboxChanges:
-        """Empty that folder where it holds too much."""
+        """Empty that folder if it is too large."""
         size = count = 0
         if self.temporary is not None:
             with suppress(OSError, ExhaustedError):
@@ -111,21 +113,21 @@ class LandlockCommand(ConfinedCommand):
 
 
 class LandlockConfinement:
-    """Holds commands that only read, where no namespaces can be made; tried out with the first of them."""
+    """Confines commands that only read if namespaces are not available. The first of them tests it."""
 
     def __init__(self, starter: ProcessStarter, folders: PrivateFolders) -> None:
         self._starter = starter
         self._folders = folders
-        self._failure = ""  # empty until it was tried out, and while it works
+        self._failure = ""  # empty until it is tested, and while it works
         self._is_tried = False
         self._trying = Lock()
 
     def may_work(self) -> bool:
-        """Whether the kernel has it, and it has not failed; asks the kernel alone."""
+        """Whether the kernel has Landlock and it has not failed. Only queries the kernel."""
         return not (self._failure or why_not_here())
 
     async def failure(self) -> str:
-        """Why it does not hold what only reads, as the middle of a sentence; empty where it does."""
+        """Return why it does not confine reading commands, as the middle of a sentence; empty if it does."""
         async with self._trying:
             if not self._is_tried:
                 parent = await THREADS.run(partial(self._folders.make, "probe"))
@@ -138,10 +140,10 @@ class LandlockConfinement:
     def confined(
         self, spec: ProcessSpec, readable: Sequence[str], temporary: str | None, *, may_take_shares: bool
     ) -> ConfinedCommand:
-        """A command that reads some real paths and writes in its folder for temporary files, if it has one. Blocks."""
+        """Return a command that reads some real paths and writes only in its temporary folder, if any. Blocks."""
         environment = {name: value for name, value in spec.environment.items() if name not in UNREACHABLE}
         settings = next((path for path in readable if path.endswith(("/.gitconfig", "/git/config"))), os.devnull)
-        environment |= {"GIT_CONFIG_GLOBAL": settings}  # one that it may not read would end git
+        environment |= {"GIT_CONFIG_GLOBAL": settings}  # git stops if it may not read its settings file
         writable = ()
         if temporary is not None:
             writable = (temporary,)

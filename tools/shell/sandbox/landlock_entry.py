@@ -1,9 +1,9 @@
-"""The program by which a command in bubblewrap's view enters Landlock, before it becomes the command.
+"""The program by which a command in bubblewrap's view enters Landlock before the command itself runs.
 
-A mount that is read-only holds files, but a process that may write to a pipe (FIFO) or a device there still can.
-Landlock holds these too, and only a process itself can enter it. Bubblewrap does not, and another interpreter would
-cost more than the whole view. So this is a dozen instructions: enter the rules that are open under one number, close
-these and the program itself, and become the program that the arguments name. It ends with 126 where that fails.
+A read-only mount protects files, but not pipes (FIFOs) and devices that a process may write to. Landlock protects these
+too, but only a process itself can enter it. Bubblewrap does not do so, and an interpreter would be slower than the
+whole view. So this program has only a dozen instructions. It enters the ruleset in one descriptor, closes it and the
+program's own descriptor, and executes the program in its arguments. It exits with 126 on failure.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ import struct
 
 FAILED = 126
 _ADDRESS = 0x400000
-# linux/elf.h: a 64-bit little-endian program, with one part of its file in memory, to be read and executed.
+# linux/elf.h: a 64-bit little-endian program with one segment, readable and executable.
 _IDENTITY = b"\x7fELF\x02\x01\x01".ljust(16, b"\0")
 _HEADER, _PART = struct.Struct("<16sHHIQQQIHHHHHH"), struct.Struct("<IIQQQQQQ")
-# landlock_restrict_self, close_range: the same on both.
+# landlock_restrict_self, close_range: the same on both architectures.
 _RESTRICT_SELF, _CLOSE_RANGE = 446, 436
 
 
 def landlock_entry(machine: str, rules: int, program: int) -> bytes:
-    """The program for an architecture that has a filter of system calls, as `uname -m` calls it.
+    """Return the program for an architecture that has a system call filter, named as by `uname -m`.
 
-    `rules` and `program` are the numbers of two descriptors, one after the other.
+    `rules` and `program` are two consecutive descriptor numbers.
     """
     kind, instructions = (_aarch64 if machine == "aarch64" else _x86_64)(rules, program)
     start = _HEADER.size + _PART.size
@@ -39,10 +39,10 @@ def _x86_64(rules: int, program: int) -> tuple[int, bytes]:
     then = b"".join(
         (
             *(number(eax, _CLOSE_RANGE), number(edi, rules), number(esi, program), number(edx, 0), call),
-            b"\x48\x8b\x04\x24",  # rax = how many arguments
+            b"\x48\x8b\x04\x24",  # rax = number of arguments
             b"\x48\x8d\x54\xc4\x10",  # rdx = rsp + 8 * rax + 16: the environment
-            b"\x48\x8d\x74\x24\x10",  # rsi = rsp + 16: the arguments from the second one on
-            b"\x48\x8b\x3e",  # rdi = the second one
+            b"\x48\x8d\x74\x24\x10",  # rsi = rsp + 16: the arguments from the second on
+            b"\x48\x8b\x3e",  # rdi = the second argument
             *(number(eax, 59), call),  # execve
         )
     )
@@ -58,10 +58,10 @@ def _aarch64(rules: int, program: int) -> tuple[int, bytes]:
     call = 0xD4000001
     then = (
         *(number(8, _CLOSE_RANGE), number(0, rules), number(1, program), number(2, 0), call),
-        0xF94003E9,  # x9 = how many arguments
-        0x910043E1,  # x1 = sp + 16: the arguments from the second one on
+        0xF94003E9,  # x9 = number of arguments
+        0x910043E1,  # x1 = sp + 16: the arguments from the second on
         0x8B090C22,  # x2 = x1 + 8 * x9: the environment
-        0xF9400020,  # x0 = the second one
+        0xF9400020,  # x0 = the second argument
         *(number(8, 221), call),  # execve
     )
     enter = (number(8, _RESTRICT_SELF), number(0, rules), number(1, 0), call)

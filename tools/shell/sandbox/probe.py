@@ -1,7 +1,7 @@
-"""Tries out whether an engine holds a program, by running one in it that tries what must fail.
+"""Tests whether an engine confines a program, by running one in it that tries forbidden actions.
 
-To look for the engine is not enough: a program that exists can be forbidden what it needs (user namespaces, mounts in
-containers), and one that starts need not confine.
+The presence of the engine is not enough. It may lack what it needs (user namespaces, or mounts in containers), and even
+if it starts it might not confine anything.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from tools.shell.process_spec import (
 )
 from tools.shell.sandbox.probe_program import WORKED
 
-SECONDS = 5.0  # how long the attempt may take; it takes a start of Python
+SECONDS = 5.0  # time limit for the test, which takes as long as starting Python
 NO_ANSWER = f"it did not answer within {SECONDS:g} s"
-# What bubblewrap says, and what it means.
+# bubblewrap's messages and their meaning.
 _KNOWN_FAILURES = {
     "setting up uid map": "user namespaces are restricted here (AppArmor, "
     "kernel.apparmor_restrict_unprivileged_userns)",
@@ -40,7 +40,7 @@ _KNOWN_FAILURES = {
     "Failed to make / slave": "mounts are forbidden here, as in most containers",
     "overflowuid": "/proc is missing or incomplete here",
     "mount proc": "a new /proc cannot be mounted here, as in most containers",
-    "seccomp": "the kernel does not take filters of system calls",
+    "seccomp": "the kernel does not accept system call filters",
     "Unknown option": "this version of bubblewrap is too old; 0.8.0 or newer is needed",
     "execvp": "the probe's program cannot be started in it",
 }
@@ -48,9 +48,9 @@ _KNOWN_FAILURES = {
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """The program that tries, and the folders made for it."""
+    """The test program and the folders created for it."""
 
-    folder: str  # removed by `remove`; what holds it is removed with the server, however that ends
+    folder: str  # deleted by `remove`; `parent` is deleted with the server, however that ends
     argv: tuple[str, ...]
     needed: tuple[str, ...]  # real paths that it has to read
 
@@ -60,9 +60,9 @@ class Probe:
 
     @staticmethod
     def made_in(parent: str, held: str, own: str = "", outside: str = "") -> Probe:
-        """Make all that it needs in a new folder, also where it may write and what it must not reach, unless named.
+        """Create everything it needs in a new folder, with a writable and a forbidden place unless given.
 
-        The arguments are those of the program. An `OSError` if that cannot be. Blocks.
+        The arguments are passed to the program. Raises an `OSError` on failure. Blocks.
         """
         folder = os.path.realpath(tempfile.mkdtemp(dir=parent))
         root, own = os.path.join(folder, "root"), own or os.path.join(folder, "own")
@@ -72,7 +72,7 @@ class Probe:
         for made in (own, os.path.join(root, ".git", "hooks"), os.path.join(root, ".vscode")):
             os.makedirs(made, exist_ok=True)
         _write(os.path.join(root, "file"))
-        # By their real paths: a link to them may lie in a folder that commands have of their own, such as /tmp.
+        # As real paths: a symlink to them may be in a folder that is private to commands, such as /tmp.
         script = os.path.join(os.path.dirname(os.path.realpath(__file__)), "probe_program.py")
         python = os.path.realpath(sys.executable)
         process = f"{os.getpid()}:{os.readlink('/proc/self/ns/pid')}"
@@ -90,9 +90,9 @@ def _write(path: str) -> None:
 
 
 async def failure_of(starter: ProcessStarter, confined: ConfinedCommand) -> str | None:
-    """Why what confines the program that tries does not hold it, as the middle of a sentence; `None` where it does.
+    """Return why the test program is not confined, as the middle of a sentence; `None` if it is.
 
-    An `ExhaustedError` where too little is left to tell.
+    Raises an `ExhaustedError` if resources are too low for a result.
     """
     process: Process | None = None
     try:
@@ -101,28 +101,28 @@ async def failure_of(starter: ProcessStarter, confined: ConfinedCommand) -> str 
             with suppress(EndedEarlyError):
                 await confined.begin(process.mount)
             code = (await process.wait()).code
-        said = printed(process)
+        complaint = printed(process)
     except StartFailedError as error:
         if (exhaustion := exhaustion_of(OSError(error.number, ""), NOTHING_DONE)) is not None:
             raise exhaustion from None
         if error.number in (errno.EACCES, errno.ENOENT):
             return "the probe's program cannot be run in it"
         refused = errno.errorcode.get(error.number, "refused")
-        return f"the kernel does not take its rules here ({refused}), as in some containers"
+        return f"the kernel does not accept its rules here ({refused}), as in some containers"
     except TimeoutError:
         return NO_ANSWER
     except ToolError:
-        return "it does not mount what it is told to"
+        return "it does not do the requested mounts"
     finally:
         if process is not None:
             await process.end(0)
             process.close()
         await confined.release()
     if code == WORKED:
-        return f"it does not confine: a command {said}"
+        return f"it does not confine: a command {complaint}"
     if code == 0:
         return None
-    if (scarce := exhaustion_of(scarcity_in(said) or OSError(), NOTHING_DONE)) is not None:
+    if (scarce := exhaustion_of(scarcity_in(complaint) or OSError(), NOTHING_DONE)) is not None:
         raise scarce
-    known = (meaning for words, meaning in _KNOWN_FAILURES.items() if words in said)
+    known = (meaning for words, meaning in _KNOWN_FAILURES.items() if words in complaint)
     return next(known, f"it ended with code {code}")

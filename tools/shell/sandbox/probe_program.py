@@ -1,12 +1,12 @@
-"""Runs in the sandbox, once: tries what must not work. Standard library only, started by path.
+"""Runs in the sandbox once and tries forbidden actions. Uses only the standard library, and is started by path.
 
 python probe_program.py HELD ROOT OWN OUTSIDE PROCESS
 
-HELD is `working` or `reading` for those views of bubblewrap, `landlock` for the view that Landlock holds. ROOT is the
-workspace, with a `file`; OWN a folder where anything may be written; OUTSIDE a file to which nobody may write (that
-Landlock hides too); PROCESS a process outside, by its number and its namespace with a colon between.
+HELD is `working` or `reading` for bubblewrap's views, or `landlock`. ROOT is the workspace, with a `file`. OWN is a
+folder where anything may be written. OUTSIDE is a file that nobody may write (and that Landlock hides). PROCESS is a
+process outside, given by its id and its namespace, separated by a colon.
 
-Exit code 0: nothing worked that must not. `WORKED`: something did; it prints what.
+Exit code 0: no forbidden action worked. `WORKED`: some did, and it prints which.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ def stay_in_the_namespace(outside: str) -> None:
 
 
 def reach_a_network() -> None:
-    # Sends nothing: it only asks for a route to an address of the documentation (RFC 5737).
+    # Sends nothing: it only requests a route to an address for documentation (RFC 5737).
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
         client.connect(("192.0.2.1", 9))
 
 
 def keep_capabilities() -> None:
     with open("/proc/self/status", encoding="utf-8") as status:
-        # The bounding set stays that of a user without rights, who can get nothing of it.
+        # The bounding set of an unprivileged user does not change, but is of no use to them.
         held = [line.split()[1] for line in status if line.startswith(("CapInh", "CapPrm", "CapEff", "CapAmb"))]
     if not any(int(each, 16) for each in held):
         raise OSError
@@ -64,18 +64,18 @@ def attempts(held: str, root: str, own: str, outside: str, process: str) -> Iter
     number, namespace = process.split(":", 1)
     file, made = os.path.join(root, "file"), os.path.join(own, f"made-for-{number}")
     yield (
-        "could not read, or not write in its own folder",
+        "could not read, or could not write in its own folder",
         lambda: fail_to(lambda: use(file, os.O_RDONLY), lambda: write(made), lambda: os.unlink(made)),
     )
     yield "wrote outside its workspace", lambda: write(outside)
-    yield "made a local socket", lambda: socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    yield "could change settings of the kernel", lambda: use("/proc/sys/kernel/core_pattern", os.O_WRONLY)
+    yield "created a local socket", lambda: socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    yield "could change kernel settings", lambda: use("/proc/sys/kernel/core_pattern", os.O_WRONLY)
     yield "kept a capability", keep_capabilities
     yield "had a route to the network", reach_a_network
     if held == "working":
         yield "could not write in its workspace", lambda: fail_to(lambda: write(os.path.join(root, "written")))
         yield "wrote a git hook", lambda: write(os.path.join(root, ".git", "hooks", "pre-commit"))
-        yield "wrote settings of an editor", lambda: write(os.path.join(root, ".vscode", "tasks.json"))
+        yield "wrote an editor's settings", lambda: write(os.path.join(root, ".vscode", "tasks.json"))
     else:
         yield "wrote in its workspace", lambda: write(os.path.join(root, "written"))
         yield "wrote to a file of its workspace", lambda: use(file, os.O_WRONLY)
@@ -92,8 +92,8 @@ def attempts(held: str, root: str, own: str, outside: str, process: str) -> Iter
         yield "emptied a file outside", lambda: os.truncate(outside, 0)
         yield "signalled a process outside", lambda: os.kill(int(number), 0)
         yield "read the environment of a process outside", lambda: use(f"/proc/{number}/environ", os.O_RDONLY)
-        yield "made a socket of the internet", lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        yield "made a socket for datagrams", lambda: socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+        yield "created an internet socket", lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        yield "created a datagram socket", lambda: socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
 
 
 def main() -> int:

@@ -1,7 +1,7 @@
-"""What a command that only reads sees beside the workspace: the system, the programs of the person, what git needs.
+"""What a reading command sees besides the workspace: the system, the user's programs, and what git needs.
 
-All else of the machine is absent for it, the home too. What is found here is shown read-only, by real paths. What the
-workspace holds widens it by nothing but the repository that it belongs to and the interpreter of its environment.
+Everything else is absent, including the home folder. These paths are shown read-only, by real path. The workspace adds
+only the repository that it belongs to, and the interpreters of its virtual environments.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from tools.shell.sandbox.settings_secrets import included_settings
 
 ETC = "/etc"
 RUNNING_SYSTEM = ("/run/current-system", "/run/booted-system", "/run/opengl-driver")  # programs of NixOS
-# By what programs count processors.
+# How programs count processors.
 PROCESSORS = ("/sys/devices/system/cpu", "/sys/devices/system/node")
-PROGRAM_MANAGERS = (".rustup", ".pyenv", ".asdf", ".nvm", ".local/share/mise", ".local/share/uv")  # in the home
+PROGRAM_MANAGERS = (".rustup", ".pyenv", ".asdf", ".nvm", ".local/share/mise", ".local/share/uv")  # in the home folder
 TEMPORARY, WORK = OPEN_TO_ALL = (SCRATCH_NAME, "/var/tmp")  # noqa: S108 - nothing is made there
-ETC_SECONDS = 60.0  # a file that is closed to others later, and neither made nor renamed, is noticed after this
-LINKS = 40  # that are followed on one way, as the kernel does
-ENVIRONMENTS = 1_000  # names in a folder of the workspace that are looked at for environments of Python
-INCLUDED = 20  # files of the user's settings for git
+ETC_SECONDS = 60.0  # after this time it is noticed that an existing file became private
+LINKS = 40  # symlinks followed in one path, as in the kernel
+ENVIRONMENTS = 1_000  # names in a workspace folder that are checked for Python environments
+INCLUDED = 20  # files of the user's git settings
 SETTINGS_BYTES = 256 * 1024
 _NAMED_BY_SETTINGS = re.compile(
     r'^(?:\s*\[[^\]\n]*\])?\s*(?:excludesfile|attributesfile)\s*=\s*"?([^"\n#;]+)', re.IGNORECASE | re.MULTILINE
@@ -56,21 +56,21 @@ def reading_view_paths(
     *,
     with_repository: bool = False,
 ) -> tuple[str, ...]:
-    """The files and folders that a command sees beside the workspace; blocks.
+    """Return the files and folders that a command sees besides the workspace. Blocks.
 
     Args:
         home: The home folder.
         search_path: The `PATH` of the command.
         roots: Real paths of the workspace's folders.
-        hidden: Real paths of what nobody is to see: no folder of programs that holds one is shown as a whole.
-        more: Further files and folders, which are wanted wherever they lie.
-        with_repository: Whether all of a repository is wanted whose work tree the workspace lies in.
+        hidden: Real paths that nobody may see. A program folder with one of these is not shown as a whole.
+        more: Further files and folders that are needed, wherever they are.
+        with_repository: Whether to show the whole repository whose work tree contains the workspace.
 
     Returns:
-        Real paths of what is there, none in another one, none in the workspace, and none that holds the home.
+        Existing real paths: none inside another, none in the workspace, and none that contains the home folder.
     """
     real_home = os.path.realpath(home)
-    # What a command may write makes nothing more readable.
+    # What a command can write must not make anything else readable.
     own = [path for path in (home, real_home) if not is_inside(path, roots)]
     folders = [path for path in search_path.split(os.pathsep) if os.path.isabs(path)]
     managers = [os.path.join(folder, name) for folder in own[:1] for name in PROGRAM_MANAGERS]
@@ -87,9 +87,9 @@ def reading_view_paths(
 
 
 def links_to(paths: Iterable[str], shown: Sequence[str]) -> dict[str, str]:
-    """The links on the ways to some paths, with what they say, but for those that lie in what is shown."""
+    """Return the symlinks on the way to some paths, with their targets, except those inside shown paths."""
     links: dict[str, str] = {}
-    known: set[str] = set()  # that are no links
+    known: set[str] = set()  # known not to be symlinks
     for path in dict.fromkeys(paths):
         at, rest = "/", deque(path.split("/"))
         budget = LINKS
@@ -116,7 +116,7 @@ def links_to(paths: Iterable[str], shown: Sequence[str]) -> dict[str, str]:
 
 
 def links_of_programs(home: str, search_path: str, roots: Sequence[str]) -> Iterator[str]:
-    """The paths by which the system and programs are called, which may lead over links."""
+    """Yield the paths by which the system and programs are called, which may contain symlinks."""
     yield from SYSTEM
     yield home
     for folder in search_path.split(os.pathsep):
@@ -128,7 +128,7 @@ def links_of_programs(home: str, search_path: str, roots: Sequence[str]) -> Iter
 
 
 class _EtcLook(NamedTuple):
-    """What of `/etc` not every user may read, as it was."""
+    """The files in `/etc` that not every user may read, as of the last scan."""
 
     at: float  # monotonic seconds
     stamps: Mapping[str, Stamp | None]  # of its folders
@@ -139,7 +139,7 @@ _last_looks: dict[str, _EtcLook] = {}
 
 
 def closed_in_etc() -> tuple[str, ...]:
-    """Files and folders of `/etc` that this user may read and not every user, by a look that changes repeat; blocks."""
+    """Return what this user may read in `/etc` and others may not. Scans again after changes. Blocks."""
     last, now = _last_looks.get(ETC), time.monotonic()
     is_recent = last is not None and now <= last.at + ETC_SECONDS
     if last is not None and is_recent and all(stamp_of(folder) == stamp for folder, stamp in last.stamps.items()):
@@ -157,14 +157,14 @@ def closed_in_etc() -> tuple[str, ...]:
                     continue
                 if mode & wanted == wanted:
                     waiting += [entry.path] if stat.S_ISDIR(mode) else []
-                elif os.access(entry.path, os.R_OK):  # else no command of this user can
+                elif os.access(entry.path, os.R_OK):  # otherwise no command of this user can read it
                     closed.append(entry.path)
     _last_looks[ETC] = _EtcLook(now, {folder: stamp_of(folder) for folder in folders}, tuple(closed))
     return tuple(closed)
 
 
 def without_closed(path: str) -> Iterator[str]:
-    """A shown path, or what lies in it without what of `/etc` is closed, for who can show but not hide; blocks."""
+    """Yield a shown path, or its parts without private files of `/etc`, for an engine that cannot hide. Blocks."""
     closed = closed_in_etc()
     waiting = [path]
     while waiting:
@@ -180,9 +180,9 @@ def without_closed(path: str) -> Iterator[str]:
 
 
 def settings_of_git(home: str, roots: Sequence[str]) -> Iterator[str]:
-    """Real paths of the user's settings for git that are there, and of the files that they name; blocks.
+    """Yield real paths of the user's existing git settings, and of the files that they name. Blocks.
 
-    What a command can write, since it lies in the workspace, names nothing.
+    Settings inside the workspace are ignored, because commands can write them.
     """
     base = os.environ.get("XDG_CONFIG_HOME") or os.path.join(home, ".config")
     waiting = deque([os.path.join(home, ".gitconfig"), os.path.join(base, "git", "config")])
@@ -201,7 +201,7 @@ def settings_of_git(home: str, roots: Sequence[str]) -> Iterator[str]:
 
 
 def _around(folder: str, home: str) -> Iterator[str]:
-    """A folder of the system by its real path; if it holds the home, all in it but the way there."""
+    """Yield a system folder by its real path. If it contains the home folder, yield its other entries."""
     real = os.path.realpath(folder)
     if not contains(real, home):
         if os.path.exists(real):
@@ -214,7 +214,7 @@ def _around(folder: str, home: str) -> Iterator[str]:
 
 @lru_cache(maxsize=64)
 def _links_in(folder: str, _stamp: Stamp | None) -> tuple[str, ...]:
-    """Where the links in a folder lead, one step, as absolute paths."""
+    """Return the targets of a folder's symlinks, resolved by one step, as absolute paths."""
     try:
         with os.scandir(folder) as entries:
             links = [entry.path for entry in entries if entry.is_symlink()]
@@ -231,7 +231,7 @@ def _programs(
     hidden: tuple[str, ...],
     roots: tuple[str, ...],
 ) -> tuple[str, ...]:
-    """What has to be seen of folders of programs for these to run, as long as the folders do not change."""
+    """Return what programs in some folders need to be able to see. Cached while the folders do not change."""
     table = MountTable()
     found: list[str] = []
     for stamp in stamps:
@@ -242,7 +242,7 @@ def _programs(
             found.append(folder)
             continue
         found.append(_prefix_of(folder, home, hidden, table) or folder)
-        # Not over a link in the workspace, which a command can have made.
+        # Not through a symlink in the workspace, which a command may have created.
         ways = (way for way in _links_in(*stamp) if not any(is_inside(place, roots) for place in links_to((way,), ())))
         targets = (path for path in map(os.path.realpath, ways) if os.path.isfile(path))
         found += (
@@ -254,7 +254,7 @@ def _programs(
 
 
 def _prefix_of(folder: str, home: str, hidden: Iterable[str], table: MountTable) -> str | None:
-    """The folder around one of programs that all they need is installed in; `None` where it is not that kind."""
+    """Return the installation folder around a program folder; `None` if it has no such structure."""
     prefix, name = os.path.split(folder)
     is_prefix = (
         name == "bin"
@@ -262,14 +262,14 @@ def _prefix_of(folder: str, home: str, hidden: Iterable[str], table: MountTable)
         and not contains(prefix, os.path.join(home, ".local"))
     )
     if not is_prefix:
-        above, packages, _ = f"{folder}/".partition("/node_modules/")  # the packages that one depends on lie beside it
+        above, packages, _ = f"{folder}/".partition("/node_modules/")  # a package's dependencies are beside it
         prefix, is_prefix = above + packages.rstrip("/"), bool(packages)
     is_safe = not any(contains(prefix, path) for path in hidden) and not table.is_mount_point(prefix)
     return prefix if is_prefix and is_safe else None
 
 
 def _environments(roots: Sequence[str], home: str, hidden: Collection[str]) -> Iterator[str]:
-    """The interpreters that environments for Python in the workspace are made of."""
+    """Yield the interpreters on which the workspace's Python environments are based."""
     for root in roots:
         folders = [root]
         with suppress(OSError), os.scandir(root) as entries:
@@ -292,7 +292,7 @@ def _environments(roots: Sequence[str], home: str, hidden: Collection[str]) -> I
 
 
 def _repositories(roots: Sequence[str], home: str, *, with_repository: bool) -> Iterator[str]:
-    """What git has to see of the repositories that roots belong to, where it lies outside of these."""
+    """Yield what git needs of the repositories that roots belong to, outside the roots."""
     for root in roots:
         top = work_tree_above(root)
         is_above = top != root
@@ -306,13 +306,13 @@ def _repositories(roots: Sequence[str], home: str, *, with_repository: bool) -> 
             stores = list(_linked_stores(own))
             yield from stores
         for objects in object_folders(stores):
-            # What only calls itself so is not shown.
+            # An unconfirmed repository is not shown.
             if os.path.basename(objects) == "objects" and os.path.isdir(os.path.join(objects, "pack")):
                 yield objects
 
 
 def _linked_stores(own: str) -> Iterator[str]:
-    """The folders that a work tree's `.git` file leads to, if they lead back to it."""
+    """Yield the folders that a work tree's `.git` file leads to, if they refer back to it."""
     folder = os.path.dirname(own)
     store = os.path.realpath(repository_of(folder) or own)
     if not os.path.isfile(os.path.join(store, "HEAD")):
@@ -333,7 +333,7 @@ def _linked_stores(own: str) -> Iterator[str]:
 
 
 def _text(path: str) -> str | None:
-    """The text of a regular file of a bounded length, else `None`."""
+    """Return the text of a regular file of limited length, or `None`."""
     try:
         with open_regular(path, through_links=True) as file:
             return file.head(SETTINGS_BYTES).decode("utf-8", "replace")

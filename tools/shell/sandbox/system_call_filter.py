@@ -1,15 +1,15 @@
-"""What a command may ask the kernel for: a filter of system calls, as the program that bubblewrap or Landlock loads.
+"""The system call filter of a command, as the program that bubblewrap or Landlock loads.
 
-Mounts hide files, but a socket of the local family is not a file to them: connecting to one works on a read-only mount,
-and abstract ones have no path at all. So the sandbox has no local sockets but pairs, which have no name. The internet
-families are left to the network namespace.
+Mounts hide files, but a local socket is not a file to them: connecting to one works on a read-only mount, and abstract
+sockets have no path at all. So the sandbox has no local sockets except unnamed pairs. Internet sockets are left to the
+network namespace.
 
-A filter sees numbers, not what pointers point at. What would do the same by another way (io_uring, other
-instruction sets) is therefore refused as a whole, and so is what only makes a larger target of the kernel.
+A filter sees numbers, but not the targets of pointers. So calls that could bypass it (io_uring, other instruction sets)
+are refused completely. So are calls that only make the kernel more vulnerable.
 
-Landlock holds the opening, making and removing of files and nothing else, and there are no namespaces beside it. So the
-filter of the view that only reads holds the rest: what changes a file without opening it for that, or by a folder that
-is open for reading; other processes; memory and messages that are shared by number; the network.
+Landlock controls only opening, creating and removing files, and has no namespaces beside it. So the filter of the
+reading view controls the rest: changing a file without opening it for writing, or through a folder that is open for
+reading; other processes; shared memory and messages; and the network.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from functools import cache
 # BPF_LD|W|ABS, BPF_JMP|JEQ|K, BPF_JMP|JGE|K, BPF_ALU|AND|K, BPF_RET|K (linux/bpf_common.h).
 _LOAD, _EQUAL, _AT_LEAST, _AND, _RETURN = 0x20, 0x15, 0x35, 0x54, 0x06
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000  # SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO (linux/seccomp.h)
-# Where `struct seccomp_data` holds them; both architectures are little-endian, so the low half comes first.
+# Positions in `struct seccomp_data`; both architectures are little-endian, so the low half comes first.
 _NUMBER_AT, _ARCHITECTURE_AT, _ARGUMENTS_AT = 0, 4, 16
-_X32 = 0x40000000  # bit of the second set of call numbers on x86-64; elsewhere there are none so high
+_X32 = 0x40000000  # marks the second set of call numbers on x86-64; other architectures have no such high numbers
 _FAMILIES = (2, 10, 16)  # AF_INET, AF_INET6, AF_NETLINK (which lists addresses and routes)
 _PAIR_TYPES = (1, 5)  # SOCK_STREAM, SOCK_SEQPACKET; a pair of datagram sockets can still send to a named one
 _TYPE_MASK = 0xF
-_ROUTES = 0  # NETLINK_ROUTE; other protocols reach programs, or parts of the kernel that ask for no capability
-_NEW_NAMESPACES = 0x7E020080  # all CLONE_NEW* flags: in a namespace of its own a command would have capabilities
-_CLONE_NAMESPACES = 0x7E020000  # the same for `clone`, where the lowest byte is a signal
+_ROUTES = 0  # NETLINK_ROUTE; other protocols reach programs, or kernel parts that require no capability
+_NEW_NAMESPACES = 0x7E020080  # all CLONE_NEW* flags: a command would have capabilities in its own namespace
+_CLONE_NAMESPACES = 0x7E020000  # the same for `clone`, whose lowest byte is a signal
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,30 +39,31 @@ class _Architecture:
     """The numbers of one architecture (asm/unistd.h)."""
 
     audit: int  # AUDIT_ARCH_*
-    refused: tuple[int, ...]  # calls that are not permitted
+    refused: tuple[int, ...]  # forbidden calls
     calls: tuple[int, int, int, int]  # numbers of socket, socketpair, clone and unshare
     refused_to_readers: tuple[int, ...]
-    shares: tuple[int, ...]  # calls that take of what the kernel gives each user for all programs together
-    signals: tuple[int, ...]  # calls by which other processes are signalled, `kill` first
+    shares: tuple[int, ...]  # calls that use per-user kernel resources shared by all programs
+    signals: tuple[int, ...]  # calls that signal other processes, with `kill` first
     looked_into: tuple[int, int, int]  # numbers of ioctl, fcntl and prlimit64
 
 
-# io_uring_setup, io_uring_enter, io_uring_register, clone3: the same everywhere. They are said not to exist, since
-# programs then take the older way, which the filter can look into.
+# io_uring_setup, io_uring_enter, io_uring_register, clone3: the same everywhere. The answer is that they do not exist,
+# because programs then use the older calls, which the filter can check.
 _ABSENT = (425, 426, 427, 435)
 # open_tree, move_mount, fsopen, fsconfig, fsmount, fspick, mount_setattr: the same everywhere.
 _NEW_MOUNTS = (428, 429, 430, 431, 432, 433, 442)
-# setxattrat, removexattrat, file_setattr, fchmodat2, pidfd_getfd, process_madvise, process_mrelease, quotactl_fd: the
-# same everywhere. pidfd_send_signal, too.
+# setxattrat, removexattrat, file_setattr, fchmodat2, pidfd_getfd, process_madvise, process_mrelease, quotactl_fd, and
+# pidfd_send_signal: the same everywhere.
 _REFUSED_TO_READERS = (463, 466, 469, 452, 438, 440, 448, 443)
 _SIGNAL_BY_DESCRIPTOR = 424
-_OPENAT2 = 437  # programs then take the older way
-# What a terminal and a descriptor are asked for (TCGETS, TIOCGPGRP, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX,
-# TCGETS2, FS_IOC_GETFLAGS). Others change attributes, make subvolumes, send signals.
+_OPENAT2 = 437  # programs then use the older call
+# Allowed requests to a terminal or descriptor (TCGETS, TIOCGPGRP, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX,
+# TCGETS2, FS_IOC_GETFLAGS). Others change attributes, create subvolumes or send signals.
 _DEVICE_QUESTIONS = (0x5401, 0x540F, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451, 0x802C542A, 0x80086601)
-# F_SETLEASE, F_NOTIFY, F_SETDELEG: who may only read a file would stop others that open it, and be told about them.
+# F_SETLEASE, F_NOTIFY, F_SETDELEG: with read access only, they would block or observe other programs that open the
+# file.
 _LEASES = (1024, 1026, 1040)
-# Copies, flags, locks, sizes of pipes and seals of memory; not owners and signals (F_SETOWN, F_SETSIG), leases, hints.
+# Copies, flags, locks, pipe sizes and memory seals, but not owners and signals (F_SETOWN, F_SETSIG), leases or hints.
 _DESCRIPTOR_QUESTIONS = (0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1027, 1030, 1031, 1032, 1033, 1034)
 _ARCHITECTURES = {
     "x86_64": _Architecture(
@@ -114,11 +115,11 @@ _ARCHITECTURES = {
 def seccomp_program(
     machine: str, *, only_reads: bool = False, may_signal: bool = True, may_take_shares: bool = True
 ) -> bytes | None:
-    """The filter for an architecture, as `uname -m` calls it; `None` where there is none.
+    """Return the filter for an architecture, named as by `uname -m`; `None` if there is none.
 
-    `only_reads` is the one of the reading view beside Landlock, `may_signal` whether something else keeps a command's
-    signals from processes outside. Otherwise only its own group (`kill` of 0) can be signalled. Without
-    `may_take_shares` no files are watched: programs that follow one look at it again and again then, as `tail -f` does.
+    `only_reads` selects the filter for the reading view with Landlock. `may_signal` is set if something else keeps a
+    command's signals from processes outside; otherwise only its own group (`kill` of 0) can be signalled. Without
+    `may_take_shares` files cannot be watched; programs such as `tail -f` then poll the file instead.
     """
     architecture = _ARCHITECTURES.get(machine)
     if architecture is None:
@@ -134,7 +135,7 @@ def seccomp_program(
             add(_RETURN, _ERRNO | number)
 
     def only_one_of(call: int, argument: int, mask: int, values: tuple[int, ...], number: int) -> None:
-        # It decides about this call, so nothing after it sees another number loaded.
+        # This decides about the call, so later checks see no other number.
         add(_EQUAL, call, false=len(values) + 4)
         add(_LOAD, _ARGUMENTS_AT + 8 * argument)
         add(_AND, mask)
@@ -164,7 +165,7 @@ def seccomp_program(
         only_one_of(ioctl, 1, 0xFFFFFFFF, _DEVICE_QUESTIONS, errno.ENOTTY)
         only_one_of(fcntl, 1, 0xFFFFFFFF, _DESCRIPTOR_QUESTIONS, errno.EINVAL)
         only_one_of(prlimit, 0, 0xFFFFFFFF, (0,), errno.EPERM)  # its own limits
-        # A socket whose protocol is another one, else whose family is: the decision about that comes next.
+        # If the protocol is different, go on to the decision about the next family.
         add(_EQUAL, socket, false=4)
         add(_LOAD, _ARGUMENTS_AT + 8 * 2)
         add(_EQUAL, _ROUTES, true=1)

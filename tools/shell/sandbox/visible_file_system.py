@@ -1,4 +1,4 @@
-"""What a command in the sandbox sees of this machine, and what of its workspace stays as it is."""
+"""What a command in the sandbox sees of this machine, and which parts of the workspace are protected."""
 
 from __future__ import annotations
 
@@ -40,37 +40,37 @@ from tools.shell.sandbox.reading_view import (
 )
 from tools.text.file_names import shown_whole_path
 
-# Folders where programs leave sockets, and files for others. `/tmp` is the client's own, for as long as its session
-# lasts, and so is `/var/tmp` of commands that may write: what one that only reads leaves behind must not be taken for
-# the temporary files and the cache of another. `/dev/shm` is part of the private `/dev`.
+# Folders where programs leave sockets and files for others. `/tmp` belongs to the client for its session. So does
+# `/var/tmp`, for commands that may write: what a reading command leaves there must not be mistaken for the temporary
+# files and caches of other commands. `/dev/shm` is part of the private `/dev`.
 PRIVATE = (*OPEN_TO_ALL, "/run", "/var/run")
-PRIVATE_BYTES = 2 * 1024**3  # of each that is held in memory; the client's `/tmp` is emptied where it holds more
-# Mounts for the paths of all workspaces that stay as they are, of each kind, with the folders on the way to them: those
-# nearest to the top. Each takes bubblewrap the longer the more there are.
+PRIVATE_BYTES = 2 * 1024**3  # of each in-memory file system; the client's `/tmp` is emptied beyond this size
+# Mounts for protected paths in all workspaces, per kind, including the folders on the way to them; those nearest to the
+# top come first. Each mount slows down bubblewrap more, the more there are.
 KEPT = 200
 _NO_WORKSPACES = "/ /boot /dev /home /proc /root /srv /sys /var /var/lib /Users"
-SYSTEM_ROOTS = frozenset((*SYSTEM, *PRIVATE, *_NO_WORKSPACES.split()))  # writable, they would leave no sandbox
-# Caches of those who do not work without a writable one. They are private: what a command leaves in the real ones would
-# be run by others. What tools have already fetched is readable where it is.
-# The logs of npm are not in its cache, so that the file tools find them.
+SYSTEM_ROOTS = frozenset((*SYSTEM, *PRIVATE, *_NO_WORKSPACES.split()))  # if writable, the sandbox would be pointless
+# Caches of programs that need a writable one. They are private, because others would run what a command leaves in the
+# real ones. Already downloaded packages can be read where they are.
+# npm's logs are not in its cache, so that the file tools can find them.
 CACHES = {"XDG_CACHE_HOME": ".cache", "npm_config_cache": ".cache/npm", "npm_config_logs_dir": "npm-logs"}
-CACHE = f"{WORK}/.cache"  # where what outlasts the session is seen
+CACHE = f"{WORK}/.cache"  # where the lasting cache is visible
 _LEADING_NOWHERE = """
 XDG_RUNTIME_DIR DISPLAY WAYLAND_DISPLAY XAUTHORITY DBUS_SESSION_BUS_ADDRESS SSH_AUTH_SOCK SSH_AGENT_PID
 """
-UNREACHABLE = _LEADING_NOWHERE.split()  # variables that lead to what is not there
+UNREACHABLE = _LEADING_NOWHERE.split()  # variables that refer to what is not available
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """What about this machine and this server matters to every command."""
+    """The facts about this machine and server that affect every command."""
 
     home: str
-    hidden: tuple[str, ...] = ()  # also hidden: state and settings of the server; taken out of a root where new
-    read_only: tuple[str, ...] = ()  # also inside a root: settings of the server; taken out of it where new
-    readable: tuple[str, ...] = ()  # files and folders that are seen whole although they are known places of secrets
-    writable: tuple[str, ...] = ()  # of the roots, although programs outside obey these files and folders
-    temporary_bytes: int = PRIVATE_BYTES  # how much a client's `/tmp` may hold after a command
+    hidden: tuple[str, ...] = ()  # also hidden: the server's state and settings; moved out of a root if new
+    read_only: tuple[str, ...] = ()  # also protected inside a root: the server's settings; moved out of it if new
+    readable: tuple[str, ...] = ()  # files and folders shown completely although they are known places of secrets
+    writable: tuple[str, ...] = ()  # auto-run files and folders in the roots that may be changed
+    temporary_bytes: int = PRIVATE_BYTES  # size that a client's `/tmp` may have after a command
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,24 +78,24 @@ class View:
     """What a command sees of the machine. All paths are real and absolute."""
 
     roots: tuple[str, ...] = ()  # folders that it may write in
-    writable: tuple[str, ...] = ()  # files that it may write, in none of these
-    is_whole: bool = True  # whether all of the machine is seen where nothing else is said, else nothing
-    links: Mapping[str, str] = field(default_factory=dict[str, str])  # where only parts are seen: links on the ways
-    empty: tuple[str, ...] = ()  # where only parts are seen: folders that are there all the same
-    private: tuple[str, ...] = ()  # folders that are empty at first and gone afterwards
-    lasting: Mapping[str, str] = field(default_factory=dict[str, str])  # folders of the client, by where they are seen
-    seen: tuple[str, ...] = ()  # what is seen although it lies in a private folder, or only parts are seen
-    hidden_folders: tuple[str, ...] = ()  # folders that are empty, and where nothing can be made
+    writable: tuple[str, ...] = ()  # files outside these that it may write
+    is_whole: bool = True  # whether the whole machine is visible by default, or nothing
+    links: Mapping[str, str] = field(default_factory=dict[str, str])  # in a partial view: symlinks on the ways
+    empty: tuple[str, ...] = ()  # if only parts are visible: folders that exist nevertheless
+    private: tuple[str, ...] = ()  # folders that start empty and are removed afterwards
+    lasting: Mapping[str, str] = field(default_factory=dict[str, str])  # client's folders, by their path in the view
+    seen: tuple[str, ...] = ()  # paths visible inside a private folder, or in a partial view
+    hidden_folders: tuple[str, ...] = ()  # folders shown empty, where nothing can be created
     hidden_files: tuple[str, ...] = ()  # files that cannot be opened
-    settings: Mapping[str, str] = field(default_factory=dict[str, str])  # files in whose place there is an empty one
-    shown: tuple[str, ...] = ()  # what is seen although it lies in a hidden folder
-    masked: Mapping[str, str] = field(default_factory=dict[str, str])  # what cannot be opened, by what is in its place
-    pinned: tuple[str, ...] = ()  # cannot be renamed or removed, but written; none is in a read-only one
-    read_only: tuple[str, ...] = ()  # files and folders of the roots that stay as they are
-    has_own_network: bool = True  # whether it has a new network namespace, else it is in ours or in the session's
+    settings: Mapping[str, str] = field(default_factory=dict[str, str])  # files that are replaced with an empty one
+    shown: tuple[str, ...] = ()  # paths visible inside a hidden folder
+    masked: Mapping[str, str] = field(default_factory=dict[str, str])  # what cannot be opened, with its replacement
+    pinned: tuple[str, ...] = ()  # can be written, but not renamed or removed; none is in a read-only folder
+    read_only: tuple[str, ...] = ()  # protected files and folders in the roots
+    has_own_network: bool = True  # whether it has a new network namespace; otherwise the host's or the session's
 
     def expected(self) -> tuple[ExpectedMount, ...]:
-        """What the mount table has to say: of all that is writable, pinned, read-only or masked, or seen in parts."""
+        """The required mount table: everything writable, pinned, read-only, masked, or visible in parts."""
         table = MountTable()
         return (
             *(table.bound_first(path) for path in (*self.roots, *self.writable)),
@@ -108,26 +108,26 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class PreparedView:
-    """A view, and what is looked at again after the command."""
+    """A view, and what is checked again after the command."""
 
     view: View
-    auto_run: AutoRunState  # the auto-run files as they are before it
-    uncovered: int  # how many of their paths, links left aside, the view does not keep as they are
-    temporary_bytes: int  # how much the client's `/tmp` may hold
-    alone: str | None = None  # the folder with a `/tmp` for this command alone, which goes with it
-    scratch: str | None = None  # the client's `/tmp`, which gets what is left in that one; `None` if nothing does
-    made: tuple[str, ...] = ()  # empty files in the client's folders, which bubblewrap mounts something on
-    restrictions: FileRestrictions = NO_RESTRICTIONS  # what rules about files kept from it when it was looked at
+    auto_run: AutoRunState  # the auto-run files before the command
+    uncovered: int  # number of their paths, without symlinks, that the view does not protect
+    temporary_bytes: int  # size that the client's `/tmp` may have
+    alone: str | None = None  # a folder with a `/tmp` for this command only, removed afterwards
+    scratch: str | None = None  # the client's `/tmp`, which gets the contents of that folder; `None` if it does not
+    made: tuple[str, ...] = ()  # empty files in the client's folders that are mount points for bubblewrap
+    restrictions: FileRestrictions = NO_RESTRICTIONS  # what file rules denied to it at the check
 
     def folder(self, named: str) -> str:
-        """A folder to start in, by the name that it has in the view."""
+        """Return the folder to start in, by its path in the view."""
         for at, folder in self.view.lasting.items():
             if contains(folder, named):
                 return os.path.join(at, os.path.relpath(named, folder)).removesuffix("/.")
         return named
 
     def settle(self) -> SandboxChanges:
-        """Move what is new and obeyed out of the workspace, and tell what has changed. After the command; blocks."""
+        """Move new auto-run files out of the workspace, and report changes. Called after the command; blocks."""
         changes = replace(self.auto_run.settle(), uncovered=self.uncovered)
         for path in self.made:
             with suppress(OSError), open_folder(os.path.dirname(path), to_list=False) as held:
@@ -158,10 +158,10 @@ class PreparedView:
 
 
 class StandIns(NamedTuple):
-    """What is put in the place of something: paths of the server's own."""
+    """Replacements for masked paths, owned by the server."""
 
-    file: str  # nobody can open it
-    folder: str  # nor that
+    file: str  # a file that nobody can open
+    folder: str  # a folder that nobody can open
     settings: str  # an empty file that everybody can read
 
 
@@ -171,24 +171,24 @@ def prepare(
     roots: Sequence[str],
     allowed: CommandView,
     *,
-    hidden: HiddenPaths,  # those of `secrets_of`
+    hidden: HiddenPaths,  # the result of `secrets_of`
     stand_ins: Callable[[], StandIns],
     search_path: str = "",  # the `PATH` of the command
-    needed: Sequence[str] = (),  # what the command has to see wherever it lies
+    needed: Sequence[str] = (),  # paths that the command must see, wherever they are
     private_folder: Callable[[], str] | None = None,
-    cache: str | None = None,  # the client's folder that outlasts the session
+    cache: str | None = None,  # the client's lasting folder
     has_own_network: bool = True,
 ) -> PreparedView:
-    """Look at the machine; a `ToolError` if what the view is to have open or closed cannot be so."""
+    """Prepare the view. Raises a `ToolError` if a path cannot be opened or closed as required."""
     is_reading = allowed.kind is ViewKind.READING
     workspace = writable(roots)
     restrictions = allowed.look()
-    # Folders that a question has named count as folders of the workspace, with all that is guarded in these.
+    # Folders opened by a question are treated like workspace folders, including their guarded files.
     opened, files = _opened(site, allowed, workspace)
     present = writable((*(() if is_reading else workspace), *opened))
     _refuse_masks_around((*workspace, *present), restrictions.masked)
     _refuse_links(allowed.seen)
-    # In one that cannot be looked into, nothing could be guarded.
+    # In a folder that cannot be listed, nothing could be guarded.
     looked_into = (root for root in present if os.access(root, os.R_OK | os.X_OK))
     present = tuple(root for root in looked_into if not is_inside(root, restrictions.read_only))
     files = [path for path in files if not is_inside(path, (*present, *restrictions.read_only))]
@@ -226,18 +226,23 @@ def prepare(
     hidden_files = tuple(path for path in others if _is_there(path, view, hidden))
     settings = (path for path in hidden.settings if _is_there(path, view, hidden))
 
-    # What programs obey stays as it is, or where it is.
+    # Auto-run files cannot be changed, or cannot be moved.
     found = [lookout.look(root) for root in present]
     for each in found:
         _make_folders_of_hooks(each)
     obeyed = {path for each in found for path in each.found}
-    # A hook that a running job has made is not to run where git's settings can be written.
+    # A hook created by a running job must not run in a command that can write git's settings.
     changes_by_git = allowed.is_git and not is_reading and lookout.are_repositories_settled(obeyed)
     shut = {path for each in found for path in each.closed}
-    own = [path for each in (*site.read_only, *site.hidden) for path in _places(each) if is_inside(path, present)]
+    own = [
+        path
+        for each in (*site.read_only, *site.hidden)
+        for path in dict.fromkeys((_real(each), os.path.join(_real(os.path.dirname(each)), os.path.basename(each))))
+        if is_inside(path, present)
+    ]
     waived = _waived((*allowed.writable, *site.writable), present)
     free = present if changes_by_git else waived
-    # The folder that a file is in is written too, by whatever writes a new file and gives it the name of the old one.
+    # The folder of a file must be writable too, for programs that write a new file and rename it.
     guarded = (
         path
         for path in _by_depth((*shut, *(path for each in found for path in each.read_only)))
@@ -247,7 +252,7 @@ def prepare(
     pinned, read_only, uncovered = _kept_in_place(
         present, hidden.all, repositories, (*(path for path in own if not is_inside(path, waived)), *guarded)
     )
-    # What lies in something hidden would be shown by a mount of it.
+    # A mount of something inside a hidden folder would show it.
     closed = (*(path for path in hidden.all if is_inside(path, present)), *restrictions.masked)
     kept = _by_depth({*read_only, *(path for path in restrictions.read_only if _is_open(path, present, closed))})
     held = _by_depth({*pinned, *(path for path in restrictions.pinned if _is_open(path, present, closed))} - {*present})
@@ -262,7 +267,7 @@ def prepare(
         settings={path: stand_ins().settings for path in settings if not is_inside(path, masked)},
         shown=tuple(path for path in hidden.shown if is_inside(path, hidden_folders)),
         masked=masked,
-        # What is read-only, or in a folder that is, cannot be renamed anyway.
+        # A read-only path, or one inside a read-only folder, cannot be renamed anyway.
         pinned=tuple(path for path in held if not is_inside(path, (*kept, *masked))),
         read_only=tuple(path for path in kept if not is_inside(path, masked)),
     )
@@ -282,7 +287,7 @@ def prepare(
 
 
 def _make_folders_of_hooks(found: AutoRunPaths) -> None:
-    """Make the folder of hooks where a repository has none: what is not there cannot be kept from a command."""
+    """Create a repository's missing hooks folder, because a folder that does not exist cannot be protected."""
     for repository in found.pinned:
         hooks = os.path.join(repository, "hooks")
         with suppress(OSError):
@@ -293,13 +298,13 @@ def _make_folders_of_hooks(found: AutoRunPaths) -> None:
 
 
 def _refuse_links(seen: Iterable[str]) -> None:
-    """What a verdict lets a command see is a real path, so a link there was made since."""
+    """Refuse symlinks: approved paths were real ones, so a symlink there was created later."""
     for path in seen:
         if _real(path) != path:
             raise ToolError(
                 ToolErrorType.SHELL_EXECUTE_ERROR,
-                f"The command was not run: '{shown_whole_path(path)}' has become a symlink, or lies behind one, "
-                "since it was approved. Check what it is, then try again.",
+                f"The command was not run: '{shown_whole_path(path)}' has become a symlink, or is behind one, since it "
+                "was approved. Check it, then try again.",
             )
 
 
@@ -307,13 +312,13 @@ def _refuse_masks_around(folders: Iterable[str], masked: Collection[str]) -> Non
     for place in (place for folder in folders for place in masked if contains(place, folder)):
         raise ToolError(
             ToolErrorType.SHELL_EXECUTE_ERROR,
-            f"The command was not run: '{shown_whole_path(place)}' is hidden from commands by a rule, and all of "
-            "the workspace, or of a folder that the command may change, lies in it. Ask the user.",
+            f"The command was not run: '{shown_whole_path(place)}' is hidden from commands by a rule, and it contains "
+            "the workspace or a folder that the command may change. Ask the user.",
         )
 
 
 def _waived(named: Iterable[str], roots: Sequence[str]) -> tuple[str, ...]:
-    """The paths in each root that some names mean, but for those that hold a whole root, which is too much."""
+    """Return the paths in each root that some names mean, except those that contain a whole root."""
     paths = (os.path.normpath(os.path.join(root, os.path.expanduser(path))) for path in named for root in roots)
     return tuple(path for path in paths if not any(contains(path, root) for root in roots))
 
@@ -321,17 +326,17 @@ def _waived(named: Iterable[str], roots: Sequence[str]) -> tuple[str, ...]:
 def _parts(
     workspace: Sequence[str],
     parts: Sequence[str],
-    wanted: Collection[str],  # of these, what is seen although it lies in a hidden folder
-    closed: Sequence[str],  # what is shown in another way, or not at all
+    wanted: Collection[str],  # paths among these that are visible inside a hidden folder
+    closed: Sequence[str],  # shown in another way, or not at all
     hidden: Sequence[str],
 ) -> View:
-    """A view in which only the workspace and some parts of the machine are seen, the outermost of them."""
+    """Return a view with only the workspace and the outermost of some parts of the machine."""
     seen = (*workspace, *(path for path in parts if path in wanted or not is_inside(path, hidden)))
     return View(is_whole=False, seen=tuple(outermost(path for path in seen if not is_inside(path, closed))))
 
 
 def _all_but_private(wanted: Iterable[str], closed: Sequence[str]) -> View:
-    """A view of all of the machine, with private folders, and what is needed all the same where it lies in these."""
+    """Return a view of the whole machine, with private folders and the needed paths inside them."""
     private = tuple(dict.fromkeys(_real(path) for path in PRIVATE if os.path.isdir(path)))
     seen = (
         path
@@ -342,7 +347,7 @@ def _all_but_private(wanted: Iterable[str], closed: Sequence[str]) -> View:
 
 
 def _is_there(path: str, view: View, hidden: HiddenPaths) -> bool:
-    """Whether a path is seen unless it is itself hidden: what lies nearest to it decides."""
+    """Whether a path is visible unless it is itself hidden. The nearest path around it decides."""
     shown = (len(each) for each in (*view.seen, *view.roots, *view.writable, *hidden.shown) if contains(each, path))
     nearest = max(shown, default=0 if view.is_whole and not is_inside(path, view.private) else -1)
     folders = (len(each) for each in hidden.folders if contains(each, path) and each != path)
@@ -350,7 +355,7 @@ def _is_there(path: str, view: View, hidden: HiddenPaths) -> bool:
 
 
 def _ready_for_mounts(lasting: Mapping[str, str], mounted: Iterable[str]) -> Iterator[str]:
-    """Make the places in the client's folders where something is mounted.
+    """Create the mount points in the client's folders.
 
     Yields:
         The empty files among them.
@@ -359,31 +364,31 @@ def _ready_for_mounts(lasting: Mapping[str, str], mounted: Iterable[str]) -> Ite
         for path in mounted:
             if contains(at, path) and path != at and os.path.lexists(path):
                 way = os.path.relpath(path, at)
-                with suppress(OSError):  # where there is none, it is not mounted, and the command is refused
+                with suppress(OSError):  # without it, the mount is missing and the command is refused
                     if make_place(folder, way.split(os.sep), is_file=not os.path.isdir(path)):
                         yield os.path.join(folder, way)
 
 
 def secrets_of(site: Site, workspace: Sequence[str], allowed: CommandView) -> HiddenPaths:
-    """What of the machine is hidden from a command unless a question has named it; blocks."""
+    """Return what is hidden from a command unless a question has named it. Blocks."""
     roots = (*workspace, *(path for path in allowed.writable if not is_inside(path, workspace)))
     hidden = secret_places(site.home, site.hidden, site.readable, roots)
-    # Naming a folder with a secret in it does not name the secret.
+    # A question that names a folder does not name the secrets in it.
     named = [path for path in _named(site, (*allowed.seen, *allowed.writable)) if is_inside(path, hidden.all)]
     return secret_places(site.home, site.hidden, (*site.readable, *named), roots) if named else hidden
 
 
 def _named(site: Site, paths: Iterable[str]) -> tuple[str, ...]:
-    """Paths without those in what is the server's own, which no question and no setting shows."""
+    """Return paths without the server's own ones, which no question or setting can show."""
     own = tuple(map(_real, site.hidden))
     return tuple(path for path in paths if not is_inside(_real(path), own))
 
 
 def _opened(site: Site, allowed: CommandView, workspace: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Folders and files beside the writable ones of the workspace that a question has opened for writing.
+    """Return the folders and files outside the writable workspace that a question has opened for writing.
 
-    A folder that is absent is made, empty: nothing beside it is opened. A file in the workspace is made as a shell
-    makes it; one elsewhere is refused, since it would need the folder that it is in.
+    A missing folder is created empty, which exposes nothing else. A missing file in the workspace is created, as by a
+    shell. Elsewhere it is refused, because it would need access to its folder.
     """
     folders: list[str] = []
     files: list[str] = []
@@ -403,14 +408,14 @@ def _opened(site: Site, allowed: CommandView, workspace: Sequence[str]) -> tuple
                     os.mkdir(path)
                 else:
                     problem = (
-                        f"'{shown}' does not exist, and a command can be given access only to files that do. "
-                        f"Name the folder '{shown_whole_path(os.path.dirname(path))}'"
+                        f"'{shown}' does not exist, and a command can get access only to existing files. Name the "
+                        f"folder '{shown_whole_path(os.path.dirname(path))}'"
                     )
             mode = os.stat(path, follow_symlinks=False).st_mode if not problem else 0
         except FileNotFoundError:
-            mode, problem = 0, f"the folder '{shown_whole_path(os.path.dirname(path))}' does not exist; make it first"
+            mode, problem = 0, f"the folder '{shown_whole_path(os.path.dirname(path))}' does not exist; create it first"
         except OSError as error:
-            mode, problem = 0, f"'{shown}' cannot be opened to it ({os.strerror(error.errno or 0)})"
+            mode, problem = 0, f"'{shown}' cannot be made writable for it ({os.strerror(error.errno or 0)})"
         hides = tuple(map(_real, site.hidden))
         if not problem and (_real(path) != path or path in SYSTEM_ROOTS or is_inside(path, hides)):
             problem = (
@@ -434,12 +439,12 @@ def _lasting(
     is_reading: bool,
     is_alone: bool,
 ) -> tuple[dict[str, str], str | None, str | None]:
-    """The folders that are a command's `/tmp`, `/var/tmp` and cache, the one that goes with it, where its `/tmp` goes.
+    """Return the folders for `/tmp`, `/var/tmp` and the cache, a temporary one to remove, and where its files go.
 
-    Programs look for settings in each folder above the one that they work in. So where the workspace lies in `/tmp`,
-    nothing may last there; other temporary files go to `/var/tmp` then. What a rule lets run, or what reads with the
-    network, has a new `/tmp`, whose files become the client's when the command has ended: what nobody was asked about
-    may be in that one.
+    Programs look for settings in every folder above their working folder. So if the workspace is in `/tmp`, nothing may
+    last there, and other temporary files go to `/var/tmp`. A command that a rule allows, or that reads with the
+    network, has a new `/tmp`, because the old one may contain files that nobody was asked about. Its files become the
+    client's when the command has ended.
     """
     if private_folder is None:
         return {}, None, None
@@ -462,43 +467,43 @@ def _lasting(
 
 
 def too_broad(roots: Sequence[str]) -> str | None:
-    """The first root that no sandbox can have, or `None`."""
+    """Return the first root that no sandbox can have, or `None`."""
     return next((root for root in roots if (root.rstrip("/") or "/") in SYSTEM_ROOTS), None)
 
 
 def writable(roots: Sequence[str]) -> tuple[str, ...]:
-    """Those roots that exist, without those in another one: they are writable as they are, and could be replaced.
+    """Return the existing roots, without nested ones: these are writable anyway, and could be replaced.
 
-    They are real paths, and not followed again: another command may have put a link in the place of one.
+    They are real paths and are not resolved again, because another command may have replaced one with a symlink.
     """
     present = (root for root in roots if os.path.isdir(root) and _real(root) == os.path.normpath(root))
     return _by_depth(outermost(present))
 
 
 def depth(path: str) -> int:
-    """How many folders deep an absolute path is."""
+    """Return the number of folders in an absolute path."""
     return 0 if path == "/" else path.rstrip("/").count("/")
 
 
 def sandbox_environment(environment: Mapping[str, str], roots: Sequence[str], kind: ViewKind) -> dict[str, str]:
-    """The environment of a command, led to what is there in its view."""
+    """Return the environment of a command, adapted to what exists in its view."""
     is_reading = kind is ViewKind.READING
     changed = {name: value for name, value in environment.items() if name not in UNREACHABLE}
     temporary = WORK if not is_reading or any(contains(TEMPORARY, root) for root in roots) else TEMPORARY
-    own = () if is_reading else roots  # where what is set can be written
+    own = () if is_reading else roots  # where settings can be written
     for name in ("TMPDIR", *(each for each in ("TMP", "TEMP") if each in changed)):
         if not is_inside(changed.get(name, ""), own):
             changed[name] = temporary
     for name, folder in CACHES.items():
         if not is_inside(changed.get(name, ""), own):
             changed[name] = f"{temporary}/{folder}"
-    # Settings in a home that each view can write would be planted by what only reads.
+    # In a home folder that every view can write, a reading command could plant settings.
     if _real(changed.get("HOME", "")) in OPEN_TO_ALL:
         changed["HOME"] = f"{temporary}/home"
     ceilings = filter(None, (changed.get("GIT_CEILING_DIRECTORIES"), TEMPORARY))
     changed["GIT_CEILING_DIRECTORIES"] = os.pathsep.join(ceilings)
     if is_reading:
-        changed["GIT_OPTIONAL_LOCKS"] = "0"  # what only looks writes no index then
+        changed["GIT_OPTIONAL_LOCKS"] = "0"  # git then writes no index when it only reads
     return changed
 
 
@@ -507,36 +512,31 @@ def _is_open(path: str, present: Sequence[str], closed: Iterable[str]) -> bool:
 
 
 def _by_depth(paths: Iterable[str]) -> tuple[str, ...]:
-    """Paths in an order in which a mount covers none that was made before it."""
+    """Sort paths so that no mount covers an earlier one."""
     return tuple(sorted(paths, key=depth))
 
 
 def _real(path: str) -> str:
-    """A path without links; as it is where it changes while it is followed."""
+    """Resolve a path without symlinks. A path that changes meanwhile is returned as it is."""
     try:
         return os.path.realpath(path)
     except OSError:
         return path
 
 
-def _places(path: str) -> dict[str, None]:
-    """Where a file is, and where the link to it is, if it is one."""
-    return dict.fromkeys((_real(path), os.path.join(_real(os.path.dirname(path)), os.path.basename(path))))
-
-
 def _kept_in_place(
     roots: Sequence[str], hidden: Sequence[str], repositories: Iterable[str], guarded: Iterable[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...], int]:
-    """The mounts that keep what programs obey as it is, or where it is: pinned, read-only, and how many lack one.
+    """Return the mounts that protect auto-run files: pinned paths, read-only paths, and the number left uncovered.
 
-    A mount point cannot be renamed, but a folder that holds one can, and the mount moves along: something else could
-    then take its place. So every folder on the way from the root to what is kept is mounted onto itself, too. For what
-    lies at the top of a root, as it mostly does, there is none. A path where nothing is, or a link, is left out.
+    A mount point cannot be renamed. But a folder that contains one can, together with the mount, and something else
+    could then take its place. So every folder between the root and a protected path is mounted onto itself, too. Most
+    protected paths are at the top of a root and need no such mounts. Missing paths and symlinks are left out.
     """
 
     def is_seen(path: str) -> bool:
-        # What lies nearer to it decides. What lies in no root is read-only already, or hidden; a mount of it, which a
-        # link in a workspace can ask for, would show it.
+        # The nearest root decides. What is in no root is read-only already, or hidden. A mount of it, which a symlink
+        # in a workspace could cause, would show it.
         nearest = max((len(root) for root in roots if contains(root, path) and path != root), default=-1)
         return nearest >= 0 and nearest >= max((len(each) for each in hidden if contains(each, path)), default=-1)
 
@@ -563,6 +563,6 @@ def _kept_in_place(
             used += len(way) + 1
             pinned |= dict.fromkeys(way)
             kind[path] = None
-    # What is read-only, or in a folder that is, cannot be renamed anyway.
+    # A read-only path, or one inside a read-only folder, cannot be renamed anyway.
     only_pinned = (path for path in pinned if path not in read_only and read_only.keys().isdisjoint(way_to(path)))
     return _by_depth(only_pinned), _by_depth(read_only), uncovered

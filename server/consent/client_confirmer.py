@@ -1,6 +1,6 @@
 """How the person behind a request is asked: by a form that is sent, or in 2026-07-28 by one that is returned.
 
-A form that is returned takes a sealed state to the client and back, once (`server.store.sealed_states`).
+A returned form carries a sealed state to the client and back, once (`server.store.sealed_states`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from server.consent.form import NO_ANSWER, FormStyle, form_schema, read_answer
 from server.consent.pending_questions import ASKED, PendingQuestions
 from server.protocol.json_rpc import Json, as_mapping
 from server.protocol.protocol_errors import MCPError
+from server.protocol.request_parameters import elicits
 from server.protocol.request_table import RequestContext
+from server.protocol.result_shapes import input_required
 from server.store.replica import Replica
 from server.store.sealed_states import SealedStates
 from tools.contract.confirmation import (
@@ -35,29 +37,30 @@ from tools.text.file_names import brief
 logger = logging.getLogger(__name__)
 
 
-WhenUnavailable = Literal["client", "page", "deny"]  # who decides where the client cannot ask its person
-QUESTION_KEY = "coretools-mcp/confirm"  # of the question in `inputRequests` and of the answer in `inputResponses`
+WhenUnavailable = Literal["client", "page", "deny"]  # who decides if the client cannot ask its person
+QUESTION_KEY = "coretools-mcp/confirm"  # key of the question in `inputRequests`, and of the answer in `inputResponses`
 FRAMEWORKS: Mapping[str, str] = {
-    "mcp": "the Python SDK where it is given no name: openai-agents 0.24.0, langchain-mcp-adapters 0.3.2, smolagents "
+    "mcp": "the Python SDK without a client name: openai-agents 0.24.0, langchain-mcp-adapters 0.3.2, smolagents "
     "1.26.0",
     "fastmcp": "FastMCP 4.2.3 likewise: pydantic-ai 2.68.0, langchain 1.5.2 (`langchain.mcp`), agno 3.1.10",
     "google-adk": "google-adk 2.13.0",
     "ai-sdk-mcp-client": "@ai-sdk/mcp 1.0.102",
     "@langchain/mcp-adapters": "@langchain/mcp-adapters 1.1.4",
-    "stdio:": "@openai/agents 0.20.0, with the command that starts this server behind it",
+    "stdio:": "@openai/agents 0.20.0, with the command that starts this server after it",
 }
-"""What agent frameworks call themselves, and in which versions that was seen. None has a dialog: where its program has
-given it no way to ask a person, nobody sees a call before it is done."""
+"""The client names of agent frameworks, and the versions where they were seen. None has a dialog: unless its program
+provides a way to ask a person, nobody sees a call before it is done.
+"""
 _NO_FIELDS = Unavailable(client_decides=False, way_out='With confirmation.style "simple", a form has no fields.')
 
 
-class Confirmers:
-    """How people are asked, whatever the request, as the `confirmation` settings say."""
+class ConsentPolicy:
+    """How people are asked, whatever the request, according to the `confirmation` settings."""
 
     def __init__(
         self, when_unavailable: WhenUnavailable | None, timeout_seconds: float, style: FormStyle, replica: Replica
     ) -> None:
-        self._when_unavailable: WhenUnavailable | None = when_unavailable  # `None` goes by the client
+        self._when_unavailable: WhenUnavailable | None = when_unavailable  # `None` depends on the client
         self.timeout_seconds = timeout_seconds
         self.style: FormStyle = style
         self.states = SealedStates("question", timeout_seconds, replica)
@@ -71,11 +74,11 @@ class Confirmers:
 
     def shows_forms(self, ctx: RequestContext) -> bool:
         """Whether the person behind a request can be asked for more than a yes or no."""
-        return self.style == "form" and _can_be_asked(ctx)
+        return self.style == "form" and elicits(ctx.connection.capabilities, "form")
 
     def can_ask(self, ctx: RequestContext) -> bool:
-        """Whether somebody can be asked whom no dialog of the client stands for."""
-        return self.decider(ctx) == "page" or _can_be_asked(ctx)
+        """Whether a person can be asked other than by the client's own dialog."""
+        return self.decider(ctx) == "page" or elicits(ctx.connection.capabilities, "form")
 
     def form(self, question: Question, protocol_version: str) -> Json:
         """The parameters of a request that asks a question."""
@@ -87,15 +90,11 @@ class Confirmers:
 
     def input_required(self, question: Question, client_key: str, protocol_version: str) -> dict[str, Any]:
         request = {"method": "elicitation/create", "params": self.form(question, protocol_version)}
-        return {
-            "resultType": "input_required",
-            "inputRequests": {QUESTION_KEY: request},
-            "requestState": self.states.seal(question.fingerprint, client_key),
-        }
+        return input_required({QUESTION_KEY: request}, self.states.seal(question.fingerprint, client_key))
 
 
 class AlreadyConsented:
-    """The way to ask in a later round of a call: consent was given in the first one."""
+    """Answers for a later round of a call, since consent was given in the first one."""
 
     async def ask(self, question: Question) -> Answer:
         """Yes, to the same action: the state of the round is bound to it."""
@@ -103,16 +102,8 @@ class AlreadyConsented:
         return Answer(Decision.ONCE, ConsentChannel.EARLIER)
 
 
-def _can_be_asked(ctx: RequestContext) -> bool:
-    elicitation = (ctx.connection.capabilities or {}).get("elicitation")
-    if elicitation is None:
-        return False
-    modes = as_mapping(elicitation)
-    return modes.get("form") is not None or modes.get("url") is None
-
-
 def _framework(ctx: RequestContext) -> str:
-    """The name by which a client is known to be a program of an agent framework; empty for any other."""
+    """The name of the agent framework that a client belongs to; empty for other clients."""
     name = str(ctx.connection.client_info.get("name"))
     name = "stdio:" if name.startswith("stdio: ") else name
     return name if name in FRAMEWORKS else ""
@@ -120,23 +111,23 @@ def _framework(ctx: RequestContext) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ClientConfirmer:
-    """The way to ask the person behind one request."""
+    """Asks the person behind one request."""
 
-    how: Confirmers
+    how: ConsentPolicy
     ctx: RequestContext
     client_key: str
 
     async def ask(self, question: Question) -> Answer | Pending | Unavailable:
         how, ctx, style = self.how, self.ctx, self.how.style
         is_of_model = isinstance(question.details, AskUserConfirmation)
-        if not _can_be_asked(ctx):
+        if not elicits(ctx.connection.capabilities, "form"):
             decider = how.decider(ctx)
             if decider == "page" and not is_of_model:
                 with ctx.outbound.person_is_asked():
                     return await how.pending.ask(question, ctx.connection.client_name, ctx.report_progress)
-            # A dialog that allows a call answers no question.
+            # A dialog that allows a call cannot answer a question.
             if decider == "client":
-                way_out = "This client has announced no form elicitation, and here its own dialog does not suffice."
+                way_out = "This client has announced no form elicitation, and its own dialog is not enough here."
                 return Unavailable(client_decides=not is_of_model, way_out=way_out)
             setting = (
                 'confirmation.whenUnavailable to "page" (the user then answers at the dashboard) or "client" (its own '
@@ -146,14 +137,14 @@ class ClientConfirmer:
             if name := _framework(ctx):
                 why = (
                     f", and it calls itself '{name}', as programs of agent frameworks do (a client with a dialog of "
-                    "its own should announce another name)"
+                    "its own should use another name)"
                 )
             way_out = f"This client has announced no form elicitation{why}. The operator can set {setting}."
             return Unavailable(client_decides=False, way_out=way_out)
         if is_of_model and style == "simple":
-            return _NO_FIELDS  # answers to questions of the model need fields
+            return _NO_FIELDS  # answers to the model's questions need fields
         if ctx.is_modern:
-            # The question is the result of this request, and the answer comes with the next one.
+            # The question is the result of this request; the answer comes with the next one.
             reply, state = _reply_in(ctx), as_mapping(ctx.params).get("requestState")
             if reply is None or not isinstance(state, str):
                 return Pending()
@@ -179,20 +170,20 @@ _SCALARS = (str, int, float, NoneType)
 
 
 def _read_reply(reply: Any) -> tuple[str, Json | None]:
-    """What was done with a form, and what it was filled in with; `ValueError` where that fits no schema."""
+    """The action and content of an answer to a form; `ValueError` if it is malformed."""
     fields = as_mapping(reply)
     action, content = fields.get("action"), fields.get("content")
     if action not in ("accept", "decline", "cancel") or not isinstance(content, dict | None):
-        raise ValueError("this is no answer to a form")
+        raise ValueError("this is not an answer to a form")
     for value in as_mapping(content).values():
         is_list_of_texts = isinstance(value, list) and all(isinstance(each, str) for each in cast("list[Any]", value))
         if not is_list_of_texts and not isinstance(value, _SCALARS):
-            raise ValueError("a field of a form holds neither a text, a number, yes or no, nor a list of texts")
+            raise ValueError("a field of a form must be a text, a number, a boolean or a list of texts")
     return action, cast("Json | None", content)
 
 
 def has_answer(ctx: RequestContext) -> bool:
-    """Whether a request brings an answer to a question of this server, whatever it is worth."""
+    """Whether a request carries an answer to a question of this server, valid or not."""
     return _reply_in(ctx) is not None
 
 
@@ -201,9 +192,9 @@ def _reply_in(ctx: RequestContext) -> Any:
 
 
 def with_marked_answer(ctx: RequestContext, params: Mapping[str, Any]) -> RequestContext:
-    """A request in which an answer to our question that fits no schema is marked as malformed, to reach its handler.
+    """Mark a malformed answer to a question of this server, so that the request reaches its handler.
 
-    By the schema the whole request would be refused with a protocol error, which no model reads.
+    By the schema, the whole request would be refused with a protocol error, which no model sees.
     """
     given = params["inputResponses"]
     responses = dict(cast("Mapping[str, Any]", given)) if isinstance(given, Mapping) else {}

@@ -1,6 +1,6 @@
-"""What the servers behind this one offer besides tools: resources, prompts, completion, log levels.
+"""What the upstreams offer besides tools: resources, prompts, completion, log levels.
 
-A middleware: what is ours, and what nobody behind this server has, goes on to our own handlers.
+A middleware: requests for this server's own items, and for unknown ones, go on to this server's own handlers.
 """
 
 from __future__ import annotations
@@ -72,23 +72,23 @@ EVERYTHING: Json = {
     "roots": {"listChanged": True},
     "extensions": {name: each.declared for name, each in RELAYED_EXTENSIONS.items()},
 }
-"""What is announced in a session that only lists, since some servers list less to clients that can do less."""
+"""The capabilities for a session that only lists, since some servers list less to clients with fewer capabilities."""
 
 STATUS_URI = "coretools://upstreams"
 
 STATUS: Json = {
     "uri": STATUS_URI,
     "name": "upstreams",
-    "title": "Servers behind this one",
-    "description": "The state of each: how it is reached, what it offers, its latest error, and what is not listed.",
+    "title": "Upstream servers",
+    "description": "The state of each server: its transport, what it offers, its latest error, and what is not listed.",
     "mimeType": "application/json",
 }
 
-OWN_SCHEMES = frozenset({"file", "memory", "todo", "coretools"})  # the schemes of our own resources
-FIRST_SKILLS_SECONDS = 0.5  # how long the list of tools waits for them, once
-SKILLS_SECONDS = 5.0  # how long all upstreams may take to list their skills
-SILENT_SECONDS = 60.0  # how long one that did not list them in time is not asked for them again
-MOST_NAMED = 5  # servers that an error proposes
+OWN_SCHEMES = frozenset({"file", "memory", "todo", "coretools"})  # the schemes of this server's own resources
+FIRST_SKILLS_SECONDS = 0.5  # how long the first list of tools waits for the resources
+SKILLS_SECONDS = 5.0  # limit for listing the skills of all upstreams
+SILENT_SECONDS = 60.0  # how long a server that missed the limit is not asked for its skills again
+MOST_NAMED = 5  # servers named in an error
 
 Found = TypeVar("Found")
 
@@ -116,32 +116,32 @@ _METHODS = (
 
 @dataclass(frozen=True, slots=True)
 class OwnOffer:
-    """What this server has itself: the names of its prompts, and whether it has resources."""
+    """What this server itself offers: the names of its prompts, and whether it has resources."""
 
     prompts: frozenset[str] = frozenset()
     has_resources: bool = False
 
     def has(self, uri: str) -> bool:
-        """Whether a URI, or a template of URIs, is for it to answer, so that no upstream gets it."""
+        """Whether this server answers for a URI or a template, so that no upstream gets it."""
         return self.has_resources and scheme_of(uri) in OWN_SCHEMES
 
 
 @dataclass(frozen=True, slots=True)
 class Dependencies:
-    """What the proxy needs of the server around it."""
+    """What the router needs from the rest of the server."""
 
     registry: ToolRegistry  # where tools are published
     served_over: Literal["stdio", "network"]  # whether there is one client or many
-    key_of: Callable[[RequestContext], str]  # whose request it is, as `ClientState.key`
-    own: OwnOffer  # what is ours
-    large_results: LargeResults  # takes results that are too long for a conversation
-    why_denied: Callable[[str, Rights], str]  # why nothing of an upstream is there for who may do that; empty if it is
-    before: Callable[[RequestContext], object]  # called before each request: starts what is started by the first one
-    bus: ListenBus  # reaches the clients of the 2026-07-28 revision that listen
-    changed: Callable[[ListKind], None]  # told that a list is another one, or is said to be
-    replica: Replica  # seals what clients bring back
-    observer_of: Callable[[str, UpstreamSettings], Observer] | None  # makes the observer of requests to upstreams
-    folders_of: FoldersOf  # gives the folders in which programs behind this server start, and which they are told
+    key_of: Callable[[RequestContext], str]  # the client of a request, as `ClientState.key`
+    own: OwnOffer  # what this server itself offers
+    large_results: LargeResults  # stores results that are too long for a conversation
+    why_denied: Callable[[str, Rights], str]  # why an upstream is hidden from such clients; empty if it is not
+    before: Callable[[RequestContext], object]  # called before each request: the first one starts the upstreams
+    bus: ListenBus  # reaches the listening clients of the 2026-07-28 revision
+    changed: Callable[[ListKind], None]  # called when a list has changed, or an upstream says so
+    replica: Replica  # seals the state that clients return
+    observer_of: Callable[[str, UpstreamSettings], Observer] | None  # creates the observer of requests to upstreams
+    folders_of: FoldersOf  # the folders for upstream programs: their working folder and roots
 
 
 def _login_options(
@@ -171,8 +171,8 @@ def _login_options(
     )
 
 
-class Proxy:
-    """The servers behind this one."""
+class UpstreamRouter:
+    """The facade of all upstreams."""
 
     def __init__(self, report: SettingsReport, dependencies: Dependencies) -> None:
         settings = report.settings
@@ -183,8 +183,8 @@ class Proxy:
         self._tasks: TaskGroup | None = None
         self._denied: Mapping[str, str] | None = None
         self._routes: ResourceRoutes | None = None
-        self._silent: WeakKeyDictionary[UpstreamSession, float] = WeakKeyDictionary()  # about skills, since when
-        self._apps: Mapping[tuple[str, str], str] = {}  # how they were published last
+        self._silent: WeakKeyDictionary[UpstreamSession, float] = WeakKeyDictionary()  # time of the skills warning
+        self._apps: Mapping[tuple[str, str], str] = {}  # how they were last published
         self._prompts: NameMap | None = None
         self.pool = UpstreamPool(
             report.upstreams,
@@ -222,7 +222,7 @@ class Proxy:
         self.watching = Watching(self.relay, dependencies.bus)
 
     def start(self, tasks: TaskGroup, ctx: RequestContext | None) -> None:
-        """Start the upstreams, once, for the client whose request makes us start them, if there is one."""
+        """Start the upstreams, once, for the client whose request triggers it, if there is one."""
         if self._tasks is tasks:
             return
         self._tasks = tasks
@@ -231,7 +231,7 @@ class Proxy:
             tasks.start_soon(self.pool.approvals.follow, name="approvals")
         client = exchange_of(ctx, self._dependencies.key_of(ctx)) if ctx is not None else None
         is_one = self._dependencies.served_over == "stdio"
-        # A command of a person, which has no client, tells what there is now.
+        # A person's command has no client, and prints the state as it is now.
         stored = self._stored if client is not None or not is_one else None
         self.pool.start(
             tasks,
@@ -258,7 +258,7 @@ class Proxy:
             await bounded_gather(self._tasks, [partial(tell, session) for session in sessions])
 
     def settings_changed(self) -> None:
-        """Servers, or the rules about them, are other ones now."""
+        """Record that the servers, or the rules about them, have changed."""
         self._denied = self._routes = self._prompts = None
         self._dependencies.changed("prompts")
         self._dependencies.changed("resources")
@@ -267,7 +267,7 @@ class Proxy:
         self._denied = self._routes = self._prompts = None
         if is_said:
             self._dependencies.changed(kind.capability)
-        # Where tools with apps were listed already, they may name these by other URIs now.
+        # Tools with apps that are already listed may now need other URIs for them.
         if kind in (RESOURCES, TEMPLATES) and (before := self._apps) and self.routes.apps != before:
             self._dependencies.changed("tools")
 
@@ -281,7 +281,7 @@ class Proxy:
     async def __call__(self, ctx: RequestContext, call_next: CallNext) -> Any:
         method = ctx.method
         if method in WELCOMES and self.pool.upstreams:
-            # Which come later cannot be told later.
+            # They come later, and nothing will announce them.
             welcome = as_mapping(await call_next(ctx))
             extensions = {name: each.announced for name, each in RELAYED_EXTENSIONS.items() if name != TASKS}
             if method == "server/discover" and self._may_have_tasks:
@@ -302,21 +302,7 @@ class Proxy:
                 await self.pool.before_list(method.partition("/")[0])
                 return await self._list(ctx, call_next)
             case "resources/read":
-                uri = as_mapping(ctx.params).get("uri")
-                if uri == STATUS_URI and self._own.has(STATUS_URI):
-                    # Its instructions, name and version are a server's own words.
-                    report = [each for each in self.pool.report() if self._is_open(each["alias"], ctx)]
-                    text = visible(json.dumps({"upstreams": report}, ensure_ascii=False, indent=2))
-                    contents = [{"uri": STATUS_URI, "mimeType": STATUS["mimeType"], "text": text}]
-                    return {"contents": contents}
-                if isinstance(uri, str) and uri.startswith(RESULTS_URI):
-                    contents = await self._dependencies.large_results.read(uri, self._dependencies.key_of(ctx))
-                    if contents is not None:
-                        return contents
-                route = await self._sought(partial(self._route, ctx), uri)
-                if route is None:
-                    return await self._or_not_found(ctx, call_next, uri)
-                return await self._bring(ctx, route.upstream, {"uri": route.uri})
+                return await self._read(ctx, call_next)
             case "skills/list":
                 return await self._list_skills(ctx)
             case "skills/get" | "resources/directory/read":
@@ -341,15 +327,31 @@ class Proxy:
             case "logging/setLevel":
                 level = as_mapping(ctx.params).get("level")
                 if level not in LEVELS:
-                    raise MCPError(INVALID_PARAMS, f"The level has to be one of {', '.join(LEVELS)}.")
+                    raise MCPError(INVALID_PARAMS, f"The level must be one of {', '.join(LEVELS)}.")
                 if self._tasks is not None:
                     await self.relay.set_level(str(level), await self._exchange(ctx), self._tasks)
                 return {}
             case _:
                 return await self._subscribe(ctx, call_next)
 
+    async def _read(self, ctx: RequestContext, call_next: CallNext) -> Any:
+        uri = as_mapping(ctx.params).get("uri")
+        if uri == STATUS_URI and self._own.has(STATUS_URI):
+            # Its instructions, name and version are text from the server.
+            report = [each for each in self.pool.report() if self._is_open(each["alias"], ctx)]
+            text = visible(json.dumps({"upstreams": report}, ensure_ascii=False, indent=2))
+            return {"contents": [{"uri": STATUS_URI, "mimeType": STATUS["mimeType"], "text": text}]}
+        if isinstance(uri, str) and uri.startswith(RESULTS_URI):
+            contents = await self._dependencies.large_results.read(uri, self._dependencies.key_of(ctx))
+            if contents is not None:
+                return contents
+        route = await self._sought(partial(self._route, ctx), uri)
+        if route is None:
+            return await self._or_not_found(ctx, call_next, uri)
+        return await self._bring(ctx, route.upstream, {"uri": route.uri})
+
     async def _listen(self, ctx: RequestContext, call_next: CallNext) -> Any:
-        """A client of 2026-07-28 hears of changes, as long as this lasts."""
+        """Send changes to a 2026-07-28 client while this runs."""
         wanted = as_mapping(as_mapping(ctx.params).get("notifications"))
         uris, names = (
             cast("list[Any]", each) if isinstance(each := wanted.get(key), list) else []
@@ -370,17 +372,17 @@ class Proxy:
 
     async def _task(self, ctx: RequestContext) -> Json:
         exchange = await self._exchange(ctx)
-        # Of requests of the specification's core the transport compares it.
+        # For requests of the core specification, the transport compares it.
         name, request = exchange.params.get("taskId"), ctx.http_request
         if request is not None and decode_header(request.headers.get("mcp-name")) != name:
-            raise MCPError(HEADER_MISMATCH, "The Mcp-Name header is not the taskId of the request.")
+            raise MCPError(HEADER_MISMATCH, "The Mcp-Name header differs from the taskId of the request.")
         if not knows_tasks(exchange):
             raise protocol_error(TASKS_REQUIRED)
         return await self.relay.tasks.request(ctx.method, exchange)
 
     @property
     def _may_have_tasks(self) -> bool:
-        """Whether an upstream has tasks, or may have them: one that is still in its first attempt."""
+        """Whether an upstream has tasks, or may have them because its first connection attempt is still running."""
         upstreams = self.pool.upstreams
         eras = [each.era for each in upstreams if each.era is not None]
         return any(era.is_modern and era.announces("extensions", TASKS) for era in eras) or not all(
@@ -423,17 +425,17 @@ class Proxy:
         return {kind.field: listed_for(meta, [*ours, *theirs]), **NEVER_CACHED, **list_meta(meta)}
 
     async def skills(self, ctx: RequestContext, *, is_fresh: bool) -> list[Json]:
-        """The skills of all upstreams for a client, and none of the files.
+        """The skills of all upstreams for a client, without their files.
 
-        With `is_fresh` all are asked for now, since nobody tells that they have changed, else those that never were,
-        for which is hardly waited. An upstream that does not answer in a moment has those that it listed last.
+        With `is_fresh`, all upstreams are asked again, since nothing announces changes. Otherwise only those never
+        asked before are asked, almost without waiting. An upstream that does not answer quickly keeps its last skills.
         """
 
         async def read(upstream: Upstream, session: UpstreamSession) -> None:
             try:
                 upstream.offer.lists[SKILLS.field] = await read_list(session, SKILLS, upstream.offer)
             except (RelayError, IsThisServerError):
-                logger.warning("upstream %s: skills/list did not work", upstream.alias)
+                logger.warning("upstream %s: skills/list failed", upstream.alias)
             asked.discard(session)
 
         asked: set[UpstreamSession] = set()
@@ -446,7 +448,7 @@ class Proxy:
                     if monotonic() < self._silent.get(session, -SILENT_SECONDS) + SILENT_SECONDS:
                         continue
                     if self._is_able(upstream, "skills/list"):
-                        upstream.offer.lists.setdefault(SKILLS.field, [])  # it is asked once, if it does not answer
+                        upstream.offer.lists.setdefault(SKILLS.field, [])  # a server that does not answer is asked once
                         asked.add(session)
                         tasks.start_soon(read, upstream, session)
                     else:
@@ -467,7 +469,10 @@ class Proxy:
         return {SKILLS.field: listed_for(meta, skills), **NEVER_CACHED, **list_meta(meta)}
 
     def _is_able(self, upstream: Upstream, method: str) -> bool:
-        """Whether an upstream serves skills, or lists folders; one that is away is asked, which tells why it is."""
+        """Whether an upstream supports skills or folder lists.
+
+        One that is unavailable counts: the request then explains why.
+        """
         session = upstream.live_session
         if session is None:
             return True
@@ -482,7 +487,8 @@ class Proxy:
                 if error.code != METHOD_NOT_FOUND or not isinstance(uri, str):
                     raise
         message = (
-            "No server has a resource with this URI; resources/list and resources/templates/list show what there is."
+            "No server has a resource with this URI; resources/list and resources/templates/list show the available "
+            "ones."
         )
         raise MCPError(INVALID_PARAMS, message, {"uri": uri})
 
@@ -496,7 +502,7 @@ class Proxy:
         return result
 
     async def _subscribe(self, ctx: RequestContext, call_next: CallNext) -> Json:
-        """A client of the handshake era watches a resource from now on, or no longer."""
+        """Start or stop watching a resource for a client of the handshake era."""
         uri = as_mapping(ctx.params).get("uri")
         route = await self._sought(partial(self._route, ctx), uri)
         if route is None:
@@ -510,13 +516,13 @@ class Proxy:
             else:
                 self.watching.unsubscribe(route, exchange)
         except TooManyWatchedError:
-            raise MCPError(INVALID_PARAMS, "Too many resources are watched; unsubscribe from one.") from None
+            raise MCPError(INVALID_PARAMS, "Too many resources are watched; unsubscribe from one first.") from None
         except (RelayError, ToolError, TimeoutError) as error:
             raise protocol_error_for(error, route.upstream.alias) from None
         return {}
 
     async def _sought(self, find: Callable[[Any], Found | None], name: Any) -> Found | None:
-        """What a name means; where it means nothing yet, what it means once servers have told their lists."""
+        """Look up a name, and if it is unknown, once more after servers have sent their lists."""
         found = find(name)
         if found is None and isinstance(name, str) and not (self._own.has(name) or name in self._own.prompts):
             await self.pool.wait_for_first_list(is_live=True)
@@ -524,18 +530,18 @@ class Proxy:
         return found
 
     def _watchable(self, ctx: RequestContext, uris: list[Any]) -> Iterator[Route]:
-        """Where resources are; a URI that means none is left out, since a stream has no errors to tell of it."""
+        """The resources to watch. A URI that matches none is left out, since a stream cannot report an error for it."""
         for uri in uris:
             try:
                 if (route := self._route(ctx, uri)) is not None:
                     yield route
             except MCPError as error:
-                logger.info("a client cannot listen to a resource: %s", visible_line(error.message))
+                logger.info("a client cannot watch a resource: %s", visible_line(error.message))
 
     def _route(self, ctx: RequestContext, uri: Any) -> Route | None:
-        """Where a resource of an upstream is; an error if several may mean something by it, or it is switched off.
+        """Find the resource of an upstream; an error if it is ambiguous or switched off.
 
-        Of those that may, only such count as the client of the request may have anything of.
+        Only upstreams that the client may use are candidates.
         """
         if not isinstance(uri, str):
             return None
@@ -549,13 +555,13 @@ class Proxy:
                 return self.routes.find((open_names or error.names)[0])
             names = open_names[:MOST_NAMED]
             message = (
-                "More than one server could own this URI, so none was asked. "
-                f"Name the one that you mean: {' or '.join(visible_line(name) for name in names)}."
+                "More than one server could have this URI, so none was asked. Use one of these names: "
+                f"{' or '.join(visible_line(name) for name in names)}."
             )
             raise MCPError(INVALID_PARAMS, message, {"uri": uri, "names": names}) from None
 
     def _prompt(self, name: Any) -> tuple[Upstream, str] | None:
-        """Whose prompt it is, and what it is called there."""
+        """The upstream of a prompt, and the prompt's name there."""
         origin = self.prompts.find(name) if isinstance(name, str) else None
         if origin is None:
             if isinstance(name, str) and name not in self._own.prompts:
@@ -565,23 +571,23 @@ class Proxy:
         return None if upstream is None else (upstream, origin.name)
 
     def _refuse_denied(self, alias: str, name: str, *kinds: OfferedKind) -> None:
-        """Refuse what is of an upstream that is switched off: by its alias, or since only that lists it."""
+        """Refuse an item of a denied upstream: one with its alias, or one that only it lists."""
         for denied, why in self.denied.items():
             upstream = self.pool.by_alias.get(denied)
             lists = [upstream.offer.of(kind) for kind in kinds] if upstream is not None else []
             is_listed = any(item[kind.key] == name for kind, items in zip(kinds, lists, strict=False) for item in items)
             if denied == alias or is_listed:
-                raise MCPError(INVALID_PARAMS, f"{why} Go on without it; the operator can change the rule.")
+                raise MCPError(INVALID_PARAMS, f"{why} Continue without it; the operator can change the rule.")
 
     def _is_open(self, alias: str, ctx: RequestContext) -> bool:
-        """Whether the client of a request may have what an upstream has that is open to others."""
+        """Whether the client of a request may use an upstream that others may use."""
         rights = rights_of(ctx)
         return rights is ALL_RIGHTS or not self._dependencies.why_denied(alias, rights)
 
     def _check_open(self, upstream: Upstream, ctx: RequestContext) -> None:
         if not self._is_open(upstream.alias, ctx):
             why = self._dependencies.why_denied(upstream.alias, rights_of(ctx))
-            raise MCPError(INVALID_PARAMS, f"{why} Go on without it, or tell the user.")
+            raise MCPError(INVALID_PARAMS, f"{why} Continue without it, or tell the user.")
 
     @property
     def denied(self) -> Mapping[str, str]:

@@ -1,0 +1,126 @@
+"""Rows in the store that replicas share, each sealed for its own name: write access to the store cannot forge one.
+
+An old row can be restored under its name; its reader must allow for that.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Generic, TypeVar
+
+from server.settings.stored_json import read_stored
+from server.store.replica import Replica
+from server.store.sealing import Sealer
+from server.store.shared_store import ABSENT
+from tools.machine.threads import THREADS
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+MOST_TRIES = 32  # of a write while others write too
+
+
+@dataclass(frozen=True, slots=True)
+class SealedRow(Generic[T]):
+    value: T | None  # `None` if there is no row, or an unusable one
+    version: str
+    is_current: bool = True  # whether the first key has sealed it
+
+
+def stored_dataclass(kind: type[T]) -> tuple[Callable[[bytes], T], Callable[[T], bytes]]:
+    """The parser and the writer of rows with the fields of a dataclass."""
+    return partial(read_stored, kind), lambda value: json.dumps(asdict(value)).encode()  # pyright: ignore[reportArgumentType] - it is a dataclass
+
+
+class SealedRows(Generic[T]):
+    """Rows for one purpose. Every method may raise `StoreUnavailableError`.
+
+    Args:
+        replica: Has the keys to seal and the store.
+        purpose: Their purpose, which is part of their names in the store.
+        form: Parses a row, or raises `ValueError` if it is damaged; and writes one.
+        seconds: The lifetime of a row after its last write; forever by default.
+        are_large: Whether to open and seal them in threads.
+    """
+
+    def __init__(
+        self,
+        replica: Replica,
+        purpose: str,
+        form: tuple[Callable[[bytes], T], Callable[[T], bytes]],
+        seconds: float | None = None,
+        *,
+        are_large: bool = False,
+    ) -> None:
+        self._replica, self._store = replica, replica.store
+        self._purpose = purpose
+        self._parse, self._write = form
+        self._seconds = seconds
+        self._are_large = are_large
+
+    async def read(self, key: str) -> SealedRow[T]:
+        held = await self._store.get(self._name(key))
+        if held is None:
+            return SealedRow(None, ABSENT)
+
+        def opened() -> SealedRow[T]:
+            for number, one in enumerate(self._keys(key)):
+                try:
+                    content = Sealer([one]).unseal(held.value)
+                except ValueError:
+                    continue
+                return SealedRow(self._parse(content), held.version, number == 0)
+            raise ValueError("not sealed with a known key")
+
+        try:
+            return await THREADS.run(opened) if self._are_large else opened()
+        except ValueError:
+            message = "the store has a row of %s that was not sealed with the keys of this server; it is ignored"
+            logger.warning(message, self._purpose)
+            return SealedRow(None, held.version)
+
+    async def version(self, key: str) -> str:
+        held = await self._store.get(self._name(key))
+        return ABSENT if held is None else held.version
+
+    async def write(self, key: str, value: T, over: str | None) -> str | None:
+        """Write a row over this version, or any. Returns the new version; `None` if the row has another version.
+
+        Raises:
+            ValueError: The form does not allow it.
+        """
+
+        def sealed() -> str:
+            return Sealer(self._keys(key)).seal(self._write(value))
+
+        text = await THREADS.run(sealed) if self._are_large else sealed()
+        return await self._store.put(self._name(key), text, self._seconds, if_version=over)
+
+    async def change(self, key: str, change: Callable[[T | None], T]) -> T | None:
+        """Change a row. Returns the written value; `None` if too many replicas write at once."""
+        for _ in range(MOST_TRIES):
+            row = await self.read(key)
+            value = change(row.value)
+            if await self.write(key, value, row.version):
+                return value
+        return None
+
+    async def seal_again(self, key: str) -> None:
+        """Seal a row with the first key if another key sealed it, so that the other can be retired."""
+        row = await self.read(key)
+        if row.value is not None and not row.is_current:
+            await self.write(key, row.value, row.version)
+
+    async def remove(self, key: str) -> None:
+        await self._store.delete(self._name(key))
+
+    def _name(self, key: str) -> str:
+        return f"{self._purpose}:{key}"
+
+    def _keys(self, key: str) -> list[bytes]:
+        return self._replica.keys_for(f"{self._purpose} {key}")

@@ -1,0 +1,175 @@
+"""A soak: a hundred thousand mixed calls of one server with upstreams; what it holds stays what it was.
+
+python -m tests.chaos.soak [--calls N] [--transport NAME] [--seed N]
+
+After 5,000 calls the server is as it has to stay: memory within 5 %, as many descriptors, threads, tasks
+and processes. 99 % of the pings meanwhile take less than 50 ms, in the last part of the calls as in the first; what the
+same way to a bare `cat` takes, on this machine and at this time, is taken off.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import re
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.chaos.__main__ import in_namespaces, percentile
+from tests.chaos.load import Tally
+from tests.chaos.world import Setting, World, processes
+
+CALLS = 100_000
+SETTLED = 5_000
+"""Calls after which nothing may grow; half of a short soak."""
+PARTS = 5
+GROWTH = 1.05
+MOST_PING = 50.0
+LEAST_PING = 10.0
+SLOWER = 1.5
+"""How much longer the slowest pings may take in the end: a machine is never quite the same for minutes."""
+CALLERS = 8
+PING_SECONDS = 0.02
+RARE = {"command": 0.01, "large command": 0.005, "question": 0.005, "language server": 0.1}
+"""Shares of what costs a program each time, beside one for each other kind."""
+LEFT_OUT = ("job", "ping")
+
+
+@dataclass
+class Held:
+    """What a server has at rest."""
+
+    memory: int
+    counts: dict[str, int]
+    processes: int
+
+
+def held(world: World) -> Held:
+    (server,) = world.servers
+    status = Path(f"/proc/{server.pid}/status").read_text()
+    found = re.search(r"RssAnon:\s+(\d+) kB", status)
+    assert found is not None
+    return Held(int(found[1]), server.counts() or {}, len(processes()))
+
+
+async def at_rest(world: World) -> Held:
+    """What it has once several looks see the same, or the last one."""
+    last = held(world)
+    for _ in range(30):
+        await asyncio.sleep(1)
+        now = held(world)
+        if now.counts == last.counts:
+            return now
+        last = now
+    return last
+
+
+async def soak(world: World, calls: int) -> list[str]:
+    """Make the calls; what has grown."""
+    kinds = [name for name in world.callers[0].kinds if name not in LEFT_OUT]
+    weights = [RARE.get(name, 1.0) for name in kinds]
+    for caller in world.callers:
+        for name in kinds:
+            await caller.once(name)
+    parts: list[float] = []
+    bare: list[float] = []
+    cat = await asyncio.create_subprocess_exec("cat", stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE)
+    to_cat, from_cat = cat.stdin, cat.stdout
+    assert to_cat is not None
+    assert from_cat is not None
+    settled: Held | None = None
+
+    async def make(count: int) -> None:
+        left = count
+
+        async def call(number: int) -> None:
+            nonlocal left
+            rng, caller = random.Random(f"{world.rng.random()}"), world.callers[number]
+            while left > 0:
+                left -= 1
+                if await caller.once(rng.choices(kinds, weights)[0]) is None:
+                    raise RuntimeError(f"the connection is lost: {world.servers[0].text()[-2000:]}")
+
+        async def ping() -> None:
+            while left > 0:
+                await world.callers[0].once("ping")
+                began = time.perf_counter()
+                to_cat.write(b"ping\n")
+                await from_cat.readline()
+                bare.append((time.perf_counter() - began) * 1000)
+                await asyncio.sleep(PING_SECONDS)
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(ping())
+            for number in range(len(world.callers)):
+                tasks.create_task(call(number))
+
+    first = min(SETTLED, calls // 2)
+    for count in (first, *[(calls - first) // PARTS] * PARTS):
+        began = time.monotonic()
+        world.tally.pings.clear()
+        bare.clear()
+        await make(count)
+        rate = count / (time.monotonic() - began)
+        now = await at_rest(world)
+        settled = settled or now
+        whole, machine = percentile(world.tally.pings, 0.99), percentile(bare, 0.99)
+        parts.append(max(whole - machine, 0.0))
+        told = f"99 % of pings in {whole:.1f} ms, of which {machine:.1f} ms are the machine's"
+        print(f"{count} calls, {rate:.0f} a second; {now.memory} kB; {told}; {now.counts}", flush=True)
+    cat.kill()
+    await cat.wait()
+    assert settled is not None
+    return [*grown(settled, await at_rest(world)), *slower(parts[1:]), *world.tally.wrong]
+
+
+def grown(before: Held, after: Held) -> list[str]:
+    wrong: list[str] = []
+    if after.memory > before.memory * GROWTH:
+        wrong.append(f"its memory has grown from {before.memory} to {after.memory} kB")
+    if after.processes > before.processes:
+        wrong.append(f"there were {before.processes} processes, and are {after.processes}")
+    for name in before.counts.keys() | after.counts.keys():
+        had, has = before.counts.get(name, 0), after.counts.get(name, 0)
+        if has > had:
+            wrong.append(f"{name}: {had} before, {has} now")
+    return wrong
+
+
+def slower(parts: list[float]) -> list[str]:
+    wrong = [f"99 % of pings take {each:.0f} ms" for each in parts if each > MOST_PING]
+    if parts[-1] > SLOWER * max(parts[0], LEAST_PING):
+        wrong.append(f"pings take longer and longer: 99 % of each part in {[round(each, 1) for each in parts]} ms")
+    return wrong
+
+
+async def run(given: argparse.Namespace) -> int:
+    with tempfile.TemporaryDirectory(prefix="soak-", ignore_cleanup_errors=True) as name:
+        setting = Setting(given.transport, "off", "host", CALLERS)
+        world = World(Path(name).resolve(), setting, random.Random(given.seed))
+        world.tally = Tally()
+        try:
+            await world.begin()
+            wrong = await soak(world, given.calls)
+        finally:
+            await world.end()
+    counts = {kind: tuple(each) for kind, each in world.tally.counts.items()}
+    print(f"successes, errors and lost calls: {counts}")
+    print(*(wrong or ["nothing has grown"]), sep="\n")
+    return 1 if wrong else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--calls", type=int, default=CALLS, help="how many in all")
+    parser.add_argument("--transport", choices=("stdio", "http", "sse", "lone"), default="stdio")
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args()
+    return in_namespaces("tests.chaos.soak", lambda: run(given))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,135 @@
+"""Fuzzing: changes of kept inputs, chosen by a seed, until the time is over.
+
+make fuzz [FUZZ_ARGS='--seconds N --seed N --only NAME']
+
+What fails is made smaller and kept in the corpus, so that the suite tries it from then on. Exit code 1 if anything did.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import logging
+import random
+import signal
+import sys
+import time
+from collections.abc import Hashable, Sequence
+from types import FrameType
+
+from tests.fuzz.subjects import CORPORA, MOST_BYTES, SUBJECTS, Check, Subject, checks
+
+MOST_CPU_SECONDS = 3.0
+"""Of processors, for one small input."""
+MOST_SECONDS = 60
+"""After which an input hangs, on however busy a machine."""
+MOST_POOLED = 2_000
+MOST_TRIED_TO_SHRINK = 2_000
+ODD = (
+    *(b"{", b"}", b"[", b"]", b'"', b",", b":", b"\\", b"\n", b"\r\n", b"\0", b"\x1b[", b"null", b"true", b"NaN"),
+    *(b"-1", b"0", b"1e400", b"9" * 30, b"\\ud800", b"\xed\xa0\x80", b"\xff", b"\xef\xbb\xbf", b"\xe2\x80\xa8"),
+    *(b"\xc3\xa9", b"\xf0\x9f\x98\x80", b" " * 50, b"[" * 300, b"../", b"__proto__", b"%s"),
+)
+
+
+def main() -> int:
+    """Fuzz each subject, and tell what was found."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seconds", type=float, default=600.0)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", nargs="+", choices=[*SUBJECTS], default=[*SUBJECTS])
+    options = parser.parse_args()
+    logging.disable()
+    signal.signal(signal.SIGALRM, _hangs)
+    has_failed = False
+    for name, subject, check in checks(options.only):
+        has_failed |= not _fuzz(name, subject, check, random.Random(options.seed), options.seconds)  # noqa: S311 - repeatable
+    return int(has_failed)
+
+
+def _hangs(_number: int, _frame: FrameType | None) -> None:
+    raise AssertionError(f"an input took more than {MOST_SECONDS} s")
+
+
+def _fuzz(name: str, subject: Subject, check: Check, chance: random.Random, seconds: float) -> bool:
+    pool = [path.read_bytes() for path in subject.corpus]
+    kinds: set[Hashable] = set()
+    failures: set[str] = set()
+    tried, ends = 0, time.monotonic() + seconds
+    waiting = [*pool]  # first as they are
+    while time.monotonic() < ends:
+        data = waiting.pop() if waiting else _changed(chance, pool, subject.words)
+        tried += 1
+        kind, failure = _try(check, data)
+        if failure and failure not in failures:
+            failures.add(failure)
+            small = _shrunk(check, data, failure)
+            path = CORPORA / name / f"found-{hashlib.sha256(small).hexdigest()[:12]}"
+            path.write_bytes(small)
+            sys.stdout.write(f"{name}: {failure}\n  {path}\n")
+        elif kind not in kinds:
+            kinds.add(kind)
+            if len(pool) < MOST_POOLED:
+                pool.append(data)
+    sys.stdout.write(f"{name}: {tried:,} inputs of {len(kinds):,} kinds, {len(failures)} failures\n")
+    sys.stdout.flush()
+    return not failures
+
+
+def _try(check: Check, data: bytes) -> tuple[Hashable, str]:
+    """The kind of an input, and what failed: an exception and where it was raised."""
+    begun = time.process_time()
+    signal.alarm(MOST_SECONDS)
+    try:
+        kind = check(data)
+    except Exception as error:  # noqa: BLE001 - any is a finding
+        traceback = error.__traceback__
+        while traceback is not None and traceback.tb_next is not None:
+            traceback = traceback.tb_next
+        where = f"{traceback.tb_frame.f_code.co_qualname}:{traceback.tb_lineno}" if traceback is not None else ""
+        return None, f"{type(error).__name__} in {where}"
+    finally:
+        signal.alarm(0)
+    return kind, "it is too slow" if time.process_time() - begun > MOST_CPU_SECONDS else ""
+
+
+def _changed(chance: random.Random, pool: Sequence[bytes], words: Sequence[bytes]) -> bytes:
+    data = chance.choice(pool)
+    for _ in range(chance.choice((1, 1, 2, 4, 8))):
+        first, last = sorted(chance.randrange(len(data) + 1) for _ in range(2))
+        if chance.random() < 0.7:
+            last = min(last, first + chance.randrange(12))
+        other = chance.choice(pool)
+        put = chance.choice(
+            (
+                b"",
+                chance.choice(words),
+                chance.choice(words),
+                chance.choice(ODD),
+                bytes([chance.randrange(256)]),
+                data[first:last] * chance.choice((2, 2, 3, 40)),
+                other[chance.randrange(len(other) + 1) :][: chance.randrange(200)],
+            )
+        )
+        data = data[:first] + put + data[last if chance.random() < 0.6 else first :]
+    return data[:MOST_BYTES]
+
+
+def _shrunk(check: Check, data: bytes, failure: str) -> bytes:
+    """The input without what it does not need to fail in the same way."""
+    size, tries = len(data) // 2, 0
+    while size and tries < MOST_TRIED_TO_SHRINK:
+        at = 0
+        while at < len(data) and tries < MOST_TRIED_TO_SHRINK:
+            tries += 1
+            shorter = data[:at] + data[at + size :]
+            if _try(check, shorter)[1] == failure:
+                data = shorter
+            else:
+                at += size
+        size //= 2
+    return data
+
+
+if __name__ == "__main__":
+    sys.exit(main())

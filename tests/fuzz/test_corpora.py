@@ -1,0 +1,26 @@
+"""What fuzzing has kept holds: the small inputs of each kind, and all that have found a defect."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.fuzz.subjects import CORPORA, SUBJECTS
+
+MOST_KEPT_BYTES = 200_000
+
+
+@pytest.mark.requirement("fuzz.corpora")
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_every_kept_input_is_read_or_refused_as_documented(name: str) -> None:
+    with SUBJECTS[name].prepared() as check:
+        for path in SUBJECTS[name].corpus:
+            try:
+                check(path.read_bytes())
+            except Exception as error:
+                raise AssertionError(f"{path.name} fails") from error
+
+
+@pytest.mark.requirement("fuzz.corpora")
+def test_the_corpora_stay_small() -> None:
+    assert {folder.name for folder in CORPORA.iterdir()} == set(SUBJECTS)
+    assert sum(path.stat().st_size for path in CORPORA.rglob("*") if path.is_file()) <= MOST_KEPT_BYTES
