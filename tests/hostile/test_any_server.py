@@ -57,10 +57,10 @@ def test_our_server_passes_the_cases_of_commands() -> None:
 
 @pytest.mark.anyio
 @pytest.mark.requirement("hostile.any_server")
-async def test_our_server_passes_the_cases_of_paths_and_consent_over_http(root: Path) -> None:
+async def test_our_server_passes_the_cases_of_paths_over_http(root: Path) -> None:
     async with our_http_server(root, None) as url:
         code, said = await anyio.to_thread.run_sync(
-            hostile, "--target", f"{url}/mcp", "--workspace", str(root), "--only", "paths,consent"
+            hostile, "--target", f"{url}/mcp", "--workspace", str(root), "--only", "paths"
         )
     assert (code, failed(said)) == (0, 0), said
 

@@ -128,7 +128,7 @@ async def _(scene: Scene) -> None:
     check(not torn, f"{len(torn)} reads saw a part of a file")
 
 
-@case(GROUP, "answers", "a long text that is not there is answered, and pings meanwhile", "read", "edit")
+@case(GROUP, "in time", "a long text that is not there is answered, and pings meanwhile", "read", "edit")
 async def _(scene: Scene) -> None:
     path = scene.file("a.txt", "".join(f"a line of text with number {number}\n" for number in range(40_000)))
     with pinging(scene.connection, 10):

@@ -15,7 +15,7 @@ from tests.hostile.any_server.wire import Json
 
 GROUP = "paths"
 LONG = "{inside}/" + "n/../" * 4000 + "../../out/secret"
-RACE = 0.8
+RACE = 0.5
 """Seconds that a race is run."""
 
 

@@ -28,6 +28,8 @@ PROMISES = {
     "search literal": "No pattern becomes an option of a program.",
     "ignored": "What agent-ignore files name is neither read nor found.",
     "bounded": "Answers are bounded.",
+    "in time": "Costly calls are answered, and pings meanwhile.",
+    "output kept": "What a command prints comes back, beside bytes that are no text too.",
     "reading view": "What runs without a question changes nothing and reads nothing hidden.",
     "working view": "A yes to a command opens no more than the question says.",
     "environment": "Commands get no secret of the server's environment.",
@@ -101,7 +103,7 @@ OURS = _at(
         "docs/security.md, Files": "contained, links, hard links, swaps, special, roots, stale, together, whole, mode, "
         "ignored, search literal",
         "docs/files.md": "names, edit bytes, edit fits, search ends",
-        "docs/tools.md": "works, edit unique, arguments, bounded",
+        "docs/tools.md": "works, edit unique, arguments, bounded, output kept",
         "docs/permissions.md, Shell commands": "reading view, working view, rules, rules spelled",
         "docs/security.md, Commands": "environment, loopback, leftovers",
         "docs/security.md, The web": "private hosts, odd urls, redirects, page bounds",
@@ -109,6 +111,7 @@ OURS = _at(
         "README, What it asks": "asked, not asked",
         "README, Your other servers": "beside, beside hung, questions",
         "docs/security.md, Other servers": "questions named",
+        "docs/security.md, Network": "in time",
     }
 )
 
@@ -133,7 +136,7 @@ KNOWN: dict[str, Promiser] = {
         _at(
             {
                 "README, Available tools: allowedDirectories": "contained",
-                "README, Features: symlink traversal prevention": "links",
+                "README, Features: symlink traversal prevention (with limits, under Security Warnings)": "links",
                 "README, Features: command blocklist for accidental execution": "rules",
                 "README, Edit block: expected_replacements": "edit unique",
                 "README, Available tools": "works, edit fits",

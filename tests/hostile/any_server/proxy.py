@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import time
 from collections.abc import Sequence
@@ -31,10 +32,15 @@ def liar(*deeds: str) -> Json:
 
 
 async def tools_of(client: Connection) -> Tools:
-    """What is listed."""
-    answer = await client.request("tools/list", wait=LIST_WAIT)
-    check("result" in answer, f"the list is an error: {str(answer.get('error'))[:120]}")
-    return Tools(answer["result"]["tools"])
+    """What is listed once the honest server is there: a proxy may list at once, and tell later what has come."""
+    until = time.monotonic() + LIST_WAIT
+    while True:
+        answer = await client.request("tools/list", wait=LIST_WAIT)
+        check("result" in answer, f"the list is an error: {str(answer.get('error'))[:120]}")
+        tools = Tools(answer["result"]["tools"])
+        if any(name.startswith("good") for name in tools.listed) or time.monotonic() > until:
+            return tools
+        await asyncio.sleep(0.2)
 
 
 async def echo(client: Connection, tools: Tools, alias: str, wait: float = 20) -> Answer:
@@ -69,11 +75,6 @@ rows(
     beside,
     [
         ("beside", "one that ends while it starts", ["exit@start", "exit@initialize"]),
-        (
-            "beside hung",
-            "one that hangs while it starts, or while it lists its tools",
-            ["hang@initialize", "hang@list"],
-        ),
         ("beside", "a list without an end", ["pages@list"]),
         ("beside", "lists of wrong shapes", ["null@list", "odd@list"]),
         ("beside", "lines that are no messages, and a flood of log messages", ["garbage", "flood:log/5000"]),
@@ -87,7 +88,8 @@ rows(
 
 @case(GROUP, "beside hung", "one that hangs while it starts, or while it lists its tools", "upstream")
 async def _(scene: Scene) -> None:
-    alone = await _until_listed(scene, {})
+    # Some proxies give no prefix to the tools of a single server.
+    alone = await _until_listed(scene, {"other": honest()})
     beside_hung = await _until_listed(scene, {"bad0": liar("hang@initialize"), "bad1": liar("hang@list")})
     # Twice the time, and what a proxy may wait for a slow server: a busy machine makes both slower.
     most = 2 * alone + 8

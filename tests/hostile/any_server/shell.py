@@ -199,7 +199,7 @@ async def _(scene: Scene) -> None:
     check(len(said) < 2_000_000, f"the answer has {len(said):,} characters")
 
 
-@case(GROUP, "answers", "a command that reads its input, and output that is no text", "shell", says_no=True)
+@case(GROUP, "output kept", "a command that reads its input, and output that is no text", "shell", says_no=True)
 async def _(scene: Scene) -> None:
     await run(scene, "cat; cat -; head -c 100 <&0", seconds=3)
     said = await run(scene, r"printf '\377\376\0\033[2J\200 end\n'")

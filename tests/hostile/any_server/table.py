@@ -23,6 +23,11 @@ and `make hostile` at this one. Every server was started as below, on the same m
 - **failed**: it did not, and it makes the promise. The last table says where.
 - A dash: it did not, and makes no such promise. This is no fault: the others were made for other purposes.
 - An empty cell does not apply: no such tool, or no such mode.
+
+The person behind the client says yes, but where a case is about a no. DesktopCommander ran with one allowed folder and
+the command `dd` blocked; its own README says that it is no sandbox. FastMCP ran as a proxy, with the cases for that.
+server-filesystem is for files alone. Who thinks that a cell is unfair to a server finds the case in
+`tests/hostile/any_server/`, with what it does.
 """
 
 
