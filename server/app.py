@@ -82,11 +82,12 @@ class App:
         self.on_http_refusal: Callable[[int], None] = lambda _: None  # called with the status of each refused request
         self.started = anyio.Event()  # set once a real client is connected
         self.registry = ToolRegistry()
-        self._policy = permission_policy(report, self.registry)
         self.commands = Commands(report)
         self._fetcher, self._memory = page_fetcher(settings.web), settings.memory.for_tools(report.own_folder)
         self._todos = TodoLists()
         self.custom_tools = CustomTools(settings, self.commands, self.registry, self._add_builtin_tools(report))
+        # After the tools, since rules may call them by their older names.
+        self._policy = permission_policy(report, self.registry)
         self.clients = call_contexts.ClientTable(
             settings.approval_mode,
             settings.http.session_idle / 1000,
