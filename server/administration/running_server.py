@@ -33,7 +33,7 @@ from tools.machine.threads import THREADS
 from tools.permissions.permission_policy import PermissionRequest
 from tools.permissions.verdict import Permission, Verdict
 
-SWITCHED_OFF = {"state": "switched off at the dashboard", "problem": "it was switched off at the dashboard", "tools": 0}
+SWITCHED_OFF = {"state": "switched off", "problem": "it was switched off at the dashboard", "tools": 0}
 
 
 @dataclass(slots=True, kw_only=True)

@@ -164,7 +164,7 @@ def _show(finding: Finding) -> None:
     colour = {"ok": "green", "absent": "yellow", "broken": "red"}[finding.health]
     lines = [f"{visible_line(finding.subject)}: {visible_line(finding.text)}"]
     lines += [f"-> {visible_line(finding.remedy)}"] if finding.remedy else []
-    lines += [f"it said: {line}" for line in finding.said]
+    lines += [f"its output: {line}" for line in finding.said]
     for number, line in enumerate(lines):
         head = f"{finding.health if number == 0 else '':<8}"
         for part in textwrap.wrap(

@@ -105,7 +105,7 @@ def test_trust_is_listed_and_taken_back(home: Path, project: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "arguments", "expected"),
     [
-        (None, ("--yes",), "Looked for .qwen/settings.json, .gemini/settings.json, .coretools/settings.json"),
+        (None, ("--yes",), "Searched for .qwen/settings.json, .gemini/settings.json, .coretools/settings.json"),
         ("{", ("--yes",), "not valid JSON"),
         ('{"limits": {"readLines": "many"}}', ("--yes",), "limits.readLines is"),
         ('{"mcpServers": {"a": {}}}', ("--yes",), "mcpServers.a has no command"),

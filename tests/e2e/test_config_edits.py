@@ -396,10 +396,10 @@ def test_a_server_is_switched_off_and_on_again_and_the_file_is_as_before(home: P
     file = write(settings_of(home), OWN)
     assert run(home, "disable", "files", "--yes").returncode == 0
     assert file.read_text() == OWN.replace('"files"]}', '"files"], "enabled": false}')
-    assert "is disabled in" in run(home, "disable", "files").stdout
+    assert "is already disabled in" in run(home, "disable", "files").stdout
     assert run(home, "enable", "files", "--yes").returncode == 0
     assert file.read_text() == OWN
-    assert "is enabled in" in run(home, "enable", "files").stdout
+    assert "is already enabled in" in run(home, "enable", "files").stdout
 
 
 @pytest.mark.requirement("cli.config.enable")

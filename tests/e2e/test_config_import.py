@@ -231,7 +231,7 @@ def test_trust_is_taken_from_nobody_who_does_not_know_it_and_from_no_file_that_i
     write(home / path, {section: {"fine": PLANTED}})
     done = imported(home, client)
     assert servers_of(home) == {"fine": {"command": "/bin/planted"}}
-    assert "fine.trust is left out" in done.stderr
+    assert "fine.trust was left out" in done.stderr
     assert "(trust)" not in done.stdout
 
 
@@ -300,7 +300,7 @@ def test_a_server_that_would_keep_ours_from_starting_is_left_out_with_a_warning(
     done = imported(home, "cursor")
     assert done.returncode == 0
     assert list(servers_of(home)) == ["good"]
-    assert "The server bad is left out." in done.stderr
+    assert "The server bad was left out." in done.stderr
     assert run(home, "config", "check").returncode == 0
 
 

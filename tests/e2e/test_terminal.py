@@ -234,7 +234,7 @@ def test_values_are_typed_by_the_schema_that_the_server_lists(root: Path, tmp_pa
     }
     wrong = run("call", "typed__say", "count=three", *options)
     assert wrong.returncode == 64
-    assert "count takes an integer, and 'three' is not that" in wrong.stderr
+    assert "count takes an integer; 'three' is not" in wrong.stderr
 
 
 @pytest.mark.requirement("cli.call.types")
@@ -408,11 +408,11 @@ def test_of_a_server_that_ended_its_last_words_and_its_exit_code_are_told(root: 
     finding = next(each for each in found if each["subject"] == "server dying")
     for told in (listed.stderr, finding["text"]):
         assert f"its command is '{sys.executable}'; it ended with exit code 3" in told
-    assert "it said: KeyError: API_KEY" in listed.stderr
+    assert "its output: KeyError: API_KEY" in listed.stderr
     assert finding["said"][0] == "Traceback (most recent call last):"
     assert "\x1b" not in listed.stderr
     shown = run("doctor", *options).stdout
-    assert "it said: KeyError: API_KEY" in shown
+    assert "its output: KeyError: API_KEY" in shown
 
 
 @pytest.mark.requirement("cli.tools")
@@ -464,7 +464,7 @@ def test_help_and_version_are_commands_too() -> None:
 
 @pytest.mark.requirement("cli.help")
 def test_serving_at_a_terminal_says_what_it_waits_for(root: Path) -> None:
-    code, seen = at_terminal(command_line("serve", "--workspace", str(root)), answers=[(b"Ctrl-C ends it.", b"\x03")])
+    code, seen = at_terminal(command_line("serve", "--workspace", str(root)), answers=[(b"Ctrl-C stops it.", b"\x03")])
     assert "waiting for an MCP client" in seen
     assert seen.rstrip().endswith("coretools-mcp: interrupted")
     assert "Traceback" not in seen
@@ -560,7 +560,7 @@ def test_config_check_tells_all_that_is_wrong_with_rules_and_keys_at_once(root: 
     done = run("config", "check", "--config", str(write_config(tmp_path, settings)), "--workspace", str(root))
     for expected in (
         "limts is not a known key and is ignored. Did you mean limits?",
-        "the rule 'Read(src/**' is left out: its parenthesis is not closed",
+        "the rule 'Read(src/**' is ignored, because its parenthesis is not closed",
         "there is no tool 'Raed'. Did you mean Read?",
         "there is no server 'tme', which 'mcp__tme__x' names. Did you mean time__x?",
         "there is no tool 'cat'. Did you mean read_file?",

@@ -42,8 +42,8 @@ def test_trust_shows_what_could_be_a_secret_because_it_could_be_a_program(tmp_pa
     assert shown.count(json.dumps(code)) == 4
     assert shown.count("core.fsmonitor") == 3
     assert f"would connect to the server far: {url}; with" in shown
-    assert 'described to models as "Read\\n<U+202E>this first"; further {"timeout": 7}\n' in shown
-    assert 'described to models as "Best"; further {"prompt": "argument"}\n' in shown
+    assert 'described to models as "Read\\n<U+202E>this first"; also {"timeout": 7}\n' in shown
+    assert 'described to models as "Best"; also {"prompt": "argument"}\n' in shown
     assert "hidden" not in shown
 
 

@@ -64,7 +64,7 @@ def test_changes_of_every_client_are_listed_and_taken_back_without_a_server(home
     lines = listed.stdout.splitlines()
     assert lines[0].startswith("2  ")
     assert lines[0].endswith("  write_file  b.txt (+1 -0, new)")
-    assert lines[-1] == "What commands and other programs change is not covered."
+    assert lines[-1] == "Changes by commands and other programs are not recorded."
     told = json.loads(run(home, "changes", "--json").stdout)
     assert [(change["id"], change["path"], change["undone"]) for change in told] == [
         (2, str(home / "b.txt"), False),
