@@ -43,7 +43,7 @@ class SharedGrants:
     def __init__(self, replica: Replica, idle_seconds: float, servers: Callable[[], str]) -> None:
         self._seconds = idle_seconds
         self._servers = servers
-        self._rows = SealedRows(replica, "grants", stored_dataclass(_Grants), idle_seconds)
+        self._rows = SealedRows(replica, "client-grants", stored_dataclass(_Grants), idle_seconds)
 
     async def take_up(self, client: ClientState) -> bool:
         """Load what was allowed at other replicas.

@@ -234,7 +234,7 @@ class ToolRequests:
             outcome = ToolResult.failed(await self._why_missing(call.name, owner, exchange.rights))
         except ToolError as error:
             outcome = ToolResult.failed(error)
-        if client.state.approval_mode is not mode:
+        if owner is None and client.state.approval_mode is not mode:  # no upstream changes it
             await self.modes_changed(list(client.connections))
         if isinstance(outcome, Question):
             return self.consent.input_required(outcome, client.state.key, ctx.protocol_version)

@@ -195,6 +195,14 @@ def test_what_stands_around_a_command_cannot_look_like_another_one() -> None:
 
 
 @pytest.mark.requirement("display.question")
+def test_of_long_words_of_the_model_the_beginning_is_shown_with_their_length() -> None:
+    shown = command_question("ls", description="harmless" + " " * 900 + "x" * 5_000_000)
+    assert "The model says: harmless <900 blanks> xxx" in shown.replace("spaces", "blanks")
+    assert "x ... [5,000,908 characters]" in shown
+    assert len(shown) < 2_000
+
+
+@pytest.mark.requirement("display.question")
 def test_a_flood_of_lines_in_a_diff_is_cut_and_told() -> None:
     shown = question("+a\n" + "+\n" * 50_000 + "+rm -rf x\n")
     assert len(shown.encode()) < 33_000

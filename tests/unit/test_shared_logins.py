@@ -109,7 +109,7 @@ async def test_a_login_that_stands_under_the_name_of_another_or_is_damaged_is_no
     for login in (LOGIN, bob):
         await logins.write(login)
     database = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
-    own, other = (f"logins:{key_of(each.resource, each.principal)}" for each in (LOGIN, bob))
+    own, other = (f"upstream-logins:{key_of(each.resource, each.principal)}" for each in (LOGIN, bob))
     (sealed,) = database.execute("SELECT value FROM held WHERE key = ?", (own,)).fetchone()
     for value in (sealed, sealed[:-9], "text"):
         database.execute("UPDATE held SET value = ? WHERE key = ?", (value, other))
@@ -125,7 +125,7 @@ async def test_what_is_no_text_in_the_store_ends_nothing(tmp_path: Path) -> None
         store = ValkeyStore(server.url, "")
         logins = SharedLogins(Replica("one-1", store, (OLD,)))
         await logins.write(LOGIN)
-        for key in ("logins", f"logins:{key_of(*KEY)}"):
+        for key in ("logins", f"upstream-logins:{key_of(*KEY)}"):
             server.command("SET", f"coretools:{key}", '"\\xff\\xfe"')
         assert await logins.all() == []
         with pytest.raises(TokenStoreError):

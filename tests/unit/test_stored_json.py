@@ -72,7 +72,7 @@ async def test_rows_and_states_of_other_types_count_for_nothing(caplog: pytest.L
     grants, states = SharedGrants(replica, 60, lambda: ""), SealedStates("question", 60, replica)
     await grants.add(ClientState("token:ada", grants=[]), ["Edit"])
     whose = sha256(b"token:ada ").hexdigest()
-    sealed, name = Sealer(replica.keys_for(f"grants {whose}")), f"grants:{whose}"
+    sealed, name = Sealer(replica.keys_for(f"client-grants {whose}")), f"client-grants:{whose}"
     held = await store.get(name)
     assert held is not None
     state = Sealer(replica.keys_for("question"))

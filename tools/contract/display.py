@@ -35,6 +35,7 @@ MAX_DROPPED_CHARS = 200  # the longest incomplete last line that is left out; of
 _BLANK = "[ \t\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]"
 # Whitespace of any width, and long runs of empty lines, which push the text after them out of sight
 _LONG_GAP = re.compile(f"(?:{_BLANK}*\n){{8,}}{_BLANK}*|\t{{20,}}|{_BLANK}{{40,}}")
+MAX_PURPOSE_CHARS = 1_000  # of what the model says an action is for
 MAX_HOST_CHARS = 253  # characters of a host, and of the part before it (RFC 1035 allows no longer name)
 MAX_HOSTS_TOLD = 5
 MAX_PLACES_TOLD = 8  # files and folders that a question lists as changeable or visible
@@ -196,9 +197,11 @@ def question_parts(details: ConfirmationDetails) -> QuestionParts:
                 served = details.view is not None and details.view.network is Network.SESSION_LOOPBACK
                 answers = " Later commands can use its local servers unasked." if served else ""
                 after.append(f"It keeps running in the background after this call.{answers}")
-            return QuestionParts(
-                block=without_gaps(details.command), language="bash", after=tuple(after), purpose=details.description
-            )
+            purpose = without_gaps(details.description[:MAX_PURPOSE_CHARS])
+            if len(details.description) > MAX_PURPOSE_CHARS:
+                purpose += f" ... [{len(details.description):,} characters]"
+            command = without_gaps(details.command)
+            return QuestionParts(block=command, language="bash", after=tuple(after), purpose=purpose)
         case PlanConfirmation():
             return QuestionParts(block=details.plan, language="markdown")
         case McpConfirmation():

@@ -48,7 +48,7 @@ class SharedLogins:
 
     def __init__(self, replica: Replica) -> None:
         self._replica, self._store = replica, replica.store
-        self._rows = SealedRows(replica, "logins", stored_dataclass(StoredLogin))
+        self._rows = SealedRows(replica, "upstream-logins", stored_dataclass(StoredLogin))
         self._looks: dict[
             str, tuple[float, str | None]
         ] = {}  # time and version at the last check; `None` while the store is unavailable

@@ -178,8 +178,13 @@ class Login:
     @property
     def command(self) -> str:
         """The command with which a person logs in at a terminal."""
+        return f"coretools-mcp login {self._whose}"
+
+    @property
+    def _whose(self) -> str:
+        """The arguments that name this login to `coretools-mcp login` and `logout`."""
         whose = f" --as {shlex.quote(self.principal)}" if self.principal else ""
-        return f"coretools-mcp login {self.alias}{whose}{self._options}"
+        return f"{self.alias}{whose}{self._options}"
 
     @property
     def digest(self) -> str:
@@ -642,7 +647,7 @@ class Login:
         except LoginsUnavailableError:
             raise LoginStoreUnavailableError from None
         except TokenStoreError as error:
-            raise LoginError(str(error).rstrip(".").replace("ALIAS", self.alias)) from None
+            raise LoginError(str(error).rstrip(".").replace("ALIAS", self._whose)) from None
 
 
 _TEXTS = TypeAdapter(list[str | None])

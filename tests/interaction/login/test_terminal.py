@@ -144,7 +144,7 @@ async def test_a_login_that_nobody_would_use_is_not_made(shared: bool, scene: Sc
     scene.entry["oauth"] = {"shared": shared}
     done = await scene.run("login", ALIAS, "--as", "laptop")
     assert done.returncode == 2
-    assert ("oauth.shared" if shared else "names no 'laptop'") in done.stderr
+    assert ("oauth.shared" if shared else "'laptop' is neither") in done.stderr
     assert scene.tabs == []
 
 

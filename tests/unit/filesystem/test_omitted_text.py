@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sysconfig
+import tracemalloc
 from pathlib import Path
 
 import pydantic
@@ -153,3 +154,13 @@ def test_real_source_files_may_be_written_over_longer_versions_of_them() -> None
     for path in sorted((*library.glob("*.py"), *Path(pydantic.__file__).parent.rglob("*.py")))[::8]:
         text = path.read_text("utf-8", "replace")
         assert first_omission(text, f"{text}\nmore = 1\n\nlines = 2\n") is None, path
+
+
+@pytest.mark.requirement("write.literal")
+def test_a_text_of_nothing_but_dots_takes_no_more_memory_than_its_lines() -> None:
+    text = ("." * 999 + "\n") * 1_000
+    tracemalloc.start()
+    assert first_omission(text, None) is None
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 4 * len(text)

@@ -103,30 +103,14 @@ def _stripped(text: str) -> list[str]:
 
 def _omissions(lines: Sequence[str]) -> Iterator[tuple[int, bool]]:
     """Yield the number of each placeholder line, and whether it is unambiguous."""
-    for number in _hinted(lines):
-        is_sure = _is_sure(lines[number])
+    for number, line in enumerate(lines):
+        lowered = line.lower()
+        is_sure = _is_sure(line) if any(hint in lowered for hint in _HINTS) else None
         if is_sure is None:
             continue
         around = [lines[at] for at in (number - 1, number + 1) if 0 <= at < len(lines)]
         if is_sure or not any(_COMMENT.match(other.lstrip()) and _is_sure(other) is None for other in around):
             yield number, is_sure
-
-
-def _hinted(lines: Sequence[str]) -> Iterator[int]:
-    """The numbers of the lines that hold a hint."""
-    text = "\n".join(lines).lower()
-    places = set[int]()
-    for hint in _HINTS:
-        at = text.find(hint)
-        while at >= 0:
-            places.add(at)
-            at = text.find(hint, at + 1)
-    number, last, told = 0, 0, -1
-    for at in sorted(places):
-        number += text.count("\n", last, at)
-        if number > told:
-            yield number
-        last, told = at, number
 
 
 def _is_sure(line: str) -> bool | None:
