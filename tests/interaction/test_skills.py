@@ -94,7 +94,7 @@ async def test_a_person_trusts_the_skills_of_a_workspace(
         refused = await client.call_tool("skill", {"skill": "knit"})
         assert "coretools-mcp trust" in text_of(refused)
         assert trust_command.add(str(root), {"HOME": str(home), **own_state()}, is_sure=True) == 0
-        assert "skill knit: How to knit cloth." in capsys.readouterr().out
+        assert "skill knit to models: How to knit cloth." in capsys.readouterr().out
         assert "- knit:" in str(await told(client))
         assert "Text of knit." in text_of(await client.call_tool("skill", {"skill": "knit"}))
         main.write_text(main.read_text() + "Do something else.\n")

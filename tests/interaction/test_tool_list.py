@@ -144,7 +144,7 @@ def test_the_core_profile_has_files_search_and_commands_and_says_why_others_are_
         server.send(INITIALIZED, call(1, "todo_write", todos=[]), call(2, "list_directory", path="."))
         answers = {answer["id"]: answer["result"] for answer in (server.answer(), server.answer())}
     assert answers[1]["isError"]
-    assert "switched off" in answers[1]["content"][0]["text"]
+    assert "is turned off" in answers[1]["content"][0]["text"]
     assert "tools.profile" in answers[1]["content"][0]["text"]
     assert not answers[2].get("isError")
 

@@ -135,7 +135,7 @@ async def test_it_is_asked_about_with_the_reverse_difference_as_an_edit_is(root:
         (["--approval-mode", "plan"], "plan mode is on"),
         (["--config", "Edit(a.txt)"], "permissions.deny rule Edit(a.txt)"),
         (["--config", "Write"], "turned off by the permissions.deny rule Write"),
-        (["--config", "undo_change"], "switched off"),
+        (["--config", "undo_change"], "is turned off"),
     ],
     ids=str,
 )
@@ -185,7 +185,7 @@ async def test_a_journal_in_the_workspace_is_neither_read_nor_found_nor_written_
         ):
             said = await text(client, tool, **arguments)
             assert "very secret" not in said
-            assert "this server's own" in said or "No file" in said, said
+            assert "belongs to this server" in said or "No file" in said, said
         assert FILE not in await text(client, "glob", pattern="**/*", respect_git_ignore=False)
         assert "very secret" not in await text(client, "grep_search", pattern="secret line", no_ignore=True)
     person = Person("deny")

@@ -171,7 +171,7 @@ async def test_while_the_store_is_away_an_approval_is_refused_in_words_and_count
         refused = await here.call(TOOL, {})
         assert refused["isError"]
         assert refused["_meta"]["coretools-mcp/error"]["type"] == "store_unavailable"
-        assert "The approval does not count, because the store" in refused["content"][0]["text"]
+        assert "The approval does not count: the store" in refused["content"][0]["text"]
         assert "Try again a little later" in refused["content"][0]["text"]
         assert await is_stopped(here)
         assert not await is_stopped(here, "up__ask")

@@ -311,7 +311,7 @@ async def test_a_tool_that_its_server_has_no_more_is_answered_with_a_sentence(er
         await call()  # a client that has not heard of the change
         for result in results:
             assert result["isError"]
-            assert "The server up has no tool 'up__find' any more" in result["content"][0]["text"]
+            assert "The server up no longer has a tool 'up__find'" in result["content"][0]["text"]
 
 
 @pytest.mark.requirement("catalogue.calls")
