@@ -213,7 +213,7 @@ def test_a_carriage_return_within_a_line_is_part_of_it_where_lines_end_otherwise
 
 @pytest.mark.requirement("at.uris")
 async def test_a_line_of_paths_that_is_too_long_is_refused_with_its_length(client: Client) -> None:
-    with pytest.raises(MCPError, match="16,384 are accepted"):
+    with pytest.raises(MCPError, match="the maximum is 16,384"):
         await client.get_prompt("at", {"paths": "a " * MAX_LINE_CHARS})
 
 
