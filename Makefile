@@ -23,7 +23,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 help:
 	@echo 'make demo       see it work: one conversation with the installed server; the first time it installs it'
-	@echo 'make test       the whole suite, in some minutes'
+	@echo 'make test       the whole suite, in a quarter of an hour'
 	@echo 'make test-long  its long forms, in half an hour'
 	@echo 'make fuzz       changed inputs for what reads those of others; ten minutes each, then in the suite what failed'
 	@echo 'make mutation   whether the tests notice small changes of the modules that protect people'

@@ -34,7 +34,9 @@ NONE_RUNS = (
     "have this one."
 )
 STUCK = "A server does not answer; its client can restart it."
-NONSENSE = "A control socket gives an answer that makes no sense; perhaps its server has another version."
+NONSENSE = (
+    "A server's control socket gave an answer that makes no sense to this version; the server may be another version."
+)
 
 
 class _ClientStatus(TypedDict):

@@ -165,7 +165,7 @@ class FileRequests:
         if isinstance(outcome, Question):
             return self.consent.input_required(outcome, context.client.key, ctx.protocol_version)
         if (failure := outcome.error) is not None:
-            # A resource has no result for a failure.
+            # The result of a resource cannot report a failure, so this is a protocol error.
             code = INVALID_PARAMS
             if failure.code in _NOT_OF_THE_CLIENT:
                 code = INTERNAL_ERROR

@@ -398,7 +398,7 @@ class HttpSettings(Section):
     ] = ()
     """Where keys are stored that replicas of this server share, each a secret text of at least 32 characters: a file
     (mode 0600) or an environment variable. With them, a replica continues the questions of others and uses their
-    logins. The first key seals, and all of them open. Empty makes a key that ends with the process.
+    logins. The first key seals, and all of them open. If empty, a random key is used and lost when the process ends.
     """
     session_idle: Annotated[Duration, Field(ge=1, le=7 * DAY)] = 1_800_000
     """How long a session may be silent before it ends."""

@@ -175,7 +175,7 @@ class BaseTool(ABC, Generic[ParamsT]):
         """Perform the action.
 
         Raises:
-                    ToolError: It failed in a way that the model can react to.
+            ToolError: It failed in a way that the model can react to.
         """
 
     def declaration(self) -> FunctionDeclaration:

@@ -343,8 +343,8 @@ def _refusal(judged: Judgement, answer: Answer) -> str:
             return "The question was dismissed without a decision, so nothing was done. Ask the user how to continue."
         case ConsentChannel.TIMED_OUT:
             return (
-                "The question was not answered in time, so nothing was done. Tell the user that a question "
-                "waits, and repeat the call when they are available. The operator can raise confirmation.timeout."
+                "The question was not answered in time, so nothing was done. Tell the user that the question "
+                "expired, and repeat the call when they are available. The operator can raise confirmation.timeout."
             )
         case ConsentChannel.NOBODY_CAME:
             return (

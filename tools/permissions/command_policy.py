@@ -294,7 +294,7 @@ class _CommandPolicy:
             return
         if is_absent and not (may_write and named.is_new_work_tree):  # it may not be a path at all
             if may_write and self._is_held:
-                said = f"outside the workspace a yes opens only existing paths, so it cannot create {named.shown}"
+                said = f"outside the workspace, approval covers only existing paths, so it cannot create {named.shown}"
                 asking.remarks[said] = None
             return
         # A final separator marks a future folder.

@@ -82,7 +82,7 @@ class LoginAttempt:
     done: anyio.Event = field(default_factory=anyio.Event)
     problem: str = _ENDED  # why it failed, once it is done; empty if it did not
     is_forgotten: bool = False  # whether the reason is that the authorization server has forgotten this client
-    questions: int = 0  # the number of calls that show it to a person, or wait after a yes
+    questions: int = 0  # how many calls are showing it to a person, or waiting after they agreed
     asked: str = ""  # the address in the latest of them
     ended: float | None = None  # when it was done, in seconds of the monotonic clock
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
