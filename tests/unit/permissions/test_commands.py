@@ -505,7 +505,7 @@ def test_a_clients_own_dialog_opens_nothing_to_git_and_nothing_that_is_hidden(co
 @pytest.mark.requirement("commands.answers")
 def test_a_question_says_what_a_yes_to_it_does_not_give(project: Path, home: Path) -> None:
     new = home / "notes" / "new"
-    said = f"outside the workspace approval covers only existing paths, so it cannot create {new}"
+    said = f"outside the workspace, approval covers only existing paths, so it cannot create {new}"
     assert judge(project, "touch ../notes/new", home=home).reason == f"'touch' is not known to only read; {said}"
     assert said not in judge(project, "cd ../notes && touch new", home=home).reason, "which opens the folder"
     assert said not in judge(project, "touch ../notes/new", home=home, site=CommandSite(Engine.NONE)).reason
@@ -609,11 +609,11 @@ def test_only_what_a_rule_alone_lets_run_has_a_new_scratch_folder(project: Path)
 
 
 @pytest.mark.requirement("commands.views")
-def test_where_something_is_hidden_no_more_of_a_repository_around_the_workspace_is_shown(project: Path) -> None:
+def test_where_something_is_hidden_no_more_of_a_repository_around_the_workspace_is_shown(copy: Path) -> None:
     for name in ("objects", "refs"):
-        (project / ".git" / name).mkdir(parents=True)
-    (project / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
-    (root := project / "part").mkdir()
+        (copy / ".git" / name).mkdir(parents=True)
+    (copy / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
+    (root := copy / "part").mkdir()
     views = [judge(root, "git status", deny=deny).view for deny in ([], ["Read(.env)"])]
     (root / ".qwenignore").write_text("a\n")
     (root / "a").touch()
@@ -635,9 +635,9 @@ def test_only_clients_that_are_known_apart_have_a_loopback_that_lasts_and_none_w
 
 
 @pytest.mark.requirement("commands.without_sandbox")
-def test_no_rule_allows_a_command_that_would_see_the_home_folder_unmasked(project: Path) -> None:
-    (project / "home").mkdir()
-    asked = judge(project, "make", home=project / "home", site=CommandSite(Engine.LANDLOCK), allow=["Bash"])
+def test_no_rule_allows_a_command_that_would_see_the_home_folder_unmasked(copy: Path) -> None:
+    (copy / "home").mkdir()
+    asked = judge(copy, "make", home=copy / "home", site=CommandSite(Engine.LANDLOCK), allow=["Bash"])
     assert (asked.verdict, asked.no_rule_allows, asked.grants) == (Verdict.ASK, True, ())
 
 
