@@ -590,7 +590,6 @@ START_ROWS = (
             FILESYSTEM: _answering(peers.filesystem, "read_text_file", {"path": "{folder}/small.txt"}),
             DESKTOP: _answering(peers.desktop, "read_file", {"path": "{folder}/small.txt"}),
         },
-        short=(FILESYSTEM,),
     ),
     Row(
         _small_figures("call that does nothing"),
