@@ -21,8 +21,8 @@ MAX_PROBLEMS = 20  # problems listed at once
 
 def words(key: Key) -> str:
     """What the value of a key must be, as the end of "must be ..."."""
-    words = next((item.words for item in key.field.metadata if isinstance(item, Expected)), None)
-    return words or _words(key.field.annotation, key.field.metadata)
+    expected = next((item.words for item in key.field.metadata if isinstance(item, Expected)), None)
+    return expected or _words(key.field.annotation, key.field.metadata)
 
 
 def _words(annotation: Any, metadata: list[Any]) -> str:
