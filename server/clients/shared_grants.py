@@ -57,8 +57,7 @@ class SharedGrants:
             row = await self._rows.read(whose)
             fresh = [rule for rule in _rules_in(row.value) if rule not in client.grants]
             client.grants.extend(fresh)
-            if not row.is_current:
-                await self._rows.seal_again(whose)
+            await self._rows.seal_again(whose, row)
         return bool(fresh)
 
     async def add(self, client: ClientState, rules: Sequence[str]) -> None:

@@ -63,10 +63,13 @@ class SealedRows(Generic[T]):
         self._seconds = seconds
         self._are_large = are_large
 
-    async def read(self, key: str) -> SealedRow[T]:
+    async def read(self, key: str, known: SealedRow[T] | None = None) -> SealedRow[T]:
+        """Read a row. If it still has the version of `known`, that is returned, and nothing is opened or logged."""
         held = await self._store.get(self._name(key))
         if held is None:
             return SealedRow(None, ABSENT)
+        if known is not None and held.version == known.version:
+            return known
 
         def opened() -> SealedRow[T]:
             for number, one in enumerate(self._keys(key)):
@@ -101,18 +104,17 @@ class SealedRows(Generic[T]):
         text = await THREADS.run(sealed) if self._are_large else sealed()
         return await self._store.put(self._name(key), text, self._seconds, if_version=over)
 
-    async def change(self, key: str, change: Callable[[T | None], T]) -> T | None:
-        """Change a row. Returns the written value; `None` if too many replicas write at once."""
+    async def change(self, key: str, change: Callable[[T | None], T]) -> SealedRow[T] | None:
+        """Change a row. Returns what was written; `None` if too many replicas write at once."""
         for _ in range(MOST_TRIES):
             row = await self.read(key)
             value = change(row.value)
-            if await self.write(key, value, row.version):
-                return value
+            if version := await self.write(key, value, row.version):
+                return SealedRow(value, version)
         return None
 
-    async def seal_again(self, key: str) -> None:
+    async def seal_again(self, key: str, row: SealedRow[T]) -> None:
         """Seal a row with the first key if another key sealed it, so that the other can be retired."""
-        row = await self.read(key)
         if row.value is not None and not row.is_current:
             await self.write(key, row.value, row.version)
 

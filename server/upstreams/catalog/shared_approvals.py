@@ -18,8 +18,8 @@ from server.clients.announcements import ListChange
 from server.protocol.json_rpc import Json
 from server.settings.settings_files import LOCK_NAME
 from server.store.replica import Replica
-from server.store.sealed_rows import SealedRows
-from server.store.shared_store import StoreUnavailableError
+from server.store.sealed_rows import SealedRow, SealedRows
+from server.store.shared_store import ABSENT, StoreUnavailableError
 from server.upstreams.catalog.lock_file import COMMAND, Lock, lock_text, parse_lock, with_approved
 from tools.contract.tool_errors import ToolError, ToolErrorType
 
@@ -42,7 +42,7 @@ class SharedApprovals:
         self._rows = SealedRows(replica, "approvals", (parse_lock, lock_text), LIFE_SECONDS, are_large=True)
         self._file = file
         self._apply = apply
-        self._approved: Mapping[str, Json] = {}  # the latest known approvals for this file
+        self._row: SealedRow[dict[str, Json]] = SealedRow(None, ABSENT)  # the latest known approvals for this file
         self._is_renewed = False  # whether the row was written since the file became known
         self._turns = anyio.Lock()
         self._news = anyio.Event()
@@ -64,7 +64,7 @@ class SharedApprovals:
         """Judge by another state of the file."""
         async with self._turns:
             if _digest_of(file) != _digest_of(self._file):
-                self._approved, self._is_renewed = {}, False
+                self._row, self._is_renewed = SealedRow(None, ABSENT), False
             self._file = file
         await self.refresh()
 
@@ -73,12 +73,12 @@ class SharedApprovals:
         async with self._turns:
             if digest := _digest_of(self._file):
                 try:
-                    row = await self._rows.read(digest)
-                    self._approved = row.value or {}
-                    if self._approved and not self._is_renewed:
+                    row = self._row = await self._rows.read(digest, self._row)
+                    if row.value and not self._is_renewed:
                         # Renews its lifetime, and seals it with the first key, so that the other keys can be retired.
-                        self._is_renewed = await self._rows.write(digest, self._approved, row.version) is not None
-                        if not self._is_renewed:
+                        if version := await self._rows.write(digest, row.value, row.version):
+                            self._row, self._is_renewed = SealedRow(row.value, version), True
+                        else:
                             self._news.set()  # another replica has written it meanwhile
                 except ToolError:  # of the store, or of a machine that is short of threads
                     self._news.set()
@@ -93,12 +93,12 @@ class SharedApprovals:
         why = "too many tools are approved at once"
         try:
             async with self._turns:
-                approved = await self._rows.change(
+                row = await self._rows.change(
                     lock.digest, lambda before: with_approved(before or {}, {alias: {"tools": tools}})
                 )
-                if approved is not None:
+                if row is not None:
                     if lock.digest == _digest_of(self._file):
-                        self._approved = approved
+                        self._row = row
                     await self._apply_all()
                     return
         except StoreUnavailableError:
@@ -119,8 +119,8 @@ class SharedApprovals:
 
     async def _apply_all(self) -> None:
         lock = self._file
-        if lock is not None and self._approved:
-            lock = replace(lock, servers=with_approved(lock.servers, self._approved))
+        if lock is not None and self._row.value:
+            lock = replace(lock, servers=with_approved(lock.servers, self._row.value))
         await self._apply(lock)
 
 

@@ -195,7 +195,7 @@ class SharedLogins:
                 is_done = False
                 continue
             try:
-                await self._do(self._rows.seal_again(key))
+                await self._do(self._rows.seal_again(key, await self._do(self._rows.read(key))))
             finally:
                 await release()
         return is_done
