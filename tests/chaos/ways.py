@@ -33,6 +33,8 @@ Json = dict[str, Any]
 REVISION = "2025-11-25"
 LOST = (OSError, EOFError, ValueError, AssertionError, anyio.ClosedResourceError)
 """What a connection that is gone looks like to `wires`."""
+ENDPOINT = -1
+"""What waits for the address of an SSE session, as if it were the answer to a request."""
 YES: Mapping[str, Any] = {"action": "accept", "content": {"decision": "once"}}
 
 
@@ -113,6 +115,37 @@ class Way(ABC):
     async def _ask(self, identity: int, method: str, params: Mapping[str, Any]) -> Json | None: ...
 
 
+class Awaited:
+    """The requests of a way whose answers come over one stream.
+
+    Args:
+        way: Notes what nobody waits for.
+    """
+
+    def __init__(self, way: Way) -> None:
+        self._way = way
+        self._waiting: dict[int, asyncio.Future[Json | None]] = {}
+
+    def begin(self, identity: int) -> asyncio.Future[Json | None]:
+        """The answer to a request that is about to be sent; nothing where the stream ends first."""
+        waiting = self._waiting[identity] = asyncio.get_running_loop().create_future()
+        return waiting
+
+    def take(self, answer: Json) -> None:
+        """Hand an answer to its request."""
+        waiting = self._waiting.pop(answer["id"], None)
+        if waiting is None or waiting.done():
+            self._way.crossed.append(f"{self._way.name}: an answer that nobody waits for, {answer}")
+        else:
+            waiting.set_result(answer)
+
+    def end(self) -> None:
+        """The stream has ended."""
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_result(None)
+
+
 class StdioWay(Way):
     """The pipes of a server.
 
@@ -130,7 +163,7 @@ class StdioWay(Way):
         self.may_read = asyncio.Event()
         self.may_read.set()
         self._turn = asyncio.Lock()
-        self._waiting: dict[int, asyncio.Future[Json | None]] = {}
+        self._awaited = Awaited(self)
         self._reader = asyncio.create_task(self._read())
 
     async def _begin(self) -> bool:
@@ -139,7 +172,7 @@ class StdioWay(Way):
         return greeting is not None
 
     async def _ask(self, identity: int, method: str, params: Mapping[str, Any]) -> Json | None:
-        waiting = self._waiting[identity] = asyncio.get_running_loop().create_future()
+        waiting = self._awaited.begin(identity)
         await self._say(request(identity, method, params))
         return await waiting
 
@@ -180,20 +213,13 @@ class StdioWay(Way):
         except (OSError, anyio.ClosedResourceError):
             pass
         self.is_lost = True
-        for waiting in self._waiting.values():
-            if not waiting.done():
-                waiting.set_result(None)
+        self._awaited.end()
 
     async def _take(self, message: Json) -> None:
-        if "method" in message:
-            if (said := self.heard(message)) is not None:
-                await self._say(said)
-            return
-        waiting = self._waiting.pop(message["id"], None)
-        if waiting is None or waiting.done():
-            self.crossed.append(f"{self.name}: an answer that nobody waits for, {message}")
-        else:
-            waiting.set_result(message)
+        if "method" not in message:
+            self._awaited.take(message)
+        elif (said := self.heard(message)) is not None:
+            await self._say(said)
 
     async def close(self) -> None:
         self.may_read.set()
@@ -204,9 +230,7 @@ class StdioWay(Way):
             self.reading = -1
         self._reader.cancel()
         await asyncio.wait([self._reader])
-        for waiting in self._waiting.values():
-            if not waiting.done():
-                waiting.set_result(None)
+        self._awaited.end()
         await super().close()
 
 
@@ -314,13 +338,13 @@ class SseWay(NetworkWay):
     def __init__(self, name: str, url: str, token: str) -> None:
         super().__init__(name, url, token)
         self._endpoint = ""
-        self._waiting: dict[int, asyncio.Future[Json | None]] = {}
+        self._awaited = Awaited(self)
         self._listener: asyncio.Task[None] | None = None
 
     async def _begin(self) -> bool:
         await self.close()
-        known = asyncio.get_running_loop().create_future()
-        self._waiting = {-1: known}
+        self._awaited = Awaited(self)
+        known = self._awaited.begin(ENDPOINT)
         self._listener = asyncio.create_task(self._listen())
         if await known is None:
             return False
@@ -335,27 +359,20 @@ class SseWay(NetworkWay):
                 async for name, data in wire.events(head):
                     if name == "endpoint":
                         self._endpoint = data
-                        self._waiting[-1].set_result({})
+                        self._awaited.take({"id": ENDPOINT})
                     else:
                         await self._take(json.loads(data))
         self.is_lost = True
-        for waiting in self._waiting.values():
-            if not waiting.done():
-                waiting.set_result(None)
+        self._awaited.end()
 
     async def _take(self, message: Json) -> None:
-        if "method" in message:
-            if (said := self.heard(message)) is not None:
-                await self._post(self._endpoint, said, {})
-            return
-        waiting = self._waiting.pop(message["id"], None)
-        if waiting is None or waiting.done():
-            self.crossed.append(f"{self.name}: an answer that nobody waits for, {message}")
-        else:
-            waiting.set_result(message)
+        if "method" not in message:
+            self._awaited.take(message)
+        elif (said := self.heard(message)) is not None:
+            await self._post(self._endpoint, said, {})
 
     async def _ask(self, identity: int, method: str, params: Mapping[str, Any]) -> Json | None:
-        waiting = self._waiting[identity] = asyncio.get_running_loop().create_future()
+        waiting = self._awaited.begin(identity)
         status, _, _ = await self._post(self._endpoint, request(identity, method, params), {})
         return await waiting if status == 202 else None
 
@@ -363,7 +380,5 @@ class SseWay(NetworkWay):
         if self._listener is not None:
             self._listener.cancel()
             await asyncio.wait([self._listener])
-            for waiting in self._waiting.values():
-                if not waiting.done():
-                    waiting.set_result(None)
+            self._awaited.end()
         await super().close()
