@@ -10,6 +10,7 @@ import anyio
 import pytest
 
 from server.settings import UpstreamSettings
+from server.upstreams.connections import connection
 from server.upstreams.connections.connection import UpstreamState
 from server.upstreams.connections.pool import UpstreamPool
 from tests.harness import PEERS
@@ -65,7 +66,10 @@ async def test_nothing_is_waited_for_before_the_start() -> None:
 
 
 @pytest.mark.requirement("proxy.status")
-async def test_a_failure_is_a_warning_when_it_is_new(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failure_is_a_warning_when_it_is_new(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "FIRST_RETRY_SECONDS", 0.01)
     program = tmp_path / "program"
     pool = quiet_pool({"bad": UpstreamSettings(command=str(program), cwd=str(tmp_path))})
     (bad,) = pool.upstreams
