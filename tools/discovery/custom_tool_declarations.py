@@ -131,7 +131,7 @@ def _normal(node: Any) -> Any:
 
 @cache
 def _metaschema() -> Validator:
-    from jsonschema import Draft202012Validator  # noqa: PLC0415 - takes some 70 milliseconds
+    from jsonschema import Draft202012Validator  # noqa: PLC0415 - slow to import
 
     return Draft202012Validator(Draft202012Validator.META_SCHEMA)
 
@@ -396,9 +396,9 @@ def read_declarations(printed: bytes, reserved: frozenset[str]) -> Declarations:
                 raise _LeftOutError(_FULL)  # noqa: TRY301 - before it is looked at, which takes a while
             tool = _read(declaration, taken)
             if tool.name in found.tools:
-                raise _LeftOutError("an earlier declaration has this name")  # noqa: TRY301 - as the others
+                raise _LeftOutError("an earlier declaration has this name")  # noqa: TRY301 - as above
             if tool.size > chars_left:
-                raise _LeftOutError(_FULL)  # noqa: TRY301 - as the others
+                raise _LeftOutError(_FULL)  # noqa: TRY301 - as above
         except _LeftOutError as reason:
             which = f" ('{brief(called)}')" if isinstance(called, str) else ""
             found.warn(f"Declaration {number}{which} was left out: {reason}.")

@@ -57,7 +57,7 @@ class ProgramSite:
             seconds: How long it may take, including the wait for its turn.
         """
         from tools.files.child_process import find_configured  # noqa: PLC0415 - as above
-        from tools.shell.command_runner import ProgramRequest  # noqa: PLC0415 - with the first command
+        from tools.shell.command_runner import ProgramRequest  # noqa: PLC0415 - loaded on first use
 
         name, *arguments = command
         search_path = self.environment.get("PATH", "")

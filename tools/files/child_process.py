@@ -76,7 +76,7 @@ class Child:
             )
             self.pid = self._process.pid
             if sys.platform == "linux":
-                import fcntl  # noqa: PLC0415 - not on every system
+                import fcntl  # noqa: PLC0415 - POSIX only
 
                 # However this process ends, the kernel then signals the pipe's owner: only this process had the other
                 # end.

@@ -76,7 +76,7 @@ class RuleList:
         self.odd_line = odd_line
         self.uses_re2 = False
         self._any: re.Pattern[str] | None = None  # quickly shows that no rule matches; RE2 does not need it
-        from pathspec import PathSpec, RegexPattern  # noqa: PLC0415 - starting up does not need it
+        from pathspec import PathSpec, RegexPattern  # noqa: PLC0415 - not needed at startup
 
         if len(rules) > MAX_RULES_FOR_RE:
             try:
@@ -193,7 +193,7 @@ def _expression(pattern: str) -> re.Pattern[str] | None:
 
     `None` if the rule is not understood.
     """
-    from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern  # noqa: PLC0415 - starting up does not need it
+    from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern  # noqa: PLC0415 - not needed at startup
 
     if len(pattern) > MAX_PATTERN_CHARS or not _UNDERSTOOD.fullmatch(pattern):
         return None

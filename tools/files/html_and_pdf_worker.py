@@ -60,7 +60,7 @@ _TITLE = re.compile(r"<title\b[^>]*>(.{0,2000}?)</title", re.IGNORECASE | re.DOT
 def main(kind: str, memory: int, seconds: int, *arguments: str) -> None:
     """Write the text of the document, and why it ends."""
     if sys.platform != "win32":
-        import resource  # noqa: PLC0415 - not everywhere
+        import resource  # noqa: PLC0415 - POSIX only
         import signal  # noqa: PLC0415 - only here
 
         # A limit in case nobody is left to kill this process.
@@ -82,7 +82,7 @@ def main(kind: str, memory: int, seconds: int, *arguments: str) -> None:
 
 def pdf(first: str, last: str) -> Iterator[dict[str, Any]]:
     try:
-        import pypdf  # noqa: PLC0415 - the limits come first
+        import pypdf  # noqa: PLC0415 - only after the limits are set
     except ImportError:
         yield {"end": "missing"}
         return
@@ -122,14 +122,14 @@ def _forbid_writing() -> None:
     """Forbid any file to grow from here on. Before this, the import may have cached its byte code."""
     if sys.platform == "win32":
         return
-    import resource  # noqa: PLC0415 - not everywhere
+    import resource  # noqa: PLC0415 - POSIX only
 
     with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
 
 
 def html(url: str) -> Iterator[dict[str, Any]]:
-    from html import unescape  # noqa: PLC0415 - the limits come first
+    from html import unescape  # noqa: PLC0415 - only after the limits are set
 
     from html_to_markdown import ConversionOptions, PreprocessingOptions, convert  # noqa: PLC0415
 
@@ -174,7 +174,7 @@ def html(url: str) -> Iterator[dict[str, Any]]:
 
 def _leads(page: str) -> dict[str, list[str]]:
     """Find where a page leads on its own: by a refresh, or in frames."""
-    from html import unescape  # noqa: PLC0415 - the limits come first
+    from html import unescape  # noqa: PLC0415 - only after the limits are set
 
     leads: dict[str, dict[str, None]] = {"refresh": {}, "frames": {}}
     lower, end = page.lower(), 0

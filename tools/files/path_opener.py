@@ -134,7 +134,7 @@ class _KernelOpener:
     """Opens a real path with one Linux system call. Raises an `OSError` if the kernel or a sandbox forbids it."""
 
     def __init__(self) -> None:
-        import ctypes  # noqa: PLC0415 - only needed once a file is touched; starting is quicker without
+        import ctypes  # noqa: PLC0415 - not needed at startup
 
         class OpenHow(ctypes.Structure):
             _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))

@@ -18,7 +18,7 @@ def allow_open_files() -> int:
     """Raise the limit of open files for many clients and commands, and return it. The usual limit is 1,024."""
     if sys.platform == "win32":
         return _MOST_OPEN_FILES
-    import resource  # noqa: PLC0415 - not on every system
+    import resource  # noqa: PLC0415 - POSIX only
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _MOST_OPEN_FILES if hard == resource.RLIM_INFINITY else min(_MOST_OPEN_FILES, hard)
@@ -35,7 +35,7 @@ def usual_open_files() -> int:
     """Return the limit of open files for programs, as if the server had not raised its own. Not on Windows."""
     if sys.platform == "win32":
         return _MOST_OPEN_FILES
-    import resource  # noqa: PLC0415 - not on every system
+    import resource  # noqa: PLC0415 - POSIX only
 
     return _usual_open_files[0] if _usual_open_files else resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
@@ -62,11 +62,11 @@ def share_arenas() -> None:
     """
     if sys.platform != "linux":
         return
-    import resource  # noqa: PLC0415 - not on every system
+    import resource  # noqa: PLC0415 - POSIX only
 
     if resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY:
         return
-    import ctypes  # noqa: PLC0415 - it takes a while
+    import ctypes  # noqa: PLC0415 - slow to import
 
     with suppress(OSError, AttributeError):  # other C libraries have no such function
         ctypes.CDLL(None).mallopt(-8, 2)  # glibc's `M_ARENA_MAX`: all threads share two memory arenas

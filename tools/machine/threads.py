@@ -220,7 +220,7 @@ class Threads:
         if self._most is None:
             self._most = MOST
             if sys.platform != "win32":
-                import resource  # noqa: PLC0415 - not on every system
+                import resource  # noqa: PLC0415 - POSIX only
 
                 limit, _ = resource.getrlimit(resource.RLIMIT_AS)
                 if limit != resource.RLIM_INFINITY:
@@ -308,7 +308,7 @@ THREADS = Threads()  # the threads of this process; blocking work of a call uses
 
 def lend_threads() -> None:
     """Let the event loop resolve names in these threads. On shutdown, it would wait for each of its own threads."""
-    from concurrent.futures import Future, ThreadPoolExecutor  # noqa: PLC0415 - only where names are looked up
+    from concurrent.futures import Future, ThreadPoolExecutor  # noqa: PLC0415 - loaded on first use
 
     class Lent(ThreadPoolExecutor):
         """Accepts work from the event loop and has no threads of its own."""

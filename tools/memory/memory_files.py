@@ -88,7 +88,7 @@ class MemoryFiles:
         return MemoryFile(scope, owner, location)
 
     def _global(self, workspace: Workspace) -> Workspace:
-        from tools.files.workspace import Workspace  # noqa: PLC0415 - starting up does not need it
+        from tools.files.workspace import Workspace  # noqa: PLC0415 - not needed at startup
 
         if self.global_folder is None:
             raise ToolError(

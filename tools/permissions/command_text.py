@@ -175,7 +175,7 @@ def programs_behind(words: Words, *, loosely: bool) -> Iterator[Words]:
 
 @cache
 def _bash() -> Language:
-    import tree_sitter_bash  # noqa: PLC0415 - loaded at the first command
+    import tree_sitter_bash  # noqa: PLC0415 - loaded by the first command
     from tree_sitter import Language  # noqa: PLC0415
 
     return Language(tree_sitter_bash.language())
@@ -185,7 +185,7 @@ class _Reader:
     """Parses one text, but not the command strings for shells in it."""
 
     def __init__(self, text: str) -> None:
-        from tree_sitter import Parser  # noqa: PLC0415 - loaded at the first command
+        from tree_sitter import Parser  # noqa: PLC0415 - loaded by the first command
 
         self.found = CommandText()
         self.texts: list[str] = []  # command strings for shells

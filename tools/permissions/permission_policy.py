@@ -245,7 +245,7 @@ class PermissionPolicy:
 
     def kept_from_readers(self, workspace: Workspace, rights: Rights) -> tuple[FileRestrictions, str]:
         """Return what file rules deny to a program that only reads, and why some of it cannot be enforced. Blocking."""
-        from tools.permissions.git_store import with_stored  # noqa: PLC0415 - few need it
+        from tools.permissions.git_store import with_stored  # noqa: PLC0415 - rarely needed
         from tools.permissions.hidden_files import HiddenFileLookout, restrictions  # noqa: PLC0415
 
         self._lookout = lookout = self._lookout or HiddenFileLookout()

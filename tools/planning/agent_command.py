@@ -29,7 +29,7 @@ class AgentCommand:
     @property
     def shown(self) -> str:
         """Return its command line for people, without anything that looks like a secret."""
-        from tools.text.secrets import redact  # noqa: PLC0415 - with the first call
+        from tools.text.secrets import redact  # noqa: PLC0415 - loaded on first use
 
         return redact(shlex.join([self.command, *self.args]))
 
@@ -46,7 +46,7 @@ class AgentCommand:
 
     def environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
         """Return its whole environment: that of commands, plus what is set or inherited for it."""
-        from tools.shell.process_spec import command_environment  # noqa: PLC0415 - with the first call
+        from tools.shell.process_spec import command_environment  # noqa: PLC0415 - loaded on first use
 
         passed = {name: inherited[name] for name in self.inherit_env if name in inherited}
         depth = str(depth_in(inherited) + 1)

@@ -29,7 +29,7 @@ class BrokeredStarter:
         if sys.platform == "win32" or self._is_closed:
             raise StartFailedError(errno.ENOSYS)
         if self._pool is None:
-            from tools.shell.supervisor_pool import SupervisorPool  # noqa: PLC0415 - with the first program
+            from tools.shell.supervisor_pool import SupervisorPool  # noqa: PLC0415 - loaded on first use
 
             self._pool = pool = SupervisorPool(by_group=self._by_group, is_shared=self._is_shared)
             self._held.push_async_callback(pool.aclose)

@@ -87,7 +87,7 @@ class SessionLoopbacks:
         """Create the namespaces with bubblewrap. Returns `None` or raises an error if that or joining them fails."""
         if sys.platform != "linux":
             return None
-        import fcntl  # noqa: PLC0415 - not on every system
+        import fcntl  # noqa: PLC0415 - POSIX only
 
         with ExitStack() as held:
 

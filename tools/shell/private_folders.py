@@ -220,7 +220,7 @@ class PrivateFolders:
     def path(self) -> str:
         """The server's own folder, a real path. It may not exist yet."""
         if self._parent is None:
-            import tempfile  # noqa: PLC0415 - it takes a while, and most servers never need it
+            import tempfile  # noqa: PLC0415 - slow to import and rarely needed
 
             self._parent = tempfile.gettempdir()
         return os.path.join(os.path.realpath(self._parent), self._name)
@@ -331,7 +331,7 @@ def make_open_folder(path: str) -> None:
     """Create a folder with the mode of `/tmp` if it does not exist, in a folder that nobody else may enter."""
     with suppress(FileExistsError):
         os.mkdir(path)
-        os.chmod(path, 0o1777)  # noqa: S103 - as said
+        os.chmod(path, 0o1777)  # noqa: S103 - as above
 
 
 def _lock(folder: str) -> int:
@@ -341,7 +341,7 @@ def _lock(folder: str) -> int:
     """
     if sys.platform == "win32":
         return -1
-    import fcntl  # noqa: PLC0415 - only where it exists
+    import fcntl  # noqa: PLC0415 - POSIX only
 
     # The lock file gets its final name only when the lock is held.
     name = os.path.join(folder, os.urandom(8).hex())
@@ -412,7 +412,7 @@ def _move_entry(name: str, here: int, there: int) -> bool:
 def remove_tree(folder: str) -> None:
     """Remove a folder with all its contents, whatever its permissions. Does not follow symlinks or raise errors."""
     if sys.platform == "win32":
-        import shutil  # noqa: PLC0415 - it takes a while, and most servers never need it
+        import shutil  # noqa: PLC0415 - slow to import and rarely needed
 
         shutil.rmtree(folder, ignore_errors=True)
         return

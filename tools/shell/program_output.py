@@ -296,7 +296,7 @@ class OutputReader:
             return False
         self._output.feed(data)
         if len(data) >= USUAL_PIPE_BYTES and not self._is_large and sys.platform == "linux":
-            import fcntl  # noqa: PLC0415 - only where it exists
+            import fcntl  # noqa: PLC0415 - POSIX only
 
             self._is_large = True
             with suppress(OSError):

@@ -24,7 +24,7 @@ def default_limits() -> ResourceLimits:
     """Return the limits of every command. Counts again, because the limit of processes applies to the user."""
     processes: int | None = None
     if sys.platform != "win32" and not is_root():
-        import resource  # noqa: PLC0415 - not on every system
+        import resource  # noqa: PLC0415 - POSIX only
 
         # The number of the user's threads; without `/proc`, as many as may be added.
         running = 0

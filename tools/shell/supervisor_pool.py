@@ -141,7 +141,7 @@ def launch_of(spec: ProcessSpec) -> Generator[Launch]:
             if sys.platform == "linux":
                 descriptor = os.memfd_create("attachment")
             else:
-                import tempfile  # noqa: PLC0415 - where it is needed
+                import tempfile  # noqa: PLC0415 - rarely needed
 
                 with tempfile.TemporaryFile() as file:
                     descriptor = os.dup(file.fileno())

@@ -58,7 +58,7 @@ class Skill:
 
     def files(self, signal: AbortSignal) -> tuple[list[str], bool]:
         """Return the other files in its folder, and whether there are more. Symlinks are not followed. Blocking."""
-        from tools.files.find.folder_walk import visible_kind  # noqa: PLC0415 - with the first skill
+        from tools.files.find.folder_walk import visible_kind  # noqa: PLC0415 - loaded on first use
 
         found: list[str] = []
         waiting, looked = [self.folder], 0

@@ -231,7 +231,7 @@ async def system_resolver(host: str, port: int) -> Sequence[str]:
     """Ask the operating system, in a thread that is abandoned on cancellation."""
 
     def look_up() -> list[str]:
-        import socket  # noqa: PLC0415 - for the first call
+        import socket  # noqa: PLC0415 - loaded on first use
 
         try:
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)

@@ -90,9 +90,9 @@ class WebResponse:
 
 def system_trust() -> ssl.SSLContext:
     """Return TLS settings that trust the operating system's certificates."""
-    import ssl  # noqa: PLC0415 - for the first request
+    import ssl  # noqa: PLC0415 - loaded on first use
 
-    import truststore  # noqa: PLC0415 - the same
+    import truststore  # noqa: PLC0415 - as above
 
     return truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
@@ -215,7 +215,7 @@ class UrlOpener:
 
     async def _tls(self, target: UrlTarget) -> ssl.SSLContext:
         """Return the TLS settings. Reading the system's certificates takes a while, so it is done once, in a thread."""
-        import ssl  # noqa: PLC0415 - for the first request
+        import ssl  # noqa: PLC0415 - loaded on first use
 
         if target.scheme != "https":
             return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # trusts nobody, and is not used

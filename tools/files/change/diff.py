@@ -131,7 +131,7 @@ def unified_diff(old: str | None, new: str) -> Diff:
         after_lines = _marked("+", added_head, removed_head, separator)
         return _cut(chain([header], before_lines, after_lines), added, removed)
 
-    import difflib  # noqa: PLC0415 - the start of the server does not need it
+    import difflib  # noqa: PLC0415 - not needed at startup
 
     first = lines_back(before, start, CONTEXT_LINES, separator)
     lead = _lines(before[first:start], separator)

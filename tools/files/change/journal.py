@@ -237,7 +237,7 @@ class Journal:
     def _locked(self) -> Generator[sqlite3.Connection]:
         """Yield the database for one thread. After a failure the transaction is rolled back and it is reopened."""
         try:
-            import sqlite3  # noqa: PLC0415 - with the first change
+            import sqlite3  # noqa: PLC0415 - loaded on first use
         except ImportError:
             raise JournalError("The change journal needs SQLite, which this Python lacks.") from None
 

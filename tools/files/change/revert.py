@@ -250,7 +250,7 @@ def change_as_json(change: JournaledChange, id_key: str) -> dict[str, Any]:
 
 def described(changes: Sequence[JournaledChange], workspace: Workspace) -> list[str]:
     """Describe each change in one line: its number, time, tool and file, and whether it was undone."""
-    from datetime import datetime  # noqa: PLC0415 - with the first list
+    from datetime import datetime  # noqa: PLC0415 - loaded on first use
 
     lines: list[str] = []
     for change in changes:

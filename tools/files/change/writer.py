@@ -63,7 +63,7 @@ def try_lock(descriptor: int) -> bool | None:
     """Take the lock that other processes see; `None` if locks are not supported."""
     if sys.platform == "win32":
         return None
-    import fcntl  # noqa: PLC0415 - not on every system
+    import fcntl  # noqa: PLC0415 - POSIX only
 
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -105,7 +105,7 @@ def alone_in(folder: Folder) -> Generator[None]:
             yield
         finally:
             if locked and sys.platform != "win32":
-                import fcntl  # noqa: PLC0415 - not on every system
+                import fcntl  # noqa: PLC0415 - POSIX only
 
                 fcntl.flock(descriptor, fcntl.LOCK_UN)
     finally:
@@ -275,7 +275,7 @@ def _rename_new() -> Callable[[int | None, str, str], bool] | None:
     """Return the system's rename without replacement. It returns whether the file system supports it."""
     if sys.platform != "linux":
         return None
-    import ctypes  # noqa: PLC0415 - only needed once a file is made; starting is quicker without
+    import ctypes  # noqa: PLC0415 - not needed at startup
 
     call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if call is None:

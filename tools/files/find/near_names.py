@@ -141,7 +141,7 @@ class _Ranking:
     """Ranks paths below the root by similarity to the wanted one."""
 
     def __init__(self, wanted: str) -> None:
-        import difflib  # noqa: PLC0415 - only where something is missing
+        import difflib  # noqa: PLC0415 - rarely needed
 
         self._folder, _, self._name = _key(wanted).rpartition("/")
         self._stem, self._suffix = os.path.splitext(self._name)

@@ -149,7 +149,7 @@ class Broker:
             for foreign in (self._server, self._waiting, *chain.from_iterable(self._channels.values()), *self._left):
                 foreign.close()
             is_subreaper = self._is_subreaper and descendants.become_subreaper()
-            import resource  # noqa: PLC0415 - not on every system; `main` has loaded it
+            import resource  # noqa: PLC0415 - POSIX only; `main` has loaded it
 
             # Programs get the original limit, because the server has raised its own.
             _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -52,7 +52,7 @@ def spawn(body: bytes, descriptors: list[int], mark: bytes) -> int:
 
     The caller closes the descriptors, some of which may have been replaced by copies.
     """
-    import fcntl  # noqa: PLC0415 - not on every system; the broker has loaded both
+    import fcntl  # noqa: PLC0415 - POSIX only; the broker has loaded both
     import resource  # noqa: PLC0415 - as above
 
     order = broker_messages.unpacked(body)
