@@ -263,12 +263,12 @@ async def require_consent(
     if not context.keeps_folders():
         raise ExecutionDeniedError(
             "The client changed its workspace folders while the user was being asked, so nothing was done. If the call "
-            "is still needed, repeat it: it is then checked against the present folders."
+            "is still needed, repeat it: it is then checked against the current folders."
         )
     if outdated := tool.why_outdated():
         raise ExecutionDeniedError(
             f"The user agreed to an earlier version of the tool, and {outdated}, so nothing was done. Read the tool's "
-            "present description. If you still need it, repeat the call: the user is then asked about this version."
+            "current description. If you still need it, repeat the call: the user is then asked about this version."
         )
     # An edit compares the states itself, while other writers are locked out.
     if judged.state and not isinstance(judged.details, EditConfirmation):
@@ -276,7 +276,7 @@ async def require_consent(
         if now is not None and now.state != judged.state:
             raise ExecutionDeniedError(
                 "What the user agreed to changed while they were being asked, so nothing was done. If it is still "
-                "needed, repeat the call: the user is then asked about the present state."
+                "needed, repeat the call: the user is then asked about the current state."
             )
 
 

@@ -405,7 +405,7 @@ class AwaitedErrors:
     text: str = ""  # the file's text at the last request
 
     async def errors(self) -> tuple[Diagnostic, ...] | None:
-        """Get the errors of the present file, in the remaining time."""
+        """Get the errors of the current file, in the remaining time."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         report = None

@@ -137,7 +137,7 @@ def is_hidden(workspace: Workspace, location: Location) -> bool:
 
 
 def read_document(workspace: Workspace, location: Location) -> tuple[FileIdentity, str]:
-    """Return a file's present content. Blocking. Raises a `ToolError` if it cannot be read."""
+    """Return a file's current content. Blocking. Raises a `ToolError` if it cannot be read."""
     with workspace.open_file(location) as opened:
         if opened.info.st_size > DOCUMENT_BYTES:
             raise ToolError(
@@ -261,7 +261,7 @@ class LanguageServerSession:
         return len(line[:characters].encode(codec, "surrogatepass")) // size
 
     async def follow(self, workspace: Workspace, wanted: Location | None = None) -> Document | None:
-        """Send the present content of its documents and of the wanted one. Hidden documents are closed."""
+        """Send the current content of its documents and of the wanted one. Hidden documents are closed."""
 
         def look() -> list[tuple[Location, FileIdentity | None, str]]:
             found: list[tuple[Location, FileIdentity | None, str]] = []
@@ -294,7 +294,7 @@ class LanguageServerSession:
             return self.documents[wanted.path]
 
     def _tell(self, location: Location, identity: FileIdentity | None, text: str) -> None:
-        """Report a document's present content; without an identity, report that it is closed."""
+        """Report a document's current content; without an identity, report that it is closed."""
         path, known = location.path, self.documents.get(location.path)
         uri, version = uri_of(path), known.version + 1 if known is not None else 1
         if identity is None:

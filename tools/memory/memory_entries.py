@@ -1,4 +1,4 @@
-"""Adds a fact to a memory file: planned for the present file, and written as a whole, safely beside other writers.
+"""Adds a fact to a memory file: planned for the current file, and written as a whole, safely beside other writers.
 
 Several servers may add to one file at the same time. Each reads the file, adds its line, and replaces the file only if
 it has not changed since. Otherwise it starts again, so that no entry is lost.
@@ -142,7 +142,7 @@ _WRITE_BITS = 0o222
 
 
 class MemoryAddition:
-    """A fact to be added to a memory file, planned for the present file. Writes nothing. Blocking.
+    """A fact to be added to a memory file, planned for the current file. Writes nothing. Blocking.
 
     Raises:
         ToolError: Nothing can be added: the file is hidden from agents, read-only, too large or not text.
@@ -260,7 +260,7 @@ def remember(
                 with recorded(target, before, addition.data, sha256, addition.diff) as record:
                     written = replace_file(workspace, location, addition.data, before.identity)
             except ToolError as error:
-                # Another writer was faster: start again with the present file.
+                # Another writer was faster: start again with the current file.
                 if error.code is not ToolErrorType.FILE_CHANGED_SINCE_READ or time.monotonic() > end:
                     raise
                 time.sleep(PAUSE_SECONDS)

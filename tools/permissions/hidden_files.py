@@ -234,7 +234,7 @@ class _Look:
     links: list[tuple[str, str, _Leads]] = field(default_factory=list[tuple[str, str, _Leads]])
 
     def add(self, bit: int, found: HiddenFile) -> None:
-        """Add a result, with its present state."""
+        """Add a result, with its current state."""
         files = self.files[bit]
         if len(files) > MOST:
             return

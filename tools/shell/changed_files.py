@@ -50,7 +50,7 @@ class WorkspaceState:
 
 
 def state_of(workspace: Workspace, signal: AbortSignal) -> WorkspaceState | None:
-    """Return the present files of a workspace. `None` if it has no git work tree, or is too large. Blocking.
+    """Return the current files of a workspace. `None` if it has no git work tree, or is too large. Blocking.
 
     Raises a `ToolError` only if the call is cancelled.
     """

@@ -159,13 +159,13 @@ class AutoRunLookout:
             return digest == hashlib.sha256().hexdigest() and not os.path.lexists(path)
 
     def note_accepted(self, path: str, what: Fingerprint | None) -> None:
-        """Treat the present content of a path like its original content."""
+        """Treat the current content of a path like its original content."""
         if len(self._accepted) >= REMEMBERED:
             self._accepted.clear()
         self._accepted[path] = what
 
     def is_accepted(self, path: str) -> bool:
-        """Whether the present content of a path has been accepted."""
+        """Whether the current content of a path has been accepted."""
         return path in self._accepted and self._accepted[path] == fingerprint(path)
 
     def _look_into(self, path: str) -> _GuardedFolder:
