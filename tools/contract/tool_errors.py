@@ -1,4 +1,4 @@
-"""The errors of tool calls. Messages are addressed to whoever has to act next.
+"""The errors of tool calls. Messages address the reader who has to act next.
 
 A `ToolError` carries a stable code and one sentence for the model: what failed, the value, why, and what to do. Nothing
 else about an exception reaches a client.
