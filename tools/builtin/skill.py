@@ -147,5 +147,5 @@ def with_skills(found: ToolResult, skills: Skills, query: str) -> ToolResult:
     if not best:
         return found
     lines = [f"{name}: {skills.found[name].about[:MAX_ABOUT_CHARS]}" for name in best]
-    text = "\n".join([str(found.llm_content), "Skills, to be loaded with the tool skill:", *lines])
+    text = "\n".join([str(found.llm_content), "Skills (load them with the tool skill):", *lines])
     return replace(found, llm_content=text, structured={**(found.structured or {}), "skills": best})

@@ -245,8 +245,8 @@ async def require_consent(
             has_to_be_seen = is_of_operator or isinstance(judged.details, ApprovalConfirmation)
             if not answer.client_decides or tool.behaviour.read_only or has_to_be_seen:
                 is_particular = permission.is_explicit or permission.no_rule_allows or bool(permission.parts)
-                why = f"It was asked because: {permission.reason}." if is_particular else ""
-                who = "Use a client that can show it (form elicitation)." if permission.is_explicit else answer.way_out
+                why = f"The question was needed because {permission.reason}." if is_particular else ""
+                who = "Use a client that supports form elicitation." if permission.is_explicit else answer.way_out
                 sentences = (
                     "The user could not be asked for consent, so nothing was done.",
                     why,
@@ -318,7 +318,7 @@ def refuse(permission: Permission) -> NoReturn:
     """
     way_out = permission.way_out
     if not way_out:
-        way_out = "Do not try to do it in another way; tell the user."
+        way_out = "Do not try another way; tell the user."
         if permission.setting:
             way_out += f" The operator can change {permission.setting}."
         elif permission.grants:

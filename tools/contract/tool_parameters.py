@@ -285,7 +285,7 @@ def _proposal(at: str, name: str, spellings: Mapping[str, str], known: Schema, g
     free = next((name for name in meant if name not in given), None)
     if free is not None:
         return f"; did you mean '{at}{free}'?"
-    return f"; '{at}{meant[0]}' is, and it is given too." if meant else "."
+    return f"; '{at}{meant[0]}' is, and was given too." if meant else "."
 
 
 def _refuse_oversized(tool: str, arguments: Mapping[str, Any], schema: Schema, model: type[ToolParams]) -> None:

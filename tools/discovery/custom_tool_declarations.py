@@ -98,7 +98,7 @@ def _normal(node: Any) -> Any:
     if isinstance(node, bool):
         return node
     if not isinstance(node, dict):
-        raise SchemaError(f"{brief(json.dumps(node))} stands in place of a schema")
+        raise SchemaError(f"{brief(json.dumps(node))} is not a schema")
     fields: dict[str, Any] = {}
     for written, value in cast("dict[str, Any]", node).items():
         key = _UNDERSCORED.get(written, written)
@@ -433,7 +433,7 @@ def _read(declaration: Any, taken: frozenset[str]) -> DeclaredTool:
         digest = hashlib.sha256(called.encode()).hexdigest()[:8]
         name = f"{_NOT_IN_NAMES.sub('-', called)[: MAX_NAME - len(digest) - 1]}-{digest}"
     if name.casefold() in taken or called.casefold() in taken:
-        raise _LeftOutError("it is, apart from case, a name that built-in tools, rules or other coding agents use")
+        raise _LeftOutError("built-in tools, rules or other coding agents use this name, apart from case")
     if called.casefold().startswith(OF_SERVERS):
         raise _LeftOutError(f"rules name upstream tools this way; choose a name that does not begin with {OF_SERVERS}")
     texts = {key: text for key in ("title", "description") if isinstance(text := fields.get(key), str)}

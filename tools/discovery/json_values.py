@@ -55,7 +55,7 @@ def require_sendable(value: Any) -> None:
                 try:
                     each.encode()
                 except UnicodeEncodeError:
-                    raise UnreadableError("it contains half of a surrogate pair, which is not text") from None
+                    raise UnreadableError("it contains a lone surrogate, which is not text") from None
         if not below:
             return
         level = below

@@ -295,9 +295,7 @@ class Threads:
                 seconds = LOOK_SECONDS
                 if self._stuck < self._count or now - self._waiting[0].since < LOOK_SECONDS:
                     break
-                why = (
-                    f"all of its {self._count} threads wait for something that does not answer, such as a network drive"
-                )
+                why = f"all of its {self._count} threads wait for something unresponsive, such as a network drive"
                 self._waiting.popleft().future.set_exception(ExhaustedError(why))
             if self._waiting:
                 self._turn = loop.call_later(seconds, self._look)

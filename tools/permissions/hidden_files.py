@@ -341,7 +341,7 @@ class _Walk:
             if os.access(place.path, os.X_OK) or os.stat(place.path).st_uid == os.geteuid():
                 bits = self._patterns.bits | (_IGNORED if place.scope is not None and place.scope.agent else 0)
                 for bit in (each for each in _COVERED if each & bits & ~place.covered):
-                    look.add(bit, HiddenFile(place.path, True, "its mode, which does not let it be listed"))
+                    look.add(bit, HiddenFile(place.path, True, "its mode, which forbids listing it"))
 
     def _fail(self, look: _Look, start: _Place, why: str) -> None:
         # Without a rule or an agent-ignore file, nothing indicates that the rest contains hidden files.

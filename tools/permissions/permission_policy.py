@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from tools.permissions.hidden_files import HiddenFileLookout
 
 _NOT_GIVEN = "which this client's token does not have"
-_NEW_LOGIN = "Do not try to do it in another way; tell the user. A new login with this scope is needed."
+_NEW_LOGIN = "Do not try another way; tell the user. A new login with this scope is needed."
 MAX_CACHED_GRANTS = 1_000  # cached rules from clients' grants and tokens
 
 

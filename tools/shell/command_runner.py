@@ -74,7 +74,7 @@ _WHY_NO_COMMAND = {
     "directory, or ask the user",
     errno.E2BIG: "the command is too long for the operating system; write it to a script and run that",
     errno.EINVAL: "it, its folder or a variable of its environment (shell.env) contains an impossible character "
-    "(NUL, or half of a surrogate pair); write it as an escape, as in printf '\\x00'",
+    "(NUL or a lone surrogate); write it as an escape, as in printf '\\x00'",
     errno.ENOSYS: "commands cannot run on this system; use the file tools, or ask the user to run it",
 }
 _WHY_NO_PROGRAM = {

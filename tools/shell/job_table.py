@@ -88,8 +88,8 @@ class JobTable:
             raise ToolError(
                 ToolErrorType.JOB_NOT_FOUND,
                 f"This job runs in the replica '{replica:.80}' of this server, but another replica received the call. "
-                "Nothing was done; repeat the call. If you get the same answer, that replica is gone, and its jobs "
-                "with it. Then start the command again if you still need it.",
+                "Nothing was done; repeat the call. If this fails again, that replica and its jobs are gone. Then "
+                "start the command again if you still need it.",
             )
         known = ", ".join(self._jobs) or "none"
         raise ToolError(

@@ -190,24 +190,24 @@ def _view_note(finished: FinishedCommand) -> str:
         elif not rules:
             ways.append(
                 "Commands can change files in /tmp and in the workspace (unless it is mounted read-only). Elsewhere "
-                "they can only change existing files that are named in their words or reached by cd. Files that other "
+                "they can change only existing files that they name or reach by cd. Files that other "
                 "programs execute or obey (hooks, settings of git, editors and agents) can be changed with write_file "
                 "and edit, with the user's consent. A command that also names such files can remove their folder (rm "
                 "-rf x/.git x)."
             )
             if not request.view.is_git and _GIT.search(request.command):
                 ways.append(
-                    'Git can change them too, alone in a command that the user agreed to. Set needs: "write" to ask '
-                    "(but not in approval mode yolo). Check git status: files may be half changed."
+                    'Git can change them too, if the user agreed to a command with git alone. Set needs: "write" to '
+                    "ask (but not in approval mode yolo). Check git status: files may be half changed."
                 )
         if rules:
             named = ", ".join(map(one_line, [*rules][:MOST_NAMED]))
             is_denied = all(why.partition(" rule ")[0].endswith(("deny", "exclude")) for why in rules)
             ways.append(f"Protected by {named}." + ("" if is_denied else " Name it in the command to ask the user."))
     if is_reading and any(_ABSENT.search(line) and (home in line or "~/" in line) for line in lines):
-        ways.append("Write the path in the home folder in the command to ask the user for it.")
+        ways.append("To ask the user for a path in the home folder, write it in the command.")
     if request.view.has_new_tmp and any(_ABSENT.search(line) and "/tmp" in line for line in lines):  # noqa: S108
-        why, way = "A rule let it run", "write the file's path in the command to ask the user"
+        why, way = "A rule allowed it", "write the file's path in the command to ask the user"
         if is_reading:
             why, way = (
                 "It only reads, with the network",

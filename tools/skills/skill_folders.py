@@ -132,8 +132,8 @@ class SkillFolders:
                     untrusted += 1
             if untrusted:
                 skills.unused.append(
-                    f"Skills of {shown_whole_path(base)} that a person must review first, by running there "
-                    f"coretools-mcp trust: {untrusted}."
+                    f"Skills in {shown_whole_path(base)} that a person must review first, by running coretools-mcp "
+                    f"trust there: {untrusted}."
                 )
         return skills
 
@@ -211,7 +211,7 @@ def _read(workspace: Workspace, base: str, relative: str, signal: AbortSignal) -
             f"{not_used}: it does not begin with front matter (between lines of ---) that has a description.",
         )
     if fields.get("disable_model_invocation", "").lower() not in _NOT_SET:
-        raise ToolError(ToolErrorType.EXECUTION_DENIED, f"{not_used}: its own settings forbid models to load it.")
+        raise ToolError(ToolErrorType.EXECUTION_DENIED, f"{not_used}: its own settings forbid models from loading it.")
     name = shortened_line(fields.get("name") or relative.split("/")[-2], MAX_NAME_CHARS)
     about = shortened_line(about, MAX_ABOUT_CHARS)
     is_among = os.path.dirname(folder) == place or os.path.basename(os.path.dirname(folder)) == _PLACE_NAME

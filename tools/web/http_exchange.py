@@ -163,7 +163,7 @@ async def _read_body(
         return Cut.BROKEN
     except zlib.error:
         if not body:
-            raise _unreadable(target, "damaged: it cannot be unpacked") from None
+            raise _unreadable(target, "damaged: it cannot be decompressed") from None
         return Cut.BROKEN
     return None if unpacker.is_complete else Cut.BROKEN
 

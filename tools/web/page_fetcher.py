@@ -128,14 +128,14 @@ def report(
             "Nothing was fetched from there. Call web_fetch with that URL if you need it."
         )
     else:
-        said = f"{url} answered {page.status}" if page.is_error else f"Fetched {url}"
+        said = f"{url} returned {page.status}" if page.is_error else f"Fetched {url}"
         via = f", redirected from {_cut(response.redirects[0])}" if response.redirects else ""
-        kind = one_line(brief(response.media_type)) or "of no stated type"
+        kind = one_line(brief(response.media_type)) or "of unstated type"
         text_size = f"{total:,} characters of text from " if page.text else ""
         headline = f"{said}{via}: {kind}, {text_size}{page.size:,} bytes."
     lines = [headline]
     if is_refetched:
-        lines.append("It was fetched again, because the earlier copy is no longer kept; it may have changed.")
+        lines.append("The page was fetched again, because the cached copy has expired, so it may have changed.")
     if response.moved_to is not None and len(response.moved_to) > MAX_SHOWN_URL:
         lines += ["The full URL:", fenced(harmless(response.moved_to))]
     lines += page.notes

@@ -235,7 +235,7 @@ def encode_or_refuse(text: str, encoding: Encoding, parameter: str) -> bytes:
     except UnicodeEncodeError as error:
         raise ToolError(
             ToolErrorType.INVALID_TOOL_PARAMS,
-            f"'{parameter}' contains U+{ord(text[error.start]):04X}, half of a surrogate pair, which {encoding.name} "
+            f"'{parameter}' contains U+{ord(text[error.start]):04X}, a lone surrogate, which {encoding.name} "
             "cannot represent. Nothing was written. Use the whole character.",
         ) from None
 

@@ -79,7 +79,7 @@ def read_path(
         reads.record(location.path, SeenFile(identity_of(opened.info), reading.sha256), reading.content)
     notes: list[str] = []
     if pages.strip() and reading.kind is FileKind.PDF and not reading.is_text:
-        notes.append("Pages cannot be selected without a text, so 'pages' was ignored. This is the whole document.")
+        notes.append("Pages can be selected only in text, so 'pages' was ignored. This is the whole document.")
     if location.by_look:
         notes.append(f"[The file's name only looks like the one you gave. It is {exact_path(location.name)}]")
     parts = (TextPart(EMPTY),) if reading.parts == (TextPart(""),) else reading.parts

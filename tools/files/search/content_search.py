@@ -65,7 +65,7 @@ def check_pattern(spelled: str, pattern: str) -> None:
         try:
             pattern.encode()
         except UnicodeEncodeError:
-            problem = "it contains half of a surrogate pair, which no text file contains."
+            problem = "it contains a lone surrogate, which no text file contains."
     if problem:
         raise _unusable(spelled, pattern, problem)
 

@@ -554,7 +554,7 @@ class BubblewrapConfinement:
         if self._mode is SandboxMode.REQUIRED and is_root() and self._group.entrance() is None:
             return SandboxStatus(
                 program,
-                "this server runs as root, whose number of processes only a control group can limit, and none can be "
+                "this server runs as root, whose processes only a control group can limit, and none can be "
                 "created here; start the server as another user",
             )
         failure: str | None = None

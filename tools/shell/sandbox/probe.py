@@ -112,7 +112,7 @@ async def failure_of(starter: ProcessStarter, confined: ConfinedCommand) -> str 
     except TimeoutError:
         return NO_ANSWER
     except ToolError:
-        return "it does not do the requested mounts"
+        return "it does not make the requested mounts"
     finally:
         if process is not None:
             await process.end(0)
