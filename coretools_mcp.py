@@ -1,9 +1,8 @@
 """The entry point of the command. Makes sure that only this project's code is imported, then runs the command line.
 
 `server` and `tools` are common folder names, and an IDE may start this program in the folder of an untrusted project.
-So
-before importing anything, this module removes that folder from the import path, and loads the two packages from its own
-folder. Nothing imports this module; only the console script and `python -m coretools_mcp` start it.
+So before importing anything, this module removes that folder from the import path, and loads the two packages from its
+own folder. Nothing imports this module; only the console script and `python -m coretools_mcp` start it.
 """
 # ruff: noqa: PLC0415 - Imports wait until the path is clean. `sys` and `os` are already loaded at startup.
 # `from __future__ import annotations` would be an import too, so this module does without it.

@@ -126,7 +126,7 @@ class DiscoveredTool(BaseTool[Arguments]):
 
 logger = logging.getLogger(__name__)
 SOURCE = "discovered tools"  # the source of custom tools in the registry
-LAST_WORDS = 500  # characters of standard error quoted when discovery fails, from its end
+LAST_WORDS = 500  # characters quoted from the end of standard error when discovery fails
 
 
 class DiscoveryStatus(StrEnum):

@@ -237,8 +237,8 @@ class BuiltinTool(BaseTool[BuiltinParamsT], Generic[BuiltinParamsT]):
         """Rename other spellings, validate against the model, and run the tool's own checks.
 
         A tool that only reads ignores unknown arguments. Other tools refuse them, because an unknown argument may have
-        been
-        meant to limit a change. An unknown argument with a value like `false` requests nothing and is always ignored.
+        been meant to limit a change. An unknown argument with a value like `false` requests nothing and is always
+        ignored.
         """
         settled, spelled = self._settled(arguments)
         params = bind(self.name, self.params_model, self._own_schema, settled)

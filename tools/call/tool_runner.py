@@ -7,10 +7,9 @@
     9 display it to a person
 
 Nothing has a side effect until the question is answered. A call that waits for an answer therefore starts again from
-the
-beginning, together with the answer. Step 6 also applies what the answer allows beyond this call. Steps 8 and 9 belong
-to
-the caller: `package` returns the content for the model, and `ToolResult.return_display` is what a person sees.
+the beginning, together with the answer. Step 6 also applies what the answer allows beyond this call. Steps 8 and 9
+belong to the caller: `package` returns the content for the model, and `ToolResult.return_display` is what a person
+sees.
 """
 
 from __future__ import annotations
@@ -93,8 +92,7 @@ class ToolRunner:
             context: The calling client, and where it may act.
             confirmer: Asks the person behind this client.
             has_answer: Whether this run has the answer to an earlier question. Grants from other processes were looked
-                up
-                before that question, and are not looked up again.
+                up before that question, and are not looked up again.
 
         Returns:
             The result, whether the call failed or not; or a question for the client. Once it is answered, run the same

@@ -1,9 +1,8 @@
 """What a command can see and change: the view of the machine that was chosen for it.
 
 A command's words decide which rule applies. The view limits what the command does, even if the words were
-misunderstood.
-The policy chooses the view, a question shows it, and an answer is bound to it. The runner starts the command in exactly
-this view, or refuses.
+misunderstood. The policy chooses the view, a question shows it, and an answer is bound to it. The runner starts the
+command in exactly this view, or refuses.
 """
 
 from __future__ import annotations

@@ -33,8 +33,8 @@ MAX_CACHED_BYTES = 64_000_000  # approximate memory for cached rules
 _BYTES_OF_COST = 60
 _BYTES_OF_RE2 = 8 << 20
 MAX_PATTERN_CHARS = 4_096  # longest possible path; a longer line is not understood
-# Bytes that are white space or line ends in Latin-1, mapped to letters. They are common in UTF-8: the last byte of
-# `à` is 0xA0, which `pathspec` would trim.
+# Bytes that are white space or line ends in Latin-1, mapped to letters. They are common in UTF-8: the last byte of `à`
+# is 0xA0, which `pathspec` would trim.
 _LETTERS = {byte: byte + 0x100 for byte in (*range(0x20), 0x85, 0xA0)}
 # Lines that `pathspec` reads as git does. It takes a backslash in brackets literally and does not know `[:alpha:]`.
 # Other brackets go to Python or RE2, where `--`, `&&` and a range that includes the slash have other meanings. So only
@@ -97,8 +97,7 @@ class RuleList:
         """Return True if these rules hide an entry, False if they unhide it, `None` if none matches. Ignores parents.
 
         The path is relative to the ignore file's folder, as bytes text with forward slashes. A symlink to a folder is
-        not a
-        folder.
+        not a folder.
         """
         if is_folder:
             path += "/"

@@ -532,8 +532,8 @@ class Folder:
 def open_folder(path: str, *, to_list: bool = True) -> Folder:
     """Open the folder at a real path, without checking it against any root.
 
-    Without `to_list`, a folder without read permission can be opened too. Raises an `OSError` with `ELOOP` if a part
-    of its path is now a symlink.
+    Without `to_list`, a folder without read permission can be opened too. Raises an `OSError` with `ELOOP` if a part of
+    its path is now a symlink.
     """
     if not CAN_STEP:
         return Folder(path, None)

@@ -87,8 +87,7 @@ class Workspace:
         respect_agent_ignore: bool = True,  # default: whether agent-ignore files apply
         ignore_case: bool | None = None,  # whether names that differ only in case mean the same file; `None`: detect
         # Real paths of further folders with files that may be read by name. They are not listed with the roots, are
-        # never
-        # written, and need not exist.
+        # never written, and need not exist.
         readable: Sequence[str] = (),
         forbidden: Forbidden | None = None,  # permission rules against reading; such files are never found or listed
         rule_of_all_reading: str = "",  # the permission rule that forbids all reading or asks about it
@@ -124,10 +123,8 @@ class Workspace:
 
         A relative path starts from the first root, or from `within`. If the literal path does not exist, variants are
         tried: without surrounding blanks, without the quotes around names in results, and without shell escapes. A
-            variant
-        is used if it exists in the workspace. With `by_look`, a path that looks the same is accepted too if it is the
-        only
-        one. Nothing outside the workspace is tried, so nothing about it is revealed.
+        variant is used if it exists in the workspace. With `by_look`, a path that looks the same is accepted too if it
+        is the only one. Nothing outside the workspace is tried, so nothing about it is revealed.
 
         Raises:
             ToolError: The path is blank, contains NUL, or begins with a `~` that would need to be expanded
@@ -277,7 +274,7 @@ class Workspace:
                 )
             if stripped.lower().startswith("file://"):
                 raise ToolError(ToolErrorType.INVALID_TOOL_PARAMS, f"'{shown_path(spelled)}' is a URI. Give its path.")
-        # Nobody means quotes or blanks around a name, even for a new file.
+        # Quotes or blanks around a name are never intended, even for a new file.
         return self._real_path(readings[0])
 
     def locate_exactly(self, path: str) -> Location:

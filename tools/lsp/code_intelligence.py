@@ -97,8 +97,7 @@ class CodeIntelligence:
         environment: The environment of commands.
         home: The home folder.
         hiding: Returns what rules deny to a reading program of a client with certain rights, and why some of it cannot
-            be
-            enforced. Blocking.
+            be enforced. Blocking.
         after_edit: Whether to report new errors after an edit.
     """
 

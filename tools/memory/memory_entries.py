@@ -199,8 +199,8 @@ class MemoryAddition:
 def question_of(scope: MemoryScope, target: TargetFile, fact: str, headings: Sequence[str]) -> EditConfirmation | None:
     """Build the question before a fact is added, or return `None` if the file already has the fact. Blocking.
 
-    The answer is bound to the file and to the fact (an argument), but not to the file's other content. An added line
-    is the same change anyway, and several facts can be saved at once without invalidating each other's consent.
+    The answer is bound to the file and to the fact (an argument), but not to the file's other content. An added line is
+    the same change anyway, and several facts can be saved at once without invalidating each other's consent.
     """
     addition = MemoryAddition(scope, target, entry_of(fact), headings)
     if addition.is_there:

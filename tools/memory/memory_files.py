@@ -66,8 +66,7 @@ class MemoryFiles:
 
         Raises:
             ToolError: There is no workspace folder, or no folder for the global memory; the resolved file is outside
-                its
-                folder; or it is not a Markdown file, where the resolved name counts in the global folder.
+                its folder; or it is not a Markdown file, where the resolved name counts in the global folder.
         """
         owner = workspace if scope == "project" else self._global(workspace)
         name = self.project_file_name or self.file_name if scope == "project" else self.file_name

@@ -3,12 +3,10 @@
 An editor runs the tasks of its folder, git runs hooks and commands from its configuration, and an agent follows its
 settings. In every mode, the permission check asks before such a file is changed. The sandbox protects these files too,
 with a mount each, except those in `_ASKED` and `_ASKED_PAIRS`, which would need too many mounts. Only the text of a
-path
-counts, even if the file does not exist.
+path counts, even if the file does not exist.
 
 Three kinds of files are not listed: those that run only when a user names them (`Makefile`, `package.json`), those that
-a program only displays (`.Xresources`), and those from which git takes no commands (`.gitmodules`,
-`.gitattributes`).
+a program only displays (`.Xresources`), and those from which git takes no commands (`.gitmodules`, `.gitattributes`).
 """
 
 from __future__ import annotations

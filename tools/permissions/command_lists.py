@@ -1,8 +1,8 @@
 """Lists of commands that usually only read, and of those that need the network.
 
 Being listed does not make a command trusted. A reading command runs in a view in which it can change nothing, so a
-wrong
-entry only makes the command fail, and a missing entry costs a question. The short list at the end is the exception.
+wrong entry only makes the command fail, and a missing entry costs a question. The short list at the end is the
+exception.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ class Redirection:
     is_output: bool
     keeps: bool  # whether the file keeps its content, because it is input or appended to
     target: str | None  # a path, or `None` if it is not literal
-    folder: str | None  # as in a simple command
+    folder: str | None  # as in `SimpleCommand`
 
 
 @dataclass(slots=True)
@@ -140,8 +140,7 @@ def programs_behind(words: Words, *, loosely: bool) -> Iterator[Words]:
     Args:
         words: The words of a simple command.
         loosely: Whether to look through `sudo`, `xargs`, `find -exec` and the like too. They change what the program
-            may
-            do, so a rule that allows the program does not cover them.
+            may do, so a rule that allows the program does not cover them.
     """
     waiting = [words]
     for _ in range(MAX_NESTED * 2):

@@ -72,10 +72,10 @@ def one_meaning(name: str) -> str:
     """Return the single meaning of a name in an allow rule. Upstream tools get this server's spelling.
 
     A name may be ambiguous: `mcp_git_hub_search` could be `hub_search` of `git` or `search` of `git_hub`, and
-    `mcp__git`
-    could be the tool `git` of a server `mcp`. Ask and deny rules apply to all meanings. Allow rules apply to one,
-    whatever servers exist. A name that begins with `mcp__` is `mcp__server__tool`, or `mcp__server` for all its tools.
-    Any other name that begins with `mcp_` is `mcp_server_tool`, and the server ends at the first `_` (Gemini CLI).
+    `mcp__git` could be the tool `git` of a server `mcp`. Ask and deny rules apply to all meanings. Allow rules apply to
+    one, whatever servers exist. A name that begins with `mcp__` is `mcp__server__tool`, or `mcp__server` for all its
+    tools. Any other name that begins with `mcp_` is `mcp_server_tool`, and the server ends at the first `_` (Gemini
+    CLI).
     """
     if name.startswith(_CLAUDE):
         server, between, tool = name.removeprefix(_CLAUDE).partition(BETWEEN)

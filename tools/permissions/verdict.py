@@ -43,7 +43,7 @@ class Permission:
     is_explicit: bool = False
     no_rule_allows: bool = False  # whether no rule or mode can allow it, so that each call needs consent
     is_guarded: bool = False  # whether it writes this server's own settings, for which a client's dialog is not enough
-    way_out: str = ""  # what to do instead, as a sentence, if that is special
+    way_out: str = ""  # what to do instead, as a sentence, if there is specific advice
     parts: tuple[VerdictPart, ...] = ()  # the decisions on its parts, if they were judged separately
     view: CommandView | None = None  # for a command: the view in which it runs, after any consent it needs
     dialog_view: CommandView | None = None  # the same, if the client's own dialog counts as consent

@@ -13,10 +13,9 @@ class BrokeredStarter:
     """A `ProcessStarter` that uses the broker. Close it in the event loop in which it was used.
 
     The pool of supervisors is imported and started for the first program, because many servers never run one. On
-    Windows
-    there is no broker, and nothing can be started. With `by_group`, only each program's process group is tracked, as on
-    systems without subreapers. With `is_shared`, one supervisor runs all programs. This suits a few long-running
-    programs, and a limit of one applies to all.
+    Windows there is no broker, and nothing can be started. With `by_group`, only each program's process group is
+    tracked, as on systems without subreapers. With `is_shared`, one supervisor runs all programs. This suits a few
+    long-running programs, and a limit of one applies to all.
     """
 
     def __init__(self, *, by_group: bool = False, is_shared: bool = False) -> None:

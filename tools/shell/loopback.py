@@ -55,8 +55,7 @@ class SessionLoopbacks:
         """Return the namespaces for a client's commands, as in `ProcessSpec.namespaces`. bubblewrap creates them.
 
         Returns `None` for a client without a key, and for some time after a failure. This object owns the descriptors,
-        so
-        programs must have started with them before the client is forgotten.
+        so programs must have started with them before the client is forgotten.
         """
         if not client_key:
             return None

@@ -185,8 +185,7 @@ class ConfinedCommand:
         """Let the command begin. Until then, its process only waits for mounts.
 
         Raises a `ToolError` if it is not confined as intended, so that it must be ended. Raises an `EndedEarlyError` if
-        it
-        cannot run at all.
+        it cannot run at all.
         """
 
     async def release(self) -> SandboxChanges:
@@ -218,8 +217,7 @@ class Confinement(Protocol):
         """Put a command into its view. Raises a `ToolError` if that is impossible, because a view is never widened.
 
         The roots are real paths of the workspace folders. If the client has a private folder, it is created for its
-        `/tmp`,
-        which blocks.
+        `/tmp`, which blocks.
         """
         ...
 
@@ -253,8 +251,7 @@ PIP_INDEX_URL PIP_EXTRA_INDEX_URL UV_INDEX_URL UV_DEFAULT_INDEX NPM_CONFIG_REGIS
 PREFIXES = ("LC_", "XDG_")
 # There is no terminal, so editors and password prompts fail at once. `GIT_ASKPASS` is empty so that git asks no other
 # program, and its own prompt is off. git accepts its proposed commit message, but an unedited rebase plan is an error.
-# A
-# program named by a repository (fsmonitor) would run with every `git status`, and so would programs of a workspace
+# A program named by a repository (fsmonitor) would run with every `git status`, and so would programs of a workspace
 # folder that only looks like a bare repository.
 _FIXED = """
 TERM=dumb PAGER=cat GIT_PAGER=cat MANPAGER=cat SYSTEMD_PAGER=cat

@@ -280,8 +280,7 @@ class SupervisorHandle:
         """Start a program. Cancellation ends the program and this supervisor.
 
         Raises a `NotTakenError` if the supervisor was gone and the program was not started. After a `StartFailedError`
-        the
-        program may have been ended right after its start.
+        the program may have been ended right after its start.
         """
         answer: asyncio.Future[SupervisedProcess] = self._loop.create_future()
         starting = self._starting = (launch, answer)

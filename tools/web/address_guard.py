@@ -179,9 +179,8 @@ class PrivateHosts:
     """The private hosts that the operator allows (`web.allowPrivateHosts`).
 
     An entry is a host name (`intranet.example`, or `*.intranet.example` for all names below it), an address or a
-    network
-    (`10.1.2.3`, `10.1.0.0/16`, `fd00::/8`). A host or address may have a port (`localhost:3000`, `[::1]:3000`). Then it
-    is allowed only at that port, which need not be in `web.allowedPorts`.
+    network (`10.1.2.3`, `10.1.0.0/16`, `fd00::/8`). A host or address may have a port (`localhost:3000`, `[::1]:3000`).
+    Then it is allowed only at that port, which need not be in `web.allowedPorts`.
     """
 
     def __init__(self, entries: Iterable[str] = ()) -> None:

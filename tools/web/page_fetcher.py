@@ -116,9 +116,8 @@ def report(
     """Build the result for the part of a page that begins at a character.
 
     Characters are counted from 0. The part has at most `length` characters, and ends at the end of a line if one is
-    near.
-    `about` is the caller's question, and `others` are further URLs in the call. `is_refetched` is true if a later part
-    needed a new fetch.
+    near. `about` is the caller's question, and `others` are further URLs in the call. `is_refetched` is true if a later
+    part needed a new fetch.
     """
     response, total = page.response, len(page.text)
     url = _cut(response.url)

@@ -162,8 +162,7 @@ def page_text(
     """Convert HTML to text, in a process that is killed when the signal is set. Blocking.
 
     Relative links are resolved against the page's URL. Without a URL, the text has no links. `memory` limits the
-    address
-    space of the process, in bytes.
+    address space of the process, in bytes.
     """
     with unnamed_file() as document:
         document.write(page.encode("utf-8", "replace"))

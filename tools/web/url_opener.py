@@ -1,8 +1,7 @@
 """The only way to open a URL.
 
 A request goes to a checked address, never to a name. The addresses of a host are looked up once, and all of them must
-be
-allowed. The connection goes to one of these, with the host's name for TLS. Each redirect is a new request with all
+be allowed. The connection goes to one of these, with the host's name for TLS. Each redirect is a new request with all
 checks. Nothing is sent that browsers or HTTP clients add (cookies, credentials, proxies, secrets from the environment),
 because `exchange` has none of it.
 """
@@ -123,8 +122,7 @@ class UrlOpener:
         Raises:
             ToolError: `web_refused` if the address may not be opened, and nothing was sent to it; `web_unreachable` if
                 nothing answers there, not in time, or not in HTTP; `web_fetch_processing_error` if the response cannot
-                be
-                decompressed.
+                be decompressed.
         """
         try:
             target = parse_url(request.url)
@@ -187,8 +185,7 @@ class UrlOpener:
                     target = onward
                     continue
                 # Nobody has consented to another host, not even its `www.`, and no rule was checked. Ask the guard
-                # first, so
-                # that the model is not sent to an address that is refused anyway.
+                # first, so that the model is not sent to an address that is refused anyway.
                 with anyio.fail_after(max(deadline - anyio.current_time(), 0)):
                     await self.guard.addresses(onward)
                 moved_to = onward.url

@@ -245,8 +245,7 @@ def apply_edit(haystack: Haystack, match: TextMatch, old: str, new: str) -> tupl
     """Return the whole new text with `new` in place of every match, and the spans of the inserted texts, in order.
 
     LF in `new` becomes the line ending of the surrounding lines. An empty `new` deletes the matches. If it deletes
-    whole
-    lines, the ending of the last one is deleted too.
+    whole lines, the ending of the last one is deleted too.
     """
     text, is_exact = haystack.text, match.strategy is Strategy.EXACT
     # Explicit carriage returns are intended, and without line breaks there is nothing to adapt.

@@ -242,8 +242,8 @@ def take_over(temporary: Temporary, folder: Folder, name: str, before: os.stat_r
         inherited: list[str] = []
         with suppress(OSError):
             inherited = os.listxattr(descriptor)
-        # Attributes inherited from the folder (a default access control list) would give access to others. Losing
-        # other attributes is acceptable, but without its own access control list the file would be open to others.
+        # Attributes inherited from the folder (a default access control list) would give access to others. Losing other
+        # attributes is acceptable, but without its own access control list the file would be open to others.
         for attribute in inherited:
             if attribute not in wanted and attribute not in _LABELS:
                 with nullcontext() if attribute == _ACCESS_LIST else suppress(OSError):

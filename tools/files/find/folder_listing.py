@@ -25,8 +25,7 @@ from tools.text.file_names import sendable_name, shown_name, shown_whole_path
 
 CHECK_EVERY = 1_000  # entries between checks for cancellation
 # Symlinks that are resolved before sorting, so that those to folders are sorted with the folders. If there are more,
-# all
-# are sorted with the files. Resolving one takes microseconds, but milliseconds if somebody made it slow.
+# all are sorted with the files. Resolving one takes microseconds, but milliseconds if somebody made it slow.
 MAX_SORTED_LINKS = 500
 
 

@@ -144,8 +144,7 @@ class Walk:
         """Walk a folder. Folders come in the order of their names, the files of a folder in any order.
 
         The starting folder is walked even if it is ignored, because the call named it. `others` are roots that have
-        their
-        own walk, and are skipped here. An `OSError` is about the starting folder; folders below it count as
+        their own walk, and are skipped here. An `OSError` is about the starting folder; folders below it count as
         `unreadable`.
         """
         filters = self.filters

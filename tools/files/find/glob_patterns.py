@@ -52,8 +52,7 @@ def expand_braces(pattern: str) -> list[str]:
                 pass
 
     # For each open pair of braces, and for the whole pattern: the finished choices, and the expansion so far of the
-    # current
-    # one.
+    # current one.
     groups: list[tuple[list[str], list[str]]] = [([], [""])]
 
     def append(ends: Sequence[str]) -> None:

@@ -109,8 +109,7 @@ def entries_that_start_with(
     """Return the entries of a folder whose names begin with a text, without regard to case.
 
     Folders come before files, and dotfiles last. Entries that are ignored, or neither files nor folders, are left out.
-    So
-    are symlinks that are broken, leave the workspace or lead to hidden files. An unreadable or hidden folder has no
+    So are symlinks that are broken, leave the workspace or lead to hidden files. An unreadable or hidden folder has no
     completions.
     """
     deadline = Deadline(signal, LIST_SECONDS)

@@ -1,9 +1,8 @@
 """Finds and runs ripgrep, the search program, and parses its output.
 
 Only the path, line and column of each match are used. Lines are read through the workspace, so a folder that is
-replaced
-by a symlink during a search reveals nothing. ripgrep's stderr is never passed on, because it quotes lines of ignore
-files. A second run, without files, finds out why ripgrep refuses a pattern.
+replaced by a symlink during a search reveals nothing. ripgrep's stderr is never passed on, because it quotes lines of
+ignore files. A second run, without files, finds out why ripgrep refuses a pattern.
 """
 
 from __future__ import annotations
@@ -157,8 +156,7 @@ class Ripgrep:
         # A path may begin with a dash.
         named = ["-"] if given else [f"./{path}" for path in paths or ("",)]
         # Each matching line is `path NUL number : column : rest LF`, and the path may contain a line feed. Statistics
-        # come
-        # last. ripgrep finishes one file before it reports another.
+        # come last. ripgrep finishes one file before it reports another.
         rest = path = b""
         lines, columns = array("I"), array("I")
         with self._running(folder, [*_MATCHING, *options, *query.options, "--", *named], given) as child:

@@ -2,8 +2,7 @@
 
 Programs are started with `posix_spawn`, which copies nothing of the calling process. Each program has a channel. When
 nothing is left of the program, its channel is reused, because a fork costs half as much as a shell. A supervisor has
-one
-channel, except for the one that services share, which gets more channels from the broker.
+one channel, except for the one that services share, which gets more channels from the broker.
 
 It ends its programs when told to, and when the server or the broker is gone, because that closes their ends of its
 descriptors.

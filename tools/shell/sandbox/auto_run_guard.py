@@ -1,8 +1,7 @@
 """Protects the auto-run files of a workspace during and after a command. Programs outside the sandbox execute these.
 
 A `.git` folder is pinned as a mount point, which cannot be renamed, so that no other repository can replace it. Files
-in
-it that make git run something are read-only. The rest stays writable, so that git can commit.
+in it that make git run something are read-only. The rest stays writable, so that git can commit.
 
 New auto-run files are moved out of the workspace after a command, unless they are harmless, like the results of `git
 init`, `clone`, `worktree` and `submodule`, whatever created them. The scan is bounded: files that are too deep, or
@@ -528,8 +527,7 @@ class AutoRunState:
                 continue
             elif self._is_git or is_share or (before is not None and not is_of_steps):
                 # If only git ran, new files come from its hooks or from other programs. In such a folder, nobody can
-                # tell
-                # which files are new.
+                # tell which files are new.
                 changed.append(path)
             elif not is_harmless_now:
                 unwanted.append(path)

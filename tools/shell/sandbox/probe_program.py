@@ -4,8 +4,7 @@ python probe_program.py HELD ROOT OWN OUTSIDE PROCESS
 
 HELD is `working` or `reading` for bubblewrap's views, or `landlock`. ROOT is the workspace, with a file named `file`.
 OWN is a folder where anything may be written. OUTSIDE is a file that nobody may write (and that Landlock hides).
-PROCESS
-is a process outside, given by its id and its namespace, separated by a colon.
+PROCESS is a process outside, given by its id and its namespace, separated by a colon.
 
 Exits with 0 if no forbidden action worked, or with `WORKED` after printing one that did.
 """

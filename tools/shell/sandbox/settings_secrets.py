@@ -30,8 +30,7 @@ _HARMLESS = re.compile(
     r"(?:true|false|yes|no|on|off|null|none|bearer|basic|~|\$\{[\w.-]*\}|\$[A-Z_][A-Z0-9_]*|%\w+%)?", re.IGNORECASE
 )
 # User name and password in a URL, with or without a scheme, and the token in a conda URL. With HTTP, the user name may
-# be
-# the token; for git and ssh, a user name is not secret. A password may also contain `@`.
+# be the token; for git and ssh, a user name is not secret. A password may also contain `@`.
 _LOGIN = re.compile(
     r"(?<=://)[^\s/\"'<>:@]*:[^\s/\"'<>]*@|(?<=http://)[^\s/\"'<>]+@|(?<=https://)[^\s/\"'<>]+@|/t/[^\s/\"']+"
     r"|(?<![\w.%+/:@-])[\w.%+-]++:[^\s/:\"'<>{}()\\][^\s/\"'<>{}()\\]{0,200}@"

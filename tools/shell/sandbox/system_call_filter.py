@@ -1,8 +1,8 @@
 """Builds the system call filter of a command, which bubblewrap or Landlock loads.
 
 Mounts hide files, but not local sockets: connecting to one works on a read-only mount, and abstract sockets have no
-path
-at all. So the sandbox has no local sockets except unnamed pairs. Internet sockets are left to the network namespace.
+path at all. So the sandbox has no local sockets except unnamed pairs. Internet sockets are left to the network
+namespace.
 
 A filter sees numbers, but not what pointers refer to. So calls that could bypass it (io_uring, other instruction sets)
 are refused completely, as are calls that only make the kernel more vulnerable.

@@ -51,9 +51,8 @@ KEPT = 200
 _NO_WORKSPACES = "/ /boot /dev /home /proc /root /srv /sys /var /var/lib /Users"
 SYSTEM_ROOTS = frozenset((*SYSTEM, *PRIVATE, *_NO_WORKSPACES.split()))  # must not be writable in a sandbox
 # Caches of programs that need a writable one. They are private, because other programs would run what a command leaves
-# in
-# the real ones. Packages already downloaded can be read from there.
-# npm's logs are not in its cache, so that the file tools can find them.
+# in the real ones. Packages already downloaded can be read from there. npm's logs are not in its cache, so that the
+# file tools can find them.
 CACHES = {"XDG_CACHE_HOME": ".cache", "npm_config_cache": ".cache/npm", "npm_config_logs_dir": "npm-logs"}
 CACHE = f"{WORK}/.cache"  # where the client's lasting cache is visible
 _LEADING_NOWHERE = """
@@ -389,8 +388,7 @@ def _opened(site: Site, allowed: CommandView, workspace: Sequence[str]) -> tuple
     """Return the folders and files outside the writable workspace that consent has opened for writing.
 
     A missing folder is created empty, which exposes nothing else. A missing file in the workspace is created, as a
-    shell
-    would. Elsewhere it is refused, because it would need access to its folder.
+    shell would. Elsewhere it is refused, because it would need access to its folder.
     """
     folders: list[str] = []
     files: list[str] = []
@@ -532,15 +530,14 @@ def _kept_in_place(
     """Return the mounts that protect auto-run files: pinned paths, read-only paths, and the number of paths left out.
 
     A mount point cannot be renamed. But a folder that contains one can be renamed together with the mount, and
-    something
-    else could take its place. So every folder between the root and a protected path is also mounted onto itself. Most
-    protected paths are at the top of a root and need no such mounts. Missing paths and symlinks are left out.
+    something else could take its place. So every folder between the root and a protected path is also mounted onto
+    itself. Most protected paths are at the top of a root and need no such mounts. Missing paths and symlinks are left
+    out.
     """
 
     def is_seen(path: str) -> bool:
         # The nearest root decides. Paths in no root are read-only already, or hidden. Mounting one, which a symlink in
-        # a
-        # workspace could cause, would show it.
+        # a workspace could cause, would show it.
         nearest = max((len(root) for root in roots if contains(root, path) and path != root), default=-1)
         return nearest >= 0 and nearest >= max((len(each) for each in hidden if contains(each, path)), default=-1)
 
