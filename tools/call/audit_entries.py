@@ -19,7 +19,7 @@ _VALUES = frozenset({"value", "values", "val"})
 _PROGRAMS = frozenset({"command", "program", "executable", "cmd"})
 _ONLY_BEARER = re.compile(r"\A(\s*bearer\s+)\S+\s*\Z", re.IGNORECASE)
 _SCHEMES = frozenset({"bearer", "basic", "digest", "negotiate"})
-_PRICE_OF_A_VALUE = 8  # characters that the shortest value counts as
+_PRICE_OF_A_VALUE = 8  # minimum number of characters that a value counts as
 _MAX_DEPTH = 20
 _MAX_BITS = 1_000  # Python refuses to print integers with thousands of digits
 _LONGEST_PART = 20
@@ -53,14 +53,14 @@ class Audit(Protocol):
 def without_secrets(value: Any, name: str = "", *, max_chars: int = 8_000) -> Any:
     """Return a JSON value with its secrets left out. A secret is recognised by its name or its form.
 
-    The name can be a key, the `name` beside a `value`, the first item of a pair, or an option on a command line. At
+    The name can be a key, the `name` next to a `value`, the first item of a pair, or an option on a command line. At
     most `max_chars` characters of the value are examined; the rest is left out.
     """
     return _Redaction(max_chars).of(value, name, 0)
 
 
 def argument_names(fields: Mapping[Any, Any]) -> dict[Any, str]:
-    """Map each key of an object to the name of its value, if that name stands in another field."""
+    """Map the keys of an object to the names of their values, for values named by another field."""
     parts = {key: part for key in fields if (part := str(key)[:_LONGEST_PART].strip().lower()) in _NAMES | _VALUES}
     if _VALUES.isdisjoint(parts.values()):
         return {}

@@ -158,7 +158,7 @@ class BaseTool(ABC, Generic[ParamsT]):
         del client_key
 
     def why_outdated(self) -> str:
-        """Return why this object is outdated as the tool that the user agreed to, or an empty string."""
+        """Return why this object is no longer the tool that the user agreed to, or an empty string."""
         return ""
 
     async def should_confirm_execute(self, params: ParamsT, context: ToolContext) -> ConfirmationDetails | None:
@@ -183,8 +183,8 @@ class BaseTool(ABC, Generic[ParamsT]):
         return FunctionDeclaration(self.name, self.description, self.parameter_schema)
 
 
-# Parameters that other programs give to every tool, by folded name. Gemini CLI uses them itself; in others the model
-# explains its call.
+# Parameters that other programs give to every tool, by folded name. Gemini CLI evaluates them itself; in other
+# programs, the model explains its call with them.
 REMARKS: Mapping[str, ForeignParameter] = dict.fromkeys(
     ("waitforprevious", "callid", "description", "displaydescription", "explanation", "goal", "instruction",
      "instructions", "justification", "purpose", "reason", "reasoning", "securityrisk", "summary", "taskprogress",

@@ -70,7 +70,7 @@ class ToolContext:
     workspace: Workspace  # the folders that tools may touch, and the only way to open files in them
     limits: Limits  # how much one call may return
     client: ClientState  # the state of the calling client
-    services: Services = field(default_factory=Services)  # what outlives the call and is shared by all clients
+    services: Services = field(default_factory=Services)  # shared by all clients, and outlives the call
     answer: Answer | None = None  # the answer to this call's question, or `None`
     # The details that the user agreed to. The tool acts only if their `state` is still current
     confirmed: ConfirmationDetails | None = None

@@ -95,8 +95,8 @@ class ToolRunner:
                 up before that question, and are not looked up again.
 
         Returns:
-            The result, whether the call failed or not; or a question for the client. Once it is answered, run the same
-            call again with the answer.
+            The result, even of a failed call, or a question for the client. After the answer, run the same call again
+            with it.
 
         Raises:
             ToolNotRegisteredError: No tool has this name. This is a protocol error; all other failures are results.

@@ -1,4 +1,4 @@
-"""The one renderer of text for people: questions, displays, and marks for invisible characters.
+"""Renders all text for people: questions, displays, and marks for invisible characters.
 
 People must be able to trust what they read. So control characters, characters that change the text direction, and
 characters without a visible shape are replaced by marks.
@@ -28,7 +28,7 @@ from tools.text.file_names import UNSEEN
 # A longer diff or argument is cut, and the question says so. Clients cut much earlier, or never.
 MAX_QUESTION_BYTES = 32_000
 CUT_HERE = "Cut here: it is too long to be shown in full."
-# Limit for a display beside the result, because most clients give every block to the model.
+# Limit for a display next to the result, because most clients give every block to the model.
 MAX_BLOCK_BYTES = 4_096
 ROOM_FOR_TOTALS = 80  # bytes reserved in the block for the line with the totals
 MAX_DROPPED_CHARS = 200  # an incomplete last line up to this length is dropped; of a longer one the beginning is shown

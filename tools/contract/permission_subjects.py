@@ -82,7 +82,7 @@ class CommandSubject:
 
 @dataclass(frozen=True, slots=True)
 class HostSubject:
-    """A host that is contacted."""
+    """A host to contact."""
 
     host: str
 

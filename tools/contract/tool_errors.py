@@ -144,8 +144,8 @@ UNKNOWN_EFFECT = "It may have had an effect: check before you try again."
 class ExhaustedError(ToolError):
     """The machine, or a limit of this process, lacks a resource that the call needs.
 
-    `why` names the resource, as a sentence without its full stop. `effect` is a sentence that says whether the call may
-    have had an effect.
+    `why` names the resource, as a sentence without a period. `effect` is a sentence that says whether the call may have
+    had an effect.
     """
 
     def __init__(self, why: str, effect: str = NOTHING_DONE) -> None:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 MAX_PAGE_CHARS = 500_000  # characters per PDF page in the output; a book page has about 3,000
-MAX_GROWTH = 8  # links that make the text longer than this (by a long `<base>`) are left out
+MAX_GROWTH = 8  # links are left out if they lengthen the text more than this many times (by a long `<base>`)
 FREE_CHARS = 100_000  # text up to this length always keeps its links
 # Elements of a page that are not content
 NOISE = (

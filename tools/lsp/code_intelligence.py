@@ -96,8 +96,8 @@ class CodeIntelligence:
         folders: Provides the folders that they may write to.
         environment: The environment of commands.
         home: The home folder.
-        hiding: Returns what rules deny to a reading program of a client with certain rights, and why some of it cannot
-            be enforced. Blocking.
+        hiding: Returns what rules deny to a reading program of a client with certain rights, and why this cannot be
+            fully enforced. Blocking.
         after_edit: Whether to report new errors after an edit.
     """
 

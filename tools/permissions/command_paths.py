@@ -197,7 +197,7 @@ class CommandPaths:
     def is_ever_written(self, named: NamedPath) -> bool:
         """Return True if consent can open it for writing.
 
-        False if it contains the home folder, the workspace or such.
+        False if it contains the home folder, the workspace or the like.
         """
         is_too_much = any(contains(named.real, each) for each in (*self._roots, self._home))
         return not is_too_much and not is_inside(named.real, _OF_THE_SYSTEM)

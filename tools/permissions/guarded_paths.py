@@ -58,7 +58,7 @@ class GuardedPaths:
             info = _status(path)
             if info is None or not stat.S_ISREG(info.st_mode) or info.st_nlink == 1:
                 continue
-            can_be_written = is_ours(info) or os.access(path, os.W_OK)  # by another name; false in a package store
+            can_be_written = is_ours(info) or os.access(path, os.W_OK)  # under some name; not in a package store
             if can_be_written and any((root := _status(each)) and root.st_dev == info.st_dev for each in roots):
                 which = shown_path(path) if is_inside(path, roots) else "one of them"
                 return _NOT_HELD.format(which, "has other names (hard links)")

@@ -111,7 +111,7 @@ class _Pattern(NamedTuple):
     bases: tuple[str, ...]  # the folders below which it applies; none for a rule about a name
     by_path: bool
     names: tuple[str, ...]
-    leads: tuple[RuleList, ...]  # match its first name, its first two names, and so on, but not its last
+    leads: tuple[RuleList, ...]  # match its first name, its first two names, and so on, but never all of them
 
     def at(self, path: str) -> HiddenFile:
         return HiddenFile(path, False, str(self.rule), self.rule.source)

@@ -149,7 +149,7 @@ def runs_programs(top: str) -> bool:
     own = os.path.join(top, REPOSITORY)
     try:
         if any(name.startswith("sharedindex") for name in os.listdir(own)):
-            return True  # a split index: the rest is in a file beside it
+            return True  # a split index: the rest is in a file next to it
         if any(not name.endswith(".sample") for name in os.listdir(os.path.join(own, "hooks"))):
             return True
     except OSError:

@@ -18,7 +18,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """A rule that would allow calls of a kind."""
+    """A rule that would allow calls like this."""
 
     rule: str
     title: str  # what the rule covers, for people

@@ -24,7 +24,7 @@ CLEAN_UP_SECONDS = 10.0  # limit for ending and closing, so that nothing waits f
 class CommandRequest:
     command: str  # the text for the shell
     folder: str  # real path of its working directory
-    roots: Sequence[str]  # real paths of the workspace's folders
+    roots: Sequence[str]  # real paths of the workspace folders
     client_key: str  # the client that gets the output; empty for an anonymous client
     timeout_seconds: float  # time limit, including the time in the queue; for a background command, only for its start
     description: str = ""  # its purpose, as described by the model

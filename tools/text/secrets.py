@@ -60,7 +60,7 @@ _FIRST_OF_COUNTS = _table("MAX MIN NUM TOTAL")
 _LAST_OF_COUNTS = _table("COUNT LIMIT LENGTH SIZE BUDGET TTL")
 _COUNTED_TOKENS = _table("INPUT OUTPUT PROMPT COMPLETION REASONING THINKING NEW CONTEXT")
 _SHORTEST_TOKEN = 12  # characters; shorter words never look like secrets
-# A password at the end of a name (`MYSQL_PWD`). On its own, the working folder, but a password if it is not a path.
+# A password at the end of a name (`MYSQL_PWD`). On its own, the working directory, but a password if it is not a path.
 _LAST_WORD = "PWD"
 _MAX_NAME_CHARS = 200  # of longer names, only the two ends are examined
 
@@ -179,7 +179,7 @@ _HEADERS = _later(
 
 _SENSITIVE = r"(?:token|secret|password|passwd|passphrase|api[_\-]?key|access[_\-]?key|private[_\-]?key|credentials?)"
 # `password=...`, `"api_key": "..."`, `--token ...`, `configure set aws_secret_access_key ...`, `;Pwd=...`. `PWD` can
-# also be the working folder, which is a path.
+# also be the working directory, which is a path.
 _ASSIGNMENTS = _later(
     rf"(?:{_SENSITIVE}\\?[\"']?[ ]{{0,4}}[=:][ ]{{0,4}}|(?<=-){_SENSITIVE}[ ]{{1,4}}(?=[^\s\-])"
     rf"|(?<=-)(?:pwd?|bearer)(?:=|[ ]{{1,4}}(?=[^\s\-]))|(?<![\w$-])pwd[\"']?[ ]{{0,4}}[=:][ ]{{0,4}}(?=[^\s/~.$])"

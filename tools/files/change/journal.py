@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import sqlite3
 
 FILE = "changes.db"
-ENDINGS = ("", "-shm", "-wal", "-journal")  # of the database file and the files that SQLite creates beside it
+ENDINGS = ("", "-shm", "-wal", "-journal")  # of the database file and the files that SQLite creates next to it
 BUSY_SECONDS = 0.5  # how long an edit waits for another server's write, which normally takes milliseconds
 DAY = 86_400.0
 # Twice SQLite's default. Files of 100 kB are written a sixth faster, those of 500 kB a third faster, and small ones as
@@ -265,7 +265,7 @@ class Journal:
         with open_private_folder(self._folder, makes=True) as held, alone_in(held):
             with suppress(FileExistsError):
                 os.close(os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-            for ending in ENDINGS:  # SQLite also reads and writes its files beside the database
+            for ending in ENDINGS:  # SQLite also reads and writes its files next to the database
                 with suppress(FileNotFoundError):
                     _make_private(self._file + ending)
             info = os.lstat(self._file)

@@ -34,7 +34,7 @@ MAX_MEMORY = 512 << 20
 MAX_CHARS = 4_000_000  # characters extracted from one document, about as many as in the longest books
 MAX_AT_ONCE = 2  # concurrent children, so that many calls do not use up all memory
 MAX_WAITING = 4  # waiting calls; more are refused immediately
-# How long a call waits in the queue: three times the limit for a document, for `MAX_WAITING` calls before it
+# How long a call waits in the queue: three times the limit for a document, because others wait before it
 MAX_WAIT_SECONDS = 60.0
 TURN_SECONDS = 0.05  # how often a waiting call checks for cancellation
 # Longest line from the child: UTF-8 has up to 4 bytes per character, and JSON escapes may double them

@@ -60,7 +60,7 @@ def check_pattern(spelled: str, pattern: str) -> None:
     elif "\n" in pattern or "\r" in pattern:
         problem = "it contains a line break, but files are searched line by line; search for one of its lines."
     elif "\0" in pattern:
-        problem = "it contains a NUL character, which only binary files do."
+        problem = "it contains a NUL character, which only binary files contain."
     else:
         try:
             pattern.encode()

@@ -64,7 +64,7 @@ def find_ripgrep(roots: Sequence[str]) -> str | None:
     if sys.executable and is_program(beside):
         return beside
     packaged = _packaged(PACKAGE)
-    # If Python imports from the working folder, anybody may have put that package there.
+    # If Python imports from the working directory, anybody may have put that package there.
     if packaged is not None and is_outside(packaged, roots):
         return packaged
     return find_program(_PROGRAM, os.environ.get("PATH", ""), roots)

@@ -46,7 +46,7 @@ from tools.text.file_names import shown_whole_path
 PRIVATE = (*OPEN_TO_ALL, "/run", "/var/run")
 PRIVATE_BYTES = 2 * 1024**3  # size of each in-memory file system; a larger client's `/tmp` is emptied
 # Mounts for protected paths in all workspaces, per kind, including the folders that lead to them. Those nearest to the
-# top come first. With more mounts, each one takes bubblewrap longer.
+# top come first. The more there are, the longer bubblewrap takes for each.
 KEPT = 200
 _NO_WORKSPACES = "/ /boot /dev /home /proc /root /srv /sys /var /var/lib /Users"
 SYSTEM_ROOTS = frozenset((*SYSTEM, *PRIVATE, *_NO_WORKSPACES.split()))  # must not be writable in a sandbox
