@@ -1,4 +1,4 @@
-"""Web search through the documented APIs of several providers. One table has their differences.
+"""Web search through the documented APIs of several providers. One table lists their differences.
 
 Every failure becomes a sentence for the model. Responses are not trusted: they may have any type and length.
 """

@@ -190,7 +190,7 @@ class Journal:
             return [replace(JournaledChange(*row), path=os.fsdecode(row[4])) for row in rows]
 
     def content(self, sha256: str | None) -> bytes | None:
-        """Return a content by its digest, or `None` if it was not kept or is damaged."""
+        """Return content by its digest, or `None` if it was not kept or is damaged."""
         with self._locked() as database:
             row = database.execute("SELECT content FROM image WHERE sha256 = ?", (sha256,)).fetchone()
             return row[0] if row is not None and hashlib.sha256(row[0]).hexdigest() == sha256 else None
