@@ -10,6 +10,7 @@ import anyio
 import pytest
 
 from server.settings import UpstreamSettings
+from server.upstreams.connections.connection import UpstreamState
 from server.upstreams.connections.pool import UpstreamPool
 from tests.harness import PEERS
 from tests.pools import ONE_CLIENT, quiet_pool, refusing
@@ -91,6 +92,13 @@ async def test_a_failure_is_a_warning_when_it_is_new(tmp_path: Path, caplog: pyt
         ended = "upstream bad is not available: it ended or did not answer during the connection attempt"
         assert warnings() == [missing, ended]
         tasks.cancel_scope.cancel()
+
+
+@pytest.mark.requirement("upstream.errors")
+async def test_a_call_right_after_a_loss_is_not_told_that_the_server_is_connected() -> None:
+    (lost,) = quiet_pool({"lost": UpstreamSettings(command="a-command")}).upstreams
+    lost.status.change(UpstreamState.CONNECTED)  # what the end of a session changes a moment later
+    assert "its connection was just lost" in lost.unavailable().message
 
 
 @pytest.mark.requirement("relay.ring")

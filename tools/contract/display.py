@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tools.contract.command_views import CommandView, Network, ViewKind
@@ -27,6 +27,7 @@ from tools.text.file_names import UNSEEN
 
 # A longer diff or argument is cut, and the question says so. Clients cut much earlier, or never.
 MAX_QUESTION_BYTES = 32_000
+MAX_BLOCK_CHARS = 400_000  # of arguments and prompts; rendering all of 10 MB would hold up every client for seconds
 CUT_HERE = "Cut here: it is too long to be shown in full."
 # Limit for a display next to the result, because most clients give every block to the model.
 MAX_BLOCK_BYTES = 4_096
@@ -206,10 +207,12 @@ def question_parts(details: ConfirmationDetails) -> QuestionParts:
             return QuestionParts(block=details.plan, language="markdown")
         case McpConfirmation():
             tool = f"Server: {visible_line(details.server_name)}, tool: {visible_line(details.tool_name)}"
-            arguments = json.dumps(dict(details.arguments), indent=2, ensure_ascii=False, default=str)
-            return QuestionParts((tool,), without_gaps(arguments), "json")
+            encoder = json.JSONEncoder(indent=2, ensure_ascii=False, default=str)
+            arguments, is_cut = _beginning(encoder.iterencode(dict(details.arguments)))
+            return QuestionParts((tool,), without_gaps(arguments), "json", is_cut)
         case InfoConfirmation():
-            return QuestionParts(block=without_gaps(details.prompt), language="text")
+            prompt, is_cut = _beginning([details.prompt])
+            return QuestionParts(block=without_gaps(prompt), language="text", is_cut=is_cut)
         case AskUserConfirmation():
             # The questions are shown in full, because the tool accepts only short texts.
             lines: list[str] = []
@@ -222,6 +225,18 @@ def question_parts(details: ConfirmationDetails) -> QuestionParts:
             return QuestionParts(tuple(lines))
 
 
+def _beginning(pieces: Iterable[str]) -> tuple[str, bool]:
+    """Join pieces of text up to the limit of a block. Returns the text, and whether anything was cut off."""
+    kept: list[str] = []
+    room = MAX_BLOCK_CHARS
+    for piece in pieces:
+        kept.append(piece[:room])
+        room -= len(piece)
+        if room < 0:
+            break
+    return "".join(kept), room < 0
+
+
 def render_question(question: Question) -> str:
     """Render the whole action as text, for the message of an elicitation form or a terminal."""
     parts = question_parts(question.details)
@@ -229,7 +244,7 @@ def render_question(question: Question) -> str:
     head = [] if isinstance(question.details, ExecConfirmation) else [visible_line(question.description), ""]
     lines = [*head, visible_line(question.details.title), *parts.before]
     if parts.language:
-        shown, is_cut_here = cut_at_line(visible(parts.block).rstrip("\n"), MAX_QUESTION_BYTES)
+        shown, is_cut_here = cut_at_line(visible(parts.block).rstrip("\n"), MAX_QUESTION_BYTES, is_cut=parts.is_cut)
         block = fenced(shown, parts.language)
         lines.append(f"{block}\n{CUT_HERE}" if parts.is_cut or is_cut_here else block)
     lines += parts.after
@@ -252,8 +267,13 @@ def fenced(text: str, language: str) -> str:
     return f"{fence}{language}\n{text}\n{fence}"
 
 
-def cut_at_line(text: str, size: int) -> tuple[str, bool]:
+def cut_at_line(text: str, size: int, *, is_cut: bool = False) -> tuple[str, bool]:
     """Keep as many whole lines as fit into `size` bytes of UTF-8.
+
+    Args:
+        text: The lines.
+        size: Bytes.
+        is_cut: Whether the end of the text is missing already.
 
     Returns:
         The text, and whether anything was cut off. If a single line is too long, it is cut and its length stated.
@@ -267,7 +287,8 @@ def cut_at_line(text: str, size: int) -> tuple[str, bool]:
         return whole, True
     start = len(head) - len(part)
     end = text.find("\n", start)
-    told = f"... [a line of {(len(text) if end < 0 else end) - start:,} characters]"
+    least = "more than " if is_cut and end < 0 else ""
+    told = f"... [a line of {least}{(len(text) if end < 0 else end) - start:,} characters]"
     return data[: max(size - len(told), 0)].decode("utf-8", "ignore") + told, True
 
 
