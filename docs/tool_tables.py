@@ -29,8 +29,8 @@ to do. Structured results are always complete. Their schemas are documented only
 for them in each list.
 
 `task` is offered if the settings define `agents`, `web_search` if there is a provider, `lsp` if there is a language
-server, `ask_user_question` and `enter_plan_mode` to clients that show forms, and `skill` if there is a
-[skill](skills-and-code.md#skills). `--profile core` offers only files, search and commands.
+server, and `skill` if there is a [skill](skills-and-code.md#skills). `ask_user_question` and `enter_plan_mode` are for
+clients that show forms. `--profile core` offers only files, search and commands.
 """
 
 
@@ -94,7 +94,7 @@ def _annotations(tool: BaseTool[Any]) -> str:
         "Read-only" if behaviour.read_only else "Changes something",
         *(["may destroy data"] if behaviour.destructive else []),
         *(["repeating a call changes nothing more"] if behaviour.idempotent and not behaviour.read_only else []),
-        *(["accesses the network"] if behaviour.open_world else []),
+        *(["reaches beyond this machine"] if behaviour.open_world else []),
     ]
     return f"{', '.join(said)}."
 

@@ -41,7 +41,7 @@ def test_the_page_says_what_is_extrapolated_and_reckons_rightly() -> None:
     }
     plain, asking = (costs[f"{name}, 2026-07-28"] for name in ("plain call over HTTP", "call with a question"))
     mixed = 0.7 * plain + 0.25 * costs["call to an upstream over HTTP"] + 0.05 * asking
-    found = re.search(r"([\d,]+) µs a call on average", PAGE)
+    found = re.search(r"([\d,]+) µs per call on average", PAGE)
     assert found is not None
     mean = float(found[1].replace(",", ""))
     assert mean == pytest.approx(mixed, rel=0.05)
