@@ -19,14 +19,14 @@ HEAD = """# Tools
 
 <!-- Written by docs/tool_tables.py from the tools themselves. -->
 
-Each tool is listed under the name that clients call. *Also called* lists names from Qwen Code and Gemini CLI that calls
-and rules may use; they are not published. *Other spellings* of parameters are accepted but not published, and so is
-every name in camelCase. An optional parameter that is empty (`null`, `""`, `[]`, or 0 where 0 means nothing) counts as
-omitted. A tool that changes something refuses unknown parameters, because one could have been meant to limit the change.
-It accepts those that ask for its normal behaviour (`append: false`, `overwrite: 1`). A tool that only reads ignores
-unknown parameters and says so. A result that is cut says how to get the rest; an error has a stable code and says what
-to do. Structured results are always complete. Their schemas are documented only here, because every client would pay
-for them in each list.
+Each tool is listed under the name that clients call. *Also called* lists names from Qwen Code and Gemini CLI that
+calls and rules may use; they are not published. *Other spellings* of parameters are accepted but not published, and
+so is every name in camelCase. An optional parameter that is empty (`null`, `""`, `[]`, or 0 where 0 means nothing)
+counts as omitted. A tool that changes something refuses unknown parameters, because one could have been meant to
+limit the change. It accepts those that ask for its normal behaviour (`append: false`, `overwrite: 1`). A tool that
+only reads ignores unknown parameters and says so. A result that is cut says how to get the rest; an error has a
+stable code and says what to do. Structured results are always complete. Their schemas are documented only here,
+because every client would pay for them in each list.
 
 `task` is offered if the settings define `agents`, `web_search` if there is a provider, `lsp` if there is a language
 server, and `skill` if there is a [skill](skills-and-code.md#skills). `ask_user_question` and `enter_plan_mode` are for

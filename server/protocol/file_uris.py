@@ -28,7 +28,7 @@ class UriRefusedError(Exception):
 
 
 def path_of_uri(uri: str, *, may_go_up: bool = False, windows: bool = ON_WINDOWS) -> str:
-    """The absolute path of a URI, percent-decoded once. Does not access the disk.
+    """Return the absolute path of a URI, percent-decoded once. Does not access the disk.
 
     Raises:
         UriRefusedError: The URI names no file of this machine.
@@ -65,13 +65,13 @@ def path_of_uri(uri: str, *, may_go_up: bool = False, windows: bool = ON_WINDOWS
 
 
 def typed_path(value: str, *, windows: bool = ON_WINDOWS) -> str:
-    """The absolute path in a partial value of the template's `path`, percent-decoded."""
+    """Return the absolute path in a partial value of the template's `path`, percent-decoded."""
     path = os.fsdecode(unquote_to_bytes(value.encode("utf-8", "replace")))
     return path if windows else "/" + path.lstrip("/")
 
 
 def template_value(path: str, *, windows: bool = ON_WINDOWS) -> str:
-    """The value of the template's `path` for an absolute path.
+    """Return the value of the template's `path` for an absolute path.
 
     It is readable where possible: clients encode characters when they expand the template, some of them also a `%`.
     Only what would not survive that is encoded here.

@@ -16,7 +16,7 @@ def encode_header(value: str) -> str:
 
 
 def decode_header(header: str | None) -> str | None:
-    """The decoded value; `None` if there is none, or its encoding differs from that of `encode_header`."""
+    """Return the decoded value; `None` if there is none, or its encoding differs from that of `encode_header`."""
     encoded = _ENCODED.fullmatch(header or "")
     if header is None or encoded is None:
         return header

@@ -80,7 +80,7 @@ def _data() -> Json:
 
 @cache
 def _validators() -> dict[str, SchemaValidator]:
-    """One validator per kind of item, for its `output` schema in handshake revisions, and for any schema."""
+    """Return one validator per kind of item, for its `output` schema in handshake revisions, and for any schema."""
     items, keywords = _data()["revisions"][STRICTEST], _data()["keywords"]
     found = {name: _validator(schema, items) for name, schema in items.items()}
     found["output"] = _validator(items["Tool"]["properties"]["outputSchema"], items)
@@ -134,14 +134,14 @@ def fitted(name: str, item: Json, encoded: bytes = b"") -> tuple[Json, tuple[str
 
 
 def for_handshake(tool: Json) -> Json:
-    """A tool as clients of revisions before 2026-07-28 can read it."""
+    """Return a tool as clients of revisions before 2026-07-28 can read it."""
     if "outputSchema" not in tool or _validators()["output"].isinstance_python(tool["outputSchema"]):
         return tool
     return {key: value for key, value in tool.items() if key != "outputSchema"}
 
 
 def _wrong_places(name: str, item: Json) -> dict[tuple[int | str, ...], tuple[bool, str]]:
-    """The places of an item to remove: whether each name is free (not from the specification), and the error."""
+    """Return the places of an item to remove: whether each name is free (not from the specification), and the error."""
     found: dict[tuple[int | str, ...], tuple[bool, str]] = {}
     try:
         _validators()[name].validate_python(item)
@@ -160,7 +160,7 @@ def _wrong_places(name: str, item: Json) -> dict[tuple[int | str, ...], tuple[bo
 
 
 def _optional(place: tuple[int | str, ...], definitions: Json, name: str) -> tuple[tuple[int | str, ...], bool]:
-    """The innermost optional value around a place, and whether its name is free (not from the specification)."""
+    """Return the innermost optional value around a place, and whether its name is free (not from the specification)."""
     schema, end, is_named = definitions[name], 0, False
     for at, step in enumerate(place, 1):
         fields: Json = schema.get("properties", {})
@@ -181,7 +181,7 @@ def _referred(schema: Json) -> str:
 
 
 def _why_not_compiled(schema: Any) -> str:
-    """Why some clients could not compile a schema; empty if all can."""
+    """Return why some clients could not compile a schema; empty if all can."""
     if not isinstance(schema, dict):
         return "it is not an object"
     root = cast("Json", schema)
@@ -200,7 +200,7 @@ def _why_not_compiled(schema: Any) -> str:
 
 
 def _ends(schema: _Schema) -> bool:
-    """Whether the references of a schema end, for one value, within a limited number of steps."""
+    """Return whether the references of a schema end, for one value, within a limited number of steps."""
     applied: dict[str, list[str]] = {}  # for each reference, those that apply to the same value
     steps = 0
     for reference in schema.references:
@@ -273,7 +273,7 @@ def _core(schema: Any) -> Any:
 
 
 def _if(schema: Any, check: Callable[[Any, _Schema], bool]) -> Any:
-    """A schema whose values must also pass a check."""
+    """Return a schema whose values must also pass a check."""
 
     def checked(value: Any, info: Any) -> Any:
         if not check(value, info.context):
@@ -298,7 +298,7 @@ def _bytes_of(text: str) -> bytes:
 
 
 def _is_expression(text: str, schema: _Schema) -> bool:
-    """Whether a text is a regular expression in both Python and ECMAScript.
+    """Return whether a text is a regular expression in both Python and ECMAScript.
 
     Decided in one pass, since compiling may be slow.
     """

@@ -42,13 +42,13 @@ ID_IS_TAKEN = (
 
 
 def as_mapping(value: Any) -> Json:
-    """The value as an object; anything else counts as an empty one."""
+    """Return the value as an object; anything else counts as an empty one."""
     # No `cast`, which is a function call: this runs several times per request.
     return value if isinstance(value, dict) else {}  # pyright: ignore[reportUnknownVariableType] - keys of JSON are texts
 
 
 def comparable_id(identity: RequestId) -> RequestId:
-    """An id in comparable form: a number and the same number as a text are equal, since some peers convert it."""
+    """Return an id in comparable form: a number equals the same number as a string, because some peers convert it."""
     if isinstance(identity, str):
         with suppress(ValueError):
             return int(identity)
@@ -164,7 +164,7 @@ def read_of_client(line: bytes, *, takes_batches: bool) -> Message | list[Messag
 
 
 def _usual(fields: Json) -> Message | None:
-    """A message of a common form, built without the SDK's models; `None` for any other form."""
+    """Return a message of a common form, built without the SDK's models; `None` for any other form."""
     if fields.get("jsonrpc") != "2.0":
         return None
     identity, method, params, parts = fields.get("id"), fields.get("method"), fields.get("params"), len(fields)
@@ -181,7 +181,7 @@ def _usual(fields: Json) -> Message | None:
 
 
 def _readable(error: Json) -> Json:
-    """An error with a numeric code and a text message, which some peers write differently."""
+    """Return an error with a numeric code and a text message, which some peers write differently."""
     code, message = error.get("code"), error.get("message")
     if type(code) is not int:
         is_number = re.fullmatch(r"(-?[0-9]{1,9})(\.0)?", str(code))

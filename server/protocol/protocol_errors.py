@@ -40,12 +40,12 @@ class MCPError(Exception):
 
 
 def internal_error() -> MCPError:
-    """The error for an exception in this server. The text of the exception is not sent."""
+    """Return the error for an exception in this server. The text of the exception is not sent."""
     return MCPError(
         INTERNAL_ERROR, "The request failed because of an internal error; the server's log has the details."
     )
 
 
 def invalid_params() -> MCPError:
-    """The error for parameters that do not match the schema of their request."""
+    """Return the error for parameters that do not match the schema of their request."""
     return MCPError(INVALID_PARAMS, "Invalid request parameters", "")

@@ -53,7 +53,7 @@ def check_params(method: str, version: str, params: Json | None) -> None:
 
 
 def capabilities_of(announced: Any) -> Json | None:
-    """The capabilities that a client announces, as far as the protocol knows them; `None` if malformed."""
+    """Return the capabilities that a client announces, as far as the protocol knows them; `None` if malformed."""
     if not _are_plain_capabilities(announced):
         from mcp_types import ClientCapabilities  # noqa: PLC0415 - as above
 
@@ -67,7 +67,7 @@ def capabilities_of(announced: Any) -> Json | None:
 
 
 def elicits(capabilities: Json | None, mode: str) -> bool:
-    """Whether a client can show questions of a mode, `form` or `url`. One that names no mode can show forms."""
+    """Return whether a client can show questions of a mode, `form` or `url`. One that names no mode can show forms."""
     announced = (capabilities or {}).get("elicitation")
     if not isinstance(announced, dict):
         return False
@@ -77,7 +77,7 @@ def elicits(capabilities: Json | None, mode: str) -> bool:
 
 
 def progress_token(params: Any) -> str | int | None:
-    """The token by which a client recognizes the progress of a request, if it wants any."""
+    """Return the token by which a client recognizes the progress of a request, if it wants any."""
     token = as_mapping(as_mapping(params).get("_meta")).get("progressToken")
     return token if type(token) in (str, int) else None
 
@@ -118,7 +118,7 @@ def _is_plain_meta(meta: Any) -> bool:
 
 
 def _is_plain_name(about: Any) -> bool:
-    """Whether client info is a name, a version and possibly a title, and nothing else."""
+    """Return whether client info is a name, a version and possibly a title, and nothing else."""
     if type(about) is not dict:
         return False
     fields = cast("Json", about)

@@ -174,7 +174,7 @@ class RequestTable:
         self._notifications[method] = handler
 
     def own_capabilities(self) -> Json:
-        """The capabilities of a server whose lists, except that of tools, never change."""
+        """Return the capabilities of a server whose lists, except that of tools, never change."""
         offered: Json = {
             "tools/list": ("tools", {"listChanged": True}),
             "prompts/list": ("prompts", {"listChanged": False}),
@@ -184,7 +184,7 @@ class RequestTable:
         return dict(offered[method] for method in offered if method in self._requests)
 
     async def answer(self, ctx: RequestContext) -> Json:
-        """The result of a request; `MCPError` to answer with an error."""
+        """Return the result of a request; `MCPError` to answer with an error."""
         call: CallNext = self._handle
         for middleware in reversed(self.middleware):
             call = partial(_pass, middleware, call)
@@ -237,7 +237,7 @@ class RequestTable:
 
 
 async def answer_to(request: Request, work: Awaitable[Json]) -> Json:
-    """The answer to a request: the result of `work`, or the error that it raised."""
+    """Return the answer to a request: the result of `work`, or the error that it raised."""
     answer: Json = {"jsonrpc": "2.0", "id": request.id}
     try:
         answer["result"] = await work
@@ -260,7 +260,7 @@ def _negotiated(params: Json) -> str:
 
 
 def has_envelope(params: Mapping[str, Any] | None) -> bool:
-    """Whether a request declares the revision without a handshake."""
+    """Return whether a request declares the revision without a handshake."""
     meta = None if params is None else params.get("_meta")
     return isinstance(meta, Mapping) and PROTOCOL_VERSION_META_KEY in meta
 
@@ -271,7 +271,7 @@ def unsupported(version: str) -> MCPError:
 
 
 def opened_by(params: Json | None, outbound: Outbound) -> McpConnection:
-    """The connection of a 2026-07-28 request, which says itself who sent it; otherwise `MCPError`."""
+    """Return the connection of a 2026-07-28 request, which says itself who sent it; otherwise `MCPError`."""
     fields, keys = (
         as_mapping(as_mapping(params).get("_meta")),
         (PROTOCOL_VERSION_META_KEY, CLIENT_CAPABILITIES_META_KEY),

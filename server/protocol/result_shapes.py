@@ -19,17 +19,17 @@ _OF_2026 = frozenset({"resultType", "ttlMs", "cacheScope"})
 
 @cache
 def our_name() -> Json:
-    """This server's name and version."""
+    """Return this server's name and version."""
     return {"name": "coretools-mcp", "version": VERSION}
 
 
 def input_required(requests: Json, state: str) -> Json:
-    """A result with questions (2026-07-28): the client repeats its request with the answers and this state."""
+    """Return a result with questions (2026-07-28): the client repeats its request with the answers and this state."""
     return {"resultType": "input_required", "inputRequests": requests, "requestState": state}
 
 
 def result_for_client(method: str, result: Json, version: str) -> Json:
-    """A result of this server or an upstream in the format of the client's revision, without loss."""
+    """Return a result of this server or an upstream in the format of the client's revision, without loss."""
     is_modern = version in MODERN_PROTOCOL_VERSIONS
     given = as_mapping(result.get("_meta"))
     if result.get("_meta", given) is None:  # some servers write null for nothing, which no client accepts

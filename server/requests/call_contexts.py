@@ -177,7 +177,7 @@ class ClientTable:
 
 
 def client_key(ctx: RequestContext) -> str | None:
-    """The key of the client state for a request; `None` for a client that cannot be distinguished from others."""
+    """Return the key of the client state for a request; `None` for a client that cannot be told apart from others."""
     request = ctx.http_request
     if request is None:
         return STDIO_KEY
@@ -202,7 +202,7 @@ class Contexts:
     media: MediaHandling
 
     async def of(self, client: Client, ctx: RequestContext) -> ToolContext:
-        """The context of a request for files. If the client's roots count but are unknown, it is asked first."""
+        """Return the context of a request for files. If the client's roots count but are unknown, it is asked first."""
         folders, rights = client.folders, rights_of(ctx)
         changes = folders.changes
         roots = await self._roots_of(client, exchange_of(ctx, client.state.key))
@@ -237,14 +237,14 @@ class Contexts:
         return roots
 
     async def folders(self, client: Client | None, exchange: Exchange | None) -> tuple[str, ...]:
-        """The folders of a client's workspace for upstream programs, which start in the first one."""
+        """Return the folders of a client's workspace for upstream programs, which start in the first one."""
         if client is None or exchange is None:
             return tuple(self.workspaces.folders(ClientRoots(), ALL_RIGHTS)[0])
         roots = await self._roots_of(client, exchange, PLACE_WAIT_SECONDS)
         return tuple(self.workspaces.folders(roots or ClientRoots(), exchange.rights)[0])
 
     def of_relayed(self, client: Client, exchange: Exchange) -> CallContext:
-        """The context of a call to an upstream tool. It uses no files of this server, so it does not wait for roots."""
+        """Return the context of a call to an upstream tool, which uses no files here and so does not wait for roots."""
         return CallContext(
             workspace=self.workspaces.workspace(client.folders.roots, client.readable, exchange.rights),
             limits=self.limits,

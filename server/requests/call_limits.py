@@ -68,7 +68,7 @@ class CallLimits:
             usage.at_work -= 1
 
     async def _wait_for_all(self, key: str) -> float:
-        """The seconds until a client that has used up its limit across all replicas may call again; otherwise 0."""
+        """Return the seconds until a client that has reached its limit across replicas may call again, or 0."""
         if self._store is None or self._per_minute is None or key.startswith(SESSION_KEYS):  # a session belongs to one
             return 0.0
         if time.monotonic() < self._away_until:

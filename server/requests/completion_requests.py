@@ -113,7 +113,7 @@ async def complete_template(value: str, roots: Sequence[str], run: Runner) -> Co
 
 
 def _split(typed: str) -> tuple[str, str]:
-    """The folder with its slash, and the beginning of a name in it."""
+    """Return the folder with its slash, and the beginning of a name in it."""
     end = max((found.end() for found in _FOLDER_END.finditer(typed)), default=0)
     return typed[:end], typed[end:]
 

@@ -36,7 +36,7 @@ _CONFINED = (
 
 
 def instructions(report: SettingsReport, offered: Collection[str], rights: Rights = ALL_RIGHTS) -> str | None:
-    """The server's own text, and the operator's description of each upstream; `None` if there is neither.
+    """Return the server's own text, and the operator's description of each upstream; `None` if there is neither.
 
     Args:
         report: The settings.
@@ -96,7 +96,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _confinement(shell: ShellSettings) -> str:
-    """Whether commands run confined.
+    """Return whether commands run confined.
 
     The sandbox is tested with the first command, so until then the text says "may".
     """

@@ -95,7 +95,7 @@ class PatientWay:
 
 
 async def keep_patient(ctx: RequestContext, call_next: CallNext) -> Any:
-    """A middleware that reports progress regularly while a request runs, if its client asked for progress."""
+    """Return a middleware that reports progress regularly while a request runs, if its client asked for progress."""
     if (token := progress_token(ctx.params)) is None or ctx.method == "subscriptions/listen":
         return await call_next(ctx)
     way = PatientWay(ctx, token)

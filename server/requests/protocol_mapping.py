@@ -45,7 +45,7 @@ def tool_to_wire(tool: BaseTool[Any]) -> dict[str, Any]:
 
 
 def result_to_wire(name: str, result: ToolResult, display: DisplayPlace, protocol_version: str) -> dict[str, Any]:
-    """A result as `tools/call` returns it: content for the model, display for people, facts for programs."""
+    """Return a result as `tools/call` returns it: content for the model, display for people, facts for programs."""
     if result.verbatim is not None:
         verbatim = result.verbatim
         if result.note:
@@ -76,7 +76,7 @@ def result_to_wire(name: str, result: ToolResult, display: DisplayPlace, protoco
 
 
 def prompt_to_wire(description: str, name: str, result: ToolResult, protocol_version: str) -> dict[str, Any]:
-    """The result of a tool as `prompts/get` returns it.
+    """Return the result of a tool as `prompts/get` returns it.
 
     A message holds one block, and Qwen Code and Gemini CLI read only the first message, as text. So that message holds
     all text, with a line for each picture or sound; these follow in messages of their own.
@@ -101,7 +101,7 @@ def prompt_to_wire(description: str, name: str, result: ToolResult, protocol_ver
 
 
 def contents_to_wire(uri: str, result: ToolResult) -> dict[str, Any]:
-    """The result of reading one file as `resources/read` returns it: one part, text or bytes."""
+    """Return the result of reading one file as `resources/read` returns it: one part, text or bytes."""
     facts = dict(result.facts)
     text_type = facts.pop("mime_type", "text/plain")
     contents: dict[str, Any] = {"uri": uri, "_meta": {FACTS_KEY: _encodable_tree(facts)}}
@@ -140,7 +140,7 @@ def _block(part: Part, protocol_version: str) -> dict[str, Any]:
 
 
 def encodable(text: str) -> str:
-    """The text with lone surrogates (bytes of a file name that are not UTF-8) replaced, so that it can be sent."""
+    """Replace lone surrogates (bytes of a file name that are not UTF-8), so that the text can be sent."""
     if text.isascii():
         return text
     try:
@@ -152,7 +152,7 @@ def encodable(text: str) -> str:
 
 
 def _encodable_tree(value: Any) -> Any:
-    """A JSON value with all texts encodable.
+    """Return a JSON value with all texts encodable.
 
     Nearly all are, and the serializer detects that much faster than this code.
     """

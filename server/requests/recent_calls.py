@@ -87,7 +87,7 @@ def _summary(arguments: Any) -> str:
 
 
 def _beginning(value: Any, room: list[int]) -> Any:
-    """A JSON value cut to a number of characters: it may never be looked at, so it is not kept whole."""
+    """Return a JSON value cut to a number of characters: it may never be looked at, so it is not kept whole."""
     room[0] -= 1
     if isinstance(value, str):
         kept = value[: max(room[0], 0)]

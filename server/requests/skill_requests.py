@@ -35,7 +35,7 @@ class SkillRequests:
     told: set[str] = field(default_factory=set[str])  # why skills are not used, as already logged
 
     async def known(self, client: Client, ctx: RequestContext) -> Skills:
-        """The skills for a client, as far as known, without asking the client or an upstream."""
+        """Return the skills for a client, as far as known, without asking the client or an upstream."""
         tool = self.registry.find(SKILL)
         folders, rights = client.folders, rights_of(ctx)
         if not isinstance(tool, SkillTool) or self.policy.why_not_offered(tool.traits, rights) is not None:
@@ -55,7 +55,7 @@ class SkillRequests:
         return skills
 
     async def relayed(self, ctx: RequestContext, is_fresh: bool) -> list[RelayedSkill]:
-        """The skills of the upstreams: those already known, or with `is_fresh` the present ones."""
+        """Return the skills of the upstreams: those already known, or with `is_fresh` the present ones."""
         if not self.router.pool.upstreams:
             return []
         return [self._relayed(ctx, skill) for skill in await self.router.skills(ctx, is_fresh=is_fresh)]

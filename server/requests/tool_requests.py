@@ -128,7 +128,7 @@ class ToolRequests:
         return wire if owner is None else with_app_links(wire, partial(self.published_uri, owner))
 
     def _stored_owner(self, tool: BaseTool[Any] | None) -> Upstream | None:
-        """The server of a tool that is known only from the last run."""
+        """Return the server of a tool that is known only from the last run."""
         owner = self.relay.pool.owner_of_tool(tool) if tool is not None else None
         return owner if owner is not None and TOOLS.field in owner.offer.stored else None
 
@@ -141,7 +141,7 @@ class ToolRequests:
         has_skills: bool = False,
         rights: Rights = ALL_RIGHTS,
     ) -> list[BaseTool[Any]]:
-        """The tools that a client would see, depending on plan mode and on whether a person can be asked."""
+        """Return the tools that a client would see, depending on plan mode and on whether a person can be asked."""
         of_use = {
             EXIT_PLAN_MODE: plans,
             ENTER_PLAN_MODE: may_plan,
@@ -155,7 +155,7 @@ class ToolRequests:
         return [tool for tool in tools if self.runner.policy.why_not_offered(tool.traits, rights) is None]
 
     async def dispatch(self, ctx: RequestContext, call_next: CallNext) -> Any:
-        """A middleware that routes calls of upstream tools, also through `call_tool`, and lists for each client."""
+        """Return a middleware that routes calls to upstream tools, also through `call_tool`, and lists per client."""
         if "inputResponses" in (ctx.params or {}):
             ctx = with_marked_answer(ctx, ctx.params or {})
         method, params = ctx.method, ctx.params or {}
@@ -201,7 +201,7 @@ class ToolRequests:
         return listed_for({}, [self._listed(tool)])[0]
 
     async def on_call(self, ctx: RequestContext) -> Mapping[str, Any]:
-        """A call of one of this server's own tools."""
+        """Return a call of one of this server's own tools."""
         params = ctx.params or {}
         return await self._call(ctx, FunctionCall(params["name"], params.get("arguments") or {}))
 
@@ -284,7 +284,7 @@ class ToolRequests:
         return owner, exchange
 
     async def _why_missing(self, name: str, owner: Upstream | None, rights: Rights) -> ToolError:
-        """Why a tool is unavailable now; raises `MCPError` if no tool has this name."""
+        """Return why a tool is unavailable now; raises `MCPError` if no tool has this name."""
         pool = self.relay.pool
         unused = pool.why_not_used(name)
         if owner is not None and owner.live_session is None:
@@ -309,7 +309,7 @@ class ToolRequests:
         raise _unknown(error.nearest, NO_AGENTS if is_of_agents else error.message)
 
     def _is_proposed(self, rights: Rights, tool: BaseTool[Any]) -> bool:
-        """Whether a tool may be proposed to a model that has called one that does not exist."""
+        """Return whether a tool may be proposed to a model that has called one that does not exist."""
         is_for_apps = isinstance(tool, DiscoveredMCPTool) and not is_for_models(tool.definition)
         return not is_for_apps and self.runner.policy.why_not_offered(tool.traits, rights) is None
 

@@ -74,7 +74,7 @@ class ToolSearch:
         self._is_large = self._is_large or None
 
     def is_on(self, ctx: RequestContext) -> bool:
-        """Whether the client of a request searches for tools here. Servers like this one always get the full list."""
+        """Return whether the client of a request uses this server's tool search. Servers like this one never do."""
         if self.mode == "off" or not self.pool.upstreams or chain_of(as_mapping(as_mapping(ctx.params).get("_meta"))):
             return False
         return self.mode == "on" or (
@@ -93,7 +93,7 @@ class ToolSearch:
         return self._is_large
 
     def is_kept_back(self, tool: BaseTool[Any] | None) -> TypeGuard[DiscoveredMCPTool]:
-        """Whether a tool is hidden when search is on. Tools for apps only are listed, so that hosts know them."""
+        """Return whether tool search hides a tool. Tools only for apps are listed, so that hosts know them."""
         if not isinstance(tool, DiscoveredMCPTool) or not is_for_models(tool.definition):
             return False
         owner = self.pool.owner_of_tool(tool)
@@ -107,11 +107,11 @@ class ToolSearch:
         return self.policy.why_not_offered(tool.traits, rights) is None
 
     def _is_callable(self, tool: BaseTool[Any] | None, rights: Rights) -> TypeGuard[DiscoveredMCPTool]:
-        """Whether a model may call a tool that is not in its list."""
+        """Return whether a model may call a tool that is not in its list."""
         return isinstance(tool, DiscoveredMCPTool) and is_for_models(tool.definition) and self._is_offered(tool, rights)
 
     def listed(self, rights: Rights) -> list[Json]:
-        """The three tools as `tools/list` has them."""
+        """Return the three tools as `tools/list` has them."""
         text, more = {"type": "string"}, {"type": "integer", "default": USUAL, "minimum": 1, "maximum": MOST}
         query = {
             **text,
@@ -149,7 +149,7 @@ class ToolSearch:
         ]
 
     def _servers(self, rights: Rights) -> str:
-        """The servers with the operator's descriptions, as far as there is room."""
+        """Return the servers with the operator's descriptions, as far as there is room."""
         entries = [(each.alias, visible_line(each.entry.description)) for each in self.pool.upstreams]
         entries = [each for each in entries if not self.policy.why_server_not_offered(each[0], rights)]
         room = (MOST_SERVER_CHARS - sum(len(alias) + 5 for alias, _ in entries)) // max(len(entries), 1)
@@ -161,7 +161,7 @@ class ToolSearch:
     async def answer(
         self, name: str, arguments: Json, published: Callable[[DiscoveredMCPTool], Json], rights: Rights
     ) -> ToolResult:
-        """The result of `search_tools` or `describe_tool`.
+        """Return the result of `search_tools` or `describe_tool`.
 
         Args:
             name: The name of the called tool.
@@ -222,7 +222,7 @@ class ToolSearch:
         return ToolResult(json.dumps(definition, ensure_ascii=False), structured=definition)
 
     def _is_there(self, tool: DiscoveredMCPTool, rights: Rights) -> bool:
-        """Whether an indexed tool still has its name, and may be called."""
+        """Return whether an indexed tool still has its name, and may be called."""
         return self.registry.find(tool.name) is tool and self._is_callable(tool, rights)
 
     async def _indexed(self) -> tuple[ToolIndex, list[DiscoveredMCPTool]]:
@@ -299,7 +299,7 @@ class ToolSearch:
         return {**rest, "name": name} | ({} if arguments is None else {"arguments": arguments})
 
     def _unknown(self, name: str, rights: Rights) -> ToolNotRegisteredError:
-        """The error for a name without a callable tool; it proposes only callable ones."""
+        """Return the error for a name without a callable tool; it proposes only callable ones."""
         nearest = self.registry.not_registered(name, lambda tool: self._is_callable(tool, rights)).nearest
         return ToolNotRegisteredError(_shown(name), nearest)
 
@@ -336,14 +336,14 @@ def _first_line(tool: DiscoveredMCPTool) -> str:
 
 
 def _parameters_of(tool: DiscoveredMCPTool) -> dict[str, str]:
-    """The names of a tool's parameters, with their descriptions."""
+    """Return the names of a tool's parameters, with their descriptions."""
     properties = as_mapping(tool.parameter_schema.get("properties"))
     descriptions = {name: as_mapping(each).get("description") for name, each in properties.items()}
     return {name: text if isinstance(text, str) else "" for name, text in descriptions.items()}
 
 
 def _arguments_of(tool: DiscoveredMCPTool) -> str:
-    """The arguments of a tool for models, the required ones first."""
+    """Return the arguments of a tool for models, the required ones first."""
     needed: Any = tool.parameter_schema.get("required")
     required: Sequence[Any] = cast("list[Any]", needed) if isinstance(needed, list) else ()
     names = list(_parameters_of(tool))

@@ -54,7 +54,7 @@ CLOSE_SECONDS = 5.0  # limit for the end of commands at shutdown; the broker end
 
 
 def page_fetcher(settings: WebSettings) -> Callable[[], PageFetcher]:
-    """A function that returns the only page fetcher, which is created on first use."""
+    """Return a function that returns the only page fetcher, which is created on first use."""
 
     @cache
     def fetcher() -> PageFetcher:
@@ -96,7 +96,7 @@ def audit_file(report: SettingsReport) -> str | None:
 
 
 def skill_folders(report: SettingsReport) -> SkillFolders:
-    """The folders of skills: in the user's home folder, and in trusted parts of workspaces."""
+    """Return the folders of skills: in the user's home folder, and in trusted parts of workspaces."""
     if report.inputs is None:
         return SkillFolders()
     environ = report.inputs.environ
@@ -104,7 +104,7 @@ def skill_folders(report: SettingsReport) -> SkillFolders:
 
 
 def guarded_paths(report: SettingsReport) -> GuardedPaths:
-    """The files that nobody may write without a person's consent. Blocks, since it follows links.
+    """Return the files that nobody may write without a person's consent. Blocks, since it follows links.
 
     These are the files that configure the server, or are read as soon as they exist; the record of trust; the audit
     log; the journal of changes; and the user's own folder, except for the memory that tools write there.
@@ -132,7 +132,7 @@ def guarded_paths(report: SettingsReport) -> GuardedPaths:
 
 
 def permission_policy(report: SettingsReport, registry: ToolRegistry) -> PermissionPolicy:
-    """The policy from the settings. Problems of a rule are logged."""
+    """Return the policy from the settings. Problems of a rule are logged."""
     on_command_line = {dotted(given.path) for given in report.given if given.source == COMMAND_LINE}
     flags = {key: flag for key, flag in FLAGS.items() if key in on_command_line}
     rules, warnings = read_rules(rule_lists(report.settings), registry.canonical, report.home, flags)
@@ -190,7 +190,7 @@ class Commands:
         return StartQueue()
 
     def confinement(self) -> BubblewrapConfinement:
-        """The sandbox for commands, from the settings at the start."""
+        """Return the sandbox for commands, from the settings at the start."""
         if self._confinement is not None:
             return self._confinement
         from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxMode  # noqa: PLC0415 - for commands
@@ -228,11 +228,11 @@ class Commands:
         return self._confinement
 
     async def are_confined(self, roots: Sequence[str]) -> bool:
-        """Whether commands certainly run in the sandbox."""
+        """Return whether commands certainly run in the sandbox."""
         return self._shell.sandbox != "off" and (await self.confinement().status(roots)).failure is None
 
     def runner(self) -> CommandRunner:
-        """The runner of commands. Created for the first one, since many servers never run any."""
+        """Return the runner of commands. Created for the first one, since many servers never run any."""
         if self._runner is not None:
             return self._runner
         from tools.shell.command_runner import CommandRunner, ShellOptions  # noqa: PLC0415
@@ -256,7 +256,7 @@ class Commands:
         return self._programs
 
     def language_servers(self) -> ServerPrograms:
-        """Where language servers are searched for: those of the operator, and of workspaces that a person trusts."""
+        """Return where to search for language servers: the operator's, and those of trusted workspaces."""
         from tools.lsp.language_servers import ServerPrograms  # noqa: PLC0415 - with the first list
 
         configured = self._report.settings.lsp.for_tools()
@@ -269,7 +269,7 @@ class Commands:
         return sys.platform != "win32" and self.language_servers().are_any([*map(real_path, roots)])
 
     def code(self, policy: PermissionPolicy) -> CodeIntelligence:
-        """The client of language servers. Created for the first question."""
+        """Return the client of language servers. Created for the first question."""
         if self.code_asked is None:
             from tools.lsp.code_intelligence import CodeIntelligence  # noqa: PLC0415 - with the first question
             from tools.shell.process_spec import command_environment  # noqa: PLC0415
@@ -291,7 +291,7 @@ class Commands:
         return (folder,) if folder is not None else ()
 
     def scratch(self, client_key: str) -> tuple[Scratch | str, Scratch | str]:
-        """The folder that commands and tools of a client see as `/tmp`, and that of plan mode; or why there is none."""
+        """Return the folder that a client sees as `/tmp`, and the one for plan mode, or why there is none."""
 
         def of(path: str | None) -> Scratch | str:
             if path is None:

@@ -111,7 +111,7 @@ class FileRequests:
             raise MCPError(INVALID_REQUEST, error.message) from None
 
     def _why_not_offered(self, tool: str, ctx: RequestContext) -> Permission | None:
-        """The verdict on an item whose tool's rules hide it from a client completely."""
+        """Return the verdict on an item whose tool's rules hide it from a client completely."""
         found = self.runner.registry.find(tool)
         return None if found is None else self.runner.policy.why_not_offered(found.traits, rights_of(ctx))
 
@@ -232,11 +232,11 @@ class MemoryResources:
     todos: TodoLists
 
     def knows(self, uri: str) -> bool:
-        """Whether a URI is one of these, even if nothing is there now."""
+        """Return whether a URI is one of these, even if nothing is there now."""
         return uri in _MEMORY_URIS or uri == TODO_LIST
 
     async def listed(self, context: ToolContext) -> list[dict[str, Any]]:
-        """The present resources of this client, in wire format."""
+        """Return the present resources of this client, in wire format."""
         files = await run_blocking(context.signal, lambda: self._present(context))
         resources = [
             {
@@ -257,7 +257,7 @@ class MemoryResources:
         return resources
 
     async def read(self, uri: str, context: ToolContext, run: RunIn) -> ToolResult | Question:
-        """The content of one of these for `contents_to_wire`, a failed result, or a question to ask first."""
+        """Return the content of one of these for `contents_to_wire`, a failed result, or a question to ask first."""
         if uri == TODO_LIST:
             todos = [asdict(todo) for todo in self.todos.of(context.client.key, context.workspace)]
             if not todos:

@@ -35,7 +35,7 @@ class Replica:
         return self.store.is_shared and bool(self.seal_keys)
 
     def keys_for(self, purpose: str) -> list[bytes]:
-        """The keys to seal and open for one purpose, the sealing key first.
+        """Return the keys to seal and open for one purpose, the sealing key first.
 
         Without shared keys, one that ends with the process.
 
@@ -45,12 +45,12 @@ class Replica:
 
 
 def lone_replica(name: str = "") -> Replica:
-    """A replica that shares nothing."""
+    """Return a replica that shares nothing."""
     return Replica(_unique(name))
 
 
 def read_replica(settings: StoreSettings, password: str, state_keys: Sequence[str]) -> Replica:
-    """The replica that the settings describe.
+    """Return the replica that the settings describe.
 
     Raises:
         SettingsError: This kind of store cannot be used here.

@@ -33,7 +33,7 @@ class SealedRow(Generic[T]):
 
 
 def stored_dataclass(kind: type[T]) -> tuple[Callable[[bytes], T], Callable[[T], bytes]]:
-    """The parser and the writer of rows with the fields of a dataclass."""
+    """Return the parser and the writer of rows with the fields of a dataclass."""
     return partial(read_stored, kind), lambda value: json.dumps(asdict(value)).encode()  # pyright: ignore[reportArgumentType] - it is a dataclass
 
 

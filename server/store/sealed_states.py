@@ -83,7 +83,7 @@ class SealedStates:
         return claims.carried if is_ours else None
 
     def read(self, state: str, fingerprint: str, client_key: str) -> dict[str, Any] | None:
-        """The content of a state that may be used many times; `None` as for `open`."""
+        """Return the content of a state that may be used many times; `None` as for `open`."""
         # The id of a task may be from before the last restart, which is no attack.
         claims = self._claims(state, fingerprint, client_key, logging.DEBUG)
         return None if claims is None else claims.carried

@@ -166,7 +166,7 @@ class SqliteStore:
             self._lock.release()
 
     def _opened(self) -> sqlite3.Connection:
-        """The file that has the name now: another one may have replaced it."""
+        """Return the file that has the name now: another one may have replaced it."""
         if self._connection is not None:
             with suppress(OSError):
                 info = os.stat(self._path)

@@ -207,7 +207,7 @@ class Telemetry:
         return lambda: self._client_session.record(time.perf_counter() - began, attributes, Context())
 
     def _measured(self, operation: Operation) -> dict[str, Any]:
-        """The attributes of a measured duration, each with few possible values."""
+        """Return the attributes of a measured duration, each with few possible values."""
         attributes = _attributes(operation)
         if operation.tool:
             attributes["gen_ai.tool.name"] = self._tools(operation.tool)
@@ -219,7 +219,7 @@ class Telemetry:
 
 
 def _carried(carrier: Mapping[str, Any]) -> Context | None:
-    """The trace context in a carrier, if valid: a part that is too long or malformed is dropped."""
+    """Return the trace context in a carrier, if valid: a part that is too long or malformed is dropped."""
     if "traceparent" not in carrier:
         return None
     sound = {

@@ -90,7 +90,7 @@ class Metrics:
         series[1][0] += seconds
 
     async def text(self, clients: ClientTable, router: UpstreamRouter) -> str:
-        """All metrics as text, with the present values of gauges."""
+        """Return all metrics as text, with the present values of gauges."""
         samples: dict[str, list[tuple[Labels, float]]] = {name: [] for name in METRICS}
         for (name, labels), count in self.counts.items():
             samples[name].append((labels, count))

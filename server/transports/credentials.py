@@ -39,14 +39,14 @@ class Tokens:
         return bool(self._digests)
 
     def principal_of(self, token: str) -> Principal | None:
-        """The principal of a token. Every token is compared, in constant time."""
+        """Return the principal of a token. Every token is compared, in constant time."""
         given = digest_of(token)
         matching = [name for name, digest in self._digests.items() if hmac.compare_digest(digest, given)]
         return Principal(matching[0], self._rights.get(matching[0], ALL_RIGHTS)) if matching else None
 
 
 def digest_of(token: str) -> bytes:
-    """The digest that identifies a token here."""
+    """Return the digest that identifies a token here."""
     return sha256(token.encode("utf-8", "surrogateescape")).digest()
 
 
@@ -80,7 +80,7 @@ def read_tokens(sources: Mapping[str, TokenSource], environment: Mapping[str, st
 
 
 def rights_for(place: str, own: PrincipalSettings) -> Rights:
-    """The settings of a principal, at a place in the settings."""
+    """Return the settings of a principal, at a place in the settings."""
     profile, rules = "" if own.profile == "full" else own.profile, own.rules
     rights = Rights("", own.workspace, profile, rules.allow, rules.ask, rules.deny)
     return ALL_RIGHTS if rights == ALL_RIGHTS else replace(rights, source=place)
@@ -120,7 +120,7 @@ def read_secret(place: str, file: str | None, env: str | None, environment: Mapp
 
 
 def read_state_keys(sources: Sequence[StateKey], environment: Mapping[str, str]) -> list[str]:
-    """The keys that replicas share, the sealing key first.
+    """Return the keys that replicas share, the sealing key first.
 
     Raises:
         SettingsError: One cannot be read, is readable by others, is too short, or occurs twice.
@@ -146,7 +146,7 @@ def read_state_keys(sources: Sequence[StateKey], environment: Mapping[str, str])
 
 
 def read_store_password(source: StorePassword, environment: Mapping[str, str]) -> str:
-    """The password of the store; empty if there is none.
+    """Return the password of the store; empty if there is none.
 
     Raises:
         SettingsError: It cannot be read.

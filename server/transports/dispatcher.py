@@ -191,7 +191,7 @@ class Dispatcher:
         self._on_room()
 
     def has_open(self, identity: RequestId) -> bool:
-        """Whether a request with this id is unanswered."""
+        """Return whether a request with this id is unanswered."""
         return comparable_id(identity) in self.owed
 
     def receive(
@@ -412,7 +412,7 @@ class Dispatcher:
                     asked.set_exception(MCPError(error["code"], error["message"], error.get("data")))
 
     def _may_begin(self, size: int) -> bool:
-        """Whether one more request may begin."""
+        """Return whether one more request may begin."""
         if not self._is_bounded:
             return True
         if self._outgoing.size > OUTGOING_BYTES or not self._at_work:

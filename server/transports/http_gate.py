@@ -129,7 +129,7 @@ def _readable_by(origin: str, send: Send) -> Send:
 
 
 def _is_among(value: str, allowed: list[str]) -> bool:
-    """Whether a host or an origin is allowed; a pattern that ends in `:*` matches any port."""
+    """Return whether a host or an origin is allowed; a pattern that ends in `:*` matches any port."""
     name, _, port = value.rpartition(":")
     return value in allowed or (port.isascii() and port.isdecimal() and f"{name}:*" in allowed)
 
@@ -139,7 +139,7 @@ def _warn_refused(value: str) -> None:
 
 
 def metadata_routes(issuer: Issuer) -> list[Route]:
-    """The metadata for clients without a token (RFC 9728), at the path for this server's address and at the root."""
+    """Serve the metadata for clients without a token (RFC 9728), for this server's path and at the root."""
 
     async def metadata(_request: Request) -> JSONResponse:
         return JSONResponse(issuer.metadata, headers={"cache-control": "public, max-age=3600"})

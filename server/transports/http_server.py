@@ -73,7 +73,7 @@ class Application(Protocol):
         ...
 
     async def schema_with_headers(self, tool: str) -> Mapping[str, Any] | None:
-        """The schema of a tool that also wants arguments in HTTP headers."""
+        """Return the schema of a tool that also wants arguments in HTTP headers."""
         ...
 
 
@@ -243,7 +243,7 @@ class WebApp(Starlette):
             await super().__call__(scope, receive, send)
 
     def _root_path_of(self, scope: Scope) -> str:
-        """The path below which a reverse proxy publishes this server, from a trusted header or else the settings."""
+        """Return the path below which a proxy publishes this server, from a trusted header or else the settings."""
         http, (client, *_) = self._options.http, scope.get("client") or ("",)
         prefix = header_of(scope["headers"], b"x-forwarded-prefix") if client in http.trusted_proxies else None
         return prefix.rstrip("/") if prefix is not None and ROOT_PATHS.fullmatch(prefix) else http.root_path
@@ -264,7 +264,7 @@ class WebApp(Starlette):
         return Response(await self._app.metrics(), media_type="text/plain; version=0.0.4")
 
     async def _leads_nowhere(self, request: Request, error: Exception) -> Response:
-        """The answer where there is no route, or none for this method."""
+        """Return the answer where there is no route, or none for this method."""
         if self._options.with_streamable:
             routes = "MCP clients connect to /mcp (Streamable HTTP) or to /sse (SSE)"
         else:

@@ -114,7 +114,7 @@ class Issuer:
         }
 
     async def principal_of(self, token: str) -> Principal:
-        """The principal of a token.
+        """Return the principal of a token.
 
         Raises:
             TokenRefusedError: It is invalid, has too few rights, or the issuer is needed and unavailable.
@@ -146,7 +146,7 @@ class Issuer:
                 self._asking.pop(digest, None)
 
     def _known_principal(self, digest: bytes) -> Principal | None:
-        """The principal of a token that was checked within the last minute.
+        """Return the principal of a token that was checked within the last minute.
 
         If it was rejected, raises the same error again.
         """
@@ -224,7 +224,7 @@ class Issuer:
         raise TokenRefusedError("The token is signed with a key that the issuer does not have.")
 
     def _suitable(self, kid: str, algorithm: str) -> SigningKey | None:
-        """The key with this id for an algorithm; without an id, the only suitable one."""
+        """Return the key with this id for an algorithm; without an id, the only suitable one."""
         named = self._keys.get(kid, []) if kid else [key for keys in self._keys.values() for key in keys]
         family = _FAMILIES[algorithm[:2]]
         fitting = [key for key in named if key.family == family and key.algorithm in ("", algorithm)]
@@ -362,7 +362,7 @@ class Issuer:
 
 
 def _readable_name(claims: Json) -> str:
-    """The display name, first from the claims that few people can choose themselves (OpenID Connect, RFC 7662)."""
+    """Return the display name, preferably from claims that few people can choose themselves (OIDC, RFC 7662)."""
     verified, names = claims.get("email_verified", True), ["preferred_username", "username", "name"]
     if verified is True or verified == "true":  # some issuers write it as a text
         names.insert(0, "email")
@@ -423,7 +423,7 @@ def _put(table: OrderedDict[bytes, ValueT], digest: bytes, value: ValueT) -> Non
 
 
 def _header(token: str) -> Json | None:
-    """The header of a token that is a signed JWT; `None` for any other token."""
+    """Return the header of a token that is a signed JWT; `None` for any other token."""
     first, *rest = token.split(".", 3)
     if len(rest) != 2:
         return None
@@ -443,7 +443,7 @@ def _decoded_part(part: str) -> bytes:
 
 
 def _texts(given: Any) -> list[str]:
-    """The words of a text, or the texts of an array."""
+    """Return the words of a text, or the texts of an array."""
     if isinstance(given, str):
         return given.split()
     return [each for each in cast("list[Any]", given) if isinstance(each, str)] if isinstance(given, list) else []

@@ -202,7 +202,7 @@ class OutgoingLines:
 
 
 def certain_id(head: bytes, tail: bytes) -> RequestId | None:
-    """The id of a message of which only the two ends are known, if it is certain."""
+    """Return the id of a message of which only the two ends are known, if it is certain."""
     match = _ID_AT_HEAD.search(head) or _ID_AT_TAIL.search(tail)
     try:
         return None if match is None else json.loads(match.group(1))
@@ -220,7 +220,7 @@ def refusal_of_oversized(ends: bytes, max_bytes: int) -> Json:
 
 
 def refusal_of_unreadable(line: bytes, *, is_post: bool = False) -> Json | None:
-    """The error for what is not a JSON-RPC message; `None` if nobody can be waiting for an answer to it.
+    """Return the error for what is not a JSON-RPC message; `None` if nobody can be waiting for an answer to it.
 
     The body of an HTTP POST is always answered.
     """

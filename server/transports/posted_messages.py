@@ -24,7 +24,7 @@ SERVER_ENDS = "The server is shutting down, so this request was cancelled withou
 async def read_posted(
     scope: Scope, receive: Receive, send: Send, max_bytes: int, *, takes_batches: bool = False
 ) -> tuple[Message | list[Message], bytes] | None:
-    """The posted message or batch, and its bytes; `None` if it was refused, or the client has gone."""
+    """Return the posted message or batch, and its bytes; `None` if it was refused, or the client has gone."""
     headers = dict(scope["headers"])
     declared, kind = headers.get(b"content-length", b"0"), headers.get(b"content-type", b"")
     size = int(declared) if declared.isdigit() else 0

@@ -63,7 +63,7 @@ class ClientConnection(H11Protocol):
             self._expect(self.head_seconds)
 
     def eof_received(self) -> bool:  # pyright: ignore[reportIncompatibleMethodOverride] - uvicorn's closes always
-        """The client sends no more, or is gone. It may still read, so its complete requests are answered.
+        """Return the client sends no more, or is gone. It may still read, so its complete requests are answered.
 
         This does not apply where leaving means that the answer is not wanted, as in 2026-07-28 and for endless streams.
         """

@@ -147,7 +147,7 @@ class SseSessions:
 
 
 def named_session(scope: Scope) -> str | None:
-    """The session that a request names, in any spelling of its id."""
+    """Return the session that a request names, in any spelling of its id."""
     named = parse_qs(scope["query_string"].decode("latin-1")).get("session_id", [""])[0]
     try:
         return uuid.UUID(hex=named).hex

@@ -66,7 +66,7 @@ async def serve_stdio(table: RequestTable, max_message_bytes: int, runs_command:
 
 
 def _private(descriptor: int) -> int:
-    """A copy of a descriptor, beyond the standard ones, that no child inherits."""
+    """Return a copy of a descriptor, beyond the standard ones, that no child inherits."""
     if sys.platform == "win32":
         import msvcrt  # noqa: PLC0415 - where it exists
 
@@ -79,7 +79,7 @@ def _private(descriptor: int) -> int:
 
 
 def _is_pollable(descriptor: int) -> bool:
-    """Whether the event loop can wait for it: a pipe, a socket or a terminal on a POSIX system."""
+    """Return whether the event loop can wait for it: a pipe, a socket or a terminal on a POSIX system."""
     if sys.platform == "win32":
         return False
     try:
@@ -199,7 +199,7 @@ class _Wire:
         )
 
     def _is_read(self) -> bool:
-        """Whether anybody still reads the answers."""
+        """Return whether anybody still reads the answers."""
         if sys.platform == "win32":
             return True
         poll = select.poll()

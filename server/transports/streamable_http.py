@@ -140,7 +140,7 @@ class HttpSession:
         return RequestStream(str(self._streams), on_end=self._forget_streams)
 
     def stream_after(self, event_id: str) -> EventStream | None:
-        """The stream to resume after an event."""
+        """Return the stream to resume after an event."""
         name, _, number = event_id.partition("/")
         stream = self.events if name == self.events.name else self.streams.get(name)
         if stream is not None:
@@ -352,7 +352,7 @@ class StreamableHttp:
             await refuse(HTTPStatus.METHOD_NOT_ALLOWED, told, send, {"Allow": "GET, POST, DELETE"})
 
     async def _session(self, scope: Scope, send: Send) -> HttpSession | None:
-        """The session that a request names; if there is none, the request is refused."""
+        """Return the session that a request names; if there is none, the request is refused."""
         name = header_of(scope["headers"], SESSION_HEADER)
         if not name:
             await refuse(HTTPStatus.BAD_REQUEST, NO_SESSION, send)
@@ -500,7 +500,7 @@ class StreamableHttp:
         return _STATUS.get(as_mapping(answer.get("error")).get("code", 0), HTTPStatus.OK)
 
     async def _opened(self, request: Request, http_request: HttpRequest) -> McpConnection:
-        """The sender of a request; `MCPError` if its headers and its own fields differ."""
+        """Return the sender of a request; `MCPError` if its headers and its own fields differ."""
         headers, params = http_request.scope["headers"], request.params or {}
         for name in (REVISION_HEADER, METHOD_HEADER, NAME_HEADER):
             if sum(1 for each, _ in headers if each == name) > 1:
@@ -564,7 +564,7 @@ async def _refuse_version(identity: RequestId | None, version: str, send: Send) 
 
 
 def _takes(scope: Scope, kind: str) -> bool:
-    """Whether a client accepts a content type; without an Accept header it accepts all (RFC 9110, 12.5.1)."""
+    """Return whether a client accepts a content type; without an Accept header it accepts all (RFC 9110, 12.5.1)."""
     accept = header_of(scope["headers"], b"accept") or "*/*"
     parts = (each.lower().partition(";") for each in accept.split(","))
     taken = {name.strip(): _REFUSED.search(said) is None for name, _, said in parts}
@@ -573,7 +573,7 @@ def _takes(scope: Scope, kind: str) -> bool:
 
 
 async def _accepts(scope: Scope, send: Send, kind: str) -> bool:
-    """Whether a client accepts a content type; otherwise its request is refused."""
+    """Return whether a client accepts a content type; otherwise its request is refused."""
     if _takes(scope, kind):
         return True
     wanted = "application/json, and text/event-stream for messages before an answer" if kind == JSON else kind

@@ -162,7 +162,9 @@ def test_the_settings_in_the_pages_are_settings(tmp_path: Path) -> None:
 def test_every_promise_of_security_links_to_its_test() -> None:
     page = ROOT / "docs" / "security.md"
     tables = re.findall(
-        r"^\| promise \| enforced by \| test \|\n\|[- |]+\n((?:\|.*\n)+)", page.read_text(encoding="utf-8"), re.MULTILINE
+        r"^\| promise \| enforced by \| test \|\n\|[- |]+\n((?:\|.*\n)+)",
+        page.read_text(encoding="utf-8"),
+        re.MULTILINE,
     )
     rows = [row for table in tables for row in table.splitlines()]
     assert len(rows) >= 80

@@ -93,7 +93,13 @@ async def _(scene: Scene) -> None:
     check(path.read_text() == "changed\n", "it counted for another call")
 
 
-@case(GROUP, "counts once", "a yes to one call does not cover the same call for another file", "write", "asks about writes")
+@case(
+    GROUP,
+    "counts once",
+    "a yes to one call does not cover the same call for another file",
+    "write",
+    "asks about writes",
+)
 async def _(scene: Scene) -> None:
     first, second = scene.file("a.txt", "one\n"), scene.file("b.txt", "two\n")
     person = scene.answer_with(accept)

@@ -40,7 +40,11 @@ rows(
         ("edit bytes", "line endings are kept, even mixed ones", [b"one\r\ntwo\r\n", b"one\r\ntwo\nthree\rfour\n"]),
         ("edit bytes", "bytes that are not UTF-8 are kept", [b"caf\xe9\ntwo\nna\xefve\n"]),
         ("edit bytes", "UTF-16 is kept or refused", [b"\xff\xfe" + "one\ntwo\n".encode("utf-16-le")]),
-        ("edit bytes", "a byte order mark and a missing final line ending are kept", [b"\xef\xbb\xbfone\ntwo\n", b"one\ntwo"]),
+        (
+            "edit bytes",
+            "a byte order mark and a missing final newline are kept",
+            [b"\xef\xbb\xbfone\ntwo\n", b"one\ntwo"],
+        ),
     ],
     "read",
     "edit",

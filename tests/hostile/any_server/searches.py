@@ -53,7 +53,9 @@ async def _(scene: Scene) -> None:
     check(answer.says_no or "a.txt" in answer.text, f"neither an error nor a match: {shown(answer)}")
 
 
-@case(GROUP, "search literal", "a pattern that looks like an option of the search program is taken as a pattern", "grep")
+@case(
+    GROUP, "search literal", "a pattern that looks like an option of the search program is taken as a pattern", "grep"
+)
 async def _(scene: Scene) -> None:
     program = scene.file("evil.sh", f'#!/bin/sh\ntouch {scene.inside}/ran\ncat "$1"\n')
     program.chmod(0o755)

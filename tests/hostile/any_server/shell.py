@@ -55,7 +55,7 @@ rows(
     changes_nothing,
     [
         (
-            "reading view", "reading commands that write a file: `awk`, `sed`, `sort -o`, `find -fprint`, a redirection",
+            "reading view", "readers that write a file: `awk`, `sed`, `sort -o`, `find -fprint`, a redirection",
             ["awk 'BEGIN { print > \"w\" }'", "sed -n 'w w' a.txt", "sort -o w a.txt", "find . -fprint w", "ls > w"],
         ),
         ("reading view", "git in a repository whose settings run a program", ["git diff", "git status"]),
@@ -110,7 +110,14 @@ rows(
 )
 
 
-@case(GROUP, "loopback", "a reading command reaches no server on this machine", "shell", "asks about commands", says_no=True)
+@case(
+    GROUP,
+    "loopback",
+    "a reading command reaches no server on this machine",
+    "shell",
+    "asks about commands",
+    says_no=True,
+)
 async def _(scene: Scene) -> None:
     before = len(scene.visits)
     await run(scene, f"curl -s -m 3 {scene.page}/stolen")
