@@ -160,7 +160,7 @@ def failure_of(error: BaseException) -> tuple[UpstreamState, str]:
 
 
 def challenge_of(error: BaseException) -> Challenge | None:
-    """A server's demand for a login, if that is why a connection failed."""
+    """Return a server's demand for a login, if that is why a connection failed."""
     cause = _cause(error)
     return cause.challenge if isinstance(cause, NeedsAuthenticationError | UnusableAnswerError) else None
 
@@ -596,7 +596,7 @@ class Upstream:
             self._hurry.set()
 
     def login_needed(self) -> LoginNeededError | None:
-        """The error if the login for listing is missing."""
+        """Return the error if the login for listing is missing."""
         return None if self.login is None else LoginNeededError(self.login)
 
     async def begin_session(self) -> None:
@@ -616,7 +616,7 @@ class Upstream:
                 await self._outcome.wait()
 
     def unavailable(self) -> ToolError:
-        """The error while it is not connected. Triggers a new attempt."""
+        """Return the error while it is not connected. Triggers a new attempt."""
         if self.wants_login and (needed := self.login_needed()) is not None:
             return needed
         self.retry_now()
