@@ -21,7 +21,6 @@ from tools.contract.tool_parameters import (
     published_schema,
     rename,
 )
-from tools.contract.tool_results import FunctionDeclaration
 
 if TYPE_CHECKING:
     from tools.call.tool_context import ToolContext
@@ -177,10 +176,6 @@ class BaseTool(ABC, Generic[ParamsT]):
         Raises:
             ToolError: The action failed in a way that the model can react to.
         """
-
-    def declaration(self) -> FunctionDeclaration:
-        """Return the tool's description for a model."""
-        return FunctionDeclaration(self.name, self.description, self.parameter_schema)
 
 
 # Parameters that other programs give to every tool, by folded name. Gemini CLI evaluates them itself; in other

@@ -10,7 +10,6 @@ from typing import Any
 
 from tools.call.base_tool import BaseTool
 from tools.contract.tool_errors import ToolNotRegisteredError
-from tools.contract.tool_results import FunctionDeclaration
 from tools.permissions.tool_names import BETWEEN
 
 AnyTool = BaseTool[Any]
@@ -166,10 +165,6 @@ class ToolRegistry:
     def get_all_tools(self) -> list[AnyTool]:
         """Return all listed tools in order."""
         return list(self._visible.values())
-
-    def get_function_declarations(self) -> list[FunctionDeclaration]:
-        """Return the descriptions of all listed tools, in the format of Qwen Code and Gemini CLI."""
-        return [tool.declaration() for tool in self.get_all_tools()]
 
     def _changed(self) -> None:
         self._visible = dict(self._builtin)

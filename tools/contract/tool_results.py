@@ -1,7 +1,7 @@
 """What a tool returns: content for the model, and a display for people.
 
 The names are those of Qwen Code and Gemini CLI: `llmContent` (a `PartListUnion`), `returnDisplay`, `FileDiff`,
-`FunctionCall`, `FunctionResponse`, `FunctionDeclaration`.
+`FunctionCall`, `FunctionResponse`.
 """
 
 from __future__ import annotations
@@ -110,12 +110,3 @@ class FunctionResponse:
     name: str  # the tool's registered name
     parts: tuple[Part, ...]  # the content in order; never empty
     error: ToolFailure | None = None  # why the call failed, or `None`
-
-
-@dataclass(frozen=True, slots=True)
-class FunctionDeclaration:
-    """The description of a tool for the model."""
-
-    name: str
-    description: str
-    parameters_json_schema: Mapping[str, Any]
