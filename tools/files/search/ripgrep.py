@@ -44,7 +44,8 @@ _MATCHING = (
 )  # fmt: skip
 # The number of files, from `--stats`. If it is missing, ripgrep did not finish
 _SEARCHED = re.compile(rb"^(\d{1,18}) files searched$", re.MULTILINE)
-_POSITION = re.compile(rb"([1-9]\d{0,8}):([1-9]\d{0,8}):")
+# The column is missing if a pattern matches only after the last line, such as `$` in a file without a final line feed
+_POSITION = re.compile(rb"([1-9]\d{0,8}):(?:([1-9]\d{0,8}):)?")
 # Invalid UTF-8: stray, continuing or missing bytes, and overlong forms
 _NOT_UTF_8 = (
     r"(?-u)[\xC0\xC1\xF5-\xFF]|\xE0[\x80-\x9F]|\xED[\xA0-\xBF]|\xF0[\x80-\x8F]|\xF4[\x90-\xBF]"
@@ -172,7 +173,7 @@ class Ripgrep:
                     if position is None:
                         raise _failed("printed unexpected output")
                     lines.append(int(position[1]))
-                    columns.append(int(position[2]))
+                    columns.append(int(position[2] or 1))
                     at = end + 1
                 rest = buffer[at:]
                 if len(rest) > MAX_RECORD_BYTES:
