@@ -111,6 +111,10 @@ class Exchange:
             case _:
                 return False
 
+    @property
+    def is_outside_request(self) -> bool:
+        return self.connection is not None and self.outbound is self.connection.outbound
+
     def outside_request(self) -> Exchange | None:
         """Return the client outside of this request, if its revision allows that."""
         if self.connection is None:

@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -195,11 +195,14 @@ async def ask_roots(state: RootsState, exchange: Exchange, seconds: float | None
     try:
         usual = NEXT_ROOTS_WAIT_SECONDS if state.is_silent else ROOTS_WAIT_SECONDS
         with anyio.fail_after(usual if seconds is None else seconds):
-            async with state.turn:
+            # Outside a request, the client may read the question late or never; no call waits for that.
+            async with nullcontext() if exchange.is_outside_request else state.turn:
                 roots = state.roots or await _told_roots(state, exchange)
             state.is_silent = False
             return roots
     except (TimeoutError, MCPError, TypeError, ExhaustedError):
+        if exchange.is_outside_request and state.roots is not None:
+            return state.roots  # a call has asked meanwhile
         state.is_silent = True
         logger.warning(
             "the client announced roots but did not list them; they are requested again at its next file call"

@@ -17,7 +17,15 @@ from server.upstreams.catalog.unapproved_tools import StoppedMCPTool
 from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
 from server.upstreams.session.list_reader import in_turns
 from tools.contract.confirmation import Choice, Decision, Question
-from tools.contract.display import CUT_HERE, question_parts, true_hosts, visible, visible_line
+from tools.contract.display import (
+    CUT_HERE,
+    MAX_BLOCK_CHARS,
+    QuestionParts,
+    question_parts,
+    true_hosts,
+    visible,
+    visible_line,
+)
 from tools.contract.tool_errors import ToolError
 from tools.files.change.revert import NONE_KEPT
 from tools.text.file_names import shown_path
@@ -26,7 +34,6 @@ from tools.text.secrets import redact
 if TYPE_CHECKING:
     from server.administration.running_server import RunningServer
 
-MAX_TEXT_CHARS = 400_000  # per question; a longer one can only be denied there
 MAX_TOOLS = 200  # tools on the page; the search finds the others
 MAX_NAMED = 3  # folders named in the head of a page
 MAX_CHANGES = 200  # listed changes of files
@@ -50,8 +57,12 @@ def offered_choices(question: Question) -> list[Choice]:
 
     A cut diff says so, as in any other question.
     """
-    is_whole = len(question_parts(question.details).block) <= MAX_TEXT_CHARS
+    is_whole = _is_whole(question_parts(question.details))
     return [choice for choice in question.choices if is_whole or choice.decision is Decision.DENY]
+
+
+def _is_whole(parts: QuestionParts) -> bool:
+    return len(parts.block) <= MAX_BLOCK_CHARS and (parts.language == "diff" or not parts.is_cut)
 
 
 def questions(running_server: RunningServer) -> dict[str, Any]:
@@ -72,8 +83,8 @@ def questions(running_server: RunningServer) -> dict[str, Any]:
                 "title": question.details.title.removeprefix("Confirm "),
                 "purpose": visible_line(parts.purpose),
                 "language": parts.language,
-                "lines": visible(text[:MAX_TEXT_CHARS]).rstrip("\n").split("\n"),
-                "is_whole": len(text) <= MAX_TEXT_CHARS,
+                "lines": visible(text[:MAX_BLOCK_CHARS]).rstrip("\n").split("\n"),
+                "is_whole": _is_whole(parts),
                 "more": more,
                 "reason": question.reason,
                 "fingerprint": question.fingerprint,

@@ -15,14 +15,15 @@ in. With the variable WORKS it is known that the sandbox works here, and not tri
 from __future__ import annotations
 
 import ctypes
-import errno
 import fcntl
 import json
 import os
 import resource
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import thread
 from dataclasses import asdict, dataclass, replace
@@ -39,7 +40,7 @@ from anyio._backends import _asyncio  # pyright: ignore[reportPrivateUsage]
 from tests.processes import PRIVATE_FOLDERS, Passing
 from tools.contract.command_views import CommandView, Engine, FileRestrictions, Network, ViewKind
 from tools.contract.tool_errors import ToolError
-from tools.shell.broker import broker_messages, supervisor
+from tools.shell.broker import broker_messages
 from tools.shell.command_runner import sandbox_failed
 from tools.shell.private_folders import PrivateFolders
 from tools.shell.process_spec import EndedEarlyError, Mount, MountStep, ProcessSpec, SandboxChanges, command_environment
@@ -54,6 +55,7 @@ from tools.shell.sandbox.bubblewrap import (
 from tools.shell.sandbox.visible_file_system import PreparedView, Site, StandIns, prepare, secrets_of, writable
 
 PROGRAM = Path(__file__)
+CHECKOUT = PROGRAM.resolve().parents[2]
 NOBODY = 65534
 NEW_MOUNTS = 0x20000
 """`CLONE_NEWNS` of Linux, which Python 3.11 has no name for."""
@@ -177,23 +179,54 @@ async def run_confined(
     return process.returncode, output.decode("utf-8", "replace")
 
 
-def mounting_for(program: int) -> Mount:
-    """What mounts in the namespaces of a child of a program, by a fork of this process, without a supervisor.
+MOUNTER = """
+import socket, sys
+from tools.shell.broker import supervisor
+way = socket.socket(fileno=int(sys.argv[1]))
+while (asked := socket.recv_fds(way, 1 << 20, 1))[0]:
+    program, body = int.from_bytes(asked[0][:4], "big"), asked[0][4:]
+    way.send(bytes([supervisor.mount(body, asked[1], program)]))
+"""
 
-    It is forked where processes are started, so that it never has a pipe of one that is being started.
+
+class Mounter:
+    """A process that mounts, in place of the supervisor of a server; it ends with the one that has started it.
+
+    A fork of this process may not be able to: libraries start threads in forks, and only a process without threads may
+    join a namespace.
     """
 
-    async def mount_there(told: int, steps: Iterable[MountStep]) -> None:
-        body, number = broker_messages.packed_mounts(steps), errno.EINVAL
-        pid = os.fork()
-        if pid == 0:
-            try:
-                number = supervisor.mount(body, [os.dup(told)], program)
-            finally:
-                os._exit(number)
-        _, status = await anyio.to_thread.run_sync(os.waitpid, pid, 0)
-        if number := os.waitstatus_to_exitcode(status):
+    def __init__(self) -> None:
+        self.owner = os.getpid()
+        self._lock = threading.Lock()
+        self._way, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with other:
+            command = [sys.executable, "-S", "-c", MOUNTER, str(other.fileno())]
+            self._process = subprocess.Popen(command, pass_fds=[other.fileno()], cwd=CHECKOUT)
+
+    def mount(self, program: int, told: int, steps: Iterable[MountStep]) -> None:
+        """Mount in the namespaces of a child of a program, once its number is read from `told`, then closed. Blocks."""
+        try:
+            with self._lock:
+                socket.send_fds(self._way, [program.to_bytes(4, "big"), broker_messages.packed_mounts(steps)], [told])
+                number = self._way.recv(1)[0]
+        finally:
+            os.close(told)
+        if number:
             raise OSError(number, "it could not be mounted")
+
+
+_mounters: list[Mounter] = []
+
+
+def mounting_for(program: int) -> Mount:
+    """What mounts in the namespaces of a child of a program, without a supervisor."""
+    if not _mounters or _mounters[0].owner != os.getpid():  # after a fork
+        _mounters[:] = [Mounter()]
+    (mounter,) = _mounters
+
+    async def mount_there(told: int, steps: Iterable[MountStep]) -> None:
+        await anyio.to_thread.run_sync(mounter.mount, program, os.dup(told), steps)
 
     return mount_there
 

@@ -23,7 +23,6 @@ from tests.in_process import in_process
 from tests.waiting import CEILING
 from tools.builtin.all_tools import builtin_tools
 from tools.builtin.discovered_tools import DiscoveredTool
-from tools.contract.tool_results import FunctionDeclaration
 
 pytestmark = pytest.mark.anyio
 
@@ -48,7 +47,7 @@ DECLARED = [
 class Served:
     """What one server holds and answers."""
 
-    declarations: Sequence[FunctionDeclaration]
+    declared: Sequence[tuple[str, str, Any]]
     kinds: Mapping[str, type]
     listed: Sequence[types.Tool]
     answers: Sequence[str]
@@ -95,7 +94,7 @@ async def served(root: Path, config: Path) -> Served:
                 await client.call_tool("mcp__echo", {"text": "hello"}),
             ]
             return Served(
-                tuple(app.registry.get_function_declarations()),
+                [(tool.name, tool.description, tool.parameter_schema) for tool in app.registry.get_all_tools()],
                 {tool.name: type(tool) for tool in app.registry.get_all_tools()},
                 listed,
                 [str(result.content) for result in results],
@@ -110,14 +109,14 @@ async def test_every_spelling_of_a_command_gives_the_same_registry(command: str,
         await served(root, written(tmp_path, {**plain, command: way})) for way in (SECTIONS, FLAT, DOCUMENTED)
     ]
     built_in = [tool.name for tool in builtin_tools()]
-    names = [declaration.name for declaration in first.declarations]
+    names = [name for name, _, _ in first.declared]
     assert names[: len(built_in)] == built_in
     assert {"shout", "mcp__echo", "mcp__picture"} <= set(names)
     assert {name: kind for name, kind in first.kinds.items() if name not in built_in} == {
         name: DiscoveredTool if name == "shout" else DiscoveredMCPTool for name in names[len(built_in) :]
     }
-    (shout,) = [declaration for declaration in first.declarations if declaration.name == "shout"]
-    assert shout.parameters_json_schema["properties"] == {"what": {"type": "string"}}
+    (schema,) = [schema for name, _, schema in first.declared if name == "shout"]
+    assert schema["properties"] == {"what": {"type": "string"}}
     assert {"shout", "mcp__echo"} <= {tool.name for tool in first.listed}
     assert "SHOUT" in first.answers[0]
     assert '"what": "hello"' in first.answers[0]

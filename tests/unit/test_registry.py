@@ -79,7 +79,7 @@ def test_declarations_are_listed_in_a_stable_order_without_aliases(registry: Too
         registry.declare_source(source)
     registry.replace_source("a", [upstream_tool("a__y"), upstream_tool("a__x")])
     registry.replace_source("b", [upstream_tool("b__x")])
-    names = [declaration.name for declaration in registry.get_function_declarations()]
+    names = [tool.name for tool in registry.get_all_tools()]
     assert names == [tool.name for tool in builtin_tools()] + ["b__x", "a__y", "a__x"]
 
 

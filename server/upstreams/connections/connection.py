@@ -620,7 +620,9 @@ class Upstream:
             return needed
         self.retry_now()
         status = self.status
-        why = f": {status.problem}" if status.problem else ""
+        why = f"state {status.state}: {status.problem}" if status.problem else f"state {status.state}"
+        if status.state is UpstreamState.CONNECTED:
+            why = "its connection was just lost"  # the state follows in a moment
         left = math.ceil(self._spared_until - time.monotonic())
         when = f"in {left} s; try the call after that" if left > 0 else "by itself; try the call later"
         what_next = f"The connection is retried {when}, or continue without it."
@@ -630,5 +632,5 @@ class Upstream:
             what_next = "Use the tools by their own names."
         return ToolError(
             ToolErrorType.UPSTREAM_UNAVAILABLE,
-            f"The server {self.alias} is unavailable (state {status.state}{why}). {what_next}",
+            f"The server {self.alias} is unavailable ({why}). {what_next}",
         )

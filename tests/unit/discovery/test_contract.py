@@ -44,8 +44,7 @@ async def test_a_custom_tool_is_declared_like_any_other(tools: CustomTools) -> N
     Draft202012Validator.check_schema(dict(tool.parameter_schema))
     assert tool.parameter_schema["properties"] == SCHEMA["properties"]
     assert tools.registry.get_tool("echo") is tool
-    (declaration,) = tools.registry.get_function_declarations()
-    assert (declaration.name, declaration.parameters_json_schema) == ("echo", tool.parameter_schema)
+    assert tools.registry.get_all_tools() == [tool]
     wire = tool_to_wire(tool)
     assert (wire["name"], wire["inputSchema"]) == ("echo", dict(tool.parameter_schema))
 

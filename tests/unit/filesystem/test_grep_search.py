@@ -624,6 +624,13 @@ async def test_patterns_are_read_as_ripgrep_reads_them(root: Path, context: Tool
     assert await lines(context, pattern, case_sensitive=True) == ["File: a.txt", "L2: fooBar", "---"]
 
 
+@pytest.mark.requirement("grep.like_ripgrep")
+async def test_the_end_of_a_file_without_a_final_line_feed_is_a_match(root: Path, context: ToolContext) -> None:
+    make(root, {"a.txt": "one\ntwo", "b.txt": "12:34"})
+    assert await lines(context, "$") == await lines(context, "^.")
+    assert await names(context, "b?$") == ["a.txt", "b.txt"]
+
+
 @pytest.mark.requirement("grep.refused")
 @pytest.mark.parametrize(
     "arguments",

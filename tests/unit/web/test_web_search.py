@@ -369,7 +369,7 @@ def test_offering_the_tool_loads_nothing_that_searches() -> None:
     probe = (
         "import sys\n"
         "from tools.builtin.web_search import SearchSettings, WebSearchTool\n"
-        "WebSearchTool(SearchSettings(), lambda: None).declaration()\n"
+        "WebSearchTool(SearchSettings(), lambda: None).parameter_schema\n"
         "print(*(name for name in sys.modules if name.startswith(('tools.web', 'httpx', 'httpcore'))))"
     )
     root = Path(__file__).resolve().parents[3]
