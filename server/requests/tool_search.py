@@ -258,7 +258,7 @@ class ToolSearch:
             return found
 
     async def unwrapped(self, params: Mapping[str, Any], rights: Rights) -> Json:
-        """Convert the parameters of `call_tool` to those of a call of the tool that it names.
+        """Convert the parameters of `call_tool` to those of the call that it describes.
 
         Raises:
             MCPError: Models have no such tool, or it cannot be called this way.

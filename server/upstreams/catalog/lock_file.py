@@ -262,7 +262,7 @@ def parse_lock(content: bytes) -> dict[str, Json]:
         raise ValueError("it is nested too deeply") from None
     formula = as_mapping(parsed).get("formula")
     if isinstance(formula, int | float) and formula != FORMULA:
-        raise ValueError(f"it has a formula ({formula}) other than that of this version ({FORMULA})")
+        raise ValueError(f"its formula ({formula}) differs from that of this version ({FORMULA})")
     try:
         _LockFile.model_validate(parsed)
     except ValidationError as error:

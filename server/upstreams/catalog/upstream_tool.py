@@ -221,7 +221,7 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
 
     @property
     def parameter_schema(self) -> Mapping[str, Any]:
-        """The upstream's own schema; only in texts for people are invisible characters marked."""
+        """The upstream's own schema, with invisible characters marked only in text for people."""
         return self._shown.get("inputSchema") or {"type": "object", "properties": {}}
 
     def repeated_headers(self, arguments: Mapping[str, Any]) -> Mapping[str, str] | None:

@@ -102,7 +102,7 @@ class UpstreamStatus:
     last_error: str = ""  # the latest problem, even after it has reconnected
     connect_ms: float | None = None  # how long the latest connection took to initialize
     list_ms: float | None = None  # how long listing then took
-    since: float = field(default_factory=time.time)  # seconds since the epoch of the latest state change
+    since: float = field(default_factory=time.time)  # when the state last changed, in seconds since the epoch
     attempts: int = 0  # attempts to connect since the last connection
     program_end: ProgramEnd | None = None  # how its program ended, if applicable
     losses: int = 0  # consecutive connections that were lost soon after they opened
@@ -302,7 +302,7 @@ class Upstream:
             self._tell_outcome()
             if self.status.state in (UpstreamState.CRASHING, UpstreamState.NEEDS_AUTHENTICATION):
                 pause = LAST_RETRY_SECONDS
-            # The next attempt comes after the pause, or when the upstream is wanted. If it keeps failing, a minimum
+            # The next attempt starts after the pause, or when the upstream is wanted. If it keeps failing, a minimum
             # pause remains, so that it is not started for each call.
             respite = FIRST_RETRY_SECONDS if self.status.attempts > 1 else 0.0
             if self.status.losses >= CRASHES:
@@ -624,7 +624,7 @@ class Upstream:
         if status.state is UpstreamState.CONNECTED:
             why = "its connection was just lost"  # the state follows in a moment
         left = math.ceil(self._spared_until - time.monotonic())
-        when = f"in {left} s; try the call after that" if left > 0 else "by itself; try the call later"
+        when = f"in {left} s; try the call after that" if left > 0 else "automatically; try the call later"
         what_next = f"The connection is retried {when}, or continue without it."
         if status.state is UpstreamState.NEEDS_AUTHENTICATION:
             what_next = f"The operator must set credentials. {WAYS_TO_AUTHENTICATE}"

@@ -370,7 +370,7 @@ class AuthorizationServerClient:
         except NoJsonAnswerError as error:
             raise AuthorizationServerDownError(f"{who} {error}") from None
         except LongAnswerError:
-            raise LoginError(f"{who} sent an answer of more than {ANSWER_BYTES:,} bytes") from None
+            raise LoginError(f"{who} sent a response of more than {ANSWER_BYTES:,} bytes") from None
 
 
 def wanted_scopes(

@@ -433,7 +433,7 @@ class Login:
         except TimeoutError:
             # Perhaps the authorization server has forgotten this client, and showed the person an error.
             await self._forget(client, is_certain=False)
-            return f"nobody came back from {server.host} within {LOGIN_SECONDS / 60:g} minutes"
+            return f"there was no redirect from {server.host} within {LOGIN_SECONDS / 60:g} minutes"
         except LoginError as error:
             if error.code in _FORGOTTEN:
                 await self._forget(client, is_certain=True)
@@ -635,7 +635,7 @@ class Login:
                 return
         except LoginsUnavailableError:
             self.is_unsaved = True
-            logger.warning("the login to %s is stored once the store (store.url) can be used", self.alias)
+            logger.warning("the login to %s will be stored once the store (store.url) is available", self.alias)
             return
         except TokenStoreError as error:
             self.is_unsaved = True

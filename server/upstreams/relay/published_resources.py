@@ -103,7 +103,7 @@ class ResourceRoutes:
         self, upstreams: Sequence[Upstream], aliases: Collection[str], is_ours: Callable[[str], bool], *, is_alone: bool
     ) -> None:
         self.resources: list[tuple[str, Json]] = []  # published resources, with the owner's alias
-        self.templates: list[tuple[str, Json]] = []  # likewise
+        self.templates: list[tuple[str, Json]] = []  # published templates, with the owner's alias
         self.known: dict[str, Route] = {}  # by published URI
         self.apps: dict[tuple[str, str], str] = {}  # published URIs of apps, by alias and original URI
         self.claims: dict[str, set[str]] = {}  # the aliases that list a URI or template

@@ -261,7 +261,7 @@ class Watching:
                         await watch.begin(upstream, await self._relay.session_of(upstream, watch.exchange), self._lost)
                     except UpstreamError:
                         watch.is_refused = True
-                        log.warning("upstream %s came back, but a resource can no longer be watched", alias)
+                        log.warning("upstream %s is back, but a resource can no longer be watched", alias)
                     except (RelayError, ToolError, TimeoutError):
                         failed.add(client)
                         log.info("upstream %s was lost, and its resources cannot be watched again yet", alias)

@@ -72,7 +72,7 @@ def at_other_replica(name: str) -> MCPError:
     """Return the error for state on another replica, which the next request may reach."""
     return MCPError(
         INTERNAL_ERROR,
-        f"The replica '{name}' of this server holds this call, but the request reached another one. Nothing was "
+        f"The replica '{name}' of this server has this call, but the request reached another one. Nothing was "
         "done. Send it again; if the answer is the same, that replica is gone: call the tool again.",
         {"type": ToolErrorType.WRONG_REPLICA.value},
     )
@@ -115,7 +115,7 @@ def _state_of(task: Json) -> Json:
 def _result_of(task: Json) -> Json:
     result = as_mapping(task.get("result"))
     if result.get("resultType", "complete") != "complete":
-        raise UnusableAnswerError("the result of its task is not that of a tool call")
+        raise UnusableAnswerError("the result of its task is not a tool call result")
     return readable_result(result, is_modern=True)  # other clients get this as the result of their call
 
 

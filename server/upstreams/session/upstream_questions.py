@@ -256,7 +256,7 @@ class SessionQuestions:
             return
         if len(self._live) >= MOST_OPEN or is_too_large(params):
             self._log.info(
-                "a question of upstream %s was refused: it is too large, or there are too many", options.alias
+                "a question from upstream %s was refused: it is too large, or there are too many", options.alias
             )
             self._background.start(self._reply, identity, refusal_of(method))
             return
@@ -390,7 +390,7 @@ class SessionQuestions:
             try:
                 response = await client.ask(method, shown, self._options.question_seconds)
             except NotAskedError:
-                self._log.info("a question of upstream %s got no answer", self._options.alias)
+                self._log.info("a question from upstream %s got no answer", self._options.alias)
             finally:
                 for pending in waiting:
                     pending.pause_clock(is_asking=False)

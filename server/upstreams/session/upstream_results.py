@@ -143,7 +143,7 @@ def tool_error_for(error: RelayError | ToolError | TimeoutError, alias: str, wha
             told = f"The server {alias} kept asking questions during {what}, so it was given up. {unknown}"
         case SuspendedCallGoneError():
             told = (
-                f"The server {alias} waited for an answer before completing {what}, but the answer came too late, or "
+                f"The server {alias} waited for an answer before completing {what}, but it arrived too late, or "
                 f"the server was restarted. {unknown} Call again if that is safe."
             )
         case _:

@@ -597,7 +597,7 @@ class JsonRpcChannel:
         try:
             await self._send(message, None)
         except ConnectionLostError:
-            logger.debug("a message to an upstream came after the end of its connection")
+            logger.debug("a message to an upstream was sent after its connection had ended")
 
     async def _send(self, message: Message, headers: Mapping[str, str] | None) -> None:
         if self._is_lost:
