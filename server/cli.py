@@ -152,7 +152,7 @@ def _serve(arguments: argparse.Namespace, watchdog: Watchdog) -> int:
     # Objects imported so far live forever. Collecting garbage among them would take a tenth of the startup time.
     gc.freeze()
     # A large result creates tens of thousands of small objects that are all in use. A garbage collection after every
-    # 700 would take a twentieth of such a call.
+    # 700 objects would take a twentieth of the call's time.
     gc.set_threshold(10_000, 10, 10)
     gc.enable()
 

@@ -202,7 +202,7 @@ class ToolSearch:
             f"The servers are: {self._servers(rights)}."
         )
         if near:
-            said = "\n".join([said, "The nearest ones, which may do other things:", *lines, told])
+            said = "\n".join([said, "The closest tools, which may do something else:", *lines, told])
         return ToolResult(said, structured={"tools": [], "nearest": list(map(_about, near))})
 
     async def _describe(

@@ -1,7 +1,8 @@
 """Upstream tasks: calls that immediately return a task, whose result is fetched later (SEP-2663).
 
 A client that supports tasks gets the upstream's tasks, each under an id of this server. For any other client, this
-server fetches the result while the call waits. A task's questions are asked and answered once, whoever fetches it.
+server fetches the result while the call waits. A task's questions are asked and answered once, no matter who fetches
+it.
 """
 
 from __future__ import annotations

@@ -130,7 +130,7 @@ async def test_nobody_is_asked_to_approve_what_a_question_would_cut(remote: Entr
             (b"\xff\xfe", "not JSON"),
             (b"", "not JSON"),
             (b'{"formula": 1' + b"0" * 5_000 + b"}", "a formula ("),
-            ("nowhere/at/all", "is a link to nothing"),
+            ("nowhere/at/all", "is a dangling link"),
             (LOCK_NAME, "cannot be read"),
         ],
     ),
@@ -175,7 +175,7 @@ async def test_a_running_server_follows_the_lock_file_and_one_that_goes_away_clo
             ) != expected:
                 await pause()
     assert "it existed before and is now missing" in caplog.text
-    assert "is a link to nothing" in caplog.text
+    assert "is a dangling link" in caplog.text
 
 
 @pytest.mark.requirement("lock.log")
