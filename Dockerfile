@@ -1,5 +1,5 @@
-# The server over HTTP, for one folder. docs/network.md, "In a container", says how it is built and run, deploy/README.md how
-# several of it. The image of the last stage has Python alone; `--target upstreams` adds node and uv for servers behind it.
+# The server over HTTP, for one folder. docs/network.md, "In a container", says how to build and run it, deploy/README.md how
+# to run several. The image of the last stage has only Python; `--target upstreams` adds node and uv for upstream servers.
 FROM python:3.13-slim AS build
 COPY pyproject.toml constraints.txt README.md LICENSE coretools_mcp.py /src/
 COPY server /src/server
@@ -13,14 +13,14 @@ RUN useradd --create-home --uid 1000 coretools \
     && install --directory --owner coretools /workspace \
     && install --directory --owner coretools --mode 0700 /state
 COPY --from=build /opt/coretools-mcp /opt/coretools-mcp
-# All that is written outside of /workspace is in /state, which is a volume, and /tmp: the rest may be read-only.
+# Outside of /workspace, the server writes only to /state, a volume, and /tmp: the rest may be read-only.
 ENV PATH=/opt/coretools-mcp/bin:/usr/local/bin:/usr/bin:/bin \
     XDG_STATE_HOME=/state \
     XDG_CACHE_HOME=/tmp/cache
 VOLUME /state
 WORKDIR /workspace
 EXPOSE 8808
-# Isolated (-I): what stands in the workspace is not imported.
+# Isolated (-I), so that nothing is imported from the workspace.
 HEALTHCHECK CMD ["python", "-I", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8808/healthz', timeout=5)"]
 # Other machines can reach this address, so it does not start without a token (the variable CORETOOLS_MCP_TOKEN).
 ENTRYPOINT ["coretools-mcp"]

@@ -13,8 +13,8 @@ FUZZ_ARGS :=
 MUTATION_ARGS :=
 ONLY :=
 
-# Images for containers often set it. The suite starts hundreds of interpreters, and none should compile what the one
-# before it has compiled.
+# Container images often set it. The suite starts hundreds of interpreters, which should not recompile modules that
+# others have compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo test test-long hostile hostile-results chaos soak fuzz mutation check release-check format bench \
@@ -22,24 +22,24 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 
 help:
-	@echo 'make demo       see it work: one conversation with the installed server; the first time it installs it'
-	@echo 'make test       the whole suite, in a quarter of an hour'
-	@echo 'make test-long  its long forms, in half an hour'
-	@echo 'make fuzz       changed inputs for what reads those of others; ten minutes each, then in the suite what failed'
-	@echo 'make mutation   whether the tests notice small changes of the modules that protect people'
-	@echo 'make chaos      an hour in which whatever can fail does; MINUTES=10 for less'
-	@echo 'make soak       100,000 mixed calls of one server, which has to stay as it was'
+	@echo 'make demo       see it work: one session with the installed server; installs it first if needed'
+	@echo 'make test       the whole suite, in about 15 minutes'
+	@echo 'make test-long  the long variants, in half an hour'
+	@echo 'make fuzz       fuzz the parsers of foreign input, ten minutes each; the suite then replays what failed'
+	@echo 'make mutation   check whether tests notice small changes to security-relevant modules'
+	@echo 'make chaos      random faults everywhere, for an hour; MINUTES=10 for less'
+	@echo 'make soak       100,000 mixed calls to one server, whose resource use must not grow'
 	@echo 'make hostile    hostile cases against this server; ONLY=paths,shell picks groups'
 	@echo 'make hostile-results'
 	@echo '                the same against other servers too, for docs/hostile-results.md; needs npm'
 	@echo 'make check      format, lint, types (Linux, macOS, Windows), import rules'
-	@echo 'make format     put the code into its format'
-	@echo 'make bench      the measurements'
+	@echo 'make format     format the code'
+	@echo 'make bench      run the benchmarks'
 	@echo 'make bench-peers'
-	@echo '                this server beside others, which it installs; writes docs/benchmarks.md'
+	@echo '                compare this server with others, which it installs; writes docs/benchmarks.md'
 	@echo 'make release-check'
-	@echo '                whether what describes a release agrees, and nothing is left to fill in'
-	@echo 'make clean      remove what was built, .venv included'
+	@echo '                check that release files agree, and that nothing is left to fill in'
+	@echo 'make clean      remove everything that was built, including .venv'
 
 demo: $(PRODUCT)
 	@$(PY) -P docs/demo/run.py

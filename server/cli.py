@@ -152,7 +152,7 @@ def _serve(arguments: argparse.Namespace, watchdog: Watchdog) -> int:
     # Objects imported so far live forever. Collecting garbage among them would take a tenth of the startup time.
     gc.freeze()
     # A large result creates tens of thousands of small objects that are all in use. A garbage collection after every
-    # 700 would take a twentieth of such a call.
+    # 700 objects would take a twentieth of the call's time.
     gc.set_threshold(10_000, 10, 10)
     gc.enable()
 
@@ -438,7 +438,7 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
         return parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     def command(names: Any, words: str, what: str, more: str = "", *, is_shared: bool = False) -> Any:
-        """Add one command: its name, its line in the list of commands, and the introduction of its own help."""
+        """Add one command: its name, its line in the list of commands, and the introduction to its help."""
         about = f"{what[0].upper()}{what[1:]}. {more}".strip()
         made = names.add_parser(words.rsplit(maxsplit=1)[-1], help=what, description=about)
         made.set_defaults(command=words)
@@ -503,13 +503,13 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
         is_optional = {"nargs": "?"} if each is install else {}
         each.add_argument("client", metavar="CLIENT", help=CLIENTS, **is_optional)
         each.add_argument("--name", help="the name of the entry (default: core)")
-        where = "your own file (default), or that of the project in the working folder"
+        where = "your own file (default), or the project's file in the working folder"
         each.add_argument("--scope", choices=("user", "project"), default="user", help=where)
         each.add_argument("--yes", action="store_true", help="do not ask")
         each.add_argument("--dry-run", action="store_true", help="show the change without making it")
     what = "a folder that the tools may use (repeatable), for clients that do not say which one is open"
     install.add_argument("--workspace", action="append", default=[], metavar="DIR", help=what)
-    what = "which of its own tools it offers: none (only those of upstreams), core or full"
+    what = "which built-in tools to offer: none (only upstream tools), core or full"
     install.add_argument("--profile", choices=("none", "core", "full"), help=what)
     install.add_argument("--approval-mode", choices=MODES, help="how much may happen without a question")
     install.add_argument("--print", action="store_true", help="print the entry without changing anything")
@@ -549,7 +549,7 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
         what = "whose login: the name of a token in http.tokens (default: yours)"
         each.add_argument("--as", dest="principal", default="", metavar="NAME", help=what)
     what = "list the file changes that can be undone, of all clients"
-    changes = command(names, "changes", what, "Lists those of the working folder, or of --workspace.", is_shared=True)
+    changes = command(names, "changes", what, "Lists changes in the working folder, or in --workspace.", is_shared=True)
     undo = command(
         names,
         "undo",
@@ -570,7 +570,7 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
         names, "status", what, "Shows the clients of each server, their folders, and the upstream servers."
     )
     what = "print the latest lines of a running server's log"
-    logs = command(names, "logs", what, "If several servers run, it is the one that works in this folder.")
+    logs = command(names, "logs", what, "If several servers are running, the one that works in this folder is used.")
     logs.add_argument("server", nargs="?", metavar="SERVER", help="only lines about this upstream server")
     logs.add_argument("-f", "--follow", action="store_true", help="keep printing new lines, until Ctrl-C")
     dashboard = command(
@@ -578,7 +578,7 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
         "dashboard",
         "open the dashboard of a running server",
         "The dashboard shows what the server does, and takes answers when its client cannot ask. This prints a link "
-        "that signs in one browser, once. If several servers run, it is the one that works in this folder.",
+        "that signs in one browser, once. If several servers are running, the one in this folder is used.",
     )
     dashboard.add_argument("--no-browser", action="store_true", help="print the link without opening a browser")
     for each in (status, logs, dashboard):
@@ -589,7 +589,7 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
     what = "report problems and warnings; exit code 1 if the server would not start"
     check = command(about, "config check", what, is_shared=True)
     check.add_argument("file", nargs="?", metavar="FILE", help="one more settings file, as with --config")
-    what = "show every value that is set, and where; secrets are hidden"
+    what = "show every value that is set, and where it is set; secrets are hidden"
     show = command(about, "config show", what, is_shared=True)
     for each in (tools, lock, changes, doctor, status, show):
         each.add_argument("--json", action="store_true", help="print JSON")
@@ -617,7 +617,7 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
     new.add_argument("server", nargs="*", default=[], metavar="COMMAND", help="the command after --, or the address")
     what = "the transport (default: stdio for a command; http, else sse, for an address)"
     new.add_argument("-t", "--transport", choices=("stdio", "http", "sse"), help=what)
-    what = "a variable for the command (repeatable); KEY alone takes its value from the environment"
+    what = "a variable for the command (repeatable); KEY alone uses the value from the environment"
     new.add_argument("-e", "--env", action="append", default=[], metavar="KEY=VALUE", help=what)
     what = "a header for the address, as 'Name: value' (repeatable)"
     new.add_argument("-H", "--header", action="append", default=[], metavar="HEADER", help=what)

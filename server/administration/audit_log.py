@@ -84,7 +84,7 @@ class AuditLog:
                 self._has_writer = True
         except queue.Full:
             if not self._dropped:
-                logger.warning("the disk of the audit log is too slow; some decisions are missing in it")
+                logger.warning("the disk of the audit log is too slow; some decisions are missing from it")
             self._dropped += 1
         except ExhaustedError:
             logger.warning("no thread could be started for the audit log; the next decision tries again")
@@ -95,7 +95,7 @@ class AuditLog:
                 self._queue.put(None, timeout=FLUSH_SECONDS)
             if not self._is_written.wait(FLUSH_SECONDS) or self._dropped:
                 missing = self._queue.qsize() + self._dropped
-                logger.warning("the audit log could not be completed; %d decisions are missing in it", missing)
+                logger.warning("the audit log could not be completed; %d decisions are missing from it", missing)
 
     def _write(self, path: str) -> None:
         try:
@@ -107,7 +107,7 @@ class AuditLog:
                     _append(path, json.dumps(record).encode() + b"\n")
                 except (OSError, MemoryError) as error:
                     number = getattr(error, "errno", errno.ENOMEM)
-                    logger.error("the audit log cannot be written (%s); a decision is missing in it", number)  # noqa: TRY400 - its text may hold paths
+                    logger.error("the audit log cannot be written (%s); a decision is missing from it", number)  # noqa: TRY400 - the text may contain paths
         finally:
             self._is_written.set()
 

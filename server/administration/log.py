@@ -59,7 +59,7 @@ class _QueueHandler(logging.Handler):
 
 
 class _OneLine(logging.Formatter):
-    """Formats each record on one line, whatever names and texts it contains; a traceback keeps its lines."""
+    """Formats each record on one line, whatever it contains; a traceback keeps its lines."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the library's name
         return visible_line(super().formatMessage(record))

@@ -103,7 +103,7 @@ class Exchange:
                 return elicits(self.capabilities, mode) and (mode != "url" or is_web_address(params.get("url")))
             case "sampling/createMessage":
                 announced = self.capabilities.get("sampling")
-                # Tools need a capability of their own (SEP-1577); other clients would ignore them.
+                # Tools need a separate capability (SEP-1577); other clients would ignore them.
                 wants_tools = bool(params.get("tools") or params.get("toolChoice"))
                 return announced is not None and (as_mapping(announced).get("tools") is not None or not wants_tools)
             case "roots/list":
@@ -149,7 +149,7 @@ class Exchange:
         try:
             await self.outbound.notify(method, params)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            logger.debug("a notification came after the end of its request")
+            logger.debug("a notification arrived after its request had ended")
 
     async def ask(self, method: str, params: Json, seconds: float) -> Json:
         """Ask the client, if its revision allows it, and wait for the answer.

@@ -202,7 +202,7 @@ async def ask_roots(state: RootsState, exchange: Exchange, seconds: float | None
             return roots
     except (TimeoutError, MCPError, TypeError, ExhaustedError):
         if exchange.is_outside_request and state.roots is not None:
-            return state.roots  # a call has asked meanwhile
+            return state.roots  # another call has asked in the meantime
         state.is_silent = True
         logger.warning(
             "the client announced roots but did not list them; they are requested again at its next file call"

@@ -183,7 +183,7 @@ def _read_reply(reply: Any) -> tuple[str, Json | None]:
 
 
 def has_answer(ctx: RequestContext) -> bool:
-    """Return whether a request carries an answer to a question of this server, valid or not."""
+    """Return whether a request carries an answer, valid or not, to this server's question."""
     return _reply_in(ctx) is not None
 
 
@@ -192,7 +192,7 @@ def _reply_in(ctx: RequestContext) -> Any:
 
 
 def with_marked_answer(ctx: RequestContext, params: Mapping[str, Any]) -> RequestContext:
-    """Mark a malformed answer to a question of this server, so that the request reaches its handler.
+    """Mark a malformed answer to this server's question, so that the request reaches its handler.
 
     Otherwise the schema check would refuse the whole request with a protocol error, which models do not see.
     """

@@ -83,7 +83,7 @@ class InstallRecord:
     name: str
     before: str | None = None  # SHA-256 of the file before; `None` if there was none
     after: str | None = None
-    backup: str = ""  # the name of the copy of the original file, in the private folder
+    backup: str = ""  # the file name of the backup, in the private folder
     is_exact: bool = False  # whether the installed entry is the only difference between before and after
     made_section: bool = False  # whether the install added the list of servers
     folders: tuple[str, ...] = ()  # folders that the install created, deepest first
@@ -285,7 +285,7 @@ def starting_us(servers: Tree) -> list[str]:
 
 
 def _merged(present: Tree, entry: Tree) -> Tree:
-    """Return the new entry merged over the present one; keys that the user added stay."""
+    """Return the new entry merged over the existing one; keys that the user added stay."""
     merged = {**present, **entry}
     for key in ("env", "environment", "env_vars"):
         old, new = present.get(key), entry.get(key)
@@ -375,7 +375,7 @@ def _backup(record: InstallRecord, environ: Mapping[str, str]) -> bytes | None:
 
 
 def _records(environ: Mapping[str, str]) -> list[InstallRecord]:
-    """Return the recorded installs. An unreadable record counts as none: uninstall then removes only the entry."""
+    """Return the recorded installs. Unreadable records are ignored: uninstall then removes only the entry."""
     try:
         return read_stored(list[InstallRecord], read_regular(os.path.join(_folder(environ), "installs.json")))
     except FileNotFoundError:

@@ -121,7 +121,7 @@ def entry_for(
     for variable in variables:
         name, equals, value = variable.partition("=")
         if not name:
-            raise UsageError("--env needs a name: KEY=VALUE, or KEY alone to take the value from the environment.")
+            raise UsageError("--env needs a name: KEY=VALUE, or only KEY to use the value from the environment.")
         entry.setdefault("env", {})[name] = value if equals else f"${{{name}}}"
     if folder is not None and "$" not in folder:
         if not os.path.isdir(folder):
@@ -148,7 +148,7 @@ def add(
         said = f"use at most {MAX_ALIAS} letters, digits, - and single _ between them"
         raise UsageError(f"'{name}' cannot be the name of a server: {said}.{like}")
     words = [str(word) for word in cast("list[Any]", entry.get("args", []))]
-    is_chain = any(word.startswith(("--config", "--settings")) for word in words)  # with settings of its own
+    is_chain = any(word.startswith(("--config", "--settings")) for word in words)  # with its own settings
     if is_own(entry, own_ports(environ)) and not is_chain:
         raise CommandFailure(
             "this would start or reach coretools-mcp itself, which cannot be its own upstream; nothing was added."
@@ -294,7 +294,7 @@ def _refer(entry: Tree, environ: Mapping[str, str]) -> list[str]:
         if shown_value(place[-1:], now) != now and shown_value(place[-1:], without) != without:
             secrets.append(visible_line(dotted(place)))
         if changed != texts:
-            said = "refers to the variable that holds this value; the value itself is not written to the file"
+            said = "refers to the variable with this value; the value itself is not written to the file"
             note(f"{dotted(place)} {said}")
     return secrets
 

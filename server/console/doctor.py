@@ -369,7 +369,7 @@ async def _check_upstream(app: App, upstream: Upstream, found: Findings) -> None
         text = f"connected in {took}, {count} {'tool' if count == 1 else 'tools'}{more}"
         for kind, left_out in upstream.offer.left_out.items():
             if left_out:
-                lost = f"these items are left out, since not every client can read them: {', '.join(told(left_out))}"
+                lost = f"these items are left out, because not every client can read them: {', '.join(told(left_out))}"
                 found.absent(f"{kind} listed by {upstream.alias}", lost, "report this to the author of the server")
         wait = app.live.report.settings.proxy.first_list_wait
         late = (

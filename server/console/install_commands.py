@@ -130,7 +130,7 @@ def install(options: InstallOptions, environ: Mapping[str, str]) -> int:
 
 
 def _with_choices(target: ConfigFile, options: InstallOptions) -> InstallOptions:
-    """Fill in options from the present entry. If there is none, ask once which tools the user wants."""
+    """Fill in options from the existing entry. If there is none, ask once which tools the user wants."""
     client, present = target.client, None
     with suppress(SettingsError, CommandFailure):  # problems with the file are reported when it is changed
         present = target.servers(read_file(target.path)).get(target.name)
@@ -416,7 +416,9 @@ def _try(client: ClientConfig, entry: Mapping[str, Any], environ: Mapping[str, s
         return EXIT_FAILED
     sys.stdout.write(f"Started as {client.title} would start it, it has {number} tools.\n")
     if connecting:
-        said = f"The tools of {visible_line(', '.join(connecting))} come later: the connection is not up yet. If a"
+        said = (
+            f"The tools of {visible_line(', '.join(connecting))} will appear later: the connection is not up yet. If a"
+        )
         said += " client lists tools only once (a headless run), raise proxy.firstListWait in the settings."
         sys.stdout.write(f"{said}\n")
     return 0

@@ -30,7 +30,7 @@ _BARE_DOLLAR = re.compile(r"\$(?!\{)")
 BASE = frozenset("HOME LOGNAME PATH SHELL USER LANG LC_ALL TERM TMPDIR TZ".split())  # noqa: SIM905 - easier to read
 """The variables that clients pass to a server by default, if they pass only a few.
 
-The longest list is that of Codex (utils.rs).
+Codex has the longest list (utils.rs).
 """
 _BASE_ON_WINDOWS = frozenset({"APPDATA", "LOCALAPPDATA", "PATHEXT", "SYSTEMROOT", "TEMP", "TMP", "USERPROFILE"})
 _SECRET_WORDS = "TOKEN SECRET PASSWORD PASSWD KEY AUTH CREDENTIAL CREDS PRIVATE CERT".split()  # noqa: SIM905 - as above

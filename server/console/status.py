@@ -34,9 +34,7 @@ NONE_RUNS = (
     "have this one."
 )
 STUCK = "A server does not answer; its client can restart it."
-NONSENSE = (
-    "A server's control socket gave an answer that this version does not understand; the server may be another version."
-)
+NONSENSE = "A server's control socket gave an answer that this version does not understand; the server may be a different version."
 
 
 class _ClientStatus(TypedDict):
@@ -59,7 +57,7 @@ class _UpstreamStatus(TypedDict):
 
 
 class ServerStatus(TypedDict):
-    """The answer of a running server to `status`."""
+    """A running server's answer to `status`."""
 
     pid: int
     version: str
@@ -257,7 +255,7 @@ def _chosen(environ: Mapping[str, str], which: Which) -> tuple[str, ServerStatus
     fitting = [each for each in found if which.fits(each[1])]
     here = [each for each in fitting if works_in(each[1], real_path(os.getcwd()))]
     if problems and not (fitting if which != Which() else here):
-        raise CommandFailure(f"{problems[0]} It may be the one that you mean; --pid selects another one.")
+        raise CommandFailure(f"{problems[0]} You may mean this one; --pid selects another.")
     if len(fitting) > 1:
         fitting = here or fitting
     if len(fitting) == 1:

@@ -127,7 +127,7 @@ def diff_text(diff: str) -> Text:
 
 
 def question_text(message: str) -> Text:
-    """Return a question of the server in colour, with Markdown code blocks indented instead of fenced."""
+    """Return a server's question in colour, with Markdown code blocks indented instead of fenced."""
     text, lines = Text(), message.splitlines()
     at = 0
     while at < len(lines):
@@ -240,7 +240,7 @@ async def read_line() -> str:
 
 
 async def read_key(prompt: str, keys: Container[str], default: str = "") -> str:
-    """Read one of these keys, in lower case, as soon as it is pressed.
+    """Read one of these keys, in lower case, without waiting for Enter.
 
     Enter selects the default, Ctrl-D raises `EOFError`.
 

@@ -238,7 +238,7 @@ def ask_servers(question: Json, environ: Mapping[str, str]) -> Iterator[tuple[st
 
 
 def ask_server(path: str, question: Json) -> Iterator[object]:
-    """Yield all lines of the answer of the server at this socket, until it ends. Blocks."""
+    """Yield all lines of the server's answer at this socket, until it ends. Blocks."""
     with socket.socket(socket.AF_UNIX) as connection, suppress(OSError):
         connection.settimeout(OPENING_SECONDS)
         connection.connect(path)

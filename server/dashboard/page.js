@@ -86,7 +86,7 @@ function textOf(element) {
   return copy.innerHTML;
 }
 
-// Counts down from the server's last value, since timers in a hidden page run rarely.
+// Counts down from the server's last value, because timers in a hidden page run rarely.
 function showTimes() {
   for (const each of document.querySelectorAll("[data-seconds]")) {
     each.deadline ??= performance.now() + each.dataset.seconds * 1000;
@@ -109,7 +109,7 @@ function update(old, now) {
   });
 }
 
-// Updates a list of articles, but keeps those that have the focus or unsent input.
+// Updates a list of articles, except those that have the focus or unsent input.
 function merge(live, now) {
   const fresh = new Map([...now.children].map((child, at) => [child.id || at, child]));
   for (const child of [...live.children]) {
@@ -133,7 +133,7 @@ function merge(live, now) {
       fresh.set(child.id, child);
     } else child.remove();
   }
-  // Moved only if its position differs: moving an element takes the focus from it.
+  // Moved only if its position differs, because a moved element loses the focus.
   let before = null;
   for (const child of fresh.values()) {
     const place = before ? before.nextElementSibling : live.firstElementChild;
@@ -153,11 +153,11 @@ function listen() {
   events = new EventSource(`${home}events?page=${encodeURIComponent(page)}`);
   events.onmessage = follow;
   events.onopen = () => { isRefused = false; tellProblem(); };
-  // A browser reconnects by itself after a lost connection, but not after a refused one.
+  // A browser reconnects after a lost connection, but not after a refused one.
   events.onerror = () => { isRefused = events.readyState === EventSource.CLOSED; follow(); };
 }
 
-// A key only moves the focus to an answer, so that pressing it by accident answers nothing.
+// A key only moves the focus to an answer, so that an accidental press does not answer.
 function choose(event) {
   if (event.ctrlKey || event.altKey || event.metaKey || event.repeat || event.target.matches("input")) return;
   const article = document.activeElement.closest("article") ?? document.querySelector("article");

@@ -16,7 +16,7 @@ from server.protocol.json_rpc import Json, as_mapping
 logger = logging.getLogger(__name__)
 
 REQUEST_SECONDS = 10.0  # limit for one response of an authorization server
-ANSWER_BYTES = 1 << 20  # a longer answer is rejected
+ANSWER_BYTES = 1 << 20  # a longer response is rejected
 
 
 class LongAnswerError(Exception):

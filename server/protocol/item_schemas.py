@@ -91,10 +91,10 @@ def _validators() -> dict[str, SchemaValidator]:
 
 
 def fitted(name: str, item: Json, encoded: bytes = b"") -> tuple[Json, tuple[str, ...]]:
-    """Remove the invalid parts of a list item, and say where they were.
+    """Remove the invalid parts of a list item, and return where they were.
 
     Args:
-        name: The specification's name for such an item, such as `Tool`.
+        name: The specification's name for the item, such as `Tool`.
         item: The item, which is returned unchanged if it is valid.
         encoded: The item as JSON, to count its values.
 
@@ -189,7 +189,7 @@ def _why_not_compiled(schema: Any) -> str:
     if encoded.count(b",") + encoded.count(b"{") > MOST_PARTS:
         return f"it has more than {MOST_PARTS:,} parts"
     if _IDENTITY.search(encoded):
-        return "a schema in it has a name of its own"
+        return "a schema in it has its own id or anchor"
     name, context = "TupleSchema" if "draft-0" in str(root.get("$schema")) else "Schema", _Schema(root)
     try:
         _validators()[name].validate_python(root, context=context)

@@ -159,7 +159,7 @@ def read_of_client(line: bytes, *, takes_batches: bool) -> Message | list[Messag
     with suppress(ValueError):
         messages = [read_message(to_json(part), is_of_client=True) for part in parts]
     if any(isinstance(each, Request) and each.method == "initialize" for each in messages):
-        raise BatchError("initialize must not be in a batch, so nothing of this one was processed. Send it alone.")
+        raise BatchError("initialize must not be in a batch, so none of this one was processed. Send it alone.")
     if not messages:
         raise BatchError(NOT_A_MESSAGE)
     return messages

@@ -155,7 +155,7 @@ class ClientTable:
         return [client.state.jobs for client in self._clients.values() if client.state.jobs is not None]
 
     def _look_later(self, seconds: float) -> None:
-        """Forget silent clients even without new requests, because nobody needs what they left running."""
+        """Forget silent clients even without new requests, to stop what they left running."""
         if self._next_look is None:
             self._next_look = asyncio.get_running_loop().call_later(seconds, self._look)
 

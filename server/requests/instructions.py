@@ -50,7 +50,7 @@ def instructions(report: SettingsReport, offered: Collection[str], rights: Right
         folders = rights.roots or settings.workspace.roots
         roots = [shown_path(root) for root in folders[:MAX_SHOWN_ROOTS]]
         if not roots:
-            which = "the folders that the client opens (its roots), or else the one that the server was started in"
+            which = "the folders that the client opens (its roots), or else the folder that the server was started in"
         else:
             more = len(folders) - len(roots)
             which = ", ".join(roots) + (f" and {more} more" if more else "")
@@ -79,7 +79,7 @@ def _purposes(offered: Collection[str]) -> Iterator[str]:
     names = {verb: [name for name in named if name in offered] for verb, named in _FOR_FILES.items()}
     parts = [f"{_listed(found)} {verb if len(found) > 1 else f'{verb}s'}" for verb, found in names.items() if found]
     if parts:
-        yield f"Tools for the files of the workspace: {', '.join(parts)}."
+        yield f"Tools for workspace files: {', '.join(parts)}."
     if _COMMANDS in offered:
         yield f"{_COMMANDS} runs commands, also in the background."
     web = [name for name in ("web_search", "web_fetch") if name in offered]

@@ -202,7 +202,7 @@ class ToolSearch:
             f"The servers are: {self._servers(rights)}."
         )
         if near:
-            said = "\n".join([said, "The nearest ones, which may do other things:", *lines, told])
+            said = "\n".join([said, "The closest tools, which may do something else:", *lines, told])
         return ToolResult(said, structured={"tools": [], "nearest": list(map(_about, near))})
 
     async def _describe(
@@ -258,7 +258,7 @@ class ToolSearch:
             return found
 
     async def unwrapped(self, params: Mapping[str, Any], rights: Rights) -> Json:
-        """Convert the parameters of `call_tool` to those of a call of the tool that it names.
+        """Convert the parameters of `call_tool` to those of the call that it describes.
 
         Raises:
             MCPError: Models have no such tool, or it cannot be called this way.

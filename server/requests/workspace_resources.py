@@ -217,7 +217,7 @@ class FileRequests:
 
 
 class _NobodyIsAsked:
-    """Refuses all questions, because nobody wants one at every key press."""
+    """Refuses all questions, to avoid asking at every key press."""
 
     async def ask(self, question: Question) -> Unavailable:
         del question

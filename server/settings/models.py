@@ -36,7 +36,7 @@ class OAuthSettings(Section):
     support it (Client ID Metadata Documents). Variables are expanded.
     """
     issuer: str | None = None
-    """The only authorization server to log in at, exactly as it identifies itself. null uses the one that the server
+    """The only authorization server to log in to, exactly as it identifies itself. null uses the one that the server
     names; with a clientId, the first one used stays fixed. Variables are expanded.
     """
     scopes: tuple[str, ...] | None = None

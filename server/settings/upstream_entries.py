@@ -28,7 +28,7 @@ _CLIENT_TEXTS = ("client_id", "client_secret", "client_metadata_url", "issuer", 
 
 @dataclass(frozen=True, slots=True)
 class UpstreamEntry:
-    """A server of the configuration."""
+    """A configured server."""
 
     alias: str
     name: str  # its name as configured
@@ -124,7 +124,7 @@ def resolve_entries(
         else:
             for key in ("timeout", "connect_timeout", "list_timeout"):
                 if (given := getattr(entry, key)) < LIKELY_SECONDS:
-                    where, meant = (*path, wire_name(key)), f"{given} ms, and other clients count seconds"
+                    where, meant = (*path, wire_name(key)), f"{given} ms, but other clients use seconds"
                     diagnostics.warn(source_of(where), f"{dotted(where)} is {meant}; for {given} s write {given}000.")
             if settings.proxy.prefix == "none":
                 entry = entry.model_copy(update={"prefix": "none"})
@@ -171,7 +171,7 @@ def _problems_of(entry: UpstreamSettings, path: KeyPath, name_budget: int) -> It
                 "or a larger budget."
             )
         elif new in owners:
-            yield f"{which} is also that of {json.dumps(owners[new])}; give each its own."
+            yield f"{which} is already used for {json.dumps(owners[new])}; give each its own."
         owners.setdefault(new, name)
     if entry.transport is None:
         yield f"{here} has no command, no url and no httpUrl; add one of them."

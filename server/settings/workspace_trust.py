@@ -315,6 +315,6 @@ def retained_restrictions(
     """
     lost = [file.path for file in files if file.state is not FileState.READ and file.path in restrictions]
     for path in lost:
-        said = "the last trusted content of this file still asks, refuses and leaves out"
+        said = "the restrictions in the last trusted content of this file still apply"
         diagnostics.warn(path, f"{said}, until the file is trusted again or this server restarts.")
     return [deepcopy(restrictions[path]) for path in lost]

@@ -107,12 +107,12 @@ async def serve_http(
         lifespan="on",
         timeout_graceful_shutdown=math.ceil(http.grace / 1000) + LAST_SECONDS,
         ws="none",
-        proxy_headers=False,  # a client's address is that of its connection, not from headers
+        proxy_headers=False,  # use the connection's address as the client's, not headers
     )
     paths = "/mcp and /sse" if options.with_streamable else "/sse"
     scheme = "https" if http.tls_cert else "http"
     address = f"{scheme}://{options.host_in_urls}:{listener.getsockname()[1]}"
-    # Printed at any log level, because whoever starts a server must know its address, and whether it is open.
+    # Printed at any log level, because the person who starts a server must know its address, and whether it is open.
     whom = "clients that send a token" if options.needs_token else "every client, without a token"
     sys.stderr.write(f"coretools-mcp: serving MCP at {address}, paths {paths}, to {whom}\n")
     sys.stderr.flush()
@@ -259,7 +259,7 @@ class WebApp(Starlette):
         principal = principal_of(request)
         if self._app.metrics is None or (principal is not None and principal.rights != ALL_RIGHTS):
             # Metrics name servers and tools, and a token may be restricted to some of them.
-            said = "Metrics need a token of http.tokens without a workspace, a profile or rules of its own."
+            said = "Metrics need a token of http.tokens that has no workspace, profile or rules of its own."
             return JSONResponse(error_of(None, said), HTTPStatus.FORBIDDEN)
         return Response(await self._app.metrics(), media_type="text/plain; version=0.0.4")
 

@@ -404,7 +404,7 @@ def read_issuer(settings: IssuerSettings, environment: Mapping[str, str]) -> Iss
     secret = ""
     if about.url:
         if not about.client_id:
-            problems.append("http.oauth.introspection.clientId is missing: the client id of this server at the issuer.")
+            problems.append("http.oauth.introspection.clientId is missing: this server's client id at the issuer.")
         try:
             secret = read_secret("http.oauth.introspection", about.file, about.env, environment)
         except ValueError as error:

@@ -253,7 +253,7 @@ class Sessions:
             await asyncio.wait(self._ending)
 
     def _end_surplus(self) -> None:
-        """End silent sessions until the limit holds."""
+        """End silent sessions until the limit is met."""
         while len(self._sessions) > self._most:
             # The principal with the most sessions loses one, so that others are not affected.
             with_silent = [each for each in self._principals.values() if each.silent]
@@ -261,9 +261,7 @@ class Sessions:
                 return
             if not self._has_warned:
                 self._has_warned = True
-                logger.warning(
-                    "%d sessions are open, so each new one ends the one that is silent for longest", self._most
-                )
+                logger.warning("%d sessions are open, so each new one ends the longest-silent one", self._most)
             self.end(next(iter(max(with_silent, key=lambda each: each.count).silent.values())))
 
     def _look_later(self, seconds: float) -> None:

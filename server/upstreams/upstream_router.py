@@ -1,6 +1,6 @@
-"""What the upstreams offer besides tools: resources, prompts, completion, log levels.
+"""Routes requests to upstreams, except tool calls: resources, prompts, completion, log levels.
 
-A middleware: requests for this server's own items, and for unknown ones, go on to this server's own handlers.
+This is a middleware: requests for this server's own items, and for unknown ones, go on to this server's own handlers.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ EVERYTHING: Json = {
     "roots": {"listChanged": True},
     "extensions": {name: each.declared for name, each in RELAYED_EXTENSIONS.items()},
 }
-"""The capabilities for a session that only lists, since some servers list less to clients with fewer capabilities."""
+"""The capabilities for a listing session, because some servers list less to clients with fewer capabilities."""
 
 STATUS_URI = "coretools://upstreams"
 
@@ -85,10 +85,10 @@ STATUS: Json = {
 }
 
 OWN_SCHEMES = frozenset({"file", "memory", "todo", "coretools"})  # the schemes of this server's own resources
-FIRST_SKILLS_SECONDS = 0.5  # how long the first list of tools waits for the resources
-SKILLS_SECONDS = 5.0  # limit for listing the skills of all upstreams
-SILENT_SECONDS = 60.0  # how long a server that missed the limit is not asked for its skills again
-MOST_NAMED = 5  # servers named in an error
+FIRST_SKILLS_SECONDS = 0.5  # how long the first tool list waits for the resources
+SKILLS_SECONDS = 5.0  # limit for listing all upstreams' skills
+SILENT_SECONDS = 60.0  # how long to wait before a server that missed the limit is asked for skills again
+MOST_NAMED = 5  # maximum number of servers named in an error
 
 Found = TypeVar("Found")
 
@@ -116,32 +116,34 @@ _METHODS = (
 
 @dataclass(frozen=True, slots=True)
 class OwnOffer:
-    """What this server itself offers: the names of its prompts, and whether it has resources."""
+    """This server's own prompts, and whether it has resources."""
 
     prompts: frozenset[str] = frozenset()
     has_resources: bool = False
 
     def has(self, uri: str) -> bool:
-        """Return whether this server answers for a URI or a template, so that no upstream gets it."""
+        """Return whether this server itself serves a URI or template, so that no upstream gets it."""
         return self.has_resources and scheme_of(uri) in OWN_SCHEMES
 
 
 @dataclass(frozen=True, slots=True)
 class Dependencies:
-    """What the router needs from the rest of the server."""
+    """The router's dependencies on the rest of the server."""
 
     registry: ToolRegistry  # where tools are published
     served_over: Literal["stdio", "network"]  # whether there is one client or many
-    key_of: Callable[[RequestContext], str]  # the client of a request, as `ClientState.key`
-    own: OwnOffer  # what this server itself offers
+    key_of: Callable[[RequestContext], str]  # returns a request's `ClientState.key`
+    own: OwnOffer  # this server's own items
     large_results: LargeResults  # stores results that are too long for a conversation
-    why_denied: Callable[[str, Rights], str]  # why an upstream is hidden from such clients; empty if it is not
-    before: Callable[[RequestContext], object]  # called before each request: the first one starts the upstreams
+    why_denied: Callable[
+        [str, Rights], str
+    ]  # returns why an upstream is hidden from clients with these rights; empty if it is not
+    before: Callable[[RequestContext], object]  # called before each request; the first one starts the upstreams
     bus: ListenBus  # reaches the listening clients of the 2026-07-28 revision
     changed: Callable[[ListKind], None]  # called when a list has changed, or an upstream says so
-    replica: Replica  # seals the state that clients return
+    replica: Replica  # has the keys for states that clients return
     observer_of: Callable[[str, UpstreamSettings], Observer] | None  # creates the observer of requests to upstreams
-    folders_of: FoldersOf  # the folders for upstream programs: their working folder and roots
+    folders_of: FoldersOf  # returns the folders for upstream programs: their working folder and roots
 
 
 def _login_options(
@@ -172,7 +174,7 @@ def _login_options(
 
 
 class UpstreamRouter:
-    """The facade of all upstreams."""
+    """The facade for all upstreams."""
 
     def __init__(self, report: SettingsReport, dependencies: Dependencies) -> None:
         settings = report.settings
@@ -183,8 +185,10 @@ class UpstreamRouter:
         self._tasks: TaskGroup | None = None
         self._denied: Mapping[str, str] | None = None
         self._routes: ResourceRoutes | None = None
-        self._silent: WeakKeyDictionary[UpstreamSession, float] = WeakKeyDictionary()  # time of the skills warning
-        self._apps: Mapping[tuple[str, str], str] = {}  # how they were last published
+        self._silent: WeakKeyDictionary[UpstreamSession, float] = (
+            WeakKeyDictionary()
+        )  # when listing skills last timed out
+        self._apps: Mapping[tuple[str, str], str] = {}  # the apps as last published
         self._prompts: NameMap | None = None
         self.pool = UpstreamPool(
             report.upstreams,
@@ -222,7 +226,7 @@ class UpstreamRouter:
         self.watching = Watching(self.relay, dependencies.bus)
 
     def start(self, tasks: TaskGroup, ctx: RequestContext | None) -> None:
-        """Start the upstreams, once, for the client whose request triggers it, if there is one."""
+        """Start the upstreams, once, for the client whose request triggers it, if any."""
         if self._tasks is tasks:
             return
         self._tasks = tasks
@@ -231,7 +235,7 @@ class UpstreamRouter:
             tasks.start_soon(self.pool.approvals.follow, name="approvals")
         client = exchange_of(ctx, self._dependencies.key_of(ctx)) if ctx is not None else None
         is_one = self._dependencies.served_over == "stdio"
-        # A person's command has no client, and prints the state as it is now.
+        # A terminal command has no client, and prints the current state.
         stored = self._stored if client is not None or not is_one else None
         self.pool.start(
             tasks,
@@ -267,7 +271,7 @@ class UpstreamRouter:
         self._denied = self._routes = self._prompts = None
         if is_said:
             self._dependencies.changed(kind.capability)
-        # Tools with apps that are already listed may now need other URIs for them.
+        # Tools that are already listed may now need different URIs for their apps.
         if kind in (RESOURCES, TEMPLATES) and (before := self._apps) and self.routes.apps != before:
             self._dependencies.changed("tools")
 
@@ -281,7 +285,7 @@ class UpstreamRouter:
     async def __call__(self, ctx: RequestContext, call_next: CallNext) -> Any:
         method = ctx.method
         if method in WELCOMES and self.pool.upstreams:
-            # They come later, and nothing will announce them.
+            # Skills arrive later, without an announcement.
             welcome = as_mapping(await call_next(ctx))
             extensions = {name: each.announced for name, each in RELAYED_EXTENSIONS.items() if name != TASKS}
             if method == "server/discover" and self._may_have_tasks:
@@ -337,7 +341,7 @@ class UpstreamRouter:
     async def _read(self, ctx: RequestContext, call_next: CallNext) -> Any:
         uri = as_mapping(ctx.params).get("uri")
         if uri == STATUS_URI and self._own.has(STATUS_URI):
-            # Its instructions, name and version are text from the server.
+            # Instructions, name and version are text from the server.
             report = [each for each in self.pool.report() if self._is_open(each["alias"], ctx)]
             text = visible(json.dumps({"upstreams": report}, ensure_ascii=False, indent=2))
             return {"contents": [{"uri": STATUS_URI, "mimeType": STATUS["mimeType"], "text": text}]}
@@ -351,7 +355,7 @@ class UpstreamRouter:
         return await self._bring(ctx, route.upstream, {"uri": route.uri})
 
     async def _listen(self, ctx: RequestContext, call_next: CallNext) -> Any:
-        """Send changes to a 2026-07-28 client while this runs."""
+        """Send changes to a 2026-07-28 client."""
         wanted = as_mapping(as_mapping(ctx.params).get("notifications"))
         uris, names = (
             cast("list[Any]", each) if isinstance(each := wanted.get(key), list) else []
@@ -372,7 +376,7 @@ class UpstreamRouter:
 
     async def _task(self, ctx: RequestContext) -> Json:
         exchange = await self._exchange(ctx)
-        # For requests of the core specification, the transport compares it.
+        # For core requests, the transport compares the header.
         name, request = exchange.params.get("taskId"), ctx.http_request
         if request is not None and decode_header(request.headers.get("mcp-name")) != name:
             raise MCPError(HEADER_MISMATCH, "The Mcp-Name header differs from the taskId of the request.")
@@ -427,8 +431,9 @@ class UpstreamRouter:
     async def skills(self, ctx: RequestContext, *, is_fresh: bool) -> list[Json]:
         """Return the skills of all upstreams for a client, without their files.
 
-        With `is_fresh`, all upstreams are asked again, since nothing announces changes. Otherwise only those never
-        asked before are asked, almost without waiting. An upstream that does not answer quickly keeps its last skills.
+        With `is_fresh`, all upstreams are asked again, because changes are not announced. Otherwise only those never
+        asked before are asked, almost without waiting. An upstream that does not respond quickly keeps its last known
+        skills.
         """
 
         async def read(upstream: Upstream, session: UpstreamSession) -> None:
@@ -448,7 +453,9 @@ class UpstreamRouter:
                     if monotonic() < self._silent.get(session, -SILENT_SECONDS) + SILENT_SECONDS:
                         continue
                     if self._is_able(upstream, "skills/list"):
-                        upstream.offer.lists.setdefault(SKILLS.field, [])  # a server that does not answer is asked once
+                        upstream.offer.lists.setdefault(
+                            SKILLS.field, []
+                        )  # a server that does not respond is asked only once
                         asked.add(session)
                         tasks.start_soon(read, upstream, session)
                     else:
@@ -471,7 +478,7 @@ class UpstreamRouter:
     def _is_able(self, upstream: Upstream, method: str) -> bool:
         """Return whether an upstream supports skills or folder lists.
 
-        One that is unavailable counts: the request then explains why.
+        An unavailable upstream counts as supporting them, so that the request explains why it fails.
         """
         session = upstream.live_session
         if session is None:
@@ -502,7 +509,7 @@ class UpstreamRouter:
         return result
 
     async def _subscribe(self, ctx: RequestContext, call_next: CallNext) -> Json:
-        """Start or stop watching a resource for a client of the handshake era."""
+        """Subscribe or unsubscribe a handshake-era client."""
         uri = as_mapping(ctx.params).get("uri")
         route = await self._sought(partial(self._route, ctx), uri)
         if route is None:
@@ -522,7 +529,7 @@ class UpstreamRouter:
         return {}
 
     async def _sought(self, find: Callable[[Any], Found | None], name: Any) -> Found | None:
-        """Look up a name, and if it is unknown, once more after servers have sent their lists."""
+        """Look up a name; if it is unknown, retry once servers have sent their lists."""
         found = find(name)
         if found is None and isinstance(name, str) and not (self._own.has(name) or name in self._own.prompts):
             await self.pool.wait_for_first_list(is_live=True)
@@ -539,7 +546,7 @@ class UpstreamRouter:
                 logger.info("a client cannot watch a resource: %s", visible_line(error.message))
 
     def _route(self, ctx: RequestContext, uri: Any) -> Route | None:
-        """Find the resource of an upstream; an error if it is ambiguous or switched off.
+        """Find an upstream's resource; raises an error if it is ambiguous or switched off.
 
         Only upstreams that the client may use are candidates.
         """
@@ -571,7 +578,7 @@ class UpstreamRouter:
         return None if upstream is None else (upstream, origin.name)
 
     def _refuse_denied(self, alias: str, name: str, *kinds: OfferedKind) -> None:
-        """Refuse an item of a denied upstream: one with its alias, or one that only it lists."""
+        """Refuse an item of a denied upstream: one with the alias, or one that only it lists."""
         for denied, why in self.denied.items():
             upstream = self.pool.by_alias.get(denied)
             lists = [upstream.offer.of(kind) for kind in kinds] if upstream is not None else []
@@ -580,7 +587,7 @@ class UpstreamRouter:
                 raise MCPError(INVALID_PARAMS, f"{why} Continue without it; the operator can change the rule.")
 
     def _is_open(self, alias: str, ctx: RequestContext) -> bool:
-        """Return whether the client of a request may use an upstream that others may use."""
+        """Return whether the client of a request may use an upstream."""
         rights = rights_of(ctx)
         return rights is ALL_RIGHTS or not self._dependencies.why_denied(alias, rights)
 

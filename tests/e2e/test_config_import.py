@@ -402,7 +402,7 @@ def test_a_time_that_was_meant_in_seconds_is_told_by_config_check_and_doctor(hom
     for words in (("config", "check"), ("doctor",)):
         done = run(home, *words)
         said = done.stdout + done.stderr
-        told = "mcpServers.one.timeout is 60 ms, and other clients count seconds; for 60 s write 60000."
+        told = "mcpServers.one.timeout is 60 ms, but other clients use seconds; for 60 s write 60000."
         assert told in said, said
         assert "mcpServers.one.connectTimeout is 30 ms" in said
         assert "listTimeout is" not in said

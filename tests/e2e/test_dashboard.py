@@ -991,8 +991,8 @@ async def test_a_stopped_tool_is_shown_and_approved_as_it_was_shown(
         await page.goto(f"{page.url}tools?q=good__echo")
         await page.get_by_text("Present version good__echo", exact=True).click()
         await expect(page.locator("tbody pre")).to_contain_text("Its description now:")
-        await page.get_by_role("button", name="Approve the present version").click()
-        await expect(page.get_by_role("button", name="Approve the present version")).to_have_count(0)
+        await page.get_by_role("button", name="Approve the current version").click()
+        await expect(page.get_by_role("button", name="Approve the current version")).to_have_count(0)
         assert list(parse_lock(lock.read_bytes())["good"]["tools"]) == ["echo"]
         assert (
             "has added this tool" not in str(await client.list_tools()).partition("good__echo")[2].partition("name=")[0]

@@ -128,7 +128,7 @@ def test_servers_that_still_connect_are_named_beside_the_number_of_tools(home: P
     write(settings_of(home), json.dumps(settings))
     done = run_alone(home, "install", "qwen", "--yes")
     assert done.returncode == 0, done.stderr
-    assert "The tools of slow come later: the connection is not up yet" in done.stdout
+    assert "The tools of slow will appear later: the connection is not up yet" in done.stdout
     assert "proxy.firstListWait" in done.stdout
 
 

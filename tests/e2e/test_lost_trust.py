@@ -78,5 +78,5 @@ async def test_one_blank_in_a_trusted_file_opens_nothing_and_stops_what_the_file
             names = {tool.name for tool in (await client.list_tools(cache_mode="bypass")).tools}
             assert not any(name.startswith("brought__") for name in names)
     told = (tmp_path / "stderr").read_text()
-    assert "the last trusted content of this file still asks, refuses and leaves out" in told
+    assert "the restrictions in the last trusted content of this file still apply" in told
     assert "workspace agents that are now refused: helper" in told

@@ -183,8 +183,8 @@ async def test_of_a_server_that_is_stuck_nobody_is_told_that_it_does_not_run(run
         for done in (named, here):
             assert (done.returncode, done.stdout) == (1, "")
             assert done.stderr == (
-                "coretools-mcp: A server does not answer; its client can restart it. It may be the one that you mean; "
-                "--pid selects another one.\n"
+                "coretools-mcp: A server does not answer; its client can restart it. You may mean this one; "
+                "--pid selects another.\n"
             )
 
 

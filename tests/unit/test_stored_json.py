@@ -86,7 +86,7 @@ async def test_rows_and_states_of_other_types_count_for_nothing(caplog: pytest.L
             with case(each):
                 assert await states.open(state.seal(json.dumps(each).encode()), "action", "ada") is None
     assert "it is ignored" in caplog.text
-    assert "that this server did not seal" in caplog.text
+    assert "that this server did not encrypt" in caplog.text
 
 
 @pytest.mark.requirement("stored.types")

@@ -1,8 +1,8 @@
-"""`mcp.lock.json`: servers and their tools as a person approved them. Reads, writes and compares it field by field.
+"""Reads, writes and compares `mcp.lock.json`, the record of approved servers and tools.
 
-The file has a hash for each field, so that a change can be named and the file reviewed: sorted, one hash per line. The
-set of fields and their hashing is the formula. It has a number, so that the formula of a later version is not mistaken
-for a change of the servers.
+The file has one hash per field, sorted, one per line, so that changes can be named and reviewed. The set of fields and
+how they are hashed is the formula. It has a number, so that a later version's formula is not mistaken for changes by
+servers.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ logger = logging.getLogger(__name__)
 
 FORMULA = 1
 COMMAND = "coretools-mcp lock"
-MOST_PLACE_CHARS = 200  # of a place in the file, in messages
-MOST_EXECUTABLE_BYTES = 32 << 20  # of a program to hash
+MOST_PLACE_CHARS = 200  # of a location in the file, in messages
+MOST_EXECUTABLE_BYTES = 32 << 20  # largest program to hash
 
 _FIELDS = ("title", "description", "inputSchema", "outputSchema", "annotations", "icons")
 _HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 _STOPPING = frozenset({"description", "inputSchema", "outputSchema"})  # what models rely on
-WATCHED = ("title", *sorted(_STOPPING))  # what a list tells models about a tool
-_APART = frozenset({"name", "_meta", *_FIELDS})  # the remaining fields of a tool share one hash
+WATCHED = ("title", *sorted(_STOPPING))  # what models see of a tool
+_APART = frozenset({"name", "_meta", *_FIELDS})  # a tool's remaining fields share one hash
 _MERGE_MARK = re.compile(rb"^(?:<<<<<<<|=======|>>>>>>>)", re.MULTILINE)
 
 
 def hash_of(value: Any) -> str:
-    """SHA-256, in hexadecimal, of the value as JSON: keys sorted, no blanks, ASCII only."""
+    """Return the SHA-256, in hexadecimal, of the value as JSON: sorted keys, no blanks, only ASCII."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def tool_entry(definition: Mapping[str, Any]) -> Json:
-    """Return a tool in the file: a hash for each field, and annotations in plain text."""
+    """Return a tool's entry in the file: a hash for each field, and annotations in plain text."""
     entry: Json = {name: hash_of(definition[name]) for name in _FIELDS if name in definition}
     meta = as_mapping(definition.get("_meta"))
-    # A draft of MCP Apps had ui/resourceUri.
+    # A draft of MCP Apps used ui/resourceUri.
     ui = {key: value for key, value in meta.items() if key.partition("/")[0] == "ui"}
     if ui:
         entry["ui"] = hash_of(ui)
@@ -71,13 +71,13 @@ def tool_entry(definition: Mapping[str, Any]) -> Json:
 def server_entry(
     written: UpstreamSettings, server_info: Mapping[str, Any], instructions: str, lists: Mapping[str, Iterable[Json]]
 ) -> Json:
-    """Return a server in the file, except for its program.
+    """Return a server's entry in the file, without its program.
 
     Args:
-        written: Its entry, with the names of variables instead of their values.
+        written: Its entry, with variables unexpanded.
         server_info: The name and version that it sent.
         instructions: Its instructions; may be empty.
-        lists: Its lists, by the names of their fields in results.
+        lists: Its lists, by their field names in results.
     """
     version = {key: server_info[key] for key in ("name", "version") if isinstance(server_info.get(key), str)}
     entry: Json = {"command": hash_of([written.transport, *program_and_address(written)])}
@@ -91,7 +91,7 @@ def server_entry(
 
 
 def executable_hash(entry: UpstreamSettings) -> str:
-    """Return the SHA-256 of a program given as a path, else empty: `node` differs on each machine. Blocks."""
+    """Return the SHA-256 of a program given as a path, otherwise nothing: `node` differs on each machine. Blocks."""
     with suppress(OSError, ValueError):
         if entry.transport == "stdio" and entry.command and os.path.isabs(entry.command):
             content = read_regular(entry.command, MOST_EXECUTABLE_BYTES)
@@ -101,7 +101,7 @@ def executable_hash(entry: UpstreamSettings) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One difference of a server from what was approved."""
+    """One difference between a server and what was approved."""
 
     server: str
     tool: str  # empty if it is about the server itself
@@ -115,7 +115,7 @@ class Difference:
 
 
 def tool_differences(alias: str, name: str, approved: Json | None, now: Json | None) -> Iterator[Difference]:
-    """Yield the differences of a tool from what was approved; `None` means that there is no such tool."""
+    """Yield the differences between a tool and what was approved; `None` means that there is no such tool."""
     if approved is None or now is None:
         yield Difference(alias, name, "", "gone" if now is None else "new", stops=approved is None)
         return
@@ -126,7 +126,8 @@ def tool_differences(alias: str, name: str, approved: Json | None, now: Json | N
     for hint in _HINTS:
         was, is_now = before.get(hint), after.get(hint)
         if was is not is_now:
-            # Servers sometimes omit all annotations, for instance after a reconnect. That never reduces the questions.
+            # Servers sometimes omit all annotations, for example after a reconnect. That never leads to fewer
+            # questions.
             milder = "annotations" in now and {
                 "readOnlyHint": is_now is True,
                 "destructiveHint": is_now is False or was is True,
@@ -136,7 +137,7 @@ def tool_differences(alias: str, name: str, approved: Json | None, now: Json | N
 
 
 def differences(alias: str, approved: Json | None, now: Json | None) -> Iterator[Difference]:
-    """Yield the differences of a server from what was approved; `None` means that there is no such server."""
+    """Yield the differences between a server and what was approved; `None` means that there is no such server."""
     if approved is None or now is None:
         yield Difference(alias, "", "", "gone" if now is None else "new")
     before, after = approved or Json(), now or Json()
@@ -200,15 +201,15 @@ class _LockFile(_Entry):
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """What is approved now: in the file, and on top of it. With a problem, it approves nothing."""
+    """What is currently approved, by the file and on top of it. With a problem, nothing is."""
 
     path: str
     servers: Mapping[str, Json] = field(default_factory=dict[str, Json])
     problem: str = ""  # why it cannot be used, as the end of a sentence
-    digest: str = ""  # of the content of a valid file
+    digest: str = ""  # digest of a valid file's content
 
     def tool(self, alias: str, name: str) -> Json | None:
-        """Return a tool as it was approved."""
+        """Return the approved entry of a tool."""
         return as_mapping(as_mapping(self.servers.get(alias)).get("tools")).get(name)
 
     @property
@@ -217,7 +218,7 @@ class Lock:
         if not self.problem:
             return ""
         return (
-            f"{LOCK_NAME}, beside the settings, lists the approved tools of other servers, but cannot be used: "
+            f"{LOCK_NAME}, next to the settings, lists the approved tools of other servers, but cannot be used: "
             f"{self.problem}. So no tool of another server is offered. Ask the user to restore the file, or to run "
             f"`{COMMAND}` in a terminal, which writes it again."
         )
@@ -254,14 +255,14 @@ def parse_lock(content: bytes) -> dict[str, Json]:
         )
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         if _MERGE_MARK.search(content):
-            raise ValueError("it contains merge conflict marks") from None
+            raise ValueError("it contains merge conflict markers") from None
         where = f" (line {error.lineno}, column {error.colno})" if isinstance(error, json.JSONDecodeError) else ""
         raise ValueError(f"it is not JSON{where}") from None
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     formula = as_mapping(parsed).get("formula")
     if isinstance(formula, int | float) and formula != FORMULA:
-        raise ValueError(f"it has a formula ({formula}) other than that of this version ({FORMULA})")
+        raise ValueError(f"its formula ({formula}) differs from that of this version ({FORMULA})")
     try:
         _LockFile.model_validate(parsed)
     except ValidationError as error:
@@ -272,7 +273,7 @@ def parse_lock(content: bytes) -> dict[str, Json]:
 
 def _without_repetition(pairs: list[tuple[str, Any]]) -> Json:
     found = dict(pairs)
-    if len(found) < len(pairs):  # a reviewer would read the first one, but the last one would count
+    if len(found) < len(pairs):  # a reviewer would read the first one, but the last one would be used
         raise ValueError("an object has the same name twice")
     return found
 
@@ -291,7 +292,7 @@ def lock_text(servers: Mapping[str, Json]) -> bytes:
 
 
 def with_approved(servers: Mapping[str, Json], approved: Mapping[str, Json]) -> dict[str, Json]:
-    """Return the servers of a lock, with the tools approved since then; everything else stays."""
+    """Return the servers of a lock, with tools approved since then; everything else stays."""
     after = dict(servers)
     for alias, server in approved.items():
         before = servers.get(alias, {"tools": {}})
@@ -300,7 +301,7 @@ def with_approved(servers: Mapping[str, Json], approved: Mapping[str, Json]) -> 
 
 
 def write_approved(path: str, alias: str, tools: Mapping[str, Json]) -> Lock:
-    """Write these tools of a server to the file as approved; everything else in it stays. Blocks.
+    """Approve these tools of a server in the file; everything else in it stays. Blocks.
 
     Raises:
         ToolError: The file cannot be used or written.
@@ -323,5 +324,5 @@ def write_approved(path: str, alias: str, tools: Mapping[str, Json]) -> Lock:
         return written[-1]
     raise ToolError(
         ToolErrorType.FILE_WRITE_FAILURE,
-        f"Nothing was approved in {LOCK_NAME}, beside the settings: {why}. Fix that, then approve again.",
+        f"Nothing was approved in {LOCK_NAME}, next to the settings: {why}. Fix that, then approve again.",
     )

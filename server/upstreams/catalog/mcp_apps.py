@@ -1,7 +1,7 @@
 """MCP Apps (SEP-1865): the resource that displays a tool, and the tools that the page in it may call.
 
-A client takes the address of an app from a tool's `_meta`, so it must use the published URI too. A page calls tools by
-the names that its own server uses, since it knows no other server.
+Clients take an app's address from a tool's `_meta`, so that must contain the published URI. A page calls tools by its
+own server's names, because it knows no other server.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ FLAT_KEY = "ui/resourceUri"  # the `_meta` key in a draft of the extension
 
 
 def app_links(tool: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the URIs by which a tool names its app: one, and perhaps the same under the draft's key."""
+    """Yield the URIs with which a tool refers to its app: one, and perhaps the same under the draft's key."""
     meta = as_mapping(tool.get("_meta"))
     for uri in (as_mapping(meta.get("ui")).get("resourceUri"), meta.get(FLAT_KEY)):
         if isinstance(uri, str):
@@ -25,7 +25,7 @@ def app_links(tool: Mapping[str, Any]) -> Iterator[str]:
 
 
 def with_app_links(tool: Json, published: Callable[[str], str]) -> Json:
-    """Return a tool whose app links have the URIs that clients know; the rest of its `_meta` stays."""
+    """Return a tool with published URIs in its app links; the rest of its `_meta` stays."""
     changed = {uri: name for uri in app_links(tool) if (name := published(uri)) != uri}
     if not changed:
         return tool
@@ -38,7 +38,7 @@ def with_app_links(tool: Json, published: Callable[[str], str]) -> Json:
 
 
 def name_in_apps(tool: Mapping[str, Any]) -> str:
-    """Return the name by which apps of its server call a tool, without the aliases that servers like this one added."""
+    """Return the name that a server's apps use for a tool, without aliases added by servers like this one."""
     return tool["name"].split(BETWEEN, len(chain_of(as_mapping(tool.get("_meta")))))[-1]
 
 
@@ -48,7 +48,7 @@ def is_for_apps(tool: Mapping[str, Any]) -> bool:
 
 
 def is_for_models(tool: Mapping[str, Any]) -> bool:
-    """Return whether models may call a tool, rather than only the apps of its server."""
+    """Return whether models may call a tool, not only the apps of its server."""
     return _is_for("model", tool)
 
 

@@ -1,6 +1,6 @@
-"""The published name of each upstream tool or prompt: computed from the lists, and kept in a map.
+"""Computes the published name of each upstream tool or prompt, and keeps them in a map.
 
-Names are looked up in this map and never parsed again.
+Names are looked up in this map, never parsed again.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from tools.contract.display import visible_line
 from tools.permissions.tool_names import BETWEEN
 
 MAX_NAME = 128  # the longest tool name in the specification (SEP-986)
-SEARCH_NAMES = ("search_tools", "describe_tool", "call_tool")  # this server's own, if tools are searched for
-MARK_LENGTH = 9  # length of the end of a changed name: a dash, a letter, seven hexadecimal digits
+SEARCH_NAMES = ("search_tools", "describe_tool", "call_tool")  # this server's own tools, if tool search is on
+MARK_LENGTH = 9  # length of a changed name's ending: a dash, a letter, seven hexadecimal digits
 
-_OTHER = re.compile(r"[^A-Za-z0-9_-]")  # what model APIs do not accept in a name
+_OTHER = re.compile(r"[^A-Za-z0-9_-]")  # characters that model APIs do not accept in a name
 _NOT_IN_RULES = re.compile(r"[^A-Za-z0-9_.-]")
 _MARKED = re.compile(r"-[g-v][0-9a-f]{7}\Z")
 
 
 class NameChange(StrEnum):
-    """How a name was changed, in words for people."""
+    """How a name was changed, for people."""
 
     LENGTH = "shortened to proxy.nameBudget"
-    CHARACTERS = "changed, since clients accept only letters, digits, _ and -"
-    MARK = "changed, since it looks like a shortened name"
+    CHARACTERS = "changed, because clients accept only letters, digits, _ and -"
+    MARK = "changed, because it looks like a shortened name"
     RENAMED = "renamed"
 
 
@@ -53,7 +53,7 @@ def shortened_name(wanted: str, original: str, budget: int) -> tuple[str, NameCh
     """Return the published name, and why it differs from the wanted one.
 
     It depends only on these arguments (`original` is the full name), so it stays the same whatever else is listed. A
-    changed name ends with a mark. A name that already ends like this also gets one, so that no name is mistaken for
+    changed name ends with a mark. A name that already ends this way gets one too, so that no name is mistaken for
     another's shortened form.
     """
     if not wanted or _OTHER.search(wanted) is not None:
@@ -68,9 +68,9 @@ def shortened_name(wanted: str, original: str, budget: int) -> tuple[str, NameCh
 
 
 def _marked(wanted: str, original: str, budget: int) -> str:
-    """Return the beginning of a name, and a short hash of the original.
+    """Return the start of a name with a short hash of the original.
 
-    It begins with g to v, so it never looks like a date or number.
+    The hash begins with g to v, so it never looks like a date or number.
     """
     digest = hashlib.sha256(original.encode("utf-8", "surrogatepass")).hexdigest()
     mark = f"-{chr(ord('g') + int(digest[0], 16))}{digest[1:8]}"
@@ -90,34 +90,34 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NameList:
-    """The names that one upstream lists, and how to publish them."""
+    """The names that an upstream lists, and how to publish them."""
 
     alias: str
     names: Sequence[str] = ()
-    has_prefix: bool = True  # whether it is published as `alias__name`, or under its own names
-    renamed: Mapping[str, str] = field(default_factory=dict[str, str])  # other names, by own name
+    has_prefix: bool = True  # whether to publish names as `alias__name`, or unchanged
+    renamed: Mapping[str, str] = field(default_factory=dict[str, str])  # new names, by original name
 
 
 @dataclass(frozen=True, slots=True)
 class HiddenName:
-    """An item that is not listed, because its name belongs to another."""
+    """An item that is not listed, because its name is taken."""
 
     origin: Origin
     name: str  # the name that it would have
-    holder: str  # the owner of that name, in words
-    way_out: str  # another name that still reaches it; empty if there is none
+    holder: str  # a description of that name's owner
+    way_out: str  # another name that still works; empty if there is none
 
     def __str__(self) -> str:
         way_out = f"Calls reach it as '{self.way_out}'" if self.way_out else "Nothing reaches it"
         return visible_line(
-            f"'{self.origin.name}' of the server {self.origin.alias} is not listed, since the name '{self.name}' "
+            f"'{self.origin.name}' of the server {self.origin.alias} is not listed, because the name '{self.name}' "
             f"belongs to {self.holder}. {way_out}; rename can give it another name."
         )
 
 
 @dataclass(frozen=True, slots=True)
 class ChangedName:
-    """An item with a published name other than its natural one."""
+    """An item whose published name differs from its natural one."""
 
     origin: Origin
     name: str
@@ -126,7 +126,7 @@ class ChangedName:
 
 @dataclass(frozen=True, slots=True)
 class NameMap:
-    """Every name and its meaning: published names in the order of the lists, and full names, also of hidden items."""
+    """What every name means: published names in list order, and full names, including those of hidden items."""
 
     published: Mapping[str, Origin] = field(default_factory=dict[str, Origin])
     full: Mapping[str, Origin] = field(default_factory=dict[str, Origin])
@@ -140,9 +140,9 @@ class NameMap:
 def name_map(upstreams: Sequence[NameList], taken: Collection[str], budget: int) -> NameMap:
     """Assign all names.
 
-    A name with a prefix depends only on the alias, the item's own name and renames. If two items want a name, taken
-    names win, then prefixed ones, then the order of the configuration. Upstreams that list nothing yet belong here too:
-    names that begin with their alias are reserved.
+    A prefixed name depends only on the alias, the item's own name and renames. If two items want a name, taken names
+    win, then prefixed ones, then the order of the configuration. Include upstreams that list nothing yet: names that
+    begin with their alias are reserved.
     """
     aliases = {listed.alias for listed in upstreams}
     wishes = [wish for rank, listed in enumerate(upstreams) for wish in _wishes(listed, rank, budget, aliases, taken)]
@@ -169,10 +169,10 @@ def name_map(upstreams: Sequence[NameList], taken: Collection[str], budget: int)
 class _Wish:
     origin: Origin
     name: str
-    change: NameChange | None  # why that is not its own one
-    # Decides who gets a contested name; not by the order of an upstream's list, which may change
+    change: NameChange | None  # why it differs from the natural name
+    # Decides who gets a contested name, independent of the order of an upstream's list, which may change
     rank: tuple[bool, int, str]
-    holder: str  # the fixed owner of a name, in words; empty if there is none
+    holder: str  # a description of the name's fixed owner; empty if there is none
 
 
 def _wishes(
@@ -182,7 +182,7 @@ def _wishes(
     for name in dict.fromkeys(listed.names):
         called = listed.renamed.get(name, name)
         wanted = full_name(listed.alias, called) if listed.has_prefix else called
-        # A renamed item has the hash of its new name, which is what the operator wants to keep.
+        # A renamed item gets the hash of its new name, which the operator wants to keep.
         published, change = shortened_name(wanted, full_name(listed.alias, called), budget)
         if change is None and called != name:
             change = NameChange.RENAMED
@@ -198,7 +198,7 @@ def _wishes(
 
 
 def is_included(name: str, include: Iterable[str] | None, exclude: Iterable[str], others: Collection[str] = ()) -> bool:
-    """Apply `includeTools` and `excludeTools` to a tool's own name and its names here; exclusion wins.
+    """Apply `includeTools` and `excludeTools` to a tool's own and published names; exclusion wins.
 
     As in Qwen Code and Gemini CLI, an entry is the tool's own name, optionally followed by something in parentheses.
     """

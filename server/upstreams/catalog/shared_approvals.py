@@ -1,9 +1,9 @@
-"""Approvals on top of the lock file that replicas share, in a row of their store rather than in the file.
+"""Approvals that replicas share in a row of their store, on top of the lock file.
 
-A row is sealed, so that write access to the store cannot approve anything. The key depends on the content of the file.
-So a new file, as `coretools-mcp lock` writes it, starts without approvals, and replicas with the old and the new file
-each have a row, as in a rolling restart. The worst attack is to restore an old row: that revives what a person once
-approved, for exactly this file.
+Rows are encrypted and authenticated, so that write access to the store cannot approve anything. The key depends on the
+file's content. So a new file from `coretools-mcp lock` starts without approvals, and during a rolling restart, replicas
+with the old and the new file have separate rows. The worst attack is to restore an old row: that revives what a person
+once approved, for exactly this file.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from tools.contract.tool_errors import ToolError, ToolErrorType
 
 logger = logging.getLogger(__name__)
 
-LIFE_SECONDS = 365 * 86_400.0  # of a row, after the last approval or start of a replica that uses it
+LIFE_SECONDS = 365 * 86_400.0  # of a row, after the last approval or the last start of a replica that uses it
 LOOK_SECONDS = 1.0  # between two polls of the store
 
 
 class SharedApprovals:
-    """The approvals in the store of a replica that has keys.
+    """The approvals in the store of a replica with keys.
 
     Args:
-        replica: Has the keys to seal and the store.
-        file: The lock file as it is at the start.
-        apply: Judges all tools by a lock.
+        replica: Has the keys and the store.
+        file: The lock file at startup.
+        apply: Checks all tools against a lock.
     """
 
     def __init__(self, replica: Replica, file: Lock | None, apply: Callable[[Lock | None], Awaitable[None]]) -> None:
@@ -48,12 +48,12 @@ class SharedApprovals:
         self._news = anyio.Event()
 
     def on_change(self, change: ListChange) -> None:
-        """An approval changes the list of tools at its replica, which then notifies the others."""
+        """Handle a changed tool list, which may be due to an approval on another replica."""
         if change.kind == "tools":
             self._news.set()
 
     async def follow(self) -> None:
-        """Load approvals of other replicas, without end."""
+        """Load approvals from other replicas, forever."""
         while True:
             await self._news.wait()
             self._news = anyio.Event()
@@ -61,7 +61,7 @@ class SharedApprovals:
             await anyio.sleep(LOOK_SECONDS)
 
     async def use_file(self, file: Lock | None) -> None:
-        """Judge by another state of the file."""
+        """Use a new version of the file."""
         async with self._turns:
             if _digest_of(file) != _digest_of(self._file):
                 self._row, self._is_renewed = SealedRow(None, ABSENT), False
@@ -69,28 +69,29 @@ class SharedApprovals:
         await self.refresh()
 
     async def refresh(self) -> None:
-        """Judge by the file and the approvals in the store; if that is unavailable, by the known ones."""
+        """Apply the file and the approvals in the store, or the known ones if the store is unavailable."""
         async with self._turns:
             if digest := _digest_of(self._file):
                 try:
                     row = self._row = await self._rows.read(digest, self._row)
                     if row.value and not self._is_renewed:
-                        # Renews its lifetime, and seals it with the first key, so that the other keys can be retired.
+                        # Renews the row's lifetime and encrypts it with the first key, so that other keys can be
+                        # retired.
                         if version := await self._rows.write(digest, row.value, row.version):
                             self._row, self._is_renewed = SealedRow(row.value, version), True
                         else:
-                            self._news.set()  # another replica has written it meanwhile
-                except ToolError:  # of the store, or of a machine that is short of threads
+                            self._news.set()  # another replica has written it in the meantime
+                except ToolError:  # from the store, or because threads are exhausted
                     self._news.set()
             await self._apply_all()
 
     async def approve(self, lock: Lock, alias: str, tools: Mapping[str, Json]) -> None:
-        """Approve these tools of a server at all replicas with the same lock file.
+        """Approve these tools of a server on all replicas with the same lock file.
 
         Raises:
             ToolError: It cannot be written.
         """
-        why = "too many tools are approved at once"
+        why = "too many tools are being approved at once"
         try:
             async with self._turns:
                 row = await self._rows.change(
@@ -110,7 +111,7 @@ class SharedApprovals:
                 f"operator must write that file again, with `{COMMAND}`.",
             ) from None
         finally:
-            self._news.set()  # after a cancellation or a lost answer, it may have been written
+            self._news.set()  # after a cancellation or a lost reply, it may have been written
         raise ToolError(
             ToolErrorType.STORE_UNAVAILABLE,
             f"The approval does not count: {why}. Try again a little later, if the tool is still blocked. If this "

@@ -1,7 +1,7 @@
-"""The lists of servers from their last runs, in the user's state folder, from which the first list is answered.
+"""Stores the lists of servers in the user's state folder, to answer the first list of the next run.
 
-Each server has a file, named by a hash of its entry. Its content is treated like an answer of the server: with the same
-checks and limits. Whatever is wrong with it, the server is listed when it answers.
+Each server has a file, named by a hash of its entry. The content is treated like the server's own response, with the
+same checks and limits. If it is unusable, the server is listed once it responds.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from tools.text.secrets import RANDOM, is_secret_name, without_userinfo
 logger = logging.getLogger(__name__)
 
 FOLDER = "lists"  # in the user's state folder
-MOST_BYTES = 2 << 20  # of one server; five hundred tools are less than half a megabyte
+MOST_BYTES = 2 << 20  # per server; five hundred tools are less than half a megabyte
 MOST_BYTES_OF_ALL = 64 << 20
 MOST_FILES = 1_000
 MOST_DAYS = 30  # the age after which a file is removed
 
-NEVER_LISTED = ""  # in place of a revision: the first list waited for the server in vain
-NEVER_LISTED_SECONDS = 3_600  # after which it waits again: a slow installation may have been the reason
+NEVER_LISTED = ""  # instead of a revision: the server was too slow for the first list
+NEVER_LISTED_SECONDS = 3_600  # until the first list waits again: a slow installation may have been the reason
 
 _ENDING = ".json"
 _VERSIONS = frozenset((NEVER_LISTED, *HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS))
@@ -51,7 +51,7 @@ _VERSIONS = frozenset((NEVER_LISTED, *HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTO
 
 @dataclass(frozen=True, slots=True)
 class LastRun:
-    """Answers list requests as a server did in the last run."""
+    """Answers list requests with a server's lists from the last run."""
 
     lists: Mapping[str, Any]
     era: Era
@@ -62,7 +62,7 @@ class LastRun:
         return logging.LoggerAdapter(logger, {"upstream": self.alias})
 
     async def request(self, method: str, params: Json) -> Json:
-        """Return a list as one page."""
+        """Return a list as a single page."""
         del params
         page = {kind.field: self.lists.get(kind.field) for kind in KINDS if kind.method == method}
         remove_own_keys(page, is_list=True)
@@ -73,7 +73,7 @@ def program_and_address(entry: UpstreamSettings) -> tuple[str | None, list[str],
     """Return the command, arguments and address of a server, without likely secrets.
 
     Args:
-        entry: The entry as written, with the names of variables instead of their values.
+        entry: The entry as written, with variables unexpanded.
     """
     args: list[str] = []
     before = ""
@@ -89,9 +89,9 @@ def program_and_address(entry: UpstreamSettings) -> tuple[str | None, list[str],
 def key_of(entry: UpstreamSettings) -> str:
     """Hash what decides a server's lists: how it is reached, its entry as written, and this program's version.
 
-    The entry has names of variables, not values. No value of a variable or header is hashed, and no likely secret:
-    anyone who sees a hash can test guesses. If two servers differ in nothing else, each is listed like the other until
-    it answers. The same goes for a server whose lists depend on the client.
+    The entry has unexpanded variables. No value of a variable or header is hashed, and no likely secret, because a hash
+    allows guesses to be tested. If two servers differ in nothing else, each is listed like the other until it responds.
+    The same applies to a server whose lists depend on the client.
     """
     command, args, address = program_and_address(entry)
     program = [command, args, entry.cwd, working_folder()] if entry.endpoint is None else []
@@ -108,11 +108,11 @@ class _ListFile:
 
 
 class StoredLists:
-    """The files in one folder, which is created with the first of them."""
+    """The files in one folder, which is created with the first file."""
 
     def __init__(self, state_folder: str) -> None:
         self._folder = os.path.join(state_folder, FOLDER)
-        self._written: dict[str, bytes] = {}  # by key, a digest of the file's content
+        self._written: dict[str, bytes] = {}  # digests of the files' contents, by key
         self._is_told = False
 
     async def read(self, keys: Iterable[str]) -> dict[str, LastRun]:
@@ -123,7 +123,7 @@ class StoredLists:
             return {}
 
     async def write(self, key: str, version: str, lists: Mapping[str, Sequence[Json]]) -> None:
-        """Store the lists of a server for this protocol revision. A failure has no other effect."""
+        """Store the lists of a server for this protocol revision. Failures are only logged."""
         with suppress(ExhaustedError, RuntimeError):
             await THREADS.run(partial(self._write, key, version, dict(lists)))
 
@@ -170,7 +170,7 @@ def _read(folder: Folder, key: str) -> LastRun:
 
     Raises:
         OSError: It cannot be read; links are not followed.
-        ValueError: This program did not write it like this; the message says why.
+        ValueError: This program did not write the file in this form; the message says why.
     """
     with folder.open_file(key + _ENDING) as opened:
         info = opened.info
@@ -194,9 +194,9 @@ def _read(folder: Folder, key: str) -> LastRun:
 
 
 def _content(key: str, version: str, lists: Mapping[str, Sequence[Json]]) -> bytes | None:
-    """Return the content of one file; `None` if nothing is stored.
+    """Return the content of one file; `None` if nothing should be stored.
 
-    Nothing is stored if it is too large, or for servers like this one, which store their own lists and mark items as
+    That is the case if it is too large, and for servers like this one, which store their own lists and mark items as
     valid for this run only.
     """
     head = json.dumps({"key": key, "version": version})
@@ -207,7 +207,7 @@ def _content(key: str, version: str, lists: Mapping[str, Sequence[Json]]) -> byt
         for item in lists.get(kind.field, ()):
             if chain_of(as_mapping(item.get("_meta"))):
                 return None
-            items.append(json.dumps(item))  # one by one, since encoding blocks everything else
+            items.append(json.dumps(item))  # one by one, because encoding blocks everything else
             size += len(items[-1]) + 1
             if size > MOST_BYTES - 200:
                 return None
@@ -216,7 +216,7 @@ def _content(key: str, version: str, lists: Mapping[str, Sequence[Json]]) -> byt
 
 
 def _prune(folder: Folder) -> None:
-    """Remove old files, and the oldest if there are too many, or they are too large together."""
+    """Remove expired files, and the oldest ones if there are too many or their total size is too large."""
     found = [(info.st_mtime, info.st_size, name) for name in folder.names() if (info := folder.stat(name)) is not None]
     since, left = time.time() - MOST_DAYS * 86_400, MOST_BYTES_OF_ALL
     for at, (written, size, name) in enumerate(sorted(found, reverse=True)):

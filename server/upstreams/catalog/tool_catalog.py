@@ -1,4 +1,4 @@
-"""The tools of all upstreams in the registry, under their published names. New lists are applied here at any time."""
+"""Keeps the tools of all upstreams in the registry, under their published names, as lists change."""
 
 from __future__ import annotations
 
@@ -54,19 +54,19 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    """A listed tool, the digest of what models see of it, and a copy with all text made visible."""
+    """A listed tool, a digest of what models see, and a copy with all text made visible."""
 
     definition: Definition
     digest: str
     shown: dict[str, Any]
-    entry: Json  # its entry in a lock file; empty without a lock file
-    lock: Lock | None  # the lock that it was judged by
-    differences: tuple[Difference, ...]  # from what was approved
-    stop: Stop | None  # what replaces it if it is not approved
+    entry: Json  # its lock file entry; empty without a lock file
+    lock: Lock | None  # the lock that it was checked against
+    differences: tuple[Difference, ...]  # from the approved entry
+    stop: Stop | None  # replaces it if it is not approved
 
     @property
     def standing(self) -> str:
-        """Its lock status in a few words; empty without a lock file."""
+        """The lock status for people; empty without a lock file."""
         if self.lock is None:
             return ""
         if self.stop is None:
@@ -80,38 +80,38 @@ class _Prepared:
 class ToolCatalog:
     """Publishes the tools of upstreams in the registry, under names of at most `budget` characters.
 
-    `reserved` names are not used.
+    `reserved` names are never used.
     """
 
     def __init__(self, registry: ToolRegistry, budget: int, reserved: Iterable[str] = ()) -> None:
-        self.names = NameMap()  # the present meaning of every name
+        self.names = NameMap()  # the current meaning of every name
         self._registry = registry
         self._budget = budget
         self._reserved = frozenset(reserved)
         self._entries: Mapping[str, UpstreamSettings] = {}
-        self._reaches: Mapping[str, str] = {}  # by alias, a digest of how each is reached
+        self._reaches: Mapping[str, str] = {}  # digests of how each is reached, by alias
         self._offers: dict[str, tuple[Mapping[str, Definition], UpstreamCall]] = {}
-        self.lock: Lock | None = None  # what is approved, see `use_lock`; `None` approves everything
+        self.lock: Lock | None = None  # see `use_lock`; `None` approves everything
         self.write_approval: Callable[[Lock, str, Mapping[str, Json]], Awaitable[None]] | None = None
-        """Records that tools of a server were approved on top of this lock, and judges them again."""
-        self.approves_in_file = True  # whether approvals go into the lock file, or beside it
+        """Records approvals of a server's tools on top of this lock, and checks the tools again."""
+        self.approves_in_file = True  # whether approvals go into the lock file or the store
         self._stops: dict[str, dict[str, Stop]] = {}  # by alias and name
         self._told_stops: dict[str, dict[str, str]] = {}  # the same, as last logged
         self._for_apps: dict[
             str, dict[str, str]
-        ] = {}  # the tools that apps of each upstream may call, with the names that they use
+        ] = {}  # the tools that each upstream's apps may call, with the names that they use
         self._stored: set[str] = set()  # aliases whose tools are known only from the last run
         self.vanished: dict[str, frozenset[str]] = {}
-        """By alias, the names from its last run that are missing in this one."""
+        """The names from the last run that are missing in this one, by alias."""
         self._known = ToolHistory()
         self._prepared: dict[str, dict[str, _Prepared]] = {}
         self._made: dict[Origin, DiscoveredMCPTool] = {}
-        self._named: tuple[list[NameList], set[str]] | None = None  # the inputs of the present names
+        self._named: tuple[list[NameList], set[str]] | None = None  # the inputs of the current names
         self._is_publishing = False
-        registry.on_change(self._publish)  # custom tools come and go, and their names are reserved for them
+        registry.on_change(self._publish)  # custom tools come and go, and their names are reserved
 
     def configure(self, entries: Mapping[str, UpstreamSettings]) -> None:
-        """Use these upstreams from now on. Earlier lists stay valid while an upstream is reached the same way."""
+        """Use these upstreams from now on. Lists stay valid while an upstream is reached the same way."""
         gone = [
             alias
             for alias, entry in self._entries.items()
@@ -129,13 +129,13 @@ class ToolCatalog:
         self._publish()
 
     def use_lock(self, lock: Lock | None) -> None:
-        """Judge everything listed from now on by this lock file."""
+        """Check everything listed from now on against this lock file."""
         self.lock = lock
         if lock is not None and lock.problem:
             logger.error("%s", lock.why_closed)
 
     def withdraw(self, alias: str) -> None:
-        """Remove what it listed in the last run: it cannot be reached."""
+        """Remove the list from the last run, because the upstream cannot be reached."""
         self._forget(alias)
         self._registry.replace_source(alias, ())
         self._publish()
@@ -150,7 +150,7 @@ class ToolCatalog:
 
     @contextmanager
     def at_once(self) -> Generator[None]:
-        """Publish everything listed within this context at once, at its end."""
+        """Publish everything listed within this context together, at its end."""
         self._is_publishing = True
         try:
             yield
@@ -159,7 +159,7 @@ class ToolCatalog:
             self._publish()
 
     async def prepare(self, alias: str, definitions: Iterable[Definition]) -> None:
-        """Do the expensive work for `set_listed`, which runs in one piece; other tasks run in between."""
+        """Do the expensive work for `set_listed`, yielding to other tasks in between."""
         prepared: dict[str, _Prepared] = {}
         async for definition in in_turns(definitions):
             prepared[definition["name"]] = self._prepared_of(alias, definition)
@@ -189,9 +189,9 @@ class ToolCatalog:
         is_stored: bool = False,
         is_ours: bool = False,
     ) -> None:
-        """Publish an upstream's list in place of its previous one; of two tools with one name, the first counts.
+        """Replace an upstream's published list; of two tools with the same name, the first is used.
 
-        The list may be `is_stored` (from the last run), or `is_ours` (the tool to log in).
+        The list may be `is_stored` (from the last run), or `is_ours` (the login tool).
         """
         entry = self._entries[alias]
         kept: dict[str, Definition] = {}
@@ -202,7 +202,7 @@ class ToolCatalog:
                 kept.setdefault(name, definition)
         prepared = {name: self._prepared_of(alias, each) for name, each in kept.items()}
         is_first, before = alias in self._stored, self.names
-        # This server's own tool is not in a lock file.
+        # The lock file does not contain this server's own tool.
         self._prepared[alias] = {} if is_ours else {**self._prepared.get(alias, {}), **prepared}
         self._known.note(alias, {name: each.digest for name, each in prepared.items()}, is_first=is_first)
         if self.lock is not None and not is_ours:
@@ -236,10 +236,10 @@ class ToolCatalog:
                 stops[name] = each.stop
             elif not each.differences or not any(found.field in WATCHED for found in each.differences):
                 known = self._known.of(alias, name)
-                known.first = known.now  # a person has approved exactly this, and is not asked again
+                known.first = known.now  # a person has approved exactly this version
         self._stops[alias] = stops
         self._told_stops[alias] = {name: stop.standing for name, stop in stops.items()}
-        fresh: dict[str, list[str]] = {}  # tools with the same status share one line
+        fresh: dict[str, list[str]] = {}  # tools with the same status share a line
         for name, stop in stops.items():
             if not stop.closed and before.get(name) != stop.standing:
                 fresh.setdefault(stop.standing, []).append(name)
@@ -250,12 +250,12 @@ class ToolCatalog:
             logger.warning("%s", visible_line(said), extra={"upstream": alias})
 
     def standing(self, alias: str, name: str) -> str:
-        """Return the lock status of a tool in a few words; empty without a lock file."""
+        """Return the lock status of a tool for people; empty without a lock file."""
         known = self._prepared.get(alias, {}).get(name)
         return known.standing if known is not None else ""
 
     def standings(self, alias: str) -> Counter[str]:
-        """Return how many tools of a server are approved, changed, new, or closed because the file is not valid."""
+        """Return how many of a server's tools are approved, changed, new, or blocked by an invalid file."""
         listed = self._offers[alias][0] if alias in self._offers and self.lock is not None else ()
         standings = (self.standing(alias, name) for name in listed)
         return Counter(each.partition(" ")[0] for each in standings if each)
@@ -273,33 +273,35 @@ class ToolCatalog:
         """
         lock, outdated = self.lock, tool.why_outdated()
         if lock is None or tool.stop.closed or outdated:
-            why = tool.stop.closed or f"Nothing was approved: {outdated}. Look at the present version."
+            why = tool.stop.closed or f"Nothing was approved: {outdated}. Look at the current version."
             raise ToolError(ToolErrorType.EXECUTION_DENIED, why)
         assert self.write_approval is not None  # noqa: S101 - nothing is stopped without a pool
         await self.write_approval(lock, tool.alias, {tool.upstream_name: tool.stop.entry})
-        logger.warning("a person has approved %s as it is now", visible_line(tool.name), extra={"upstream": tool.alias})
+        logger.warning(
+            "a person has approved the current version of %s", visible_line(tool.name), extra={"upstream": tool.alias}
+        )
 
     async def _approve(self, tool: DiscoveredMCPTool, params: Arguments, context: ToolContext) -> ToolResult:
         """Handle the call of a blocked tool after a person has agreed."""
         del params
         assert isinstance(tool, StoppedMCPTool)  # noqa: S101 - nothing else is given this
-        # Consent to an earlier version of the tool is not consent to the present one.
+        # Consent to an earlier version of the tool does not cover the current one.
         if context.answer is None or context.answer.channel is ConsentChannel.EARLIER:
             told = f"Nothing was sent: {tool.why_asked_again('')}. Call it again: the user is then asked about that."
             raise ToolError(ToolErrorType.EXECUTION_DENIED, told)
         await self.approve(tool)
         return ToolResult(
-            f"The user has approved {tool.name} as it is now; it was not called. List the tools again for its "
-            "description and arguments, then call it with the arguments that it needs."
+            f"The user has approved the current version of {tool.name}; it was not called. List the tools again for "
+            "its description and arguments, then call it with the arguments that it needs."
         )
 
     def called_by_apps(self, name: str) -> list[str]:
-        """Return the full names of the tools that apps may mean by a name without an alias."""
+        """Return the full names of the tools that apps may mean by a bare name."""
         tools = ((alias, own, bare) for alias in self._entries for own, bare in self._for_apps.get(alias, {}).items())
         return [full_name(alias, own) for alias, own, bare in tools if bare == name]
 
     def lists_anything(self, alias: str) -> bool:
-        """Return whether it has listed its tools in this run, even if there are none."""
+        """Return whether an upstream has listed its tools in this run, even if it has none."""
         return alias in self._offers and alias not in self._stored
 
     def _publish(self) -> None:
@@ -352,7 +354,7 @@ class ToolCatalog:
             self._is_publishing = False
 
     def _bare_names(self) -> set[str]:
-        """Return the names that apps may use without an alias: each means one tool, and nothing else here."""
+        """Return the unambiguous names that apps may use without an alias."""
         counts = Counter(itertools.chain.from_iterable(each.values() for each in self._for_apps.values()))
         if not counts:
             return set()

@@ -1,6 +1,6 @@
-"""Signs of malice in the definitions of upstream tools, found without a model: labels for the person who decides.
+"""Finds signs of malice in upstream tool definitions, without a model, and labels them for people.
 
-A label is a reason to look, not a proof, and blocks nothing. Only a change of a tool blocks it.
+A label is a reason to look, not a proof, and does not block a tool. Only a change does.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any, cast
 from tools.contract.display import visible_line
 from tools.text.file_names import UNSEEN
 
-MOST_CHARS = 20_000  # characters of a tool's texts that are checked
-DEEPEST = 16  # depth of the schema that is checked
-SHOWN_CHARS = 60  # of the found text, in a label
+MOST_CHARS = 20_000  # characters of a tool's text to check
+DEEPEST = 16  # depth of the schema to check
+SHOWN_CHARS = 60  # of the quoted text in a label
 FEWEST_NAME_CHARS = 6  # a shorter tool name is an ordinary word
-FEWEST_ALIKE = 0.8  # fraction of common words that makes two descriptions alike
-FEWEST_WORDS = 4  # words of a description; shorter ones say too little to compare
+FEWEST_ALIKE = 0.8  # fraction of common words above which two descriptions count as alike
+FEWEST_WORDS = 4  # shorter descriptions say too little to compare
 
 _ENCODED = re.compile(r"(?:[A-Za-z0-9+/]{24,}={0,2}|(?:[0-9a-fA-F]{2}){20,})")
 # Encoded data is common; encoded commands are not.
@@ -81,7 +81,7 @@ _SIGNS: tuple[tuple[str, re.Pattern[str]], ...] = (
         ),
     ),
 )
-# Before a phrase in the same sentence, these words show that it is only mentioned, as by tools against injection.
+# Before a phrase, these words show that it is only mentioned, as in tools that detect injection.
 _MENTION = re.compile(
     r"\b(?:detect|explain|analy[sz]e|check|describe|prevent|block|flag|filter|report|recogni[sz]e|identif|such as|when)"
     r"|\b(?:response|output|text|quote|phrase|string|fixture)s?\s*:",
@@ -99,7 +99,7 @@ def labels_of(servers: Mapping[str, Iterable[Mapping[str, Any]]]) -> dict[tuple[
         servers: The definitions of each server's tools, in wire format.
 
     Returns:
-        The labels by alias and name, only for tools with any: sentences without a subject.
+        The labels by alias and name, as sentences without a subject; only tools with labels are included.
     """
     found: dict[tuple[str, str], list[str]] = {}
     texts = {
@@ -121,7 +121,7 @@ def labels_of(servers: Mapping[str, Iterable[Mapping[str, Any]]]) -> dict[tuple[
             if theirs and alias not in owners[other]:
                 labels.append(f"gives instructions about {visible_line(other)} of the server {min(theirs)}")
         labels += [
-            f"resembles the tool of the same name of the server {other}"
+            f"resembles the tool with the same name on the server {other}"
             for other in sorted(owners.get(name, set()) - {alias})
             if texts[other, name] != text and _is_alike(words[alias, name], words[other, name])
         ]
@@ -131,7 +131,7 @@ def labels_of(servers: Mapping[str, Iterable[Mapping[str, Any]]]) -> dict[tuple[
 
 
 def _alone(text: str) -> Iterator[str]:
-    """Yield the labels of a text by itself."""
+    """Yield the labels for a single text."""
     if unseen := UNSEEN.findall(text):
         codes = ", ".join(f"U+{ord(each):04X}" for each in list(dict.fromkeys(unseen))[:3])
         yield f"contains invisible characters ({codes})"
@@ -150,7 +150,7 @@ def _alone(text: str) -> Iterator[str]:
 
 
 def _texts(value: Any, depth: int) -> Iterator[str]:
-    """Yield the texts of a definition that a model reads."""
+    """Yield the strings of a definition that a model reads."""
     if depth == 0:
         return
     if isinstance(value, Mapping):
@@ -168,7 +168,7 @@ def _texts(value: Any, depth: int) -> Iterator[str]:
 
 
 def _decoded(run: str) -> str:
-    """Return the text encoded in a run of letters and digits, if there is one."""
+    """Return the text encoded in a run of letters and digits, if any."""
     try:
         data = bytes.fromhex(run)
     except ValueError:

@@ -1,9 +1,8 @@
-"""Finds tools for a query: an index of their names and descriptions, and a ranking.
+"""Tool search: an index of names and descriptions, and a ranking.
 
-BM25F (Robertson and Zaragoza, 2009) over weighted fields finds candidates; a word of the query also matches related
-words of its group. A candidate becomes an answer only if it covers enough of the query, and does what its first word
-asks for, if that is a known action. If none does, nothing is found. bench/tool_search.py measures the constants, which
-were chosen here. This module knows nothing of clients or rules.
+BM25F (Robertson and Zaragoza, 2009) over weighted fields finds candidates; a query word also matches related words of
+its group. A candidate becomes a result only if it covers enough of the query, and does what the first word asks for, if
+that is a known action. bench/tool_search.py measures the constants. This module knows nothing about clients or rules.
 """
 
 from __future__ import annotations
@@ -20,24 +19,24 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-MOST_QUERY_CHARS = 1_000  # of a query; the caller must reject a longer one
-MOST_WORDS = 24  # words of a query that count
-MOST_FIELD_CHARS = 4_000  # words of one field that are read
-MOST_CANDIDATES = 100  # candidates for each rare word of a query; common words only affect the ranking
-MOST_RANKED = 16  # candidates whose coverage of the query is computed
+MOST_QUERY_CHARS = 1_000  # per query; the caller must reject longer ones
+MOST_WORDS = 24  # query words that are used
+MOST_FIELD_CHARS = 4_000  # characters per field that are read
+MOST_CANDIDATES = 100  # candidates per rare query word; common words only affect the ranking
+MOST_RANKED = 16  # candidates whose coverage is computed
 SELECT = "select:"  # prefix of a query for exact names (Qwen Code)
 
 FLOOR = 0.62  # the fraction of the query that the best tool must cover
-LOW_FLOOR = 0.35  # the same for near matches
-NEAR_BEST = 0.5  # the fraction of the best coverage that other tools must reach
-GROUP_SCORE, PREFIX_SCORE = 0.5, 0.6  # weight in the ranking of a related word, or one with the same beginning
+LOW_FLOOR = 0.35  # the same for approximate matches
+NEAR_BEST = 0.5  # the fraction of the best coverage that other results must reach
+GROUP_SCORE, PREFIX_SCORE = 0.5, 0.6  # ranking weight of a related word, or one with the same prefix
 GROUP_FIT, PREFIX_FIT = 0.8, 0.7  # the same for coverage
-AGAIN = 0.6  # the same for a word of the tool that has already matched
-UNKNOWN_SHARE = 0.8  # weight of a query word that no tool has
-NAME_SHARE = 0.3  # the same for a capitalized word within the query: a name is usually a value of an argument
-NAMED = 2  # fraction of the other words that excuses a different action, if the tool's name has them all
-LONG, BEYOND = 2.5, 0.2  # in a query of more words than this, each counts less
-OTHER_ACTION, UNKNOWN_ACTION = 0.4, 0.9  # factor for a tool that does, or may do, something else
+AGAIN = 0.6  # the same for a tool's word that has already matched
+UNKNOWN_SHARE = 0.8  # weight of a query word that no tool contains
+NAME_SHARE = 0.3  # the same for a capitalized word within the query, which is usually an argument's value
+NAMED = 2  # fraction of the other words that excuses a different action, if the tool's name contains them all
+LONG, BEYOND = 2.5, 0.2  # in longer queries, each word counts less
+OTHER_ACTION, UNKNOWN_ACTION = 0.4, 0.9  # factors for a tool that does, or may do, something else
 LENGTH, SATURATION = 0.4, 1.2  # b and k1 of BM25F
 
 _PHRASES = {
@@ -90,12 +89,12 @@ _PHRASES = {
     "show me": "show",
     "real time": "live",
 }
-"""Phrases of several words, and one word for each."""
+"""Phrases, with one equivalent word each."""
 
 _LIGHT = frozenset(
     ("bring", "get", "give", "hold", "keep", "know", "make", "put", "save", "set", "take", "tell", "write")
 )
-"""Actions that say little about what is done."""
+"""Verbs that say little about the action."""
 _STOP = """
 a an and any are as at be been being but by can could did do does for from had has have how i if in into is it its
 just may me might must my need of off on onto or our out over please shall she should so some such than that the their
@@ -115,12 +114,12 @@ _PHRASE = re.compile(rf"\b({'|'.join(_PHRASES)})(?=s?\b)", re.IGNORECASE)
 _PROPER = re.compile(r"(?<=[a-z,] )[A-Z][a-z]+")
 _NOT_OF_NAME = re.compile(r"[\W_]+")
 _SENTENCE_END = re.compile(r"[.!?](?:\s|$)|\n")
-_ENDINGS = (("ing", 3), ("ied", 3), ("ed", 3), ("ion", 4))  # and the minimum number of letters to keep
+_ENDINGS = (("ing", 3), ("ied", 3), ("ed", 3), ("ion", 4))  # endings, with the minimum number of letters to keep
 
 
 @lru_cache(20_000)
 def stem(word: str) -> str:
-    """Return the common part of the forms of an English word, roughly: only the most frequent endings are removed."""
+    """Return the rough stem of an English word, without the most frequent endings."""
     if len(word) <= 3 or not word.isascii():
         return word
     if word.endswith("ies"):
@@ -143,7 +142,7 @@ def stem(word: str) -> str:
 
 
 def words_of(text: str) -> Iterator[str]:
-    """Yield the words of a text in any naming style, without those that say nothing."""
+    """Yield the words of a text in any naming style, without stop words."""
     text = text[:MOST_FIELD_CHARS]
     if not text.isascii():
         text = "".join(each for each in unicodedata.normalize("NFKD", text) if not unicodedata.combining(each))
@@ -159,7 +158,7 @@ def name_key(name: str) -> str:
 
 
 def _read_groups() -> tuple[list[frozenset[str]], list[frozenset[str]]]:
-    """Groups of related words, from the file beside this module: actions, and all others."""
+    """Return groups of related words, from the file next to this module: actions, and all others."""
     text = (Path(__file__).parent / "tool_search_words.txt").read_text("utf-8")
     actions, things = (
         [frozenset(map(stem, line.split())) for line in part.splitlines() if line and not line.startswith("#")]
@@ -171,7 +170,7 @@ def _read_groups() -> tuple[list[frozenset[str]], list[frozenset[str]]]:
 _ACTION_GROUPS, _THING_GROUPS = _read_groups()
 _DELETING = stem("delete")
 _GROUPS = _ACTION_GROUPS + _THING_GROUPS
-_OF_WORD: dict[str, list[int]] = defaultdict(list)  # the numbers of the groups of each word
+_OF_WORD: dict[str, list[int]] = defaultdict(list)  # the numbers of each word's groups
 for _number, _group in enumerate(_GROUPS):
     for _word in _group:
         _OF_WORD[_word].append(_number)
@@ -185,12 +184,12 @@ class SearchText:
     server: str  # the alias of its server
     own_name: str  # its name at its server
     title: str = ""
-    hint: str = ""  # search keywords that it declares
+    hint: str = ""  # the search keywords that it declares
     description: str = ""
     parameters: Mapping[str, str] | None = None  # argument names with their descriptions
 
     def fields(self) -> Iterator[tuple[float, float, Iterable[str]]]:
-        """Yield the words of each field, with the field's weight in the ranking and in coverage."""
+        """Yield the words of each field, with its weights for ranking and coverage."""
         yield 3.0, 1.0, words_of(self.own_name)
         yield 1.0, 0.8, words_of(self.server)
         yield 2.0, 1.0, words_of(self.hint)
@@ -204,7 +203,7 @@ class SearchText:
             yield 0.25, 0.6, words_of(" ".join(self.parameters.values()))
 
 
-Postings = Mapping[int, float]  # the tools that have a word, with its weight in each; best first
+Postings = Mapping[int, float]  # the tools that contain a word, with the word's weight in each; best first
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,19 +212,19 @@ class _Concept:
 
     word: str
     related: Set[str]  # the words of its groups
-    alike: Set[str]  # words with the same beginning, if no tool has the word itself
+    alike: Set[str]  # words with the same prefix, if no tool contains the word itself
     is_name: bool  # whether it is written like a proper name
-    postings: Sequence[tuple[float, Postings]]  # the tools that it finds in each way, with the weight
+    postings: Sequence[tuple[float, Postings]]  # the tools found by each kind of match, with the weight
     weight: float  # how rare it is
 
 
 class ToolIndex:
-    """Finds tools by queries. Building one blocks, for a tenth of a millisecond per tool."""
+    """Finds tools by queries. Building an index blocks for a tenth of a millisecond per tool."""
 
     def __init__(self, texts: Iterable[SearchText]) -> None:
         self.texts = tuple(texts)
         self._by_key: dict[str, list[int]] = defaultdict(list)
-        self._fits: list[dict[str, float]] = []  # the words of each tool with their coverage, computed on demand
+        self._fits: list[dict[str, float]] = []  # each tool's words with their coverage, computed on demand
         weighted: list[dict[str, float]] = []
         for number, text in enumerate(self.texts):
             for key in dict.fromkeys(map(name_key, (text.name, f"{text.server}__{text.own_name}", text.own_name))):
@@ -257,15 +256,15 @@ class ToolIndex:
     def find(
         self, query: str, limit: int, is_wanted: Callable[[int], bool] | None = None
     ) -> tuple[list[int], list[int]]:
-        """Return the numbers of the tools that match the query, best first; if none does well, of near ones.
+        """Return the numbers of the tools that match the query, best first, or else of approximate matches.
 
         Args:
-            query: The search text; a word with a plus before it is required.
+            query: The search text; a word after a plus sign is required.
             limit: The maximum number of results.
-            is_wanted: Whether a tool may be found; called only for candidates.
+            is_wanted: Returns whether a tool may be found; called only for candidates.
 
         Returns:
-            The matches and the near ones; at least one of the lists is empty.
+            The matches and the approximate matches; at least one of the lists is empty.
         """
         needed = [stem(word) for each in query.split() if each.startswith("+") for word in words_of(each)]
 
@@ -289,7 +288,7 @@ class ToolIndex:
     def ranked(self, query: str) -> list[tuple[int, float]]:
         """Return the matching tools, best first, with the fraction of the query that each covers, from 0 to 1."""
         phrases = [_PHRASES[found.lower()] for found in _PHRASE.findall(query)]
-        # The action comes first, wherever it stands in the query.
+        # Move the action to the front, wherever it is in the query.
         first = [word for word in phrases if min(_OF_WORD.get(stem(word), [len(_GROUPS)])) < len(_ACTION_GROUPS)]
         text = " ".join((*first, _PHRASE.sub(lambda found: _PHRASES[found[0].lower()], query)))
         words = list(dict.fromkeys(map(stem, itertools.islice(words_of(text), MOST_WORDS))))
@@ -307,7 +306,7 @@ class ToolIndex:
                         best[number] = impact
             for number, impact in best.items():
                 scores[number] = scores.get(number, 0.0) + concept.weight * impact
-        # The action in the first word, in each of its synonyms.
+        # The action in the first word, with its synonyms.
         actions = [group for group in _OF_WORD.get(words[0], ()) if group < len(_ACTION_GROUPS)] if words else []
         doing = frozenset(words[:1]).union(*map(_GROUPS.__getitem__, actions)) if actions else frozenset[str]()
         top = heapq.nlargest(MOST_RANKED, ((score, -number) for number, score in scores.items()))
@@ -328,7 +327,7 @@ class ToolIndex:
         )
 
     def _alike(self, word: str) -> frozenset[str]:
-        """Words of tools with the same beginning as a word that no tool has."""
+        """Return tool words with the same prefix as a word that no tool contains."""
         if len(word) < 5:
             return frozenset()
         begin = word[: max(4, math.ceil(len(word) * 0.7))]
@@ -337,13 +336,13 @@ class ToolIndex:
         return frozenset(other for other in near if len(other) <= len(word) + 4)
 
     def _fit(self, concepts: Sequence[_Concept], doing: Set[str], number: int) -> float:
-        """Return the fraction of a query that a tool covers; less if the tool does something else."""
+        """Return the fraction of a query that a tool covers, reduced if the tool does something else."""
         fits, fit, total, head = self._fits[number], 0.0, 0.0, concepts[0]
         counted = {concept.word for concept in concepts if concept.word in fits}
         for concept in concepts:
             part = fits.get(concept.word, 0.0)
             if not part:
-                # A word of the tool matches one word of the query fully, and further ones only a little.
+                # A tool's word matches one query word fully, and further ones only partly.
                 near = [(PREFIX_FIT * fits[other], other) for other in concept.alike & fits.keys()]
                 near += [(GROUP_FIT * fits[other], other) for other in concept.related & fits.keys()]
                 if near:
@@ -353,7 +352,7 @@ class ToolIndex:
             total += share
             fit += share * part
         if doing and head.word not in _LIGHT and not any(fits[word] >= 0.9 for word in doing & fits.keys()):
-            # A fully named thing is what the query means, whatever word names it, unless it is to be removed.
+            # A query that names the tool's object completely means it, whatever verb it uses, except for removal.
             named = [fits.get(concept.word, 0.0) == 1.0 for concept in concepts[1:]]
             is_named = len(named) >= NAMED and all(named[:NAMED]) and _DELETING not in doing
             fit *= 1.0 if is_named else OTHER_ACTION

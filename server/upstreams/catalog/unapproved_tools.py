@@ -1,4 +1,4 @@
-"""The placeholder of a tool whose present version nobody has approved: calling it asks for approval."""
+"""The placeholder for a tool whose current version is not approved: calling it asks for approval."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from tools.contract.tool_errors import ToolError, ToolErrorType
 class Stop:
     """What blocks a tool."""
 
-    definition: Definition  # the placeholder's description, in this server's words
-    shown: Definition  # the tool itself, with all text visible to a person
+    definition: Definition  # the placeholder's definition, in this server's words
+    shown: Definition  # the tool's definition, with all text visible
     entry: Json  # its entry for the lock file, once approved
     standing: str  # "new", or the changed fields
     closed: str  # why nothing can be approved, and what to do
@@ -37,9 +37,9 @@ class Stop:
 
 
 def stop_of(alias: str, shown: Definition, entry: Json, found: Iterable[Difference], lock: Lock) -> Stop | None:
-    """Return the block of a tool that is not approved, if it is not.
+    """Return what blocks a tool, or `None` if it is approved.
 
-    Except for its name, nothing in it comes from the server.
+    Apart from the name, nothing in the placeholder comes from the server.
     """
     name = shown["name"]
     stopping = [each for each in found if each.stops]
@@ -50,7 +50,7 @@ def stop_of(alias: str, shown: Definition, entry: Json, found: Iterable[Differen
     if fields:
         told = f"has changed this tool ({fields}) since it was approved ({LOCK_NAME})"
     description = (
-        f"The server {alias} {told}. Calling it, without arguments, asks the user to approve its present version; "
+        f"The server {alias} {told}. Calling it, without arguments, asks the user to approve its current version; "
         "its description and arguments are listed after that."
     )
     definition: Json = {"name": name, "description": description, "inputSchema": {"type": "object", "properties": {}}}
@@ -63,12 +63,12 @@ def stop_of(alias: str, shown: Definition, entry: Json, found: Iterable[Differen
 
 
 class StoppedMCPTool(DiscoveredMCPTool):
-    """The placeholder of a blocked tool: calling it asks for approval, and reaches no server.
+    """The placeholder for a blocked tool: calling it asks for approval, and does not reach the server.
 
     Args:
-        approve: Approves the tool as it was shown. Runs instead of a call.
+        approve: Approves the tool as it was shown; runs instead of a call.
         is_current: Whether the tool is still blocked for the same reason.
-        in_file: Whether approvals go into the lock file. If they go beside it, a change of the file ends them.
+        in_file: Whether approvals go into the lock file. If they go into the store, a change to the file ends them.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class StoppedMCPTool(DiscoveredMCPTool):
 
     def get_description(self, params: Arguments, context: ToolContext) -> str:
         del params, context
-        return f"Approve {self.upstream_name} of the server {self.alias} as it is now"
+        return f"Approve the current version of {self.upstream_name} of the server {self.alias}"
 
     def why_asked_again(self, client_key: str) -> str:
         del client_key
@@ -106,12 +106,12 @@ class StoppedMCPTool(DiscoveredMCPTool):
         return f"the server {self.alias} has {what} this tool since its tools were approved in {LOCK_NAME}"
 
     def consented(self, client_key: str) -> None:
-        """An approval counts for everybody, so nothing is recorded per client."""
+        """Do nothing: an approval applies to everybody, so nothing is recorded per client."""
 
     def why_outdated(self) -> str:
         if self._is_current(self.alias, self.upstream_name, self.version):
             return ""
-        return f"the server {self.alias} has changed this tool since, or it was approved meanwhile"
+        return f"the server {self.alias} has changed this tool since, or it was approved in the meantime"
 
     async def should_confirm_execute(self, params: Arguments, context: ToolContext) -> ConfirmationDetails | None:
         del params, context
@@ -121,12 +121,12 @@ class StoppedMCPTool(DiscoveredMCPTool):
         return ApprovalConfirmation(
             title=f"Approve a tool of the MCP server {self.alias}",
             prompt=self.words,
-            way_out=f"The user can approve it {command}at `coretools-mcp dashboard`. There is no other way.",
+            way_out=f"The user can approve it {command}on the dashboard (`coretools-mcp dashboard`), nowhere else.",
         )
 
     @property
     def words(self) -> str:
-        """The present version of the tool, for the person who approves it."""
+        """The current version of the tool, for the person who approves it."""
         shown = self.stop.shown
         parts = [f"Server: {visible_line(self.alias)}", f"Tool: {visible_line(self.upstream_name)}"]
         description = textwrap.indent(str(shown.get("description") or "(none)"), "  ")  # prevents headings

@@ -1,4 +1,4 @@
-"""An upstream tool as clients see it, and the history of its definitions."""
+"""Upstream tools as clients see them, and the history of their definitions."""
 
 from __future__ import annotations
 
@@ -30,45 +30,47 @@ from tools.permissions.tool_names import BETWEEN, names_of_server, names_of_upst
 
 logger = logging.getLogger(__name__)
 
-MOST_TOLD = 20  # changed or hidden tools named in the log for one change of a list
+MOST_TOLD = 20  # changed or hidden tools named in the log per list change
 
 MOST_REMEMBERED = 10_000
-"""Remembered tools of one upstream. Those listed now are always remembered, whatever their number."""
+"""Maximum number of remembered tools per upstream. Currently listed tools are always remembered."""
 
 
-_FORGOTTEN = "forgotten"  # replaces a digest, and equals none
+_FORGOTTEN = "forgotten"  # replaces a digest, and never matches one
 
 
 @dataclass(slots=True)
 class ToolRecord:
-    """The history of a tool in this run, as digests of its definitions."""
+    """A tool's history in this run, as digests of its definitions."""
 
-    first: str  # the digest when it was first listed; empty if that is no longer known
-    now: str  # the present digest; empty once its entry is no longer used
+    first: str  # the digest when it was first listed; empty if unknown
+    now: str  # the current digest; empty once its entry is no longer used
     is_stopped: bool = False  # whether the lock file blocks it
-    agreed: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])  # client and the digest agreed to
+    agreed: set[tuple[str, str]] = field(
+        default_factory=set[tuple[str, str]]
+    )  # pairs of a client and the digest that it agreed to
 
     def agree(self, client_key: str, digest: str) -> None:
-        """Record that the person behind a client has agreed to exactly this version; not kept if it equals none."""
+        """Record that the person behind a client has agreed to exactly this version, unless it is no longer known."""
         if client_key and digest != self.first:
             self.agreed.add((client_key, digest))
 
 
 class ToolHistory:
-    """The past and present definitions of every upstream tool.
+    """The past and current definitions of every upstream tool.
 
-    An upstream may list new names each time, so the names not listed for longest are forgotten. After that, a new name
-    cannot be distinguished from an old one that returns with another meaning.
+    An upstream may list new names each time, so the longest-unlisted names are forgotten. After that, a new name cannot
+    be distinguished from an old one that returns with another meaning.
     """
 
     def __init__(self) -> None:
-        self._known: dict[str, dict[str, ToolRecord]] = {}  # by alias and name; the latest listed is last
-        self._forgetful: set[str] = set()  # upstreams of which something is forgotten
+        self._known: dict[str, dict[str, ToolRecord]] = {}  # by alias and name, latest listed last
+        self._forgetful: set[str] = set()  # upstreams with forgotten tools
 
     def note(self, alias: str, digests: Mapping[str, str], *, is_first: bool = False) -> None:
-        """Record each tool that an upstream lists, with its digest. Changes are logged.
+        """Record each tool that an upstream lists, with its digest, and log changes.
 
-        For the first list of this run, the list from the last run does not count.
+        The first list of this run is not compared with the list from the last run.
         """
         log = logging.LoggerAdapter(logger, {"upstream": alias})
         changed: list[str] = []
@@ -85,10 +87,10 @@ class ToolHistory:
                 changed.append(name)
             listed[name] = known
         unlisted = {name: known for name, known in earlier.items() if name not in listed}
-        # Tools that it no longer lists are forgotten above the limit.
+        # Above the limit, forget tools that are no longer listed.
         surplus = min(len(unlisted), len(unlisted) + len(listed) - MOST_REMEMBERED)
         for name in list(itertools.islice(unlisted, max(surplus, 0))):
-            unlisted.pop(name).now = _FORGOTTEN  # a pending answer is not for the next tool with this name
+            unlisted.pop(name).now = _FORGOTTEN  # a pending answer must not apply to a later tool with this name
         if surplus > 0 and alias not in self._forgetful:
             self._forgetful.add(alias)
             message = (
@@ -107,7 +109,7 @@ class ToolHistory:
         return self._known[alias][name]
 
     def forget(self, alias: str) -> None:
-        """Forget a server whose entry the operator has changed: it may be another server now."""
+        """Forget a server whose entry the operator has changed, because it may be a different server now."""
         for known in self._known.pop(alias, {}).values():
             known.now = ""
         self._forgetful.discard(alias)
@@ -119,10 +121,10 @@ def digest_of(definition: Mapping[str, Any]) -> str:
 
 
 CLAIMED_KEY = "coretools-mcp/claimedAnnotations"
-"""The `_meta` key of the annotations that an untrusted upstream claims."""
+"""The `_meta` key for annotations that an untrusted upstream claims."""
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,200}")
-"""A token (RFC 9110, 5.6.2); the maximum length is a limit of this server."""
+"""A token (RFC 9110, 5.6.2); the length limit is this server's own."""
 
 Arguments = Mapping[str, Any]
 
@@ -133,10 +135,10 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
     Args:
         definition: The tool as the upstream lists it, in wire format.
         trusted: Whether the operator trusts this upstream: no questions, and annotations are published unchanged.
-        bare_name: A name without an alias that also reaches it, for apps of its server. Empty if there is none.
-        known: Its history, and who has agreed to what; `None` for a tool that never changed. This object stays the same
-            version when the upstream changes the tool.
-        reach: Distinguishes it from a tool of the same name whose server is reached differently.
+        bare_name: A name without an alias that apps of its server can use; empty if there is none.
+        known: Its history, and who has agreed to what; `None` for a tool that never changed. If the upstream changes
+            the tool, this object keeps its version.
+        reach: Distinguishes it from a tool with the same name whose server is reached differently.
         shown: The definition with all text visible, if known.
     """
 
@@ -183,7 +185,7 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         )
 
     def __eq__(self, other: object) -> bool:
-        """Equal if clients see and get the same."""
+        """Return whether two tools look and behave the same for clients."""
         return (
             isinstance(other, DiscoveredMCPTool)
             and (self.name, self.bare_name, self._trusted) == (other.name, other.bare_name, other._trusted)
@@ -194,13 +196,13 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         return hash(self.name)
 
     def is_of(self, definition: Mapping[str, Any], call: UpstreamCall, known: ToolRecord, *, trusted: bool) -> bool:
-        """Return whether a tool made from these arguments would be the same."""
+        """Return whether a tool created from these arguments would be the same."""
         is_same = self.definition is definition and self._call is call and self._trusted == trusted
         return is_same and self._known is known and self._digest == known.now
 
     @property
     def rule_names(self) -> tuple[str, ...]:
-        """The full name, the published name with the alias, and the names that the CLIs use for both."""
+        """The full name, the published name with the alias, and the CLIs' spellings of both."""
         names = [rule_name(self.alias, self.upstream_name), *names_of_upstream_tool(self.alias, self.upstream_name)]
         prefix = f"{self.alias}{BETWEEN}"
         if self.name.startswith(prefix):
@@ -211,7 +213,7 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
     def loose_rule_names(self) -> tuple[str, ...]:
         """The published name without the alias, whose owner depends on the lists.
 
-        If that name was changed, the original one too.
+        If that name was changed, the original one is included too.
         """
         if self.name in self.rule_names:
             return ()
@@ -219,11 +221,11 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
 
     @property
     def parameter_schema(self) -> Mapping[str, Any]:
-        """The upstream's own schema; only texts for people may have marks for invisible characters."""
+        """The upstream's own schema, with invisible characters marked only in text for people."""
         return self._shown.get("inputSchema") or {"type": "object", "properties": {}}
 
     def repeated_headers(self, arguments: Mapping[str, Any]) -> Mapping[str, str] | None:
-        """Return the HTTP headers in which a call repeats some of its arguments, if the tool wants that."""
+        """Return the HTTP headers that repeat some of a call's arguments, if the tool wants that."""
         if not self.repeated:
             return None
         from mcp.shared.inbound import mcp_param_headers  # noqa: PLC0415 - few tools want it
@@ -232,7 +234,7 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
 
     @cached_property
     def repeated(self) -> Mapping[tuple[str, ...], str]:
-        """The arguments that it also wants in HTTP headers (`x-mcp-header`, 2026-07-28); read at the first call."""
+        """The arguments also wanted in HTTP headers (`x-mcp-header`, 2026-07-28), read at the first call."""
         if "x-mcp-header" not in json.dumps(schema := as_mapping(self.definition.get("inputSchema"))):
             return {}
         from mcp.shared.inbound import x_mcp_header_map  # noqa: PLC0415 - few tools want it
@@ -250,7 +252,7 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         wire = with_origin(self._shown, self.alias, tool=self.upstream_name)
         wire["name"] = self.name
         wire["inputSchema"] = dict(self.parameter_schema)
-        # The tasks of 2025-11-25, which are not relayed.
+        # Tasks of 2025-11-25 are not relayed.
         if "taskSupport" in (execution := as_mapping(wire.pop("execution", None))):
             execution = {name: value for name, value in execution.items() if name != "taskSupport"}
         if execution:
@@ -285,7 +287,7 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         )
 
     def consented(self, client_key: str) -> None:
-        """Record consent to this version, whatever the upstream has made of the tool since."""
+        """Record consent to this version, even if the upstream has changed the tool since."""
         if self._known is not None:
             self._known.agree(client_key, self._digest)
 

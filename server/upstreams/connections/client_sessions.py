@@ -1,8 +1,8 @@
-"""Sessions with one upstream that belong to one client each, so that questions and state never reach another client.
+"""An upstream's sessions, one per client, so that questions and state never reach another client.
 
-A session opens at a client's first use. It closes when it is idle for long, when the client's connection ends, when the
-upstream's entry changes, or when another session needs its place. Each has an owner task, since the task that enters a
-connection must leave it.
+A session opens at a client's first use. It closes when it has been idle for long, when the client's connection ends,
+when the upstream's entry changes, or when another session needs its place. Each has an owner task, because a connection
+must be entered and left in the same task.
 """
 
 from __future__ import annotations
@@ -94,13 +94,13 @@ class ClientSessions:
                 return listing_session
             entry, transport = upstream.entry, upstream.transport
             shakes_hands = entry.protocol == "auto" and not exchange.is_modern and self._may_shake_hands
-            # Without a handshake, a remote server keeps nothing per connection, so no separate session is needed.
+            # Without a handshake, a remote server has no state per connection, so no separate session is needed.
             is_remote = transport is not None and transport.name != "stdio"
             if not shakes_hands and listing_session.era.is_modern and is_remote and not principal:
                 return listing_session
             held = self._open(key_of(exchange), exchange, listing_session)
         elif listing_session is None:
-            upstream.retry_now()  # the client continues, but nothing is listed meanwhile
+            upstream.retry_now()  # the client continues, but nothing can be listed meanwhile
         if not held.ready.is_set():
             await held.ready.wait()
         held.last_used = anyio.current_time()
@@ -116,7 +116,7 @@ class ClientSessions:
         return held.session
 
     def opened(self, serial: int) -> UpstreamSession | None:
-        """Return the session with this number, which then counts as in use; `None` if it has ended."""
+        """Return the session with this number, and mark it as in use; `None` if it has ended."""
         for held in self._held.values():
             if held.session is not None and held.session.serial == serial and not held.session.lost.is_set():
                 held.last_used = anyio.current_time()
@@ -146,7 +146,7 @@ class ClientSessions:
         transports = transports_to(alias, entry, self._starter, login=login, by_proxy=by_proxy)
         transport = next((each for each in transports if known is None or each.name == known.name), transports[0])
         held = self._held[key] = _SessionSlot(last_used=anyio.current_time())
-        # The client's revision if the upstream may support it, otherwise that of the session that lists.
+        # The client's revision if the upstream may support it, otherwise the listing session's.
         wanted = EraChoice(listing_session.era.is_modern, is_only=True)
         if self._upstream.entry.protocol == "auto" and not exchange.is_modern and self._may_shake_hands:
             wanted = EraChoice(is_modern=False)
@@ -157,7 +157,7 @@ class ClientSessions:
             exchange.capabilities,
             self._audience.question_seconds,
             self._upstream.list_changed,
-            partial(self._upstream.resource_updated, whose=key),  # it is for this client alone
+            partial(self._upstream.resource_updated, whose=key),  # only for this client
             client=exchange.outside_request(),
             observer=observer_of and observer_of(self._upstream.alias, self._upstream.entry),
         )
@@ -168,9 +168,9 @@ class ClientSessions:
         return held
 
     def _make_room(self, client_key: str, share: int) -> bool:
-        """Close the most dispensable session to make room for one of this client. Returns whether there was one.
+        """Close the most dispensable session to make room for this client. Returns whether there was one.
 
-        Sessions in use by others stay, unless their client has more than its `share` and this client has less.
+        Sessions that others use stay, unless their client has more than its `share` and this client has less.
         """
         counts = Counter(key[0] for key in self._held)
         may_take = [key for key in self._held if key[0] == client_key or counts[client_key] < share]
@@ -185,7 +185,7 @@ class ClientSessions:
         taken = [key for key in may_take if key[0] != client_key and counts[key[0]] > share]
         if not taken:
             return False
-        # The newest one, which is the last.
+        # The newest session is last.
         self._upstream.log.info(
             "a session of a client with upstream %s was closed: other clients had no share", self._upstream.alias
         )
@@ -209,14 +209,14 @@ class ClientSessions:
                     scope.deadline = float("inf")
                     self._may_shake_hands = options.wanted.is_modern or not session.era.is_modern
                     if not session.era.is_modern and options.told(options.announced).get("roots") is not None:
-                        # File servers ask for the roots right after the handshake. If this question came during the
-                        # first call, it would end with that call, and the call would run without roots.
+                        # File servers ask for the roots right after the handshake. During the first call, that request
+                        # would end with the call, and the call would run without roots.
                         await session.flush()
                         if await session.questions.until_roots_are_told() or options.announced.get("roots") is None:
                             await session.flush()
                     held.session = session
                     held.ready.set()
-                    if transport.name != "stdio":  # otherwise it has its own program
+                    if transport.name != "stdio":  # a stdio session has its own program
                         self._upstream.session_began()
                     await self._until_unused(held, session)
             if held.session is None:
@@ -261,12 +261,12 @@ class ClientSessions:
             held.closing.set()
 
     def opened_by(self, exchange: Exchange) -> list[UpstreamSession]:
-        """Return the sessions that a client uses: its own, or the one that lists if all clients share it."""
+        """Return the sessions that a client uses: its own, or the listing session if all clients share that."""
         own = [held.session for key, held in self._held.items() if key == key_of(exchange)]
         is_shared = self._audience.is_one or self._upstream.entry.isolation == "shared"
         return [session for session in (*own, self._upstream.session if is_shared else None) if session is not None]
 
 
 def key_of(exchange: Exchange) -> SessionKey:
-    """Identifies a client with one connection and one set of capabilities, which the upstream was told."""
+    """Return the key for a client with one connection and the capabilities declared to the upstream."""
     return exchange.client_key, id(exchange.connection), json.dumps(exchange.capabilities, sort_keys=True)

@@ -1,7 +1,7 @@
-"""One upstream, owned by one task: connect with a deadline, list, watch, and reconnect after a loss.
+"""One upstream, owned by one task, which connects, lists, watches, and reconnects after a loss.
 
-The task that enters a connection is the task that leaves it. All others send requests through it. While it is down,
-they get an immediate error with its state.
+The same task enters and leaves a connection; others send requests through it. While the upstream is down, they get an
+immediate error with its state.
 """
 
 from __future__ import annotations
@@ -57,26 +57,26 @@ logger = logging.getLogger(__name__)
 
 FIRST_RETRY_SECONDS = 1.0
 LAST_RETRY_SECONDS = 60.0
-"""The pauses before a lost or failed connection is retried, doubling from the first to the last."""
+"""The first and last pause before a lost or failed connection is retried; pauses double in between."""
 
-SOON_SECONDS = 10.0  # a connection lost within this time after the attempt counts as a crash
-CRASHES = 3  # after this many crashes in a row, the pauses between attempts get longer and longer
-MOST_WARNINGS = 20  # warnings of one upstream, until it stays connected for longer
+SOON_SECONDS = 10.0  # a connection lost this soon counts as a crash
+CRASHES = 3  # after this many crashes in a row, the pauses get longer and longer
+MOST_WARNINGS = 20  # warnings per upstream, until it stays connected for longer
 
-LOOK_SECONDS = 60.0  # the maximum age of a list for a client, if nothing announces changes
+LOOK_SECONDS = 60.0  # the maximum age of a list, if the upstream does not announce changes
 LEAST_LOOK_SECONDS = 5.0  # the same if the client has a new session
 
 SETTLE_SECONDS = 0.05
 LONGEST_SETTLE_SECONDS = 2.0
-STORE_SECONDS = 5.0  # limit for storing its lists for the next run
-"""How long changes of lists are gathered before they are read; doubling while they continue."""
+STORE_SECONDS = 5.0  # limit for storing the lists for the next run
+"""How long list changes are collected before lists are read; doubles while they continue."""
 
 SessionKey = tuple[str, int, str]
-"""Identifies a client with one connection and one set of capabilities, which has its own sessions."""
+"""Identifies a client with one connection and one set of capabilities."""
 
 
 class UpstreamState(StrEnum):
-    """The state of an upstream, in words for people."""
+    """The state of an upstream, as shown to people."""
 
     WAITING = "waiting"
     CONNECTING = "connecting"
@@ -89,22 +89,22 @@ class UpstreamState(StrEnum):
 
 WAYS_TO_AUTHENTICATE = 'Put a token into its headers (for example "Authorization": "Bearer ${TOKEN}").'
 NO_WORKSPACE = "no workspace is known for it. Set one with --workspace or workspace.roots, or give its entry a cwd"
-LOGIN_TOOL = "login"  # published for a server that shows nothing before a login
-LOGIN_LOOK_SECONDS = 1.0  # between two checks whether somebody has logged in with the command
+LOGIN_TOOL = "login"  # published for a server that lists nothing before a login
+LOGIN_LOOK_SECONDS = 1.0  # interval of checks whether somebody has logged in with the command
 
 
 @dataclass(slots=True)
 class UpstreamStatus:
-    """What is known of an upstream's connection."""
+    """What is known about an upstream's connection."""
 
     state: UpstreamState = UpstreamState.WAITING
     problem: str = ""  # why it is not connected, in this server's own words
-    last_error: str = ""  # the latest of these, even after it reconnected
-    connect_ms: float | None = None  # how long the latest connection took, until it had initialized
-    list_ms: float | None = None  # how long its lists took then
-    since: float = field(default_factory=time.time)  # seconds since the epoch of the latest state change
+    last_error: str = ""  # the latest problem, even after it has reconnected
+    connect_ms: float | None = None  # how long the latest connection took to initialize
+    list_ms: float | None = None  # how long listing then took
+    since: float = field(default_factory=time.time)  # when the state last changed, in seconds since the epoch
     attempts: int = 0  # attempts to connect since the last connection
-    program_end: ProgramEnd | None = None  # how its program ended, if it is one and has ended
+    program_end: ProgramEnd | None = None  # how its program ended, if applicable
     losses: int = 0  # consecutive connections that were lost soon after they opened
     challenge: Challenge | None = None  # its latest demand for a login
 
@@ -139,11 +139,11 @@ _FAILURES: tuple[tuple[type[Exception], UpstreamState, str], ...] = (
     (TimeoutError, UpstreamState.FAILED, "it did not list its tools in time"),
     (IncompatibleError, UpstreamState.FAILED, "it has no protocol revision in common with this server"),
 )
-"""Why a connection failed, in this server's words: exception messages may hold addresses and secrets."""
+"""Why a connection failed, in this server's words, because exception messages may contain secrets."""
 
 
 def failure_of(error: BaseException) -> tuple[UpstreamState, str]:
-    """What a failed connection means: the state of the upstream, and the reason."""
+    """Return the upstream's state and the reason after a failed connection."""
     error = _cause(error)
     if isinstance(error, UnreachableError):
         return UpstreamState.FAILED, f"it could not be reached: {error.why}"
@@ -160,7 +160,7 @@ def failure_of(error: BaseException) -> tuple[UpstreamState, str]:
 
 
 def challenge_of(error: BaseException) -> Challenge | None:
-    """Return a server's demand for a login, if that is why a connection failed."""
+    """Return the server's login challenge, if that is why a connection failed."""
     cause = _cause(error)
     return cause.challenge if isinstance(cause, NeedsAuthenticationError | UnusableAnswerError) else None
 
@@ -172,7 +172,7 @@ def _cause(error: BaseException) -> BaseException:
 
 
 class LoginNeededError(ToolError):
-    """A person must first log in to a server; the message says how."""
+    """A server needs a login first; the message says how."""
 
     def __init__(self, login: Login, why: str = "needs authentication") -> None:
         if login.challenge is not None:
@@ -188,7 +188,7 @@ class LoginNeededError(ToolError):
 
 
 FoldersOf = Callable[[Exchange | None], Awaitable[tuple[str, ...]]]
-"""Returns the folders of a client's workspace, or those for all clients. If there are none, programs see no files."""
+"""Returns a client's workspace folders, or those for all clients. Without any, programs see no files."""
 
 
 async def _no_folders(_: Exchange | None) -> tuple[str, ...]:
@@ -199,13 +199,13 @@ async def _no_folders(_: Exchange | None) -> tuple[str, ...]:
 class Audience:
     """The clients of this server."""
 
-    announced: Json  # the capabilities to announce to upstreams for them
-    client: Exchange | None  # the only client, if there is just one that can be reached at any time
+    announced: Json  # the capabilities to declare to upstreams
+    client: Exchange | None  # the client, if there is only one and it can be reached at any time
     is_one: bool
-    is_modern: bool  # whether it, or most of them, use the 2026-07-28 revision
+    is_modern: bool  # whether it, or most clients, use the 2026-07-28 revision
     question_seconds: float
     observer_of: Callable[[str, UpstreamSettings], Observer] | None = None
-    """Creates the observer of the requests in a session with an upstream, from its alias and entry."""
+    """Creates the observer for a session's requests, from the upstream's alias and entry."""
     folders_of: FoldersOf = _no_folders
 
 
@@ -214,13 +214,12 @@ class Upstream:
 
     Args:
         alias: Its name in the configuration, part of every published name.
-        entry: How to reach it, and what of it to publish.
+        entry: How to reach it, and what to publish.
         changed: Called with a list that may have changed, and whether clients should be notified.
-        resource_updated: Called with the URI of a changed resource, and the client of the session, if it belongs to
-            one.
+        resource_updated: Called with the URI of a changed resource, and the session's client, if it has its own.
         prepare: Does expensive work before a list is used.
-        store: Stores its lists, in a revision of the protocol, for the next run.
-        login_of: The login of a principal, if the server has logins.
+        store: Stores its lists, in a protocol revision, for the next run.
+        login_of: Returns the login of a principal, if the server has logins.
         by_proxy: Whether to use the proxy from the environment.
     """
 
@@ -242,13 +241,13 @@ class Upstream:
         self.status = UpstreamStatus()
         self.login_of = login_of
         self.by_proxy = by_proxy
-        self.login = login_of("")  # of this machine's person; used for listing
+        self.login = login_of("")  # of this machine's user, for listing
         self.offer = Offer()
-        self.era: Era | None = None  # what it sent at its latest connection
+        self.era: Era | None = None  # from its latest connection
         self.known = anyio.Event()
-        """Set once it is clear whether this upstream can be reached, and what it offers is known."""
+        """Set once it is clear whether this upstream can be reached, and its lists are known."""
         self.tried = anyio.Event()  # set once its tools are known, or it is clear that it cannot be reached
-        self.connected = anyio.Event()  # set while it is connected, and when it is no longer used
+        self.connected = anyio.Event()  # set while it is connected, and once it is no longer used
         self.transport: Transport | None = None
         self.session: UpstreamSession | None = None
         self.change_stream: ChangeStream | None = None
@@ -260,10 +259,10 @@ class Upstream:
             from server.clients.rate import Rate  # noqa: PLC0415 - only where the operator limits it
 
             self.rate = Rate(entry.calls_per_minute)
-        self._outcome = anyio.Event()  # set at the end of the next attempt to connect, whatever the result
-        self.is_login_offered = False  # whether its only tool is the one to log in
-        self.is_awaited = True  # whether the first list waits for it: it has listed something before, or may yet
-        self.is_withheld = False  # whether another coretools-mcp got a list without its tools of the last run
+        self._outcome = anyio.Event()  # set after the next connection attempt, whatever the result
+        self.is_login_offered = False  # whether its only tool is the login tool
+        self.is_awaited = True  # whether the first list waits for it
+        self.is_withheld = False  # whether another coretools-mcp got a list without its tools from the last run
         self._prepare = prepare
         self._store = store
         self._changed = changed
@@ -272,10 +271,10 @@ class Upstream:
         self._spared_until = 0.0
         self._stale: dict[str, bool] = {}  # by capability: whether the upstream itself announced a change
         self._news = anyio.Event()
-        self._looked: dict[str, float] = {}  # by capability, when its lists were last read, or are about to be
-        self._read_again = anyio.Event()  # set at the end of the next reading
+        self._looked: dict[str, float] = {}  # by capability, when its lists were last read or scheduled to be read
+        self._read_again = anyio.Event()  # set after the next read
         self._warned = set[str]()
-        self._was_forgotten = False  # whether the server has forgotten the latest session, and no other was tried yet
+        self._was_forgotten = False  # whether the server has lost the latest session, and no new one was tried yet
 
     async def run(self, starter: ProcessStarter, audience: Audience) -> None:
         pause = FIRST_RETRY_SECONDS
@@ -284,7 +283,7 @@ class Upstream:
         )
         while True:
             self.status.attempts += 1
-            self._hurry = anyio.Event()  # set here, since somebody may want it while its loss is still being handled
+            self._hurry = anyio.Event()  # set here, because it may be wanted while its loss is still being handled
             began = anyio.current_time()
             for transport in transports:
                 if await self._connect(transport, self.entry.connect_timeout / 1000 / len(transports), audience):
@@ -293,7 +292,7 @@ class Upstream:
                     is_soon = anyio.current_time() - began < SOON_SECONDS and not is_refused
                     losses = self.status.losses = self.status.losses + 1 if is_soon else 0
                     if losses >= CRASHES:
-                        self.status.change(UpstreamState.CRASHING, f"it ended {losses} times soon after its start")
+                        self.status.change(UpstreamState.CRASHING, f"it exited {losses} times soon after its start")
                     break
             if self.wants_login:
                 await self._offer_login()
@@ -303,8 +302,8 @@ class Upstream:
             self._tell_outcome()
             if self.status.state in (UpstreamState.CRASHING, UpstreamState.NEEDS_AUTHENTICATION):
                 pause = LAST_RETRY_SECONDS
-            # The next attempt comes at the end of the pause, or when the upstream is wanted. If it keeps failing, it
-            # still pauses for a while, so that it is not started for each call.
+            # The next attempt starts after the pause, or when the upstream is wanted. If it keeps failing, a minimum
+            # pause remains, so that it is not started for each call.
             respite = FIRST_RETRY_SECONDS if self.status.attempts > 1 else 0.0
             if self.status.losses >= CRASHES:
                 respite = FIRST_RETRY_SECONDS * 2 ** min(self.status.losses - CRASHES, 10)
@@ -316,7 +315,7 @@ class Upstream:
             pause = min(pause * 2, LAST_RETRY_SECONDS)
 
     async def _until_wanted(self) -> None:
-        """Wait until somebody wants it, or has logged in to it."""
+        """Wait until somebody wants the upstream, or has logged in to it."""
         while not self._hurry.is_set():
             with anyio.move_on_after(LOGIN_LOOK_SECONDS if self.wants_login else None):
                 await self._hurry.wait()
@@ -325,7 +324,7 @@ class Upstream:
 
     @property
     def wants_login(self) -> bool:
-        """Whether only the login of a person is missing."""
+        """Whether only a person's login is missing."""
         is_refused, challenge = self.status.state is UpstreamState.NEEDS_AUTHENTICATION, self.status.challenge
         login = self.login if is_refused else None
         if login is None or challenge is None or not login.needs_person:
@@ -334,14 +333,14 @@ class Upstream:
 
     @property
     def is_connecting_again(self) -> bool:
-        """Whether it has asked for a login, and a new attempt is running."""
+        """Whether a new attempt is running after a login challenge."""
         return self.status.challenge is not None and self.status.state is UpstreamState.CONNECTING
 
     def _program_ended(self, end: ProgramEnd) -> None:
         self.status.program_end = end
 
     async def _connect(self, transport: Transport, patience: float, audience: Audience) -> bool:
-        """Hold one connection while it lasts. Returns whether it was established."""
+        """Run one connection until it ends. Returns whether it was established."""
         status = self.status
         status.change(UpstreamState.CONNECTING, status.problem)
         established = is_forgotten = False
@@ -401,7 +400,7 @@ class Upstream:
         return established
 
     async def _serve(self, session: UpstreamSession) -> None:
-        """Read what the upstream offers. It counts as available once it has its tools; the rest may take longer."""
+        """Read the upstream's lists. It counts as available once its tools are known; the rest may take longer."""
         began = time.perf_counter()
         read: set[OfferedKind] = set()
 
@@ -435,7 +434,7 @@ class Upstream:
         self._changed(self, kind, is_said)
 
     async def offer_stored(self, last_run: Lister) -> None:
-        """Offer its lists from the last run, until it sends its present ones, or cannot be reached."""
+        """Offer the lists from the last run, until the upstream sends current ones, or cannot be reached."""
 
         async def take(kind: OfferedKind, items: list[Json]) -> None:
             await self._take(kind, items, is_said=bool(items), is_stored=True)
@@ -443,7 +442,7 @@ class Upstream:
         await read_lists(last_run, KINDS, self.entry.list_timeout / 1000, take, self.offer)
 
     async def _offer_login(self) -> None:
-        """Offer a tool to log in if it shows no tools of its own; those of the last run stay."""
+        """Offer a login tool if no tools are known; those from the last run stay."""
         if not self.offer.of(TOOLS):
             description = (
                 f"The MCP server {self.alias} needs a login before it shows its tools. Call this to have the user "
@@ -474,7 +473,7 @@ class Upstream:
         self._outcome = anyio.Event()
 
     def settle(self) -> None:
-        """Stop waiting for anything else."""
+        """Stop all waiting for this upstream."""
         self.known.set()
         self.tried.set()
 
@@ -483,19 +482,19 @@ class Upstream:
         stale: dict[str, bool] = {}
 
         async def take(kind: OfferedKind, items: list[Json]) -> None:
-            # An announcement is passed on even if the list is the same: what an item refers to may have changed.
+            # An announcement is passed on even for an equal list, because what an item refers to may have changed.
             if stale[kind.capability] or self.offer.of(kind) != items:
                 await self._take(kind, items, is_said=True)
 
         pause, read, took = SETTLE_SECONDS, -LONGEST_SETTLE_SECONDS, 0.0
         while True:
             if self._store is not None:
-                with anyio.move_on_after(STORE_SECONDS):  # a disk may never answer
+                with anyio.move_on_after(STORE_SECONDS):  # a disk may hang
                     await self._store(self, session.era.version)
             await self._news.wait()
             is_rested = anyio.current_time() > read + LONGEST_SETTLE_SECONDS
             pause = SETTLE_SECONDS if is_rested else min(pause * 2, LONGEST_SETTLE_SECONDS)
-            # A burst of changes causes one reading; and reading lists takes at most half of the time.
+            # A burst of changes causes one read, and reads take at most half of the time.
             await anyio.sleep(max(pause, read + took - anyio.current_time()))
             self._news = anyio.Event()
             stale, self._stale = self._stale, {}
@@ -514,20 +513,20 @@ class Upstream:
             self._read_again = anyio.Event()
 
     def list_changed(self, kind: str, is_said: bool) -> None:
-        """Have a list read again. Unless the upstream announced the change, the list may turn out the same."""
+        """Schedule a list to be read again. Unless the upstream announced a change, it may be the same."""
         self._stale[kind] = self._stale.get(kind, False) or is_said
         self._news.set()
 
     def session_began(self) -> None:
-        """Note that a client has a new session with it: the server may have been restarted and changed."""
+        """Note that a client has a new session, because the server may have been restarted and changed."""
         for capability in sorted(self._looked):
             self._look(capability, LEAST_LOOK_SECONDS)
 
     def look_for_client(self, capability: str) -> anyio.Event | None:
-        """Have a list read that a client wants, if it is old and no change would be announced.
+        """Schedule a read of a list that a client wants, if it is old and changes may not be announced.
 
-        A server over HTTP may have no stream to announce changes, whatever it declares. The returned event is set in
-        the end.
+        An HTTP server may have no stream to announce changes, whatever it declares. The returned event is set after the
+        read.
         """
         if self.era is None or self.transport is None:
             return None
@@ -572,7 +571,7 @@ class Upstream:
         return facts
 
     def warn_once(self, what: str, reason: str) -> None:
-        """Log a failure: as a warning at first, and repeated ones of a bad phase at a lower level."""
+        """Log a failure, as a warning at first, and at a lower level if it repeats."""
         told = f"{what}: {reason}"
         is_news = told not in self._warned and len(self._warned) < MOST_WARNINGS
         if is_news:
@@ -581,17 +580,17 @@ class Upstream:
 
     @property
     def live_session(self) -> UpstreamSession | None:
-        """The session that lists, while it is connected."""
+        """The listing session, while it is connected."""
         is_connected = self.status.state is UpstreamState.CONNECTED
         return self.session if is_connected and self.session is not None and not self.session.lost.is_set() else None
 
     @property
     def is_renewing(self) -> bool:
-        """Whether a new session is about to replace one that the server has forgotten."""
+        """Whether a new session is about to replace one that the server has lost."""
         return self._was_forgotten or (self.session is not None and self.session.is_forgotten)
 
     def retry_now(self) -> None:
-        """Retry now because somebody wants it, unless it failed repeatedly. A server that is left out stays so."""
+        """Retry now because the upstream is wanted, unless it failed repeatedly or is left out."""
         if self.status.state is not UpstreamState.LEFT_OUT:
             self._hurry.set()
 
@@ -600,23 +599,23 @@ class Upstream:
         return None if self.login is None else LoginNeededError(self.login)
 
     async def begin_session(self) -> None:
-        """Start a new session, because the server has forgotten this one, and perhaps all others."""
+        """Start a new session, because the server has lost this one, and perhaps all others."""
         if (listing := self.live_session) is not None:
             await listing.flush()
         await self.come_back()
 
     async def come_back(self) -> None:
-        """Wait until it is connected or has failed once more, at most for the time of an attempt."""
+        """Wait until the upstream is connected or has failed again, at most for the time of an attempt."""
         is_pausing = self.status.state not in (UpstreamState.CONNECTED, UpstreamState.CONNECTING)
         self.retry_now()
         with anyio.move_on_after(self.entry.connect_timeout / 1000):
-            for _ in range(1 if is_pausing else 2):  # the end of an attempt that was already running does not count
+            for _ in range(1 if is_pausing else 2):  # an attempt that was already running does not count
                 if self.live_session is not None:
                     return
                 await self._outcome.wait()
 
     def unavailable(self) -> ToolError:
-        """Return the error while it is not connected. Triggers a new attempt."""
+        """Return the error for a disconnected upstream, and trigger a new attempt."""
         if self.wants_login and (needed := self.login_needed()) is not None:
             return needed
         self.retry_now()
@@ -625,7 +624,7 @@ class Upstream:
         if status.state is UpstreamState.CONNECTED:
             why = "its connection was just lost"  # the state follows in a moment
         left = math.ceil(self._spared_until - time.monotonic())
-        when = f"in {left} s; try the call after that" if left > 0 else "by itself; try the call later"
+        when = f"in {left} s; try the call after that" if left > 0 else "automatically; try the call later"
         what_next = f"The connection is retried {when}, or continue without it."
         if status.state is UpstreamState.NEEDS_AUTHENTICATION:
             what_next = f"The operator must set credentials. {WAYS_TO_AUTHENTICATE}"

@@ -1,4 +1,4 @@
-"""All upstreams: starts them, waits for them briefly, follows the settings, and finds them by a tool's name."""
+"""All upstreams: starts them, waits for them briefly, applies changed settings, and finds them by tool name."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
 
 
 GATHER_WAIT_SECONDS = 0.5
-"""How long `bounded_gather` waits; whatever takes longer continues in the background."""
+"""How long `bounded_gather` waits; longer work continues in the background."""
 
-GATHER_SECONDS = 10.0  # limit for all of them
-STORED_SECONDS = 1.0  # limit for reading the lists of the last run; a disk may never answer
-LIST_FIRST_SECONDS = 0.02  # delay before servers start, so that a waiting list is sent first
-LOOK_WAIT_SECONDS = 1.0  # how long a list waits for others to be read again; later changes are announced
-LIKE_SECONDS = 1.0  # how long another coretools-mcp waits for the first list here; in a ring each waits for the next
+GATHER_SECONDS = 10.0  # limit for all work together
+STORED_SECONDS = 1.0  # limit for reading the stored lists, because a disk may hang
+LIST_FIRST_SECONDS = 0.02  # delay before servers start, so that a pending list is sent first
+LOOK_WAIT_SECONDS = 1.0  # how long a list waits for refreshes; later changes are announced
+LIKE_SECONDS = 1.0  # how long another coretools-mcp waits for the first list here; in a loop, each waits for the next
 
 CallOf = Callable[[Upstream], UpstreamCall]
 
@@ -51,9 +51,9 @@ CallOf = Callable[[Upstream], UpstreamCall]
 async def bounded_gather(
     tasks: TaskGroup, work: Iterable[Callable[[], Coroutine[Any, Any, None]]], scope: anyio.CancelScope | None = None
 ) -> bool:
-    """Run all of these, which must not raise, and wait for a limited time. Returns whether all are done.
+    """Run work that must not raise, and wait for a limited time. Returns whether all is done.
 
-    Those that are not done end with `tasks`; without it, when the time is over.
+    Unfinished work ends with `tasks` or, without a task group, when the time is over.
     """
     done = anyio.Event()
 
@@ -72,16 +72,16 @@ async def bounded_gather(
 
 @dataclass(frozen=True, slots=True)
 class LoginOptions:
-    """How logins to upstreams are made and stored."""
+    """How to log in to upstreams, and where to store logins."""
 
     replica: (
-        Replica  # the replica whose store has them, if it is shared and there are keys; else they are in local files
+        Replica  # whose store has the logins, if it is shared and there are keys; otherwise they are in local files
     )
     state_folder: str | None
     storage: Literal["file", "keyring"] = "file"
-    port: int = 18_809  # for redirects, if an entry names no other
-    options: str = ""  # the options with which a command finds the same settings
-    has_principals: bool = False  # whether there are several people with logins of their own
+    port: int = 18_809  # for redirects, unless an entry sets another one
+    options: str = ""  # the command-line options that lead to the same settings
+    has_principals: bool = False  # whether there are several people with their own logins
     is_local: bool = True  # whether a client's browser is on this machine, so that the redirect reaches it
     pages: ConnectPages | None = None  # the redirect address that any browser can reach
 
@@ -91,7 +91,7 @@ class _Logins:
     """The logins to one upstream."""
 
     by_principal: dict[str, Login | None] = field(default_factory=dict[str, "Login | None"])
-    closed: str = ""  # why no login is opened any more
+    closed: str = ""  # why no login can be opened anymore
 
     def close(self, why: str) -> None:
         self.closed = why
@@ -104,13 +104,13 @@ class UpstreamPool:
     """Starts the upstreams and publishes their tools.
 
     Args:
-        entries: Alias to entry, in the order of the configuration.
-        first_list_wait_seconds: How long after the start a list waits for upstreams that are still connecting.
+        entries: Entries by alias, in the order of the configuration.
+        first_list_wait_seconds: How long after startup a list waits for upstreams that are still connecting.
         on_offer: Called with each list that may have changed, and whether clients should be notified.
         logins: How people log in; `None` if nobody can.
-        reserved: Names that no upstream tool gets.
+        reserved: Names that upstream tools cannot get.
         by_proxy: Whether to use the proxies from the environment for remote servers.
-        waits_again: Whether the list also waits for a server that it recently waited for in vain.
+        waits_again: Whether the list also waits for a server that was recently too slow.
     """
 
     def __init__(
@@ -138,27 +138,27 @@ class UpstreamPool:
         self.catalog = ToolCatalog(registry, name_budget, reserved)
         self.sessions: dict[Upstream, ClientSessions] = {}  # the sessions of clients with each running upstream
         self.left_out = left_out or {}
-        """Why other servers of the configuration are not used, by alias; changes with the settings."""
+        """Why other configured servers are not used, by alias; changes with the settings."""
         self.written: Mapping[str, UpstreamSettings] = {}
-        """Entries with the names of variables instead of their values; changes with the settings."""
-        self.is_recalling = False  # while the lists of the last run are read, before any list is answered
+        """Entries with variables unexpanded; changes with the settings."""
+        self.is_recalling = False  # whether the stored lists are still being read, before any list is answered
         self.listed: set[str] = set()  # the capabilities whose list a client has received
         self._stored: StoredLists | None = None
         self.approvals: SharedApprovals | None = None  # the shared approvals of replicas, if there are any
         self.catalog.write_approval = self._approve
-        self._recalled: anyio.Event | None = None  # set once the lists of the last run are on offer
+        self._recalled: anyio.Event | None = None  # set once the stored lists are offered
         self._on_offer = on_offer
         self._on_updated = on_updated
         self._registry = registry
         self._call_of = call_of
         self._wait_seconds = first_list_wait_seconds
         self._wait_until: float | None = None
-        self._told_late: set[str] = set()  # aliases already logged as late for it
+        self._told_late: set[str] = set()  # aliases already logged as late
         self._entries = dict(entries)
         self._audience: Audience | None = None
         self._owners: dict[Upstream, anyio.CancelScope] = {}
         self._starter: BrokeredStarter | None = None
-        """Starts the programs of all upstreams; closed after the last of them."""
+        """Starts the programs of all upstreams; closed after the last one."""
         self._running = 0
         self._all_ended = anyio.Event()
         self._calls: dict[Upstream, UpstreamCall] = {}
@@ -170,7 +170,7 @@ class UpstreamPool:
     def start(self, tasks: TaskGroup, audience: Audience, stored: StoredLists | None = None) -> None:
         """Start the owner task of every upstream, once; later calls do nothing.
 
-        The stored lists of each are on offer until it sends its own.
+        Stored lists are offered until the upstream sends its own.
         """
         if self._audience is None:
             self._audience, self._stored, self.tasks = audience, stored, tasks
@@ -178,7 +178,7 @@ class UpstreamPool:
             self._start(self.upstreams, tasks, audience)
 
     def change(self, entries: Mapping[str, UpstreamSettings], tasks: TaskGroup) -> None:
-        """Use other entries from now on. Upstreams that are reached as before keep their connections and calls."""
+        """Use new entries from now on. Upstreams that are reached as before keep their connections and calls."""
         kept = {
             each.alias: each
             for each in self.upstreams
@@ -203,7 +203,7 @@ class UpstreamPool:
         self.by_alias = {each.alias: each for each in self.upstreams}
         self.catalog.configure(entries)
         for upstream, before in edited:
-            # Only its names, or what is known of its tools, changes; its connection stays.
+            # Only names or tool settings change; the connection stays.
             if TOOLS.field in upstream.offer.lists:
                 self._changed(upstream, TOOLS, True)
             if upstream.entry.prefix != before.prefix:
@@ -212,7 +212,7 @@ class UpstreamPool:
             self._start(fresh.values(), tasks, self._audience)
 
     async def use_lock(self, file: Lock | None) -> None:
-        """Judge all tools by another state of the lock file, and by approvals on top of it."""
+        """Check all tools against a new version of the lock file, and approvals on top of it."""
         await (self.apply_lock(file) if self.approvals is None else self.approvals.use_file(file))
 
     async def _approve(self, lock: Lock, alias: str, tools: Mapping[str, Json]) -> None:
@@ -222,10 +222,10 @@ class UpstreamPool:
             await self.approvals.approve(lock, alias, tools)
 
     async def apply_lock(self, lock: Lock | None) -> None:
-        """Judge all tools by another lock, if it differs, and let other tasks run in between."""
+        """Check all tools against a lock, if it differs, yielding to other tasks in between."""
         if lock == self.catalog.lock:
             return
-        # The call that approved a tool may be cancelled meanwhile, and then nothing would judge the remaining ones.
+        # If the approving call were cancelled, the remaining tools would not be checked.
         with anyio.CancelScope(shield=True):
             self.catalog.use_lock(lock)
             for upstream in self.upstreams:
@@ -274,7 +274,7 @@ class UpstreamPool:
         )
 
     def principal_of(self, upstream: Upstream, exchange: Exchange) -> str:
-        """Return the principal whose login is used for a client's requests; empty for this machine's person."""
+        """Return the principal whose login is used for a client's requests; empty for this machine's user."""
         oauth = upstream.entry.oauth
         is_shared = upstream.login is None or (oauth is not None and oauth.shared)
         is_named = self.logins is not None and self.logins.has_principals and not is_shared
@@ -294,7 +294,7 @@ class UpstreamPool:
         recalled: anyio.Event,
         may_begin: anyio.Event,
     ) -> None:
-        """Offer the lists of the last run; the upstreams may start after that."""
+        """Offer the stored lists, then let the upstreams start."""
         try:
             keys = {upstream: self._key_of(upstream) for upstream in upstreams}
             with anyio.move_on_after(STORED_SECONDS):
@@ -309,9 +309,9 @@ class UpstreamPool:
                             try:
                                 await upstream.offer_stored(replace(last_run, alias=upstream.alias))
                             except Exception:
-                                # Whatever is wrong with it, the server is listed when it answers.
+                                # Without a stored list, the server is listed once it responds.
                                 upstream.log.exception(
-                                    "its lists of the last run cannot be used because of an internal error"
+                                    "its lists from the last run cannot be used because of an internal error"
                                 )
         finally:
             self.is_recalling = False
@@ -339,7 +339,7 @@ class UpstreamPool:
     async def _own(
         self, upstream: Upstream, scope: anyio.CancelScope, audience: Audience, may_begin: anyio.Event
     ) -> None:
-        """Run an upstream and the sessions of clients with it, which end with it."""
+        """Run an upstream, and its client sessions, which end with it."""
         try:
             with scope:
                 await may_begin.wait()
@@ -362,7 +362,7 @@ class UpstreamPool:
                 self._all_ended.set()
 
     async def end_within(self, seconds: float) -> None:
-        """End every upstream. Programs that do not end by themselves in time are killed, within two seconds more."""
+        """Stop every upstream. Programs that do not exit in time are killed within two more seconds."""
         starter = self._starter
         for owner in self._owners.values():
             owner.cancel()
@@ -372,11 +372,11 @@ class UpstreamPool:
             await starter.aclose()
 
     async def wait_for_first_list(self, most: float | None = None, *, is_live: bool = False) -> None:
-        """Wait a moment for upstreams after the start, so that the first list is complete if possible.
+        """Wait a moment for upstreams at startup, so that the first list is complete if possible.
 
-        It does not wait for those listed as in the last run, unless the list must be `is_live`.
+        It does not wait for upstreams with stored lists, unless the list must be `is_live`.
         """
-        # Even waiting for a set event costs a turn of the loop.
+        # Even waiting for a set event costs a loop iteration.
         if self._recalled is not None and not self._recalled.is_set():
             await self._recalled.wait()
         if self._wait_until is None or self.is_settled:
@@ -394,7 +394,7 @@ class UpstreamPool:
                 if self._stored is not None and self.tasks is not None:
                     self.tasks.start_soon(self._stored.write, self._key_of(upstream), NEVER_LISTED, dict[str, Any]())
                 upstream.log.warning(
-                    "upstream %s is late: the first list waited %g s, and its tools are announced when they come. "
+                    "upstream %s is late: the first list waited %g s, and its tools are announced when they arrive. "
                     "For clients that list only once, raise proxy.firstListWait",
                     *(upstream.alias, self._wait_seconds),
                 )
@@ -409,29 +409,31 @@ class UpstreamPool:
         self.listed.add(capability)
 
     async def until_live(self, upstream: Upstream) -> None:
-        """Wait until what was known only from the last run is confirmed in this one.
+        """Wait until a list that is known only from the last run is confirmed in this one.
 
-        This counts as the request's own time.
+        The wait counts towards the request's own timeout.
         """
         if upstream.offer.stored:
             with anyio.move_on_after(upstream.entry.timeout / 1000):
                 await upstream.known.wait()
 
     async def wait_for_owner(self, tool_name: str, owner: Upstream) -> Upstream:
-        """Return the owner of a name, once the first attempt of all possible owners is over.
+        """Return the owner of a name, after the first connection attempt of all possible owners.
 
         Among servers without prefixes, the first one in the configuration gets a name, however long it takes to start.
-        A bare name that apps call counts as long as nobody else has it. A client may know a tool from an earlier run,
-        and many servers take longer to start than a list should wait. So the call waits, within its own time.
+        A bare name that apps call is valid while nobody else has it. A client may know a tool from an earlier run, and
+        many servers take longer to start than a list should wait. So the call waits, within its own timeout.
         """
         waited: set[Upstream] = set()
         while True:
             is_found = self._alias_of(tool_name) is not None
-            is_bare = not is_found and owner.entry.prefix == "alias"  # an app's name, which anybody may have
+            is_bare = (
+                not is_found and owner.entry.prefix == "alias"
+            )  # a bare name used by apps, which any server may own
             is_unprefixed = owner.entry.prefix == "none" and not tool_name.startswith(f"{owner.alias}{BETWEEN}")
             if owner.tried.is_set() and not (is_bare or is_unprefixed):
                 break
-            # Servers before the owner may have the name too; those after it only if no owner is known.
+            # Servers before the owner may also have the name; later ones only matter if no owner is known.
             last = self.upstreams.index(owner) if is_found and owner in self.upstreams else len(self.upstreams)
             undecided = next(
                 (
@@ -461,7 +463,7 @@ class UpstreamPool:
         return self._wait_until is not None and all(upstream.known.is_set() for upstream in self.upstreams)
 
     def owner_of(self, tool_name: str) -> Upstream | None:
-        """Return the upstream that a name belongs to, whether or not the tool is known now.
+        """Return the upstream that a name belongs to, even if the tool is unknown.
 
         An unknown name without a prefix may belong to any server without prefixes that has listed nothing yet.
         """
@@ -477,7 +479,7 @@ class UpstreamPool:
         return self.by_alias.get(tool.alias) if isinstance(tool, DiscoveredMCPTool) else None
 
     def _alias_of(self, tool_name: str) -> str | None:
-        """Return the alias of the upstream that a name belongs to, whether or not it lists the tool now."""
+        """Return the alias of the upstream that a name belongs to, even if it does not list the tool."""
         origin = self.catalog.names.find(tool_name)
         if origin is not None:
             return origin.alias

@@ -1,8 +1,7 @@
 """The authorization server of an upstream: discovery, registration, and token requests.
 
-Discovery follows the MCP specification of 2026-07-28; references to RFC 6749, 7591, 8414, 8707, 9207 and 9728 mark
-where their rules apply. Redirects are not followed, so secrets only go to addresses that the authorization server
-itself names.
+Discovery follows the MCP specification of 2026-07-28; comments mark where RFC 6749, 7591, 8414, 8707, 9207 and 9728
+apply. Redirects are not followed, so secrets only go to addresses from the authorization server itself.
 """
 
 from __future__ import annotations
@@ -38,23 +37,23 @@ from server.upstreams.wire.json_rpc_channel import Challenge, LoginError
 from tools.contract.display import visible_line
 from tools.text.secrets import is_secret_name
 
-TOKEN_CHARS = 32_768  # a longer token is rejected: no HTTP header could carry it
-ADDRESS_CHARS = 32_768  # a longer address is not shown to a person: browsers and servers would reject it
-LIFE_SECONDS = 10**9  # a longer lifetime of a token, 31 years, is reduced to this
+TOKEN_CHARS = 32_768  # a longer token is rejected, because no HTTP header can carry it
+ADDRESS_CHARS = 32_768  # a longer address is not shown, because browsers and servers would reject it
+LIFE_SECONDS = 10**9  # a longer token lifetime is reduced to this (31 years)
 
 _PKCE = "S256"
 _ASSERTION = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"  # RFC 7523, 2.2
-ASSERTION_SECONDS = 60.0  # lifetime of a signed assertion of this server
-_ERROR_CODE = re.compile(r"[a-z_]{1,40}")  # of RFC 6749, 5.2; other texts of the server are not passed on
+ASSERTION_SECONDS = 60.0  # lifetime of this server's signed assertions
+_ERROR_CODE = re.compile(r"[a-z_]{1,40}")  # RFC 6749, 5.2; other text from the server is not passed on
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 _SHOWN_CHARS = 200  # of a rejected address
-_GIVEN, _WRONG = (200, 201), (400, 422)  # the statuses that mean a result or an error in the request
+_GIVEN, _WRONG = (200, 201), (400, 422)  # the statuses for a result and for an error in the request
 _WHY = "error_description"
 _SECRET_METHODS = ("client_secret_basic", "client_secret_post")
 
 
 class AuthorizationServerDownError(LoginError):
-    """The authorization server cannot be reached. The state of the login is unknown, so it is kept."""
+    """The authorization server cannot be reached, so the login's state is unknown and the login is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +61,10 @@ class AuthorizationServer:
     """One authorization server, for one upstream.
 
     Attributes:
-        issuer: Its identifier, as it names itself.
+        issuer: Its own identifier.
         metadata: Its metadata (RFC 8414); if it publishes none, the addresses of the 2025-03-26 revision.
-        resource: The resource of the tokens (RFC 8707), as the upstream names itself; `None` if it does not.
-        scopes: The scopes that the upstream supports, separated by spaces; `None` if it names none.
+        resource: The resource of the tokens (RFC 8707), from the upstream's metadata; `None` if missing.
+        scopes: The scopes that the upstream supports, separated by spaces; `None` if unknown.
     """
 
     issuer: str
@@ -80,7 +79,7 @@ class AuthorizationServer:
 
 @dataclass(frozen=True, slots=True)
 class AuthorizationRequest:
-    """What a person takes to the authorization server, and what must come back."""
+    """The parameters of a request to the authorization server, and what the redirect must contain."""
 
     url: str = field(repr=False)
     state: str = field(repr=False)
@@ -89,7 +88,7 @@ class AuthorizationRequest:
 
 
 def canonical(url: str) -> str:
-    """Return the address that identifies an upstream in logins: canonical, without a fragment."""
+    """Return the canonical address, without a fragment, that identifies an upstream in logins."""
     return resource_url_from_server_url(url)
 
 
@@ -106,7 +105,7 @@ class AuthorizationServerClient:
         """Find the authorization server.
 
         Raises:
-            LoginError: There is none that may be used.
+            LoginError: There is no usable one.
         """
         named = challenge.parameter("resource_metadata") if challenge is not None else None
         for place in build_protected_resource_metadata_discovery_urls(named, self._url):
@@ -118,7 +117,7 @@ class AuthorizationServerClient:
             return await self._discover_by_origin()
         try:
             is_ours = check_resource_allowed(canonical(self._url), resource)
-        except ValueError:  # not an address at all
+        except ValueError:  # not an address
             is_ours = False
         if not is_ours:
             raise LoginError(
@@ -150,13 +149,12 @@ class AuthorizationServerClient:
             return AuthorizationServer(str(metadata.get("issuer")), self._metadata(metadata, origin))
         ends = {"authorization_endpoint": "authorize", "token_endpoint": "token", "registration_endpoint": "register"}
         addresses = {name: f"{origin}/{end}" for name, end in ends.items()}
-        challenges = {"code_challenge_methods_supported": [_PKCE]}  # required of every server by that revision
+        challenges = {"code_challenge_methods_supported": [_PKCE]}  # that revision requires it of every server
         return AuthorizationServer(origin, OAuthMetadata.model_validate({"issuer": origin, **addresses, **challenges}))
 
     def _metadata(self, said: Json, issuer: str) -> OAuthMetadata:
         host = visible_line(urlsplit(issuer).netloc[:_SHOWN_CHARS])
-        # Compared byte for byte (RFC 8414, 3.3), except for the slash of an empty path, so before a model normalizes
-        # it.
+        # Compared byte for byte (RFC 8414, 3.3), except for the slash of an empty path, before a model normalizes it.
         if not is_same_issuer(said.get("issuer"), issuer):
             raise LoginError(
                 f"its authorization server {host} publishes the metadata of another one, so it is not trusted"
@@ -173,7 +171,7 @@ class AuthorizationServerClient:
     def _check(self, address: str) -> None:
         """Reject an address without TLS, unless both servers are on this machine.
 
-        An address that could pass for another host's is also rejected, and one with a fragment (RFC 6749, 3.1).
+        Also rejects an address that could pass for another host's, or has a fragment (RFC 6749, 3.1).
         """
         if not is_safe(address, may_be_local=self._is_local):
             raise LoginError(
@@ -218,7 +216,9 @@ class AuthorizationServerClient:
         )
         sent = wanted.model_dump(mode="json", exclude_none=True)
         status, answer = await self._fetch_json(httpx2.Request("POST", str(endpoint), json=sent), server.host)
-        if status in _WRONG and sent.pop("scope", None) is not None:  # some reject a scope here, but accept it later
+        if (
+            status in _WRONG and sent.pop("scope", None) is not None
+        ):  # some servers reject a scope here, but accept it later
             status, answer = await self._fetch_json(httpx2.Request("POST", str(endpoint), json=sent), server.host)
         try:
             known = OAuthClientInformationFull.model_validate({"token_endpoint_auth_method": method, **answer})
@@ -247,7 +247,7 @@ class AuthorizationServerClient:
         scopes: str | None,
         state_prefix: str = "",
     ) -> AuthorizationRequest:
-        """Return where to send the person (RFC 6749, 4.1.1; RFC 7636)."""
+        """Build the authorization request (RFC 6749, 4.1.1; RFC 7636)."""
         verifier, state = secrets.token_urlsafe(64), f"{state_prefix}{secrets.token_urlsafe(32)}"
         digest = hashlib.sha256(verifier.encode()).digest()
         asked = {
@@ -282,7 +282,7 @@ class AuthorizationServerClient:
     async def refresh(
         self, server: AuthorizationServer, client: OAuthClientInformationFull, before: OAuthToken
     ) -> OAuthToken:
-        """Exchange a refresh token for a new token. Without a new refresh token, the old one stays valid."""
+        """Exchange a refresh token for a new token. If there is no new refresh token, the old one stays valid."""
         form = {"grant_type": "refresh_token", "refresh_token": before.refresh_token or ""}
         token = await self._token(server, client, form)
         kept = {"refresh_token": token.refresh_token or before.refresh_token, "scope": token.scope or before.scope}
@@ -291,14 +291,14 @@ class AuthorizationServerClient:
     async def client_credentials(
         self, server: AuthorizationServer, client: OAuthClientInformationFull, oauth: OAuthSettings, scopes: str | None
     ) -> OAuthToken:
-        """Get a token for this program itself, without a person (RFC 6749, 4.4)."""
+        """Get a token for this program itself, without a user (RFC 6749, 4.4)."""
         form = {"grant_type": "client_credentials"} | ({"scope": scopes} if scopes else {})
         if oauth.private_key is not None:
             form |= {"client_assertion_type": _ASSERTION, "client_assertion": _assertion(server, oauth)}
         return await self._token(server, client, form)
 
     async def revoke(self, server: AuthorizationServer, client: OAuthClientInformationFull, token: OAuthToken) -> None:
-        """Revoke tokens (RFC 7009); if that is not supported, they expire by themselves."""
+        """Revoke tokens (RFC 7009); if that is not supported, they expire eventually."""
         if (endpoint := server.metadata.revocation_endpoint) is None:
             return
         self._check(str(endpoint))
@@ -313,11 +313,11 @@ class AuthorizationServerClient:
     ) -> OAuthToken:
         resource = {"resource": server.resource} if server.resource is not None else {}
         status, answer = await self._post(str(server.metadata.token_endpoint), {**form, **resource}, server, client)
-        if not answer:  # sent by something in between, such as a captive portal
+        if not answer:  # from something in between, such as a captive portal
             raise AuthorizationServerDownError(
                 f"its authorization server {server.host} sent an answer that is not JSON (HTTP status {status})"
             )
-        if status not in _GIVEN or answer.get("error") is not None:  # some send errors with status 200
+        if status not in _GIVEN or answer.get("error") is not None:  # some servers send errors with status 200
             why = f"its authorization server {server.host} issued no token{_told(status, answer)}"
             raise LoginError(why, error_code(answer))
         try:
@@ -354,29 +354,29 @@ class AuthorizationServerClient:
         return status, {**answer, _WHY: secrets.hide(str(answer[_WHY]))} if _WHY in answer else answer
 
     async def _get(self, address: str, who: str) -> Json:
-        """Return an object at an address, or an empty one: many servers answer any request with a page."""
+        """Return the object at an address, or an empty one, because many servers answer any request with a page."""
         self._check(address)
         request = httpx2.Request("GET", address, headers={"accept": "application/json"})
         status, answer = await self._fetch_json(request, who)
         return answer if status == 200 else {}
 
     async def _fetch_json(self, request: httpx2.Request, who: str) -> tuple[int, Json]:
-        """Return the status of an answer and its JSON object; the object is empty if the answer holds anything else."""
+        """Return the status of a response and its JSON object; empty if the response is anything else."""
         who = who if " " in who else f"its authorization server {who}"
         try:
             status, body = await fetch_json(request, by_proxy=self._by_proxy)
-            scopes = _list_of(body, "scope")  # some write it like this
+            scopes = _list_of(body, "scope")  # some servers write it this way
             return status, {**body, "scope": " ".join(map(str, scopes))} if scopes else body
         except NoJsonAnswerError as error:
             raise AuthorizationServerDownError(f"{who} {error}") from None
         except LongAnswerError:
-            raise LoginError(f"{who} sent an answer of more than {ANSWER_BYTES:,} bytes") from None
+            raise LoginError(f"{who} sent a response of more than {ANSWER_BYTES:,} bytes") from None
 
 
 def wanted_scopes(
     server: AuthorizationServer, oauth: OAuthSettings, challenge: Challenge | None, before: str | None
 ) -> str | None:
-    """Return the scopes to request: those configured, else those of the challenge, else all that the upstream supports.
+    """Return the scopes to request: the configured ones, else the challenge's, else all that the upstream supports.
 
     Scopes requested `before` are requested again, so that one call does not lose what another has gained.
     """
@@ -387,12 +387,12 @@ def wanted_scopes(
         wanted = union_scopes(before, named if named is not None else server.scopes)
     supported = server.metadata.scopes_supported or ()
     if wanted and oauth.grant == "authorization-code" and "offline_access" in supported:
-        wanted = union_scopes(wanted, "offline_access")  # otherwise some issue no refresh token
+        wanted = union_scopes(wanted, "offline_access")  # otherwise some servers issue no refresh token
     return wanted
 
 
 def configured_client(server: AuthorizationServer, oauth: OAuthSettings) -> OAuthClientInformationFull | None:
-    """Return the client that the operator has registered there; `None` if this program should register itself."""
+    """Return the client that the operator has registered; `None` if this program should register itself."""
     if oauth.client_id is not None:
         methods = server.metadata.token_endpoint_auth_methods_supported or _SECRET_METHODS
         usable = [each for each in _SECRET_METHODS if each in methods] or list(_SECRET_METHODS)
@@ -405,7 +405,7 @@ def configured_client(server: AuthorizationServer, oauth: OAuthSettings) -> OAut
 
 
 def may_be_reused(client: OAuthClientInformationFull, redirect_uri: str, scopes: str | None) -> bool:
-    """Return whether a registration matches this callback address and these scopes, and has not expired."""
+    """Return whether a registration matches the callback address and scopes, and has not expired."""
     ends = client.client_secret_expires_at
     if client.scope is not None and not set((scopes or "").split()) <= set(client.scope.split()):
         return False
@@ -434,13 +434,13 @@ def _assertion(server: AuthorizationServer, oauth: OAuthSettings) -> str:
 
 
 def error_code(said: Mapping[str, Any]) -> str:
-    """Return the code of an error (RFC 6749, 4.1.2.1 and 5.2) if it may be repeated; otherwise empty."""
+    """Return an error's code (RFC 6749, 4.1.2.1 and 5.2) if it is safe to show; otherwise empty."""
     code = said.get("error")
     return code if isinstance(code, str) and _ERROR_CODE.fullmatch(code) else ""
 
 
 def error_told(said: Mapping[str, Any]) -> str:
-    """Return an error with the server's description; empty if there is none."""
+    """Return an error with the server's description; empty without an error."""
     code, why = error_code(said), said.get(_WHY)
     words = f'("{quoted(why)}")' if isinstance(why, str) and why else ""
     return " ".join(filter(None, (code, words)))
@@ -455,7 +455,7 @@ def is_same_issuer(one: Any, other: Any) -> bool:
 
 
 def _told(status: int, said: Json) -> str:
-    """Return the failure in an answer, as far as it may be repeated."""
+    """Return the failure in a response, as far as it is safe to show."""
     if told := error_told(said):
         return f": {told}"
     return f" (HTTP status {status}{'' if said else ', not JSON'})"

@@ -1,8 +1,8 @@
 """The redirect address on this machine for an authorization server (RFC 8252, 7.3).
 
 Its port is fixed, because some authorization servers compare it. Only the process that logs in listens there: the
-system gives a port to nobody else, and frees it when the process is killed. Another process asks there which logins are
-open, and waits for their tokens.
+system gives the port to no other process, and frees it if the process is killed. Other processes ask there which logins
+are open, and wait for their tokens.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ logger = logging.getLogger(__name__)
 HOST = "127.0.0.1"  # not `localhost`, which some systems resolve to another address first (RFC 8252, 8.3)
 CALLBACK = "/callback"
 OPEN_LOGINS = "/coretools-mcp-logins"  # where other processes learn which logins are open
-REQUEST_BYTES = 1 << 16  # of a request and its headers; codes have hundreds
-REQUEST_SECONDS = 10.0  # limit for receiving a request; browsers open connections that they never use
-PAGE_SECONDS = 40.0  # how long a browser waits for the end of the login: two answers of an authorization server
+REQUEST_BYTES = 1 << 16  # per request with headers; codes have hundreds
+REQUEST_SECONDS = 10.0  # limit for receiving a request, because browsers open connections that they never use
+PAGE_SECONDS = 40.0  # how long a browser waits for the login to finish, which takes two responses
 MAX_CONNECTIONS = 32
 
 HEADERS = {
@@ -41,11 +41,11 @@ HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
     "Connection": "close",
 }
-NOT_OURS = "This is not the answer to an open login: that login was completed or has timed out."
+NOT_OURS = "This does not belong to an open login: that login was completed or has timed out."
 
 
 class PortTakenError(Exception):
-    """Another process listens at the port. `logins` are the open ones there; `None` if it is another program."""
+    """Another process is listening on the port. `logins` are its open logins; `None` if it is another program."""
 
     def __init__(self, logins: frozenset[str] | None) -> None:
         super().__init__("the callback port is in use")
@@ -54,26 +54,28 @@ class PortTakenError(Exception):
 
 @dataclass(eq=False, slots=True)
 class Redirect:
-    """What one login waits for."""
+    """The redirect that a login is waiting for."""
 
     login: str  # identifies the login to other processes
     url: str  # the address of the authorization server
     alias: str
-    principal: str  # the principal; empty if people are not distinguished
+    principal: str  # empty if people are not told apart
     readable_name: str = ""  # the display name of the principal
-    parameters: dict[str, str] = field(default_factory=dict[str, str], repr=False)  # of the redirect, with the code
+    parameters: dict[str, str] = field(
+        default_factory=dict[str, str], repr=False
+    )  # the redirect's parameters, with the code
     arrived: anyio.Event = field(default_factory=anyio.Event)
     page: str = "The login is not finished."  # the final text in the browser
     is_over: anyio.Event = field(default_factory=anyio.Event)
-    is_shown: anyio.Event = field(default_factory=anyio.Event)  # once the page has been sent
+    is_shown: anyio.Event = field(default_factory=anyio.Event)  # set once the page has been sent
 
 
 class CallbackListener:
-    """Receives redirects, each for the login with its secret `state`. One per port of this process."""
+    """Receives redirects and assigns them to logins by their secret `state`. One per port and process."""
 
     _open: ClassVar[dict[int, CallbackListener]] = {}
 
-    state_prefix = ""  # repeats within one process
+    state_prefix = ""  # not needed within one process
 
     def __init__(self, port: int) -> None:
         self.uri = f"http://{HOST}:{port}{CALLBACK}"
@@ -86,16 +88,16 @@ class CallbackListener:
     @classmethod
     @asynccontextmanager
     async def at(cls, port: int) -> AsyncGenerator[CallbackListener]:
-        """Listen at a port, together with the other logins of this process.
+        """Listen on a port, shared with the other logins of this process.
 
         Raises:
-            PortTakenError: Another process listens there.
+            PortTakenError: Another process is listening there.
         """
         listener = cls._open.get(port)
         if listener is None:
             listener = cls(port)
             try:
-                with anyio.CancelScope(shield=True):  # it starts at once, and nobody would close it
+                with anyio.CancelScope(shield=True):  # it starts at once, and must be closed
                     listener._server = await asyncio.start_server(
                         listener._answer, sock=_bound(port), limit=REQUEST_BYTES
                     )
@@ -118,8 +120,8 @@ class CallbackListener:
     async def expect(self, redirect: Redirect, state: str) -> AsyncGenerator[Callable[[], str]]:
         """Accept one redirect, identified by its secret `state`.
 
-        On exit, its browser gets the page with the text from `page`. Yields a function that returns the address to
-        begin at.
+        On exit, the browser gets a page with the text in `page`. Yields a function that returns the address to start
+        at.
         """
         self._redirects[state] = redirect
         try:
@@ -128,7 +130,7 @@ class CallbackListener:
             self._redirects.pop(state, None)
             redirect.is_over.set()
             if redirect.arrived.is_set():
-                with anyio.move_on_after(1, shield=True):  # before the port is closed
+                with anyio.move_on_after(1, shield=True):  # let the page be sent before the port closes
                     await redirect.is_shown.wait()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -153,7 +155,7 @@ class CallbackListener:
             writer.close()
 
     async def _answer_to(self, reader: asyncio.StreamReader) -> tuple[str, str, str, Redirect | None]:
-        """Status, content type and text of an answer, and the redirect that it received, if any."""
+        """Return the status, content type and text of a response, and the redirect that was received, if any."""
         if self._connections > MAX_CONNECTIONS:
             return "503 Service Unavailable", "text/plain", "Too many connections.", None
         with anyio.fail_after(REQUEST_SECONDS):
@@ -162,8 +164,7 @@ class CallbackListener:
         parts = urlsplit(target)
         if method != "GET":
             return "405 Method Not Allowed", "text/plain", "Only GET is supported.", None
-        # A page of another site could reach this address through a host name of its own, but its request would contain
-        # that name.
+        # Protects against DNS rebinding: a foreign page's request would contain its own host name.
         if parts.path == OPEN_LOGINS and f"\r\nhost: {HOST}:{self._port}\r\n".encode() in head.lower():
             logins = sorted(redirect.login for redirect in self._redirects.values())
             return "200 OK", "application/json", json.dumps({"coretoolsLogins": logins}), None
@@ -186,7 +187,7 @@ def _bound(port: int) -> socket.socket:
         if sys.platform == "win32":
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)  # otherwise others could share it
         else:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # closed connections do not count
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # ignore closed connections
         listener.bind((HOST, port))
         listener.listen()
         listener.setblocking(False)
@@ -197,7 +198,7 @@ def _bound(port: int) -> socket.socket:
 
 
 async def _logins_at(port: int) -> frozenset[str] | None:
-    """Return the open logins of the process at a port; `None` if it is another program."""
+    """Return the open logins of the process on a port; `None` if it is another program."""
     with suppress(OSError, ValueError, RecursionError), anyio.fail_after(2):
         reader, writer = await asyncio.open_connection(HOST, port)
         try:
@@ -212,7 +213,7 @@ async def _logins_at(port: int) -> frozenset[str] | None:
 
 
 def parameters_of(address: str, uri: str) -> Mapping[str, str]:
-    """Return the parameters of an address that a person has pasted; `ValueError` if it is not a redirect to `uri`."""
+    """Return the parameters of a pasted address; `ValueError` if it is not a redirect to `uri`."""
     parts = urlsplit(address.strip())
     if f"{parts.scheme}://{parts.netloc}{parts.path}" != uri:
         raise ValueError("not the callback address")
@@ -220,7 +221,7 @@ def parameters_of(address: str, uri: str) -> Mapping[str, str]:
 
 
 def page(text: str, form: str = "") -> str:
-    """Return an HTML page with this text; the form below it is already HTML."""
+    """Return an HTML page with this text; `form` is already HTML."""
     style = (
         ":root{color-scheme:light dark}"
         "body{font:1.1rem/1.5 system-ui,sans-serif;max-width:36rem;margin:min(4rem,8vw) auto;padding:0 1rem;"

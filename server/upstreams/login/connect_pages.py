@@ -1,9 +1,9 @@
-"""The pages of a login for people on other machines: one asks for confirmation, the other receives the redirect.
+"""The login pages for people on other machines: one asks for confirmation, the other receives the redirect.
 
-The address of the first page is for one login, and goes to the client of its principal. The login is bound to the
-browser that continues there. An answer of the authorization server from another browser is rejected (RFC 6749, 10.12;
-RFC 9700, 4.7), so forwarding the authorization server's address achieves nothing. If somebody forwards the address of
-the first page, that page protects the person: it says whose calls would use their account.
+The first page's address is for one login, and goes to the principal's client. The login is bound to the browser that
+continues there. A redirect in another browser is rejected (RFC 6749, 10.12; RFC 9700, 4.7), so forwarding the
+authorization server's address achieves nothing. If somebody forwards the first page's address, the page itself warns:
+it says whose calls would use the account.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tools.contract.display import visible_line
 logger = logging.getLogger(__name__)
 
 CALLBACK, CONNECT = "/oauth/callback", "/connect"
-COOKIE_SECONDS = 600  # longer than a person has at the authorization server
+COOKIE_SECONDS = 600  # longer than the time limit for a login
 
 _NOT_OPEN = (
     "This login is no longer open: it was completed, cancelled or timed out, or the server was restarted. If your "
@@ -45,8 +45,7 @@ _NO_COOKIE = (
     "call to get a new one."
 )
 _COOKIE = re.compile(r"[A-Za-z0-9_-]{43}")  # as this server creates them
-# No `form-action`: browsers apply it to the whole chain of redirects, and where an authorization server sends people is
-# its own affair.
+# No `form-action`, because browsers apply it to the whole chain of redirects, which the authorization server decides.
 _HEADERS = {name: value for name, value in HEADERS.items() if name != "Connection"} | {
     "Referrer-Policy": "same-origin",  # with `no-referrer`, browsers send forms with the origin `null`
     "Content-Security-Policy": f"{HEADERS['Content-Security-Policy']}; base-uri 'none'",
@@ -57,7 +56,7 @@ _HEADERS = {name: value for name, value in HEADERS.items() if name != "Connectio
 @dataclass(eq=False, slots=True)
 class _OpenLogin:
     redirect: Redirect
-    browser: bytes | None = None  # the digest of the cookie of the last browser that has continued
+    browser: bytes | None = None  # the digest of the last continuing browser's cookie
     links: list[_ConnectLink] = field(default_factory=list["_ConnectLink"])
 
 
@@ -65,29 +64,29 @@ class _OpenLogin:
 class _ConnectLink:
     login: _OpenLogin
     token: str
-    browser: bytes | None = None  # the same, for the browser that continued by this link
+    browser: bytes | None = None  # the same, for the browser that continued with this link
 
 
 class ConnectPages:
-    """Takes people to authorization servers and receives the redirects, each for the login with its secret `state`.
+    """Sends people to authorization servers, and assigns redirects to logins by their secret `state`.
 
     Args:
-        public_url: The address at which people reach this server, as browsers write it.
-        place: The name of this replica, which a load balancer uses to find it; empty if there are no others.
+        public_url: This server's public address, as browsers write it.
+        place: The name of this replica, for load balancers; empty if there are no others.
     """
 
     def __init__(self, public_url: str, place: str = "") -> None:
-        self.state_prefix = f"{place}~" if place else ""  # of addresses and redirect parameters
+        self.state_prefix = f"{place}~" if place else ""  # prefix of addresses and redirect parameters
         self._base = public_url
         scheme, self._host, *_ = urlsplit(self._base)
         self._is_secure = scheme == "https"
         self._origin = f"{scheme}://{self._host}"
-        # With this prefix, no other host of the domain can have set it.
+        # With this prefix, no other host of the domain can set it.
         self._cookie = "__Host-coretools-connect" if self._is_secure else "coretools-connect"
         self._links: dict[bytes, _ConnectLink] = {}
         self._states: dict[str, _OpenLogin] = {}
         self.uri = f"{self._base}{CALLBACK}"
-        # A reverse proxy that publishes this server below a path strips that path.
+        # A reverse proxy that publishes this server below a path strips the path.
         self.routes = [
             Route(f"{CONNECT}/{{token}}", self._show_page, methods=["GET"]),
             Route(f"{CONNECT}/{{token}}", self._start_login, methods=["POST"]),
@@ -96,11 +95,11 @@ class ConnectPages:
 
     @asynccontextmanager
     async def expect(self, redirect: Redirect, state: str) -> AsyncGenerator[Callable[[], str]]:
-        """Let one person begin and return, as `CallbackListener.expect` does.
+        """Accept one login, like `CallbackListener.expect`.
 
-        Yields a function that returns the address to begin at.
+        Yields a function that returns the address to start at. The address changes once a browser has continued with
+        the last one, because that browser may be lost.
 
-        The address changes once a browser has continued by the last one: the person may have lost that browser.
         """
         login = self._states[state] = _OpenLogin(redirect)
 
@@ -120,7 +119,7 @@ class ConnectPages:
             redirect.is_over.set()
 
     async def _show_page(self, request: Request) -> Response:
-        """Show whose login it would be. This has no effect, since programs that check links open them too."""
+        """Show whose login this would be, without side effects, because link checkers open links too."""
         link = self._links.get(_digest(request.path_params["token"]))
         browser = self._browser_of(request)
         if link is None:
@@ -138,7 +137,7 @@ class ConnectPages:
         if redirect.readable_name:
             about["Known to coretools-mcp as"] = redirect.principal
         about["These calls go through"] = ours
-        # `bdi`: no name changes the text direction of its neighbours.
+        # `bdi` isolates the text direction of names.
         listed = "".join(
             f"<dt>{name}</dt><dd><bdi>{html.escape(visible_line(said))}</bdi></dd>" for name, said in about.items()
         )
@@ -154,12 +153,12 @@ class ConnectPages:
         return response
 
     async def _start_login(self, request: Request) -> Response:
-        """Send a browser that has shown the page to the authorization server. No other can then use this link."""
+        """Redirect a browser that has shown the page to the authorization server. The link then works in no other."""
         link = self._links.get(_digest(request.path_params["token"]))
         browser = self._browser_of(request)
         if link is None:
             return _page_response(404, _NOT_OPEN)
-        if browser is None or request.headers.get("origin") != self._origin:  # or a page elsewhere sent the form
+        if browser is None or request.headers.get("origin") != self._origin:  # or a foreign page sent the form
             return _page_response(403, _NO_COOKIE)
         if link.browser is None:
             link.browser = _digest(browser)
@@ -171,7 +170,7 @@ class ConnectPages:
         return response
 
     async def _take_callback(self, request: Request) -> Response:
-        """Receive an answer, only from the browser that has continued; one from another browser has no effect."""
+        """Receive a redirect, but only in the browser that has continued."""
         parameters = dict(request.query_params)
         state, browser = parameters.get("state", ""), self._browser_of(request)
         login = self._states.get(state)
@@ -180,7 +179,7 @@ class ConnectPages:
         redirect = login.redirect
         if login.browser is None or browser is None or not hmac.compare_digest(login.browser, _digest(browser)):
             logger.warning(
-                "the answer to a login to %s came from a browser other than the one that began it, and was rejected",
+                "the redirect of a login to %s came from a different browser, and was rejected",
                 redirect.alias,
             )
             return _page_response(403, _NO_COOKIE if login.browser is None else _ELSEWHERE)
@@ -196,7 +195,7 @@ class ConnectPages:
         return cookie if _COOKIE.fullmatch(cookie) else None
 
     def _keep_cookie(self, response: Response, browser: str) -> None:
-        # Lax, since the browser comes back from another site.
+        # Lax, because the browser comes back from another site.
         response.set_cookie(
             self._cookie, browser, COOKIE_SECONDS, secure=self._is_secure, httponly=True, samesite="lax"
         )

@@ -1,4 +1,4 @@
-"""The interface to the place where logins are stored: files of this machine, or the store that replicas share."""
+"""The interface to login storage: files on this machine, or the replicas' shared store."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class LoginStore(Protocol):
     async def read(self, resource: str, principal: str) -> StoredLogin | None: ...
 
     async def write(self, login: StoredLogin) -> StoredLogin | None:
-        """Write a login over the version that it was made from; `None` if that has been replaced meanwhile."""
+        """Write a login over the version that it was made from; `None` if that has been replaced in the meantime."""
         ...
 
     async def remove(self, resource: str, principal: str) -> bool:
@@ -42,16 +42,16 @@ class LoginStore(Protocol):
     async def all(self) -> list[StoredLogin | TokenStoreError]: ...
 
     async def stamp(self, resource: str, principal: str) -> object | None:
-        """Changes whenever a login is written or removed."""
+        """Return a value that changes whenever a login is written or removed."""
         ...
 
     async def lock(self, resource: str, principal: str) -> Release | None:
-        """Lock a login and return a function to release it; `None` while another process has the lock."""
+        """Lock a login, and return a function to release it; `None` while another process has the lock."""
         ...
 
 
 class FileLogins:
-    """Logins in files of this machine, or its keyring."""
+    """Logins in this machine's files or keyring."""
 
     def __init__(self, files: TokenStore) -> None:
         self._files = files

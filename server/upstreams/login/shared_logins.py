@@ -1,8 +1,8 @@
-"""The logins that the replicas of a server share, each sealed under a digest in their store.
+"""The logins that replicas share, each encrypted under a digest in their store.
 
 A refresh token used twice looks stolen, and the process that got a new token may have died, or be unable to write it.
-So a lock does not expire by the store's clock. Another replica takes it over after it has seen the lock unchanged for
-LOCK_SECONDS, with the store available all the time: a living owner would have written by then.
+So a lock does not expire by the store's clock. Another replica takes it over after seeing it unchanged for
+LOCK_SECONDS, with the store available throughout, because a living owner would have written by then.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-LOCK_SECONDS = 20.0  # more than a renewal takes, including its store requests; it is ended after 15 s
-LOOK_SECONDS = 1.0  # between two checks for written logins, and for unfinished work
-GAP_SECONDS = 5.0  # after which a lock may have changed unseen; more than a request to a silent store takes
-FORGOTTEN_SECONDS = 600.0  # after which a watched lock counts as no longer wanted
+LOCK_SECONDS = 20.0  # more than a renewal takes, including store requests; it is aborted after 15 s
+LOOK_SECONDS = 1.0  # interval of checks for written logins and unfinished work
+GAP_SECONDS = 5.0  # after which a lock may have changed unnoticed; longer than a request to a silent store takes
+FORGOTTEN_SECONDS = 600.0  # after which a watched lock counts as abandoned
 _INDEX = "logins"  # the key of the digests of all logins, separated by spaces
 
 
 @dataclass(slots=True)
 class _WatchedLock:
-    """A lock of another replica. Times are of the monotonic clock."""
+    """Another replica's lock. Times are from the monotonic clock."""
 
     version: str
     since: float
@@ -44,7 +44,7 @@ class _WatchedLock:
 
 
 class SharedLogins:
-    """The logins in the store of a replica that has keys."""
+    """The logins in the store of a replica with keys."""
 
     def __init__(self, replica: Replica) -> None:
         self._replica, self._store = replica, replica.store
@@ -52,8 +52,8 @@ class SharedLogins:
         self._looks: dict[
             str, tuple[float, str | None]
         ] = {}  # time and version at the last check; `None` while the store is unavailable
-        self._unsaved: dict[str, StoredLogin] = {}  # writes not known to have happened
-        self._unreleased: dict[str, str] = {}  # versions of this replica's locks that are no longer needed
+        self._unsaved: dict[str, StoredLogin] = {}  # logins whose write is unconfirmed
+        self._unreleased: dict[str, str] = {}  # versions of this replica's locks to release
         self._watched: dict[str, _WatchedLock] = {}
 
     async def run(self) -> None:
@@ -82,7 +82,7 @@ class SharedLogins:
 
     async def write(self, login: StoredLogin) -> StoredLogin | None:
         key = key_of(login.resource, login.principal)
-        self._unsaved[key] = login  # first, so that `run` completes what is cancelled or finds the store unavailable
+        self._unsaved[key] = login  # set first, so that `run` completes the write after a cancellation or store outage
         return await self._save(key, login)
 
     async def remove(self, resource: str, principal: str) -> bool:
@@ -106,7 +106,7 @@ class SharedLogins:
         return found
 
     async def stamp(self, resource: str, principal: str) -> object | None:
-        """Return the version at most LOOK_SECONDS ago: every call without a token needs it."""
+        """Return the version, at most LOOK_SECONDS old, because every call without a token needs it."""
         key, now = key_of(resource, principal), time.monotonic()
         look = self._looks.get(key)
         if look is None or now > look[0] + LOOK_SECONDS:
@@ -128,12 +128,12 @@ class SharedLogins:
         if version is None:
             return None
         if over != ABSENT:
-            logger.warning("a replica that was working on a login has ended, or lost the store; its work is taken over")
+            logger.warning("a replica that was working on a login has exited or lost the store; its work is taken over")
         self._watched.pop(key, None)
         return partial(self._release, key, version)
 
     async def _watch(self, key: str) -> str | None:
-        """Watch a lock. Returns the version over which it may be taken; `None` while it may not."""
+        """Watch a lock. Returns the version over which it may be taken; `None` if it may not be taken yet."""
         held = await self._do(self._store.get(_lock_name(key)))
         if held is None:
             self._watched.pop(key, None)
@@ -146,7 +146,7 @@ class SharedLogins:
         return held.version if now > lock.since + LOCK_SECONDS else None
 
     async def _release(self, key: str, version: str) -> None:
-        """Release a login, but not before it is written, which `run` completes."""
+        """Release a login, but only after it is written, which `run` completes."""
         self._unreleased[key] = version
         if key not in self._unsaved:
             with suppress(LoginsUnavailableError):
@@ -161,7 +161,7 @@ class SharedLogins:
         if version is None:
             return None
         self._looks[key] = (time.monotonic(), version)
-        with suppress(LoginsUnavailableError):  # then it is added to the index at the next write
+        with suppress(LoginsUnavailableError):  # otherwise the next write adds it to the index
             await self._list(key, is_there=True)
         return replace(login, version=version)
 
@@ -182,7 +182,7 @@ class SharedLogins:
         return [] if held is None else held.value.split()
 
     async def _seal_again(self) -> bool:
-        """Seal again with the first key what another key sealed, so that the other can be retired.
+        """Re-encrypt with the first key what another key encrypted, so that the other can be retired.
 
         Returns whether all is done.
         """
@@ -190,7 +190,7 @@ class SharedLogins:
         for key in await self._keys():
             if (await self._do(self._rows.read(key))).is_current:
                 continue
-            release = await self._lock(key)  # otherwise a renewal in progress would find another version
+            release = await self._lock(key)  # otherwise a renewal in progress would find a different version
             if release is None:
                 is_done = False
                 continue
@@ -213,7 +213,7 @@ class SharedLogins:
 def _login_in(row: SealedRow[StoredLogin]) -> StoredLogin:
     if row.value is None:
         raise TokenStoreError(
-            "A login in the store (store.url) cannot be opened with http.stateKeys, or is damaged: remove it with "
+            "A login in the store (store.url) cannot be decrypted with http.stateKeys, or is damaged: remove it with "
             "coretools-mcp logout ALIAS, then log in with coretools-mcp login ALIAS."
         )
     return replace(row.value, version=row.version)

@@ -1,6 +1,6 @@
-"""Logins on this machine: a file for each in the user's state folder, with its secrets there or in the system keyring.
+"""Logins on this machine: one file each in the user's state folder, with secrets there or in the system keyring.
 
-A file is named by a digest of the server's address and the principal. It contains the authorization server with
+A file is named by a digest of the server's address and the principal. It contains the authorization server and
 everything from it, so a login is never used with another one. Moving from the keyring to files requires a new login.
 """
 
@@ -28,18 +28,18 @@ logger = logging.getLogger(__name__)
 
 FOLDER = "logins"  # in the user's state folder
 SERVICE = "coretools-mcp"  # the service name in the keyring
-MOST_BYTES = 8 << 20  # of one file, far more than a login needs
+MOST_BYTES = 8 << 20  # per file, far more than a login needs
 
 _VERSION = 1  # of the format
 _ENDING, _LOCK_ENDING = ".json", ".lock"
-_OPEN_PARTS = ("token_type", "scope", "expires_in")  # the fields of a token that are not secret
-_CLIENT_SECRETS = ("client_secret", "registration_access_token")  # the fields of a registration that are secret
+_OPEN_PARTS = ("token_type", "scope", "expires_in")  # a token's fields that are not secret
+_CLIENT_SECRETS = ("client_secret", "registration_access_token")  # a registration's secret fields
 _NEW_LOGIN = "remove it with coretools-mcp logout {0}, then log in with coretools-mcp login {0}"
 _INSTEAD = 'or set proxy.tokenStorage to "file", and log in again'
 
 
 class TokenStoreError(Exception):
-    """A place for logins, or a stored login, cannot be used; the message is for people, with what to do."""
+    """The login storage, or a stored login, cannot be used; the message tells people what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +48,13 @@ class StoredLogin:
 
     Attributes:
         resource: The address of the server, canonical.
-        principal: The principal; empty for this machine's person.
+        principal: The principal; empty for this machine's user.
         alias: The server's alias when the login was made.
-        issuer: The authorization server, the source of all the following.
+        issuer: The authorization server, the source of everything below.
         metadata: Its metadata (RFC 8414).
         client: The registered client (RFC 7591), possibly with a secret.
         scopes: The requested scopes, separated by spaces.
-        token: Its answer (RFC 6749, 5.1); `None` before the first one, and after a grant was refused.
+        token: Its response (RFC 6749, 5.1); `None` before the first one, and after a refused grant.
         expires_at: When the access token expires, in seconds since the epoch, if known.
         version: The version in a shared store that it was made from; `None` if it is new, or in a file.
     """
@@ -92,17 +92,17 @@ class _Secrets:
 
 
 def key_of(resource: str, principal: str) -> str:
-    """Return the key of a login here, and in the keyring."""
+    """Return the key of a login, in files and in the keyring."""
     return hashlib.sha256(f"{resource}\0{principal}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 class TokenStore:
-    """The logins in one folder, which is created with the first of them. Thread-safe; blocks.
+    """The logins in one folder, which is created with the first login. Thread-safe; blocks.
 
     Args:
         state_folder: The real path of the user's state folder.
-        storage: Where secrets are stored: in the files, or in the keyring; then the files have none of them.
-        disk: What may fail while a file is written.
+        storage: Where secrets are stored: in the files, or only in the keyring.
+        disk: The file operations, which may fail.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class TokenStore:
         secrets = None
         with suppress(ValueError):
             secrets = read_stored(_Secrets, written or "")
-        # Both are not written at once, so the keyring may hold the secrets of another version of the login.
+        # The two are not written atomically, so the keyring may have the secrets of another version.
         if secrets is None or (secrets.issuer, secrets.client_id) != (login.issuer, login.client.get("client_id")):
             if written:
                 logger.warning(
@@ -145,7 +145,7 @@ class TokenStore:
         return replace(login, client=client, token=secrets.token, expires_at=secrets.expires_at)
 
     def stamp(self, resource: str, principal: str) -> object | None:
-        """Changes whenever a login is written, checked without reading it; `None` if there is none."""
+        """Return a value that changes whenever a login is written, without reading it; `None` if there is none."""
         try:
             return identity_of(os.lstat(os.path.join(self._folder, key_of(resource, principal) + _ENDING)))
         except OSError:
@@ -187,7 +187,7 @@ class TokenStore:
                 _remove_from_keyring(key)
 
     def remove(self, resource: str, principal: str) -> bool:
-        """Forget a login, even an unusable one, wherever its secrets are. Returns whether there was one.
+        """Forget a login, even an unusable one, with its secrets. Returns whether there was one.
 
         Raises:
             TokenStoreError: It cannot be removed.
@@ -216,7 +216,7 @@ class TokenStore:
                         try:
                             found.append(self._login(folder, name.removesuffix(_ENDING)))
                         except FileNotFoundError:
-                            pass  # removed meanwhile
+                            pass  # removed in the meantime
                         except TokenStoreError as error:
                             found.append(error)
         except FileNotFoundError:
@@ -228,8 +228,8 @@ class TokenStore:
     def try_lock(self, resource: str, principal: str) -> Callable[[], None] | None:
         """Lock a login; `None` while another process has the lock. Does not wait.
 
-        The returned function releases it; so does the end of the process. On a file system without locks, nobody is
-        locked out.
+        The returned function releases the lock; so does the end of the process. On a file system without locks, this
+        has no effect.
 
         Raises:
             TokenStoreError: The folder cannot be used.
@@ -255,14 +255,14 @@ class TokenStore:
         return partial(_unlock, descriptor)
 
     def _storage_of(self, folder: Folder, key: str) -> Literal["file", "keyring"]:
-        """Return where the secrets of a login are; if it is unreadable or missing, where they should be."""
+        """Return where a login's secrets are, or should be if it is unreadable or missing."""
         try:
             return _read(folder, key).storage
         except (FileNotFoundError, TokenStoreError):
             return self._storage
 
     def _login(self, folder: Folder, key: str) -> StoredLogin:
-        """Parse a file that was written with the present settings."""
+        """Parse a file that was written with the current settings."""
         record = _read(folder, key)
         if record.storage != self._storage:
             place, alias = {"file": "in a file", "keyring": "in the keyring"}[record.storage], record.login.alias
@@ -276,7 +276,7 @@ def _read(folder: Folder, key: str) -> _Record:
 
     Raises:
         FileNotFoundError: There is none.
-        TokenStoreError: This program did not write it like this, or others may have seen or changed it.
+        TokenStoreError: This program did not write it in this form, or others may have seen or changed it.
     """
     try:
         with folder.open_file(key + _ENDING) as opened:
@@ -294,7 +294,7 @@ def _read(folder: Folder, key: str) -> _Record:
     except ValueError:
         record = None
     if record is None or key_of(record.login.resource, record.login.principal) != key:
-        raise _spoiled("is damaged, or was made by another version")
+        raise _spoiled("is damaged, or was written by another version")
     return record
 
 
@@ -311,7 +311,9 @@ def _unlock(descriptor: int) -> None:
     if sys.platform != "win32":
         import fcntl  # noqa: PLC0415 - not on every system
 
-        fcntl.flock(descriptor, fcntl.LOCK_UN)  # also for a child that is just being started
+        fcntl.flock(
+            descriptor, fcntl.LOCK_UN
+        )  # closing is not enough: a child that is just starting may share the descriptor
     os.close(descriptor)
 
 
@@ -323,7 +325,7 @@ def _remove_from_keyring(key: str) -> None:
 
 @contextmanager
 def _keyring() -> Generator[Any]:
-    """The package for the system keyring; all its errors become a `TokenStoreError`."""
+    """Provide the package for the system keyring, and turn its errors into `TokenStoreError`."""
     try:
         import keyring  # noqa: PLC0415 - only where it is chosen; it takes a tenth of a second
         from keyring import errors  # noqa: PLC0415

@@ -1,7 +1,7 @@
-"""The login of one principal to one upstream: tokens, their renewal, and the question to a person.
+"""The login of one principal to one upstream: tokens, their renewal, and asking a person.
 
-Calls only wait for a token that is being renewed. One process renews it or logs in, and the others use the result: a
-refresh token used twice looks stolen, and all tokens from it are revoked (RFC 9700, 4.14.2).
+Calls only wait for a token that is being renewed. One process renews it or logs in, and the others use the result,
+because a refresh token used twice looks stolen and all its tokens are revoked (RFC 9700, 4.14.2).
 """
 
 from __future__ import annotations
@@ -47,22 +47,22 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-LOGIN_SECONDS = 300.0  # how long a person has at the authorization server (as in FastMCP)
-EARLY_SECONDS = 30.0  # a token is renewed this long before its end, or after four fifths of a shorter lifetime
+LOGIN_SECONDS = 300.0  # time limit for a person at the authorization server (as in FastMCP)
+EARLY_SECONDS = 30.0  # a token is renewed this long before expiry, or after four fifths of a shorter lifetime
 TURN_SECONDS = 30.0  # how long another process may take to renew a token
-RENEW_SECONDS = 15.0  # how long a renewal continues after its call was cancelled: the answer must not be lost
-POLL_SECONDS = 0.1  # between two checks of another process's work
+RENEW_SECONDS = 15.0  # how long a renewal continues after its call was cancelled, because its result must not be lost
+POLL_SECONDS = 0.1  # interval of checks for another process's work
 WATCH_SECONDS = 1.0  # the same while a person is at the authorization server
 RENEWAL_PAUSE_SECONDS = 10.0  # a token rejected this soon after its renewal is not renewed again
-LOOK_SECONDS = 10.0  # between two checks whether a login in use has been ended or replaced
+LOOK_SECONDS = 10.0  # interval of checks whether a login in use has been ended or replaced
 
 StoredT = TypeVar("StoredT")
-_ENDED = "this server has ended"
-_FORGOTTEN = ("invalid_client", "unauthorized_client")  # errors of RFC 6749, 5.2, that mean an unknown client
+_ENDED = "this server has exited"
+_FORGOTTEN = ("invalid_client", "unauthorized_client")  # RFC 6749, 5.2: errors that mean an unknown client
 
 
 class LoginStoreUnavailableError(LoginError):
-    """The store with the login is unavailable: the login is unknown, and nothing is done with it."""
+    """The store with the login is unavailable, so the login is unknown and stays unchanged."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -73,38 +73,38 @@ class LoginStoreUnavailableError(LoginError):
 
 @dataclass(eq=False, slots=True)
 class LoginAttempt:
-    """A login that is open for a person."""
+    """A login in progress."""
 
     request: AuthorizationRequest
     redirect: Redirect
-    current_address: Callable[[], str]  # where the person begins
+    current_address: Callable[[], str]  # returns the address to start at
     name: str = field(default_factory=lambda: secrets.token_hex(12))  # unique
     done: anyio.Event = field(default_factory=anyio.Event)
-    problem: str = _ENDED  # why it failed, once it is done; empty if it did not
-    is_forgotten: bool = False  # whether the reason is that the authorization server has forgotten this client
-    questions: int = 0  # how many calls are showing it to a person, or waiting after they agreed
-    asked: str = ""  # the address in the latest of them
-    ended: float | None = None  # when it was done, in seconds of the monotonic clock
+    problem: str = _ENDED  # why it failed, once done; empty on success
+    is_forgotten: bool = False  # whether it failed because the authorization server has forgotten this client
+    questions: int = 0  # how many calls are showing it to a person, or waiting after consent
+    asked: str = ""  # the address in the latest question
+    ended: float | None = None  # when it finished, by the monotonic clock
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
 
     @property
     def is_stale(self) -> bool:
-        """Whether it ended so long ago that a client would have reported it."""
+        """Whether it ended so long ago that the client would have called again."""
         return self.ended is not None and time.monotonic() > self.ended + LOGIN_SECONDS
 
     def is_over_for(self, other: LoginAttempt) -> bool:
-        """Return whether nobody needs its result any more, now that there is another one."""
+        """Return whether its result is no longer needed, now that there is another attempt."""
         has_failed = self.done.is_set() and bool(self.problem)
         return self.is_stale or (has_failed and self.redirect.login == other.redirect.login)
 
     def give_up(self, why: str = "it was given up") -> None:
-        """End it, unless it is done."""
+        """Abort the attempt, unless it is done."""
         if not self.done.is_set():
             self.problem = why
             self.scope.cancel()
 
     def paste(self, address: str) -> None:
-        """Take the address that the person was redirected to; `ValueError` if it belongs to another login."""
+        """Accept the address of the redirect, pasted by a person; `ValueError` if it belongs to another login."""
         parameters = parameters_of(address, self.request.redirect_uri)
         if parameters.get("state") != self.request.state:
             raise ValueError("another login's")
@@ -127,12 +127,12 @@ class Login:
     Args:
         store: Where it is stored.
         alias: The upstream's alias.
-        url: Its address.
+        url: The upstream's address.
         oauth: The login settings of its entry.
-        principal: The principal; empty for this machine's person.
+        principal: The principal; empty for this machine's user.
         port: The port for redirects.
-        options: The options with which a command finds the same settings.
-        pages: Where people on other machines are redirected to, instead of the port.
+        options: The command-line options that lead to the same settings.
+        pages: The login pages for people on other machines, used instead of the port.
         by_proxy: Whether to use the proxies from the environment for authorization servers.
     """
 
@@ -152,8 +152,8 @@ class Login:
         self.alias = alias
         self.principal = principal
         self.oauth = oauth
-        self.challenge: Challenge | None = None  # the server's latest demand for a login or more scopes
-        self.is_unsaved = False  # whether what this process knows could not be written
+        self.challenge: Challenge | None = None  # the server's latest challenge
+        self.is_unsaved = False  # whether this process's state could not be stored
         self._options = options
         self._store = store
         self._resource = canonical(url)
@@ -164,12 +164,12 @@ class Login:
         self._stamp: object | None = None
         self._looked = time.monotonic()
         self._is_read = False
-        self._is_made_again = False  # by another process, since a person was last asked
-        self._writes = 0  # of this process
+        self._is_made_again = False  # whether another process has logged in since a person was last asked
+        self._writes = 0  # number of writes by this process
         self._turn, self._beginning = anyio.Lock(), anyio.Lock()
-        self._renewed = float("-inf")  # when the latest token came, in seconds of the monotonic clock
+        self._renewed = float("-inf")  # when the latest token arrived, by the monotonic clock
         self._attempt: LoginAttempt | None = None
-        self._closed = ""  # why no login is opened any more
+        self._closed = ""  # why no login can be opened anymore
 
     @property
     def needs_person(self) -> bool:
@@ -177,12 +177,12 @@ class Login:
 
     @property
     def command(self) -> str:
-        """The command with which a person logs in at a terminal."""
+        """The terminal command to log in."""
         return f"coretools-mcp login {self._whose}"
 
     @property
     def _whose(self) -> str:
-        """The arguments that name this login to `coretools-mcp login` and `logout`."""
+        """The arguments for `coretools-mcp login` and `logout`."""
         whose = f" --as {shlex.quote(self.principal)}" if self.principal else ""
         return f"{self.alias}{whose}{self._options}"
 
@@ -195,7 +195,7 @@ class Login:
         """Return the `Authorization` of a request; `None` without a token.
 
         Raises:
-            LoginError: There is one that cannot be used now.
+            LoginError: There is a token, but it cannot be used now.
         """
         record = self._record
         if record is None or record.token is None:
@@ -211,7 +211,7 @@ class Login:
                 return None if self.needs_person else await self.renew(None)
         if _is_old(record):
             return await self.renew(_header_of(record))
-        if time.monotonic() > self._looked + LOOK_SECONDS:  # it may have been ended or replaced
+        if time.monotonic() > self._looked + LOOK_SECONDS:  # the login may have been ended or replaced
             self._looked = time.monotonic()
             if await self.has_changed():
                 try:
@@ -229,9 +229,9 @@ class Login:
         """
         async with self._turn:
             if (header := _good_header(self._record, used)) is not None:
-                return header  # another call has got it
+                return header  # another call has renewed it
             async with self._alone():
-                # A cancelled call must not lose the answer to a renewal.
+                # A cancelled call must not lose the result of a renewal.
                 with anyio.move_on_after(RENEW_SECONDS, shield=True):
                     return await self._renew_alone(used)
             raise AuthorizationServerDownError("its authorization server took too long")
@@ -239,7 +239,7 @@ class Login:
     async def _renew_alone(self, used: str | None) -> str | None:
         record = await self._read()
         if (header := _good_header(record, used)) is not None:
-            return header  # another process has got it
+            return header  # another process has renewed it
         if time.monotonic() < self._renewed + RENEWAL_PAUSE_SECONDS and (record is None or not _is_old(record)):
             return None
         if not self.needs_person:
@@ -276,9 +276,9 @@ class Login:
         return await self._take(self._record_for(server, client, scopes, None), token, scopes)
 
     async def _take(self, record: StoredLogin, token: OAuthToken, asked: str | None) -> str:
-        """Use a token from now on, which was requested with the scopes `asked`."""
+        """Use a token, requested with the scopes `asked`, from now on."""
         life = token.expires_in or 0
-        expires_at = time.time() + life if life > 0 else None  # otherwise it counts until it is rejected
+        expires_at = time.time() + life if life > 0 else None  # otherwise it is used until it is rejected
         as_json = {**token.model_dump(mode="json", exclude_none=True), _ASKED: asked}
         self._renewed = time.monotonic()
         self.challenge = None
@@ -295,14 +295,14 @@ class Login:
         return not set(named.split()) <= set((token.get(_ASKED) or "").split())
 
     async def has_changed(self) -> bool:
-        """Return whether another process has written since this one last read, as far as known."""
+        """Return whether another process is known to have written since this one last read."""
         try:
             return await self._store.stamp(self._resource, self.principal) != self._stamp
         except (LoginsUnavailableError, ExhaustedError):
             return False
 
     def close(self, why: str) -> None:
-        """End a login that is open or in preparation, and open no others."""
+        """Abort any login in progress or preparation, and open no others."""
         self._closed = why
         if self._attempt is not None:
             self._attempt.give_up(why)
@@ -314,10 +314,10 @@ class Login:
     async def begin(
         self, tasks: TaskGroup, on_wait: Callable[[str], object] = lambda _: None, readable_name: str = ""
     ) -> LoginAttempt | None:
-        """Open a login for a person; `None` if another process has logged in meanwhile.
+        """Open a login for a person; `None` if another process has logged in in the meantime.
 
-        If others log in at the same port, this waits and calls `on_wait`. `readable_name` is the display name of the
-        principal.
+        While others use the same port for a login, this waits and calls `on_wait`. `readable_name` is the principal's
+        display name.
 
         Raises:
             LoginError: It cannot be opened.
@@ -348,7 +348,7 @@ class Login:
                     return None
 
     async def _run(self, had: str | None, readable_name: str, *, task_status: TaskStatus[LoginAttempt | None]) -> None:
-        """Wait at the port or this server's pages until the person returns, or the time is over."""
+        """Wait for the redirect, at the port or this server's pages, until the time is over."""
         attempt: LoginAttempt | None = None
         record: StoredLogin | None = None
         try:
@@ -364,7 +364,7 @@ class Login:
                 self._check_issuer(server, record)
                 before = record
                 if record is not None and not is_same_issuer(record.issuer, server.issuer):
-                    record = None  # what is known of one authorization server does not apply to another
+                    record = None  # data from one authorization server does not apply to another
                 scopes = wanted_scopes(server, self.oauth, self.challenge, None if record is None else record.scopes)
                 client = configured_client(server, self.oauth)
                 if client is None and record is not None and record.client:
@@ -395,7 +395,7 @@ class Login:
             raise
         except Exception as error:
             if not isinstance(error, LoginError):
-                logger.error("a login to %s has ended by itself (%s)", self.alias, type(error).__name__)  # noqa: TRY400
+                logger.error("a login to %s ended unexpectedly (%s)", self.alias, type(error).__name__)  # noqa: TRY400
                 error = LoginError("it could not be continued")
             if attempt is None:
                 raise error from None
@@ -413,7 +413,7 @@ class Login:
         record: StoredLogin,
         had: str | None,
     ) -> str:
-        """Wait for the person and redeem the code, unless a login is made elsewhere.
+        """Wait for the redirect and redeem the code, unless a login is made elsewhere.
 
         Returns why it failed, if it did.
         """
@@ -426,14 +426,14 @@ class Login:
                         return ""
             code = _code_of(attempt.redirect.parameters, server)
             async with self._alone():
-                # A code can be used once, so its answer must not be lost.
+                # A code works only once, so the response must not be lost.
                 with anyio.move_on_after(RENEW_SECONDS, shield=True) as scope:
                     token = await self._servers.redeem(server, client, attempt.request, code)
                     await self._take(record, token, record.scopes)
         except TimeoutError:
             # Perhaps the authorization server has forgotten this client, and showed the person an error.
             await self._forget(client, is_certain=False)
-            return f"nobody came back from {server.host} within {LOGIN_SECONDS / 60:g} minutes"
+            return f"there was no redirect from {server.host} within {LOGIN_SECONDS / 60:g} minutes"
         except LoginError as error:
             if error.code in _FORGOTTEN:
                 await self._forget(client, is_certain=True)
@@ -444,13 +444,13 @@ class Login:
         return f"its authorization server {server.host} took too long" if scope.cancelled_caught else ""
 
     def _client_of(self, record: StoredLogin, server: AuthorizationServer) -> OAuthClientInformationFull:
-        """Return the client of a stored login, with the secret that the settings may hold."""
+        """Return the client of a stored login, with the secret from the settings, if any."""
         known = OAuthClientInformationFull.model_validate(record.client)
         configured = configured_client(server, self.oauth)
         return configured if configured is not None and configured.client_id == known.client_id else known
 
     def _check_issuer(self, server: AuthorizationServer, record: StoredLogin | None) -> None:
-        """Reject a new authorization server for a registration: an upstream could name any, to get the secret."""
+        """Reject a new authorization server for a registration: an upstream could name any server to get the secret."""
         known = record.issuer if record is not None and self.oauth.client_id is not None else None
         expected = self.oauth.issuer or known
         if expected is not None and not is_same_issuer(server.issuer, expected):
@@ -497,7 +497,7 @@ class Login:
     async def _is_made_elsewhere(self, had: str | None) -> bool:
         """Return whether another process has written a new token that covers what is needed.
 
-        Any call may have read it. A token that this process itself renewed does not end a login.
+        Any call may have read that token. A token that this process renewed itself does not end a login.
         """
         if await self.has_changed():
             with suppress(LoginStoreUnavailableError, ExhaustedError):
@@ -506,14 +506,14 @@ class Login:
         return self._is_made_again and _header_of(record) not in (None, had) and _has_all(record)
 
     async def end(self) -> bool:
-        """Forget the login, readable or not. Returns whether there was one.
+        """Forget the login, even an unreadable one. Returns whether there was one.
 
         Raises:
             TokenStoreError: It cannot be removed.
             LoginStoreUnavailableError: It cannot be removed because the store is unavailable.
             LoginError: It is forgotten here, but its tokens stay valid at the authorization server.
         """
-        async with self._alone():  # otherwise a token that another process is just renewing would come back
+        async with self._alone():  # otherwise a concurrent renewal in another process would restore a token
             record = await self._read_usable()
             try:
                 is_removed = await self._store.remove(self._resource, self.principal)
@@ -526,7 +526,7 @@ class Login:
         return is_removed
 
     async def _forget(self, client: OAuthClientInformationFull, *, is_certain: bool) -> None:
-        """Drop a registration that the server has forgotten, with its tokens; one with tokens only if `is_certain`."""
+        """Drop a registration that the server has forgotten; one with tokens only if `is_certain`."""
         async with self._alone():
             record = await self._read_usable()
             is_this = record is not None and record.client.get("client_id") == client.client_id
@@ -534,20 +534,20 @@ class Login:
                 await self._write(replace(record, client={}, token=None, expires_at=None))
 
     async def is_renewed_elsewhere(self) -> bool:
-        """Return whether another process has got a token since this one last read; it is used from now on."""
+        """Return whether another process has obtained a token, and use that from now on."""
         used = _header_of(self._record)
         return await self.has_changed() and _header_of(await self._read_usable()) not in (None, used)
 
     async def remember_scopes(self, challenge: Challenge) -> None:
-        """Request these scopes too in the next login, even if another process opens it."""
+        """Add these scopes to the next login, even if another process opens it."""
         named = challenge.parameter("scope")
         if named is None:
             return
-        with suppress(LoginError):  # then the next login requests the scopes of its challenge
+        with suppress(LoginError):  # on failure, the next login requests its challenge's scopes
             await self._want_scopes(lambda before: " ".join(dict.fromkeys([*(before or "").split(), *named.split()])))
 
     async def _want_scopes(self, scopes: Callable[[str | None], str | None]) -> None:
-        async with self._alone():  # what is written includes a token, which others renew
+        async with self._alone():  # the written record includes the token, which others renew
             record = await self._read_usable()
             if record is not None:
                 await self._write(replace(record, scopes=scopes(record.scopes)))
@@ -568,13 +568,13 @@ class Login:
 
     async def _try_lock(self) -> Release | None:
         try:
-            with anyio.CancelScope(shield=True):  # otherwise nobody would release it
+            with anyio.CancelScope(shield=True):  # otherwise the lock would never be released
                 return await self._store.lock(self._resource, self.principal)
         except LoginsUnavailableError:
             raise LoginStoreUnavailableError from None
         except TokenStoreError as error:
-            # Without a place for locks, as in a read-only container, nothing is shared.
-            logger.info("other processes are not locked out of a login: %s", error)
+            # Without a folder for locks, as in a read-only container, nothing is shared.
+            logger.info("a login cannot be locked against other processes: %s", error)
             return _no_lock
 
     async def _read(self) -> StoredLogin | None:
@@ -586,10 +586,10 @@ class Login:
         try:
             record = await self._stored(self._store.read(self._resource, self.principal))
         except (LoginStoreUnavailableError, ExhaustedError, anyio.get_cancelled_exc_class()):
-            self._stamp = object()  # it is read again
+            self._stamp = object()  # read it again
             raise
         if writes != self._writes:
-            return self._record  # what was written meanwhile is newer
+            return self._record  # what was written in the meantime is newer
         self._is_read = True
         try:
             if record is not None and (record.client or record.token is not None):
@@ -602,14 +602,14 @@ class Login:
             raise LoginError(f"the stored login is damaged: {self.command} makes a new one") from None
         configured = self.oauth.client_id
         if record is not None and configured is not None and record.client.get("client_id") != configured:
-            record = None  # it was made for another client, which owns these tokens
+            record = None  # its tokens belong to another client
         if _header_of(record) not in (None, _header_of(self._record)):
             self._is_made_again = True
         self._record = record
         return record
 
     async def _read_usable(self) -> StoredLogin | None:
-        """Return the stored login, if it is readable: a new login replaces one that is not.
+        """Return the stored login, if readable; a new login replaces an unreadable one.
 
         Raises:
             LoginStoreUnavailableError: It is unknown.
@@ -623,21 +623,23 @@ class Login:
             return None
 
     async def _write(self, record: StoredLogin) -> None:
-        """Store it. What cannot be written still counts in this process."""
+        """Store a record. If that fails, it still applies in this process."""
         self._record, self.is_unsaved = record, False
         self._writes += 1
         try:
-            if await self._store.write(record) is None:  # somebody has logged in or out meanwhile, and that counts
+            if (
+                await self._store.write(record) is None
+            ):  # somebody has logged in or out in the meantime, which takes precedence
                 with suppress(LoginError):
                     await self._read()
                 return
         except LoginsUnavailableError:
             self.is_unsaved = True
-            logger.warning("the login to %s is stored once the store (store.url) can be used", self.alias)
+            logger.warning("the login to %s will be stored once the store (store.url) is available", self.alias)
             return
         except TokenStoreError as error:
             self.is_unsaved = True
-            logger.error("the login to %s counts only until this server ends: %s", self.alias, error)  # noqa: TRY400
+            logger.error("the login to %s is valid only until this server exits: %s", self.alias, error)  # noqa: TRY400
         with suppress(LoginsUnavailableError):
             self._stamp = await self._store.stamp(self._resource, self.principal)
 
@@ -651,12 +653,12 @@ class Login:
 
 
 _TEXTS = TypeAdapter(list[str | None])
-_ASKED = "coretools-mcp/asked"  # stored with a token: the scopes that it was requested with
-_RESOURCE = "coretools-mcp/resource"  # stored with the metadata: the upstream's resource name in token requests
+_ASKED = "coretools-mcp/asked"  # stored with a token: the requested scopes
+_RESOURCE = "coretools-mcp/resource"  # stored with the metadata: the upstream's resource identifier for token requests
 
 
 async def _no_lock() -> None:
-    """The release function if there is no lock."""
+    """Do nothing: the release function if there is no lock."""
 
 
 def _server_of(record: StoredLogin) -> AuthorizationServer:
@@ -682,7 +684,7 @@ def _good_header(record: StoredLogin | None, used: str | None) -> str | None:
 
 
 def _is_old(record: StoredLogin) -> bool:
-    """Return whether a token has expired, or will have before an answer arrives."""
+    """Return whether a token has expired, or will expire before a response arrives."""
     if record.expires_at is None or record.token is None:
         return False
     life = record.token.get("expires_in")
@@ -691,12 +693,12 @@ def _is_old(record: StoredLogin) -> bool:
 
 
 def _code_of(parameters: Mapping[str, str], server: AuthorizationServer) -> str:
-    """Return the code of a redirect, after checking who sent it (RFC 9207, 2.4)."""
+    """Return the code of a redirect, after checking the issuer (RFC 9207, 2.4)."""
     issuer = parameters.get("iss")
     if issuer is None and server.metadata.authorization_response_iss_parameter_supported:
-        raise LoginError(f"the answer does not name {server.host} as its issuer, although that server promises to")
+        raise LoginError(f"the redirect does not name {server.host} as its issuer, although that server promises to")
     if issuer is not None and not is_same_issuer(issuer, server.issuer):
-        raise LoginError(f"the answer comes from an authorization server other than {server.host}; it was not used")
+        raise LoginError(f"the redirect comes from an authorization server other than {server.host}; it was not used")
     if "error" in parameters:
         code = error_code(parameters)
         if code == "access_denied":

@@ -1,4 +1,4 @@
-"""Relays requests of clients to upstreams, and returns results, questions, tasks and changes.
+"""Relays client requests to upstreams, and returns results, questions, tasks and changes.
 
-The router, the requests and `app` import it; it builds on the other packages here.
+The router, the requests and `app` import it; it builds on the other packages of `upstreams`.
 """

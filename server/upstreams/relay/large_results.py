@@ -1,7 +1,7 @@
-"""Results that are too long for a conversation: they go to a private file of the client, which gets the beginning.
+"""Saves results that are too long for a conversation to a private file of the client, which gets the beginning.
 
-The file is stored with the long outputs of commands: nobody else can read it, and it disappears with the client.
-`read_file` shows it by lines and `grep_search` searches it, so JSON on one line is split into lines.
+The file is stored with the long outputs of commands: nobody else can read it, and it disappears with the client. JSON
+on one line is split into lines, for `read_file` and `grep_search`.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from tools.permissions.client_rights import Rights
 from tools.shell.private_folders import OutputFile, PrivateFolder
 from tools.text.file_names import shown_whole_path
 
-RESULTS_URI = "coretools://results/"  # prefix of a link to the file, for clients without tools that read files
+RESULTS_URI = "coretools://results/"  # prefix of a link to the file, for clients without file tools
 CLAIMED_LIMIT_KEY = "anthropic/maxResultSizeChars"
 """The `_meta` key in which a tool tells Claude Code the maximum length of its results; a request may set it too."""
 CLAUDE_CODE = "claude-code"  # the client name of Claude Code
 MOST_CLAIMED = 500_000  # Claude Code's own maximum
-MOST_SHOWN = 2_048  # bytes of the beginning in the answer
+MOST_SHOWN = 2_048  # bytes of the beginning in the result
 WRITE_SECONDS = 10.0  # limit for writing to the disk
 
 LINE_CHARS = Limits().line_chars  # `read_file` and `grep_search` cut lines at this length
-GOOD_LINE_CHARS = 100  # shorter parts of JSON get no line of their own
+GOOD_LINE_CHARS = 100  # shorter parts of JSON share a line
 _JSON_TOKEN = re.compile(r'[^",{\[]+|"(?:[^"\\]+|\\.)*"?|[,{\[]')
 
 
@@ -46,16 +46,16 @@ _JSON_TOKEN = re.compile(r'[^",{\[]+|"(?:[^"\\]+|\\.)*"?|[,{\[]')
 class LargeResults:
     """Stores large results."""
 
-    limit: int | None  # characters of a result that are passed on in full; `None` passes on everything
-    folder_of: Callable[[str], PrivateFolder | None]  # the folder of a client, by its key
-    has_file_tools: Callable[[Rights], bool]  # whether a client with these rights has the tools that read files
+    limit: int | None  # longest result, in characters, that is passed on in full; `None` means no limit
+    folder_of: Callable[[str], PrivateFolder | None]  # returns a client's folder, by its key
+    has_file_tools: Callable[[Rights], bool]  # whether a client with these rights has tools that read files
 
     async def shortened(self, tool: DiscoveredMCPTool, result: Json, exchange: Exchange, client_name: str) -> Json:
-        """Return the result, or its beginning and the location of the rest. Returned unchanged if it is not too long.
+        """Return the result, or, if it is too long, its beginning and the location of the rest.
 
-        Pictures and sounds are not shortened, nor is structured content with a schema. A higher limit applies if the
+        Images and audio are not shortened, nor is structured content with a schema. A higher limit applies if the
         client asks for it, or if it is Claude Code and the tool asks for it. A server like this one gets everything,
-        and decides about its own client.
+        and decides for its own client.
         """
         is_question = result.get("resultType", "complete") != "complete"
         if self.limit is None or is_question or chain_of(exchange.meta):
@@ -70,7 +70,7 @@ class LargeResults:
         sizes = list(map(_chars_of, blocks))
         is_long = sum(sizes) > limit
         folder = self.folder_of(exchange.client_key) if is_long or len(data) > limit else None
-        if folder is None:  # also for a client that cannot be distinguished from others, which could not read the file
+        if folder is None:  # also for an unidentified client, which could not read the file
             return result
         shorter, texts, rest = dict(result), list[str](), blocks
         if is_long:
@@ -119,13 +119,13 @@ class LargeResults:
         return f"{told} {part} is in {where} {breaks}\n\n{shown}"
 
     async def read(self, uri: str, client_key: str) -> Json | None:
-        """Return a result by its link, as `resources/read` returns it; `None` if its client no longer has it."""
+        """Return a result by its link, in the format of `resources/read`; `None` if the client no longer has it."""
         folder, name = self.folder_of(client_key), uri.removeprefix(RESULTS_URI)
         file = folder.files.get(os.path.join(folder.path, name)) if folder is not None else None
         try:
             data = await THREADS.run(partial(file.read_at, 0, file.kept)) if file is not None else None
         except OSError:
-            data = None  # it was deleted to make room for newer ones
+            data = None  # deleted to make room for newer ones
         if data is None:
             return None
         text = data.decode("utf-8", "replace")
@@ -133,7 +133,7 @@ class LargeResults:
 
 
 def _chars_of(block: Json) -> int:
-    """Return the length of a block; pictures and sounds do not count."""
+    """Return the length of a block; images and audio do not count."""
     match block.get("type"):
         case "image" | "audio":
             return 0
@@ -156,7 +156,7 @@ def _text_of(block: Json) -> str:
 
 
 def _in_lines(texts: Sequence[str]) -> bytes:
-    """Write the texts in lines short enough for the tools. Runs in a thread, and lets other threads run."""
+    """Join the texts into lines short enough for the tools. Runs in a thread, and lets other threads run."""
     lines: list[str] = []
     for text in texts:
         is_json = (text[:1], text[-1:]) in (("{", "}"), ("[", "]"))
@@ -170,7 +170,7 @@ def _in_lines(texts: Sequence[str]) -> bytes:
 
 
 def _parts_of_json(line: str) -> Iterator[str]:
-    """Split JSON without line breaks at positions where line breaks are allowed."""
+    """Split JSON without line breaks where line breaks are allowed."""
     start = 0
     for token in _JSON_TOKEN.finditer(line):
         if token[0] in ",{[" and token.end() - start >= GOOD_LINE_CHARS:
@@ -180,7 +180,7 @@ def _parts_of_json(line: str) -> Iterator[str]:
 
 
 def _cut(line: str) -> Iterator[str]:
-    """Split a line into parts of the maximum length, which end at a token boundary in JSON, or at a blank."""
+    """Split a line into parts of limited length, at a JSON token boundary or a blank."""
     start = 0
     while len(line) - start > LINE_CHARS:
         end = start + LINE_CHARS

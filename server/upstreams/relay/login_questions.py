@@ -1,8 +1,8 @@
-"""How the person behind a client is asked to log in: with an address that the client opens, or with a command.
+"""Asks the person behind a client to log in: with an address that the client opens, or with a command.
 
-The address is that of the authorization server, so nothing secret passes through the client. It redirects to this
-machine, so only a browser here can complete the login. With `http.publicUrl`, the address is a page of this server, for
-any browser. Accepting the question means opening the address; the call then waits for the login.
+The address is the authorization server's, so no secret passes through the client. It redirects to this machine, so only
+a browser here can complete the login. With `http.publicUrl`, the address is a page of this server, for any browser.
+Accepting the question means opening the address; the call then waits for the login.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from server.upstreams.wire.json_rpc_channel import LoginError
 from tools.contract.display import visible_line
 from tools.contract.tool_errors import ExhaustedError, ToolError, ToolErrorType
 
-MOST_ATTEMPTS = 64  # clients that may still have the question
-ELSEWHERE_SECONDS = 60.0  # how long to wait for a login that another replica has asked for
-LOOK_SECONDS = 0.5  # between two checks for it
-PULSE_SECONDS = 5.0  # interval of progress while the person logs in; clients give up on silent calls
+MOST_ATTEMPTS = 64  # logins that clients may still have to answer
+ELSEWHERE_SECONDS = 60.0  # how long to wait for a login that another replica has started
+LOOK_SECONDS = 0.5  # interval of checks for it
+PULSE_SECONDS = 5.0  # interval of progress during a login, because clients give up on silent calls
 
 
 class LoginQuestions:
     """Asks clients to send people to an authorization server.
 
     Args:
-        seconds: How long a person has to answer.
+        seconds: The time limit for an answer.
         is_local: Whether people are on this machine.
-        has_pages: Whether logins begin at a page of this server, on any machine.
-        has_replicas: Whether other replicas may have asked; their logins count here too.
+        has_pages: Whether logins start at a page of this server, on any machine.
+        has_replicas: Whether other replicas may have asked; their logins are valid here too.
     """
 
     def __init__(self, seconds: float, *, is_local: bool, has_pages: bool, has_replicas: bool) -> None:
@@ -49,12 +49,12 @@ class LoginQuestions:
     async def ask(
         self, needed: LoginNeededError, exchange: Exchange, tasks: TaskGroup, seal: Callable[[Json], str]
     ) -> Json | None:
-        """Have a person log in, in one round of 2026-07-28, or while the client waits.
+        """Have a person log in: in a round of 2026-07-28, or while the client waits.
 
         Args:
             needed: The login, and the error if nobody can be asked.
             exchange: The request that needs it.
-            tasks: Runs the login, even when the client no longer waits.
+            tasks: Runs the login, even if the client stops waiting.
             seal: Creates the state of a round.
 
         Returns:
@@ -78,13 +78,13 @@ class LoginQuestions:
         attempt = await _begun(login, exchange, tasks)
         if attempt is None:
             return None
-        # A failed login is reported in the next one: starting many takes no place from others.
+        # A failed login is reported with the next one, so starting many does not use up places.
         self._attempts = {key: each for key, each in self._attempts.items() if not each.is_over_for(attempt)}
         is_full = attempt.name not in self._attempts and len(self._attempts) >= MOST_ATTEMPTS
         if exchange.is_modern and is_full and not self._has_pages:
             raise needed
         address = attempt.current_address()
-        if not can_show or (exchange.is_modern and is_full):  # it stays open for the person who is told about it
+        if not can_show or (exchange.is_modern and is_full):  # the login stays open for the person who gets the link
             raise ToolError(
                 ToolErrorType.UPSTREAM_UNAVAILABLE,
                 f"The server {login.alias} needs a login of the user: show them the address {address} and ask them "
@@ -99,7 +99,7 @@ class LoginQuestions:
             self._attempts[attempt.name] = attempt
             request = {"method": "elicitation/create", "params": asked}
             return input_required({LOGIN_KEY: request}, seal({"login": attempt.name}))
-        if attempt.questions and attempt.asked == address:  # another call has asked the question
+        if attempt.questions and attempt.asked == address:  # another call has already asked
             await _wait_for(login, attempt, exchange)
             return None
         await self._ask_and_wait(needed, attempt, exchange, asked)
@@ -149,14 +149,14 @@ class LoginQuestions:
 
 
 async def _begun(login: Login, exchange: Exchange, tasks: TaskGroup) -> LoginAttempt | None:
-    """Begin a login; `None` if there is a finished one by now. Raises `ToolError` if none can begin."""
+    """Begin a login; `None` if another has finished by now. Raises `ToolError` if none can begin."""
     attempt: LoginAttempt | None = None
     waiting, refusal = list[str](), None
     async with anyio.create_task_group() as pulse:
         pulse.start_soon(_pulse, exchange, lambda: waiting[-1] if waiting else f"Preparing a login to {login.alias}")
         try:
             attempt = await login.begin(tasks, waiting.append, exchange.readable_name)
-        except LoginError as error:  # here, since a task group would raise it in a group
+        except LoginError as error:  # caught here, because a task group would wrap it
             refusal = _failed(login, error.why)
         except ExhaustedError as error:
             refusal = error
@@ -167,7 +167,7 @@ async def _begun(login: Login, exchange: Exchange, tasks: TaskGroup) -> LoginAtt
 
 
 def _give_up_unless_wanted(attempt: LoginAttempt) -> None:
-    if not attempt.questions:  # otherwise another call has agreed to it, or still may
+    if not attempt.questions:  # otherwise another call is waiting for it
         attempt.give_up()
 
 
@@ -181,9 +181,9 @@ async def _wait_for(login: Login, attempt: LoginAttempt, exchange: Exchange) -> 
 
 
 async def _is_made_elsewhere(login: Login, exchange: Exchange) -> bool:
-    """Wait for a login that began at another replica.
+    """Wait for a login that another replica started.
 
-    The time is limited, since its outcome may never be known here.
+    The time is limited, because its outcome may never be known here.
     """
     is_made = False
     async with anyio.create_task_group() as pulse:

@@ -1,8 +1,8 @@
 """The resources of all upstreams under the URIs that clients know, and the links to them in results.
 
-A URI stays as it is if it can mean nothing else. Otherwise it is published with the alias and a plus sign before it, or
-after the scheme for an app. The same goes for a template without a scheme, which could match anybody's URIs. Neither
-order nor time decides, since an upstream could then take over what another one lists.
+An unambiguous URI stays as it is. Otherwise it is published with the alias and a plus sign before it (for an app, after
+the scheme). The same applies to a template without a scheme, which could match any URI. Neither order nor time decides,
+because an upstream could then take over another's resources.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from server.upstreams.wire.own_meta import with_origin
 MOST_TEMPLATE_CHARS = 2_000  # a longer template is treated as matching everything with its scheme
 
 MOST_TEMPLATES = 100
-"""Templates of one upstream to compare; each further one is treated as matching everything with its scheme."""
+"""Templates to compare per upstream; further ones are treated as matching everything with their scheme."""
 
 MOST_COMPARED = 100_000
-"""Comparisons of URIs with templates for one list; beyond that, an equal scheme counts as a match."""
+"""Comparisons of URIs with templates per list; above this, an equal scheme counts as a match."""
 
-MOST_SOUGHT = 1_000  # links of one result to compare with resource templates, in some ten milliseconds
+MOST_SOUGHT = 1_000  # links per result to compare with templates, which takes about ten milliseconds
 
-MOST_FOLDERS = 16  # nested folders of a skill to remember
-MOST_LINKED = 10_000  # URIs of one upstream to remember that no list of resources contains
+MOST_FOLDERS = 16  # nested folders to remember per skill
+MOST_LINKED = 10_000  # unlisted URIs to remember per upstream
 
 _MAIN_FILE = "/SKILL.md"  # the file in its folder that identifies a skill
 _APP = "ui://"  # clients open URIs with this scheme as apps, and no others (SEP-1865)
@@ -44,14 +44,14 @@ _LINKS = {
     "resources/read": "contents",
     "resources/directory/read": "resources",
 }
-"""The field with links or contents in the results of each method."""
+"""The result field with links or contents, by method."""
 
 _EXPRESSION = re.compile(r"\{[^{}]*\}")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 
 
 def scheme_of(uri: str) -> str:
-    """Return the scheme of a URI, or of everything that a template matches, in lower case; empty if there is none."""
+    """Return the scheme of a URI or template, in lower case; empty if there is none."""
     found = _SCHEME.match(uri)
     return found[1].lower() if found is not None else ""
 
@@ -60,13 +60,13 @@ def with_alias(alias: str, uri: str) -> str:
     """Return the URI that always means this resource of this upstream."""
     if uri.startswith(_APP):
         return f"{_APP}{alias}+{uri.removeprefix(_APP)}"
-    # A scheme has no _ and begins with a letter, and Python clients reject a list with any other. An alias has no dot.
+    # A scheme has no _ and begins with a letter; Python clients reject a list with an invalid one. An alias has no dot.
     named = alias if alias[0].isalpha() else f"a__{alias}"
     return f"{named.replace('_', '.')}+{uri}"
 
 
 def without_alias(uri: str) -> tuple[str, str]:
-    """Return the possible alias in a URI, and the URI at its upstream; an empty alias if there can be none."""
+    """Split a published URI into the possible alias (or an empty one) and the upstream's URI."""
     scheme = _APP if uri.startswith(_APP) else ""
     alias, plus, rest = uri[len(scheme) :].partition("+")
     return (alias.replace(".", "_").removeprefix("a__"), f"{scheme}{rest}") if plus else ("", uri)
@@ -94,30 +94,30 @@ class ResourceRoutes:
 
     Args:
         upstreams: In the order of the configuration.
-        aliases: Reserved names: one of them before a plus sign always means that upstream, even if it is not running.
-        is_ours: Whether this server itself answers for a URI or template.
-        is_alone: Whether there is only one upstream and nothing of this server: then every URI stays as it is.
+        aliases: Reserved names: before a plus sign, they always mean that upstream, even if it is not running.
+        is_ours: Returns whether this server itself serves a URI or template.
+        is_alone: Whether there is one upstream and no resources of this server: then every URI stays as it is.
     """
 
     def __init__(
         self, upstreams: Sequence[Upstream], aliases: Collection[str], is_ours: Callable[[str], bool], *, is_alone: bool
     ) -> None:
-        self.resources: list[tuple[str, Json]] = []  # by alias of the owner, as published
-        self.templates: list[tuple[str, Json]] = []  # likewise
-        self.known: dict[str, Route] = {}  # by the published URI
-        self.apps: dict[tuple[str, str], str] = {}  # the published URI of an app, by alias and its own URI
+        self.resources: list[tuple[str, Json]] = []  # published resources, with the owner's alias
+        self.templates: list[tuple[str, Json]] = []  # published templates, with the owner's alias
+        self.known: dict[str, Route] = {}  # by published URI
+        self.apps: dict[tuple[str, str], str] = {}  # published URIs of apps, by alias and original URI
         self.claims: dict[str, set[str]] = {}  # the aliases that list a URI or template
         self.is_ours = is_ours
         self._upstreams = upstreams
         self._is_alone = is_alone
         self._schemes: dict[str, set[str]] = {}  # the aliases that list something with a scheme
         self._templates: dict[str, list[tuple[str, list[str]]]] = {}
-        """By scheme: the owners of templates, and the literal parts between their expressions."""
+        """By scheme, the owners of templates, with the literal parts between expressions."""
         self._whole_schemes: dict[str, set[str]] = {}  # aliases treated as matching everything with a scheme
         self._named_apart = set[tuple[str, str]]()
-        """By alias and URI, the URIs of a skill with a file that needs its alias: then all files get it."""
+        """The alias and URIs of skills whose URIs all get the alias, because one of their files needs it."""
         self._aliases = aliases
-        self._unlisted: dict[str, list[str]] = {}  # URIs that tools and skills mention, by alias of the owner
+        self._unlisted: dict[str, list[str]] = {}  # URIs that tools and skills mention, by the owner's alias
         links: list[tuple[Upstream, str]] = []
         counts = Counter[str]()
         for upstream in upstreams:
@@ -176,7 +176,7 @@ class ResourceRoutes:
     def template_owners(self, uri: str, *, is_compared: bool = True) -> set[str]:
         """Return the aliases whose templates may match a URI; without comparing, all that use its scheme."""
         owners: set[str] = set()
-        # A template without a scheme may match any URI, and is used only with a single upstream.
+        # A template without a scheme may match any URI, and is used only if there is a single upstream.
         for scheme in {scheme_of(uri), ""} if is_compared else {scheme_of(uri)}:
             owners |= self._whole_schemes.get(scheme, set())
             for alias, texts in self._templates.get(scheme, ()):
@@ -185,7 +185,7 @@ class ResourceRoutes:
         return owners
 
     def find(self, uri: str) -> Route | None:
-        """Find a URI: in a list, or else by a template, or else at the only upstream with resources of its scheme."""
+        """Find a URI in a list, or else by a template, or else at the only upstream that uses its scheme."""
         if (known := self.known.get(uri)) is not None or self.is_ours(uri):
             return known
         alias, rest = without_alias(uri)
@@ -195,7 +195,7 @@ class ResourceRoutes:
         having = self.claims.get(uri, set[str]()) | self.template_owners(uri)
         if not having and named is not None:
             return named
-        # A link in a result need not be listed, and what belongs to one client's session never is.
+        # Links in results may be unlisted, and resources of a single client's session always are.
         having = having or self._schemes.get(scheme_of(uri), set[str]())
         if not having:
             able = [each.alias for each in self._upstreams if each.announces_resources]
@@ -209,7 +209,7 @@ class ResourceRoutes:
 
         An unlisted URI is compared with templates if `is_sought`. Otherwise it gets the alias, which is always right.
         """
-        # An unlisted URI that this server answers for stays: a link to a file may be for the person's editor.
+        # An unlisted URI that this server serves stays: a link to a file may be for the user's editor.
         if self._is_alone or (self.is_ours(uri) and uri not in self.claims):
             return uri
         if (upstream.alias, uri) in self._named_apart:
@@ -222,7 +222,7 @@ class ResourceRoutes:
         return uri if is_plain else with_alias(upstream.alias, uri)
 
     def published_skill(self, upstream: Upstream, skill: Json) -> Json:
-        """Return a skill with the URIs by which clients read its files; everything else stays."""
+        """Return a skill with the published URIs of its files; everything else stays."""
         uris = skill_uris(skill)
         if all(self.published(upstream, uri, number < MOST_SOUGHT) == uri for number, uri in enumerate(uris)):
             return skill
@@ -237,7 +237,7 @@ class ResourceRoutes:
 
 
 def _fits(texts: list[str], uri: str) -> bool:
-    """Return whether a template may match a URI: its literal parts occur in order, with something between each two."""
+    """Return whether a template may match a URI: its literal parts occur in order, with text in between."""
     first, *middle = texts
     if not middle:
         return uri == first
@@ -254,7 +254,7 @@ def _fits(texts: list[str], uri: str) -> bool:
 
 
 def skill_uris(skill: Mapping[str, Any]) -> list[str]:
-    """Return the URIs of a skill (SEP-2640): its own, those of all files that it names, and those of their folders."""
+    """Return a skill's URIs (SEP-2640): its own, those of the files that it names, and those of their folders."""
     files: Any = skill.get("resources")
     items = [skill, *cast("list[Any]", files)] if isinstance(files, list) else [skill]
     uris = [uri for uri in (as_mapping(item).get("uri") for item in items) if isinstance(uri, str)]
@@ -271,9 +271,9 @@ def skill_uris(skill: Mapping[str, Any]) -> list[str]:
 
 
 def with_links(method: str, result: Json, published: Callable[[str, bool], str]) -> Json:
-    """Return a result whose links reach the upstream that sent it. Returned unchanged if no link differs.
+    """Return a result with published URIs in its links, unchanged if no link differs.
 
-    `published` returns the URI for clients; its second argument says whether to compare it with templates.
+    `published` returns the published URI; its second argument says whether to compare it with templates.
     """
     name = _LINKS.get(method, "")
     before: Any = result.get(name)

@@ -1,7 +1,7 @@
-"""Relays requests of clients to the right session of an upstream, and returns the messages of the upstream.
+"""Relays client requests to the right session of an upstream, and returns the upstream's messages.
 
-In the 2026-07-28 revision, a client gets a question as the result of its call. If an upstream of the handshake era asks
-during a call, the call is suspended until the client continues it with its next request.
+In the 2026-07-28 revision, a client gets a question as the result of its call. If a handshake-era upstream asks during
+a call, the call is suspended until the client continues it with its next request.
 """
 
 from __future__ import annotations
@@ -83,11 +83,11 @@ if TYPE_CHECKING:
     from server.upstreams.relay.login_questions import LoginQuestions
 
 MOST_SUSPENDED = 256
-MOST_OF_ONE = MOST_SUSPENDED // 4  # suspended calls of all clients, and of one; further questions are refused
+MOST_OF_ONE = MOST_SUSPENDED // 4  # suspended calls in total and per client; further questions are refused
 
-MOST_LOGINS = 2  # in one call: the first one, and one for more scopes
+MOST_LOGINS = 2  # per call: the first one, and one for more scopes
 MOST_ROUNDS = 10
-"""Rounds of questions in one call on behalf of a client of the handshake era (the SDK client's number)."""
+"""Rounds of questions per call on behalf of a handshake-era client (the SDK client's number)."""
 
 _THE_CALL = ("name", "arguments", "uri", "ref", "argument")  # the parameters that identify the requested item
 
@@ -95,8 +95,8 @@ _MAY_ASK = frozenset({"tools/call", "prompts/get", "resources/read"})
 """The methods whose result may be a question (2026-07-28)."""
 
 _NOT_PASSED = frozenset({"requestState", "inputResponses", "task"})
-"""Parameters for this server's own rounds; and the request for a task (2025-11-25), which the server now decides."""
-STATE_MARK = "relay."  # prefix of the states of rounds with an upstream, unlike those of this server's own questions
+"""Parameters for this server's own rounds, and the request for a task (2025-11-25), which servers now decide."""
+STATE_MARK = "relay."  # prefix of the states of rounds with an upstream, as opposed to this server's own questions
 
 STALE: Json = {
     "code": INVALID_PARAMS,
@@ -105,7 +105,7 @@ STALE: Json = {
         "has changed. Send the request again without it."
     ),
 }
-"""The error for a client whose state cannot be continued."""
+"""The error for a state that cannot be continued."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class CallContext(ToolContext):
 
     exchange: Exchange | None = None
     client_name: str = ""  # the client's name and version
-    protocol_errors: list[Json] = field(default_factory=list[Json])  # receives the result that the client gets in full
+    protocol_errors: list[Json] = field(default_factory=list[Json])  # receives an error that the client gets unchanged
 
 
 @dataclass(eq=False, slots=True)
@@ -123,17 +123,17 @@ class RelayedRequest:
 
     upstream: Upstream
     method: str
-    params: Json  # with the upstream's own names
-    patience: float  # seconds without progress before it is cancelled
-    headers: Mapping[str, str] | None = None  # HTTP headers that the parameters require
-    target: str = ""  # identifies its target, as opposed to an earlier one with the same name
-    slot: ExitStack | None = None  # closed when the request is over, if the upstream has a limit of concurrent requests
-    waited: float = 0.0  # seconds spent waiting for the slot, which count as part of its time
+    params: Json  # using the upstream's own names
+    patience: float  # seconds without progress until it is cancelled
+    headers: Mapping[str, str] | None = None  # HTTP headers required by the parameters
+    target: str = ""  # distinguishes its target from an earlier one with the same name
+    slot: ExitStack | None = None  # closed when the request is over, if the upstream limits concurrent requests
+    waited: float = 0.0  # seconds spent waiting for the slot, which count towards its timeout
 
 
 @dataclass(eq=False, slots=True)
 class SuspendedCall:
-    """A call that is open at its upstream while nobody waits for it, and its questions that the client has."""
+    """A call that is open at its upstream while its client has a question to answer."""
 
     owner: str
     session: UpstreamSession
@@ -142,9 +142,9 @@ class SuspendedCall:
     expiry: asyncio.TimerHandle | None = None
 
     async def cancel(self) -> None:
-        """Cancel a call that nobody will continue.
+        """Cancel an abandoned call.
 
-        The upstream is notified first, since an answer might make it continue.
+        The upstream is notified first, because an answer might make it continue.
         """
         if isinstance(self.call, FollowedTask):
             await self.call.cancel()
@@ -156,7 +156,7 @@ class SuspendedCall:
 
 
 class SuspendedCalls:
-    """Keeps suspended calls until their owner continues them or their time is over."""
+    """Keeps suspended calls until their owner continues them or they time out."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -169,7 +169,7 @@ class SuspendedCalls:
         return own < MOST_OF_ONE and (len(self._calls) < MOST_SUSPENDED or own + 1 < max(counts.values()))
 
     def add(self, suspended: SuspendedCall) -> str:
-        """Keep a call, and return the key for its owner to find it again. There must be room."""
+        """Store a call, and return the key for its owner. There must be room."""
         if len(self._calls) >= MOST_SUSPENDED:
             ((greediest, _),) = Counter(call.owner for call in self._calls.values()).most_common(1)
             self._expire(next(name for name in reversed(self._calls) if self._calls[name].owner == greediest))
@@ -180,7 +180,7 @@ class SuspendedCalls:
         return name
 
     def take(self, name: str, owner: str) -> SuspendedCall | None:
-        """Remove and return a call; `None` if this owner has none of this name."""
+        """Remove and return a call; `None` if this owner has no call with this key."""
         suspended = self._calls.get(name)
         if suspended is None or suspended.owner != owner:
             return None
@@ -205,8 +205,8 @@ class SuspendedCalls:
 class Relay:
     """Relays requests to upstreams.
 
-    A question may stay open, and a call suspended, for `question_seconds`. `published_uri` returns the URI under which
-    clients know a resource; its last argument says whether to compare it with templates.
+    A question may stay open, and a call suspended, for `question_seconds`. `published_uri` returns the published URI of
+    a resource; its last argument says whether to compare it with templates.
     """
 
     def __init__(
@@ -230,7 +230,7 @@ class Relay:
         self._login_questions: LoginQuestions | None = None
 
     async def resumed(self, method: str, exchange: Exchange) -> Exchange:
-        """Return the exchange as the continuation of an earlier round, if it has a state.
+        """Return the exchange as a continuation of an earlier round, if it has a state.
 
         Raises:
             MCPError: The state is forged, expired, already used, or for something else.
@@ -242,7 +242,7 @@ class Relay:
         sealed, digest = state.removeprefix(STATE_MARK), _digest(method, exchange.params)
         claims = self._states.read(sealed, digest, exchange.client_key)
         if claims is not None and "suspended" in claims and claims["replica"] != self._replica:
-            # Checked before the state is spent: the next attempt may reach the right replica.
+            # Checked before the state is spent, because the next attempt may reach the right replica.
             raise at_other_replica(claims["replica"])
         carried = await self._states.open(sealed, digest, exchange.client_key)
         if carried is None:
@@ -261,7 +261,7 @@ class Relay:
         return await sessions.of(exchange)
 
     async def forward(self, upstream: Upstream, method: str, named: Json, exchange: Exchange) -> Json:
-        """Relay a request that uses the upstream's own names. The links in its result are those that clients know.
+        """Relay a request that uses the upstream's own names. Its result has published URIs.
 
         Raises:
             MCPError: It failed.
@@ -280,7 +280,7 @@ class Relay:
         """Call a tool.
 
         Raises:
-            ToolError: It was not delivered, or the upstream answered with an error, which the context keeps.
+            ToolError: It was not delivered, or the upstream answered with an error, which the context records.
         """
         if not isinstance(context, CallContext) or context.exchange is None:
             raise ToolError(ToolErrorType.UPSTREAM_UNAVAILABLE, "Only a client can call a tool of another server.")
@@ -317,7 +317,7 @@ class Relay:
                 f"effect; call again in {math.ceil(wait)} s.",
             )
         if "login" in exchange.carried:
-            if exchange.carried["target"] != request.target:  # the target that was agreed to no longer exists
+            if exchange.carried["target"] != request.target:  # the user agreed to a target that no longer exists
                 raise UpstreamError(STALE)
             needed = self._login_needed(upstream, exchange)
             asked = await self.log_in(upstream, needed, request.method, exchange, request.target, is_consented=True)
@@ -332,7 +332,7 @@ class Relay:
                 if has_met_unknown:
                     raise
                 has_met_unknown, request.slot = True, None
-                await upstream.begin_session()  # nothing was done, so it is sent once more
+                await upstream.begin_session()  # nothing was done, so send it again
             except (LoginNeededError, UnusableAnswerError) as error:
                 challenge = error.challenge if isinstance(error, UnusableAnswerError) else None
                 needed = error if isinstance(error, LoginNeededError) else self._login_needed(upstream, exchange)
@@ -395,9 +395,9 @@ class Relay:
             return self._sealed(method, exchange, {**carried, "ours": upstream.is_login_offered})
 
         if how.has_principals and not needed.login.principal:
-            raise needed  # everybody would use it, so only the operator creates it
+            raise needed  # a shared login is created only by the operator
         if count >= MOST_LOGINS and "login" not in exchange.carried:
-            raise needed  # it asks for another login after each one
+            raise needed  # the upstream asks for another login after each one
         asked = await self._login_questions.ask(needed, exchange, tasks, seal)
         if asked is None:
             await upstream.come_back()
@@ -406,7 +406,7 @@ class Relay:
     async def _send_once(self, upstream: Upstream, request: RelayedRequest, exchange: Exchange) -> Json:
         session, limit = await self.session_of(upstream, exchange), upstream.concurrency_limit
         name, is_stale = exchange.carried.get("suspended"), False
-        # A suspended call has kept its slot.
+        # A suspended call keeps its slot.
         if limit is not None and request.slot is None and name is None:
             began = anyio.current_time()
             with ExitStack() as request.slot:
@@ -447,9 +447,9 @@ class Relay:
         return await self._begin(session, request, request.params, exchange)
 
     async def _ask_deferred(self, session: UpstreamSession, request: RelayedRequest, exchange: Exchange) -> Json | None:
-        """Hand the client a question that the upstream asked outside of calls, or take the answer.
+        """Give the client a question that the upstream asked outside of calls, or accept the answer.
 
-        If it has waited too long, the upstream is made to ask again.
+        If the question is too old, the upstream must ask again.
         """
         if not exchange.is_modern or request.method not in _MAY_ASK:
             return None
@@ -483,7 +483,7 @@ class Relay:
             try:
                 result = await self._begin(session, request, params, exchange)
             except UpstreamError as error:
-                # A client of 2026-07-28 learns what to declare; the others could not declare it.
+                # The error tells 2026-07-28 clients what to declare; others cannot declare it.
                 if exchange.is_modern or declares(exchange.capabilities, TASKS) or not requires_tasks(error):
                     raise
                 exchange = as_task_client(exchange)
@@ -517,12 +517,12 @@ class Relay:
     async def _promised(
         self, session: UpstreamSession, request: RelayedRequest, result: Json, exchange: Exchange
     ) -> Json:
-        """Return a task to a client that knows tasks, or its result to any other client."""
+        """Return a task to a client that supports tasks, or the task's result to any other client."""
         if request.method != "tools/call":
             raise UnusableAnswerError("it promised a task for a request that is not a tool call")
         if knows_tasks(exchange):
             return self.tasks.register(request.upstream, session, result, exchange)
-        # The slot is released when the upstream has finished the task, or is gone.
+        # Release the slot when the upstream has finished the task, or is gone.
         leave = (request.slot or ExitStack()).pop_all().close
         return await self._follow(FollowedTask(session, exchange, result, request.patience, leave), request, exchange)
 
@@ -548,7 +548,7 @@ class Relay:
                 await task.cancel()
 
     async def _begin(self, session: UpstreamSession, request: RelayedRequest, params: Json, exchange: Exchange) -> Json:
-        """Send a request. If the upstream does not read it in time, it counts as unanswered."""
+        """Send a request, which counts as unanswered if the upstream does not read it in time."""
         with nullcontext() if session.channel.writer.has_room else anyio.fail_after(request.patience):
             pending = await session.start(request.method, params, exchange, request.headers)
         call = InFlightCall(pending, exchange)
@@ -578,7 +578,7 @@ class Relay:
                     case Notice(method, params):
                         await exchange.notify(method, params)
                     case Expired() if not pending.is_answered:
-                        # Otherwise the answer came in time, but the client reads slowly.
+                        # Otherwise the response arrived in time, but the client reads slowly.
                         raise NoAnswerError
                     case QuestionWaits() if exchange.is_modern:
                         questions = session.questions.hand_out(call)
@@ -588,7 +588,7 @@ class Relay:
                         elif questions:
                             name = self.suspended.add(SuspendedCall(exchange.client_key, session, call, keys))
                             if request.slot is not None and not pending.is_answered:
-                                # The slot is released when the upstream has finished the call.
+                                # Release the slot when the upstream has finished the call.
                                 pending.at_end = request.slot.pop_all().close
                             asked = input_requests(questions)
                             return self._input_required(request, exchange, asked, {"suspended": name})
@@ -626,26 +626,26 @@ class Relay:
 
 
 def _more_scopes_needed(needed: LoginNeededError, challenge: Challenge) -> LoginNeededError:
-    """Return the error for a call that needs more scopes than the login has; the next login requests them too."""
+    """Return the error for a call that needs more scopes; the next login will request them too."""
     login, scopes = needed.login, visible_line(challenge.parameter("scope") or "")
     if login.oauth.scopes is not None:
         raise ToolError(
             ToolErrorType.UPSTREAM_UNAVAILABLE,
-            f"The server {login.alias} refuses this call for lack of scopes ({scopes or 'not named'}). The login "
+            f"The server {login.alias} refuses this call: it needs more scopes ({scopes or 'not named'}). The login "
             f"requests only those of mcpServers.{login.alias}.oauth.scopes: the user can add them there, or remove "
             f"that key, and run `{login.command}`.",
         )
     if not login.wants_more(challenge):
         raise ToolError(
             ToolErrorType.UPSTREAM_UNAVAILABLE,
-            f"The server {login.alias} refuses this call for lack of scopes ({scopes or 'not named'}), although the "
+            f"The server {login.alias} refuses this call: it needs more scopes ({scopes or 'not named'}), although the "
             f"login requested them. The user's account may lack that right; `{login.command}` makes a new login.",
         )
     return LoginNeededError(login, f"wants more scopes ({scopes or 'not named'}) for this call than the login has")
 
 
 def _own_params(exchange: Exchange, named: Json) -> Json:
-    """Return the parameters as received, without this server's names and what is not passed on."""
+    """Return the parameters as received, without this server's names and parameters that are not relayed."""
     params = {**exchange.params, **named}
     for name in _NOT_PASSED:
         params.pop(name, None)
@@ -659,7 +659,7 @@ def _next_round(params: Json, answers: Mapping[str, Any], carried: Mapping[str, 
 
 
 def _digest(method: str, params: Mapping[str, Any]) -> str:
-    """Return a digest of a request, different for different requests."""
+    """Return a digest that identifies a request."""
     asked = {name: params[name] for name in _THE_CALL if name in params}
     text = json.dumps([method, asked], sort_keys=True, ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Resources that clients watch at upstreams: who is notified of a change, and how that survives a lost connection."""
+"""Client subscriptions to upstream resources: notifications, and renewal after a lost connection."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from tools.contract.tool_errors import ToolError, ToolErrorType
 
 logger = logging.getLogger(__name__)
 
-MOST_WATCHED = 1_000  # resources that one connection of a client may watch
+MOST_WATCHED = 1_000  # resources that one client connection may watch
 MOST_UPDATED = 10_000  # changed resources waiting for notification
 
 FIRST_PAUSE_SECONDS = 1.0
-LAST_PAUSE_SECONDS = 60.0  # before a failed attempt to watch again is retried; doubling from the first to the last
+LAST_PAUSE_SECONDS = 60.0  # pause before a failed renewal is retried; doubles from the first to the last
 
 
 class TooManyWatchedError(Exception):
@@ -36,10 +36,10 @@ class TooManyWatchedError(Exception):
 
 
 class Watch:
-    """A client's subscription to a resource, which it calls `name`.
+    """A client's subscription to a resource, under the URI `name`.
 
-    After the settings change, the alias may belong to another upstream. A client of the handshake era is identified by
-    the way to notify it.
+    After a settings change, the alias may belong to another upstream. A handshake-era client is identified by its
+    connection.
     """
 
     def __init__(self, alias: str, uri: str, name: str, exchange: Exchange) -> None:
@@ -48,7 +48,7 @@ class Watch:
         self.name = name
         self.exchange = exchange
         self.is_ended = False
-        self.is_refused = False  # whether the upstream came back and no longer allows watching it
+        self.is_refused = False  # whether the upstream no longer allows watching it after a reconnect
         self._is_begun = False
         self._session: UpstreamSession | None = None
         self._stream: ChangeStream | None = None
@@ -64,11 +64,10 @@ class Watch:
         return self._is_begun and not (self.is_ended or self.is_refused or self.is_lost)
 
     async def begin(self, upstream: Upstream, session: UpstreamSession, lost: Callable[[str], None]) -> None:
-        """Subscribe at the upstream, in the session of the client's requests. Raises the upstream's error."""
+        """Subscribe at the upstream, in the client's session. Raises the upstream's error."""
         stream = None
         if session.era.is_modern:
-            # On the single stream, that of the session that lists. Its end was already reported, so a later
-            # subscription on it would never notice.
+            # Use the listing session's single stream, unless its end was already reported, which would go unnoticed.
             listing, stream = upstream.session, upstream.change_stream
             if listing is None or stream is None or listing.lost.is_set():
                 raise ConnectionLostError
@@ -103,14 +102,14 @@ class Watching:
 
     def __init__(self, relay: Relay, bus: ListenBus) -> None:
         self.untold: dict[tuple[str, str, SessionKey | None], None] = {}
-        """Changed resources to report: alias, URI, and the client, if only one is notified."""
+        """Changed resources to report: alias, URI, and the client, if only one should be notified."""
         self._relay = relay
         self._bus = bus
         self._tasks: TaskGroup | None = None
         self._is_telling = False
         self._watches: dict[tuple[str, str], list[Watch]] = {}
         self._renewed: set[str] = set()
-        self._connections: set[int] = set()  # of clients of the handshake era that have watched something
+        self._connections: set[int] = set()  # of handshake-era clients that have subscribed
 
     def start(self, tasks: TaskGroup) -> None:
         self._tasks = tasks
@@ -126,7 +125,7 @@ class Watching:
 
     async def _tell_all(self) -> None:
         async def tell(watch: Watch) -> None:
-            # By the name under which each client watches it. A 2026-07-28 client is notified by its stream.
+            # Use the URI that each client watches. 2026-07-28 clients are notified by their stream.
             if watch.exchange.is_modern:
                 self._bus.publish_to(watch.exchange, ListChange("resource", watch.name))
             else:
@@ -145,7 +144,7 @@ class Watching:
             self._is_telling = False
 
     async def subscribe(self, route: Route, exchange: Exchange) -> None:
-        """Subscribe a client of the handshake era to a resource. Raises the error if that fails."""
+        """Subscribe a handshake-era client to a resource. Raises the error if that fails."""
         client = exchange.outside_request()
         known = self._of(exchange, route)
         if client is None or any(watch.is_active for watch in known):
@@ -153,7 +152,7 @@ class Watching:
         if not known and len(self._of(exchange)) >= MOST_WATCHED:
             raise TooManyWatchedError
         if id(exchange.connection) not in self._connections:
-            # Once per connection, which keeps its callbacks until its end.
+            # Once per connection, which keeps callbacks until its end.
             self._connections.add(id(exchange.connection))
             exchange.at_end(partial(self._forget, client))
         await self._begin(route, client)
@@ -166,10 +165,10 @@ class Watching:
 
     @asynccontextmanager
     async def watched(self, routes: list[Route], exchange: Exchange) -> AsyncGenerator[None]:
-        """Watch resources within this context; refusals of an upstream are only logged.
+        """Watch resources within this context; refusals by an upstream are only logged.
 
-        The subscriptions begin concurrently, and slow ones are not awaited: a stream also reports other changes, and
-        resources of other upstreams.
+        The subscriptions start concurrently, and slow ones are not awaited, because the stream also reports other
+        changes.
         """
         begun: list[Watch] = []
         scope = anyio.CancelScope()
@@ -186,7 +185,7 @@ class Watching:
                 return
             begun.append(watch)
             if is_late:
-                # To the client it is already watched, and it may have missed a change.
+                # The client believes that it is already subscribed, so it may have missed a change.
                 route.upstream.resource_updated(route.uri, key_of(exchange))
 
         try:
@@ -201,12 +200,12 @@ class Watching:
 
     async def _begin(self, route: Route, exchange: Exchange) -> Watch:
         if self._relay.pool.principal_of(route.upstream, exchange) and route.upstream.change_stream is not None:
-            # The single stream would watch it, with the login of this machine's person.
+            # The single stream would use the login of this machine's user.
             raise ToolError(
                 ToolErrorType.UPSTREAM_UNAVAILABLE, "Resources there cannot be watched with a personal login."
             )
         watch = Watch(route.upstream.alias, route.uri, route.name, exchange)
-        # Recorded before the upstream reports changes, since it may be ended meanwhile.
+        # Recorded before the upstream reports changes, because it may be ended in the meantime.
         self._watches.setdefault((watch.alias, watch.uri), []).append(watch)
         try:
             await watch.begin(route.upstream, await self._relay.session_of(route.upstream, exchange), self._lost)
@@ -222,7 +221,7 @@ class Watching:
         watch.end()
 
     def _of(self, exchange: Exchange, route: Route | None = None) -> list[Watch]:
-        """Return the subscriptions of a handshake client, or those to one resource; two during a renewal."""
+        """Return a handshake-era client's subscriptions, or those to one resource (two during a renewal)."""
         watches = [watch for watches in self._watches.values() for watch in watches]
         if route is not None:
             watches = self._watches.get((route.upstream.alias, route.uri), [])
@@ -250,7 +249,7 @@ class Watching:
             while lost := self._lost_of(alias):
                 upstream = self._relay.pool.by_alias.get(alias)
                 if upstream is None:
-                    log.info("resources of upstream %s are no longer watched, since it is no longer used", alias)
+                    log.info("resources of upstream %s are no longer watched, because it is no longer used", alias)
                     return
                 await upstream.connected.wait()
                 failed: set[int] = set()
@@ -262,12 +261,12 @@ class Watching:
                         await watch.begin(upstream, await self._relay.session_of(upstream, watch.exchange), self._lost)
                     except UpstreamError:
                         watch.is_refused = True
-                        log.warning("upstream %s came back, but a resource can no longer be watched", alias)
+                        log.warning("upstream %s is back, but a resource can no longer be watched", alias)
                     except (RelayError, ToolError, TimeoutError):
                         failed.add(client)
                         log.info("upstream %s was lost, and its resources cannot be watched again yet", alias)
                         continue
-                    # Whether it has changed meanwhile is unknown, so report a change.
+                    # It may have changed in the meantime, so report a change.
                     upstream.resource_updated(watch.uri, key_of(watch.exchange))
                 if self._lost_of(alias):
                     await anyio.sleep(pause)

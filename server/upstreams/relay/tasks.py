@@ -1,7 +1,8 @@
-"""Tasks of upstreams: calls that are answered at once with a task, whose result is fetched later (SEP-2663).
+"""Upstream tasks: calls that immediately return a task, whose result is fetched later (SEP-2663).
 
-A client that knows tasks gets the upstream's tasks, each under an id of this server. For any other client, this server
-fetches the result while the call waits. Questions of a task are asked and answered once, no matter who fetches it.
+A client that supports tasks gets the upstream's tasks, each under an id of this server. For any other client, this
+server fetches the result while the call waits. A task's questions are asked and answered once, no matter who fetches
+it.
 """
 
 from __future__ import annotations
@@ -41,22 +42,22 @@ from server.upstreams.wire.json_rpc_channel import CANCEL_SECONDS, RelayError, U
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.permissions.client_rights import Rights
 
-USUAL_POLL_SECONDS = 1.0  # between two polls if a task names no interval
-LEAST_POLL_SECONDS = 0.05  # the shortest interval, whatever a task names
+USUAL_POLL_SECONDS = 1.0  # polling interval if a task does not set one
+LEAST_POLL_SECONDS = 0.05  # the shortest interval, whatever a task sets
 
 LONGEST_KEPT_SECONDS = 3_600.0
-"""How long a session stays open after the last news of a task, if the task is kept that long."""
+"""How long a session stays open after the last news about a task, if the task is kept that long."""
 
-LONGEST_MS = 10**12  # a longer lifetime of a task is ignored: decades
-MOST_ID_CHARS = 10_000  # a longer task id is rejected: it travels in a header
-MOST_ASKING = 1_000  # tasks whose questions are remembered; above that, the client with the most loses the oldest
-MOST_LISTENED = 100  # tasks that one stream may report
+LONGEST_MS = 10**12  # a longer task lifetime (decades) is ignored
+MOST_ID_CHARS = 10_000  # a longer task id is rejected, because it travels in a header
+MOST_ASKING = 1_000  # tasks whose questions are remembered; above this, the client with the most loses its oldest
+MOST_LISTENED = 100  # tasks per stream
 ACKNOWLEDGE_SECONDS = 2.0  # limit for an upstream to read a subscription and confirm its tasks
 
-_TASK = "task"  # the sealing purpose of this server's ids
+_TASK = "task"  # the encryption purpose of this server's ids
 _FINAL = ("completed", "failed", "cancelled")
 _OF_ONE_STATE = frozenset({"inputRequests", "requestState", "result", "error"})
-_PROGRESS_FIELDS = ("status", "statusMessage", "lastUpdatedAt")  # the states of a task that is not finished
+_PROGRESS_FIELDS = ("status", "statusMessage", "lastUpdatedAt")  # the changing fields of an unfinished task
 
 NO_SUCH_TASK: Json = {
     "code": INVALID_PARAMS,
@@ -69,10 +70,10 @@ NO_SUCH_TASK: Json = {
 
 
 def at_other_replica(name: str) -> MCPError:
-    """Return the error for something held by another replica, which the next request may reach."""
+    """Return the error for state on another replica, which the next request may reach."""
     return MCPError(
         INTERNAL_ERROR,
-        f"The replica '{name}' of this server holds this call, but the request reached another one. Nothing was "
+        f"The replica '{name}' of this server has this call, but the request reached another one. Nothing was "
         "done. Send it again; if the answer is the same, that replica is gone: call the tool again.",
         {"type": ToolErrorType.WRONG_REPLICA.value},
     )
@@ -90,13 +91,13 @@ def knows_tasks(exchange: Exchange) -> bool:
 
 
 def requires_tasks(error: UpstreamError) -> bool:
-    """Return whether an upstream refuses a call because it would answer with a task."""
+    """Return whether an upstream refuses a call because it would return a task."""
     wanted = as_mapping(as_mapping(error.error.get("data")).get("requiredCapabilities"))
     return error.code == MISSING_REQUIRED_CLIENT_CAPABILITY and declares(wanted, TASKS)
 
 
 def as_task_client(exchange: Exchange) -> Exchange:
-    """Return the request of a client that knows tasks: this server handles them for the client."""
+    """Return the request as if its client supported tasks, which this server handles instead."""
     return replace(exchange, capabilities=with_extension(exchange.capabilities, TASKS))
 
 
@@ -108,32 +109,32 @@ def _id_of(task: Json) -> str:
 
 
 def _state_of(task: Json) -> Json:
-    """Return the state of a task, without fields of a particular state or of other results."""
+    """Return a task's state, without fields for a particular status or of other results."""
     return {key: value for key, value in task.items() if key not in _OF_ONE_STATE}
 
 
 def _result_of(task: Json) -> Json:
     result = as_mapping(task.get("result"))
     if result.get("resultType", "complete") != "complete":
-        raise UnusableAnswerError("the result of its task is not that of a tool call")
-    return readable_result(result, is_modern=True)  # for other clients this is the result of their call
+        raise UnusableAnswerError("the result of its task is not a tool call result")
+    return readable_result(result, is_modern=True)  # other clients get this as the result of their call
 
 
 def _milliseconds(told: Any) -> float | None:
-    """Return a duration in a task; `None` if it is invalid, or longer than anybody waits."""
+    """Return a task's duration; `None` if it is invalid, or unreasonably long."""
     is_number = isinstance(told, int | float) and not isinstance(told, bool)
     return float(told) if is_number and 0 <= told < LONGEST_MS else None
 
 
 @dataclass(slots=True)
 class TaskQuestions:
-    """The questions of a task, and whether they were answered."""
+    """A task's questions, and which of them were answered."""
 
-    keys: dict[str, str] = field(default_factory=dict[str, str])  # the upstream's keys by those of the client
-    answered: set[str] = field(default_factory=set[str])  # by the upstream's keys
+    keys: dict[str, str] = field(default_factory=dict[str, str])  # the upstream's keys, by the client's
+    answered: set[str] = field(default_factory=set[str])  # the upstream's keys of answered questions
 
     async def outstanding(self, session: UpstreamSession, task: Json, exchange: Exchange, seconds: float) -> Json:
-        """Return the unanswered questions of a task that its client may be asked; others are refused."""
+        """Return a task's unanswered questions that its client may be asked; refuse the others."""
         given = as_mapping(task.get("inputRequests"))
         self.answered &= given.keys()
         left = [key for key in given if key not in self.answered][:MOST_OPEN]
@@ -142,40 +143,40 @@ class TaskQuestions:
         self.keys = {key: carried["keys"].get(key, key) for key in shown}
         if refused := carried["refused"]:
             params = {"taskId": task.get("taskId"), "inputResponses": refused, "_meta": exchange.meta}
-            # If this is not delivered, the question is refused again at the next report.
+            # If this is not delivered, the next report triggers it again.
             with suppress(RelayError, TimeoutError):
                 await session.request("tasks/update", params, seconds, exchange)
                 self.answered |= refused.keys()
         return shown
 
     def valid_answers(self, responses: Mapping[str, Any]) -> Json:
-        """Take the valid answers of a client, by the upstream's keys; `answered` gets those that are delivered."""
+        """Return a client's valid answers, by the upstream's keys; `answered` gets those that are delivered."""
         given = {self.keys[key]: response for key, response in responses.items() if key in self.keys}
         return {key: response for key, response in given.items() if key not in self.answered}
 
 
 @dataclass(eq=False, slots=True)
 class FollowedTask:
-    """A task that this server follows for a client without tasks. It is cancelled if the client stops waiting."""
+    """A task that this server follows for a client without task support; cancelled if the client stops waiting."""
 
     session: UpstreamSession
-    exchange: Exchange  # the client's waiting request, as that of a client with tasks
-    task: Json  # its last report
-    patience: float  # seconds without news before it is cancelled
+    exchange: Exchange  # the client's pending request, as if it supported tasks
+    task: Json  # the latest report
+    patience: float  # seconds without news until it is cancelled
     at_end: Callable[[], None]  # called when the upstream has finished it
-    is_suspended: bool = False  # whether it waits for its client to answer a question
+    is_suspended: bool = False  # whether it is waiting for the client's answer
     _questions: TaskQuestions = field(default_factory=TaskQuestions)
     _told: str = ""
-    _count: int = 0  # of the texts that were sent as progress
+    _count: int = 0  # number of progress messages sent
 
     def __post_init__(self) -> None:
         self.session.task_ends.add(self._end)
 
     async def until_asked(self) -> Json:
-        """Poll until the task has a question for its client, which is returned, or is done (an empty result)."""
+        """Poll until the task is done, or has questions for its client. Returns the questions, or nothing when done."""
         deadline = anyio.current_time() + self.patience
         if self.task.get("status") in _FINAL:
-            await self._look()  # it was done when created, and that report has no result
+            await self._look()  # it was already done when created, and that report has no result
         while True:
             text = self.task.get("statusMessage")
             if isinstance(text, str) and text not in ("", self._told):
@@ -212,7 +213,7 @@ class FollowedTask:
         """Return the result of a finished task.
 
         Raises:
-            RelayError: It has none.
+            RelayError: There is no result.
         """
         match self.task.get("status"):
             case "completed":
@@ -254,11 +255,11 @@ class TaskRoute:
     session: UpstreamSession
     id: str  # the upstream's id
     name: str  # the client's id
-    is_of_other: bool  # whether another replica created it
+    is_of_other: bool  # whether another replica created the task
 
 
 class Tasks:
-    """Tasks of upstreams for clients that know tasks. Each is available only to the client that called."""
+    """Upstream tasks for clients that support tasks, each available only to the client that called."""
 
     def __init__(
         self,
@@ -272,11 +273,11 @@ class Tasks:
         self._why_denied = why_denied
         self._replica = replica.name
         self._ids = SealedStates("task", math.inf, replica)  # the upstream says how long it keeps a task
-        self._questions: dict[tuple[str, str], TaskQuestions] = {}  # by the client and its id of the task
+        self._questions: dict[tuple[str, str], TaskQuestions] = {}  # by client, and the client's task id
 
     def register(self, upstream: Upstream, session: UpstreamSession, result: Json, exchange: Exchange) -> Json:
         """Register a call result that is a task, under an id that only its client can use."""
-        # A local program keeps tasks in its process. A remote server may know them in any session.
+        # A local program keeps tasks in its process; a remote server may know them in any session.
         is_program = upstream.transport is not None and upstream.transport.name == "stdio"
         carried = {
             "alias": upstream.alias,
@@ -286,7 +287,7 @@ class Tasks:
             "task": _id_of(result),
         }
         _extend_session(session, result)
-        # Questions are only returned by `tasks/get`, which checks them.
+        # Only `tasks/get` returns questions, after checking them.
         return {**_state_of(result), "taskId": self._ids.seal(_TASK, exchange.client_key, carried)}
 
     async def request(self, method: str, exchange: Exchange) -> Json:
@@ -300,7 +301,7 @@ class Tasks:
         own: Json = {**params, "taskId": route.id}
         seconds = route.upstream.entry.timeout / 1000
         if method == "tasks/update" and route.is_of_other and (exchange.client_key, route.name) not in self._questions:
-            # Another replica returned its questions, so they are unknown here.
+            # Another replica returned the questions, so they are unknown here.
             await self.request("tasks/get", replace(exchange, params={"taskId": route.name, "_meta": exchange.meta}))
         questions, answers = self._questions.get((exchange.client_key, route.name), TaskQuestions()), Json()
         if method == "tasks/update":
@@ -313,7 +314,7 @@ class Tasks:
                     raise
                 if not answers:
                     raise UpstreamError(NO_SUCH_TASK) from None
-                # Either the task is unknown, which this shows, or the answers are invalid.
+                # This shows whether the task is unknown or the answers are invalid.
                 asking = replace(exchange, params={"taskId": route.name, "_meta": exchange.meta})
                 await self.request("tasks/get", asking)
                 raise
@@ -349,7 +350,7 @@ class Tasks:
         return TaskRoute(upstream, session, carried["task"], name, is_of_other=carried["replica"] != self._replica)
 
     async def _for_client(self, route: TaskRoute, task: Json, exchange: Exchange) -> Json:
-        """Return an upstream's report of a task, as the client gets it."""
+        """Convert an upstream's task report for the client."""
         shown: Json = {**_state_of(task), "taskId": route.name}
         if "resultType" in shown:
             shown["resultType"] = "complete"
@@ -374,7 +375,7 @@ class Tasks:
                 own, seconds = {**task, "taskId": route.id}, route.upstream.entry.timeout / 1000
                 shown["inputRequests"] = await questions.outstanding(route.session, own, exchange, seconds)
                 if not shown["inputRequests"]:
-                    # The client has nothing to do: it has answered, or this server has refused.
+                    # The client has already answered, or this server has refused.
                     del shown["inputRequests"]
                     shown["status"] = "working"
             case "working":
@@ -388,7 +389,7 @@ class Tasks:
     async def listen(self, names: list[Any], ctx: RequestContext, exchange: Exchange) -> AsyncGenerator[RequestContext]:
         """Report tasks on a client's stream until their upstreams end their reports.
 
-        Yields the context in which the stream is acknowledged, with the tasks that upstreams will report.
+        Yields the context to acknowledge the stream in, with the tasks that upstreams will report.
         """
         by_session: dict[UpstreamSession, list[TaskRoute]] = {}
         for name in islice(dict.fromkeys(name for name in names if isinstance(name, str)), MOST_LISTENED):
@@ -413,14 +414,14 @@ class Tasks:
 
 
 def _extend_session(session: UpstreamSession, task: Json) -> None:
-    """Keep a session from being closed as idle while a client may still fetch a task of it."""
+    """Keep a session from being closed as idle while a client may still fetch one of its tasks."""
     lasts = _milliseconds(task.get("ttlMs"))
     seconds = LONGEST_KEPT_SECONDS if lasts is None else min(LONGEST_KEPT_SECONDS, lasts / 1000)
     session.wanted_until = max(session.wanted_until, anyio.current_time() + seconds)
 
 
 class _TaskStream:
-    """A client's stream with reports of tasks; replaces its way to the client."""
+    """A client's stream with task reports, which replaces the request's way to the client."""
 
     def __init__(
         self,
@@ -433,13 +434,13 @@ class _TaskStream:
         self._exchange = exchange
         self._for_client = for_client
         self._scope = scope
-        self._names: list[str] = []  # the client's ids of the tasks to be reported
+        self._names: list[str] = []  # the client's ids of the tasks to report
         self._acknowledged = anyio.Event()
 
     async def listen(self, session: UpstreamSession, routes: list[TaskRoute], ready: anyio.Event) -> None:
-        """Have an upstream report tasks. The client's stream ends with the upstream's; it may open another one."""
+        """Have an upstream report tasks. When its stream ends, the client's ends too, and can be reopened."""
         by_id = {route.id: route for route in routes}
-        news: dict[str, Json] = {}  # the latest report of each task that is not passed on yet
+        news: dict[str, Json] = {}  # the latest unsent report of each task
         has_news = asyncio.Event()
         identity, honored = "", list[str]()
 
@@ -488,7 +489,7 @@ class _TaskStream:
             self._scope.cancel()
 
     async def notify(self, method: str, params: Json | None) -> None:
-        """Send a message of the stream to the client; the acknowledgement also names the tasks."""
+        """Send a message to the client; add the tasks to the acknowledgement."""
         if method == ACKNOWLEDGED and params is not None and self._names:
             params = {**params, "notifications": {**as_mapping(params.get("notifications")), "taskIds": self._names}}
         await self._ctx.outbound.notify(method, params)

@@ -1,6 +1,6 @@
-"""Protocol extensions (SEP-2133) that are relayed, and what clients and upstreams are told about each.
+"""The relayed protocol extensions (SEP-2133), and what is declared to clients and upstreams.
 
-Only these are announced to clients and declared to servers: with any other extension, answers would be lost on the way.
+Only these are declared on either side: with any other extension, responses would be lost on the way.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from server.protocol.json_rpc import Json, as_mapping
 
 APPS = "io.modelcontextprotocol/ui"  # SEP-1865
 SKILLS = "io.modelcontextprotocol/skills"  # SEP-2640
-TASKS = "io.modelcontextprotocol/tasks"  # SEP-2663: a call may be answered with a task, whose result is fetched later
+TASKS = "io.modelcontextprotocol/tasks"  # SEP-2663: a call may return a task, whose result is fetched later
 
 
 @dataclass(frozen=True, slots=True)
 class Extension:
-    """The settings of an extension, as announced to both sides."""
+    """The settings of an extension, as declared to both sides."""
 
     announced: Json = field(default_factory=dict[str, Any])  # to clients
     declared: Json = field(default_factory=dict[str, Any])  # to upstreams, in a session that lists for many clients
@@ -32,7 +32,7 @@ RELAYED_EXTENSIONS: Mapping[str, Extension] = {
 
 
 def with_relayed_extensions(capabilities: Json) -> Json:
-    """Return the capabilities of a client without the extensions that are not relayed."""
+    """Return a client's capabilities, with only the relayed extensions."""
     if "extensions" not in capabilities:
         return capabilities
     declared = as_mapping(capabilities["extensions"])

@@ -1,4 +1,4 @@
-"""Reads the lists of an upstream page by page, within limits, and keeps only what clients can read."""
+"""Reads an upstream's lists page by page, within limits, and keeps only what clients can read."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from server.upstreams.wire.json_rpc_channel import RelayError, UpstreamError, wh
 from server.upstreams.wire.own_meta import OF_THIS_SERVER, THIS_SERVER, chain_of, has_passed_here
 from tools.contract.display import visible_line
 
-MAX_PAGES = 100  # maximum number of pages of a list: a cursor that never ends cannot block this server
-MAX_ITEMS = 10_000  # maximum number of items of a list
-MOST_BYTES = 16 << 20  # maximum size of a list's items as JSON: every client gets all of it
+MAX_PAGES = 100  # maximum number of pages per list, so that an endless cursor cannot block this server
+MAX_ITEMS = 10_000  # maximum number of items per list
+MOST_BYTES = 16 << 20  # maximum size of a list's items as JSON, because every client gets all of it
 
-MOST_TOLD, MOST_TOLD_CHARS = 20, 200  # limits for reporting what is left out of a list: entries, and characters of each
+MOST_TOLD, MOST_TOLD_CHARS = 20, 200  # limits for reporting omissions from a list: entries, and characters per entry
 
 TURN_SECONDS = 0.002
-"""How long items may be processed in a row. Then other tasks run, and wait this long at most."""
+"""The time slice for processing items; other tasks run in between."""
 
 Item = TypeVar("Item")
 
 
 async def in_turns(items: Iterable[Item]) -> AsyncGenerator[Item]:
-    """Yield the items one after another, and let other tasks run after each time slice."""
+    """Yield the items, letting other tasks run after each time slice."""
     began = time.perf_counter()
     for item in items:
         yield item
@@ -50,7 +50,7 @@ class OfferedKind:
     field: str
     key: str
     capability: Literal["tools", "prompts", "resources"]
-    item: str = ""  # the specification's name of an item, if it has a schema for it
+    item: str = ""  # the specification's name for an item, if it has a schema
 
 
 TOOLS = OfferedKind("tools/list", "tools", "name", "tools", "Tool")
@@ -58,7 +58,7 @@ PROMPTS = OfferedKind("prompts/list", "prompts", "name", "prompts", "Prompt")
 RESOURCES = OfferedKind("resources/list", "resources", "uri", "resources", "Resource")
 TEMPLATES = OfferedKind("resources/templates/list", "resourceTemplates", "uriTemplate", "resources", "ResourceTemplate")
 KINDS = (TOOLS, PROMPTS, RESOURCES, TEMPLATES)  # the lists that are read when an upstream connects
-SKILLS = OfferedKind("skills/list", "skills", "uri", "resources")  # read on demand: changes are never announced
+SKILLS = OfferedKind("skills/list", "skills", "uri", "resources")  # read on demand, because changes are never announced
 
 
 class IsThisServerError(Exception):
@@ -81,7 +81,7 @@ class Lister(Protocol):
 
 
 class Known(NamedTuple):
-    """A processed item: a digest of the original, the accepted form, and the places that were removed."""
+    """A processed item: a digest of the original, the accepted form, and the removed places."""
 
     digest: bytes
     item: Json
@@ -90,13 +90,13 @@ class Known(NamedTuple):
 
 @dataclass(slots=True)
 class Offer:
-    """What one upstream offers, in wire format."""
+    """The lists of one upstream, in wire format."""
 
     lists: dict[str, list[Json]] = field(default_factory=dict[str, list[Json]])
     digests: dict[str, dict[str, Known]] = field(default_factory=dict[str, "dict[str, Known]"])
     """The processed items by name, so that an unchanged item is not processed again."""
     left_out: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
-    """What was left out of each list because clients could not read it: whole items, and parts of others."""
+    """Items, and parts of items, that were omitted from each list because clients could not read them."""
     cut: set[str] = field(default_factory=set[str])  # lists that exceeded the limits
     stored: set[str] = field(default_factory=set[str])  # lists from the last run, until the server sends them
 
@@ -104,7 +104,7 @@ class Offer:
         return self.lists.get(kind.field, [])
 
     def note_losses(self, session: Lister, kind: OfferedKind, left_out: list[str], *, is_cut: bool) -> None:
-        """Record what is left out of a list, and log what is new."""
+        """Record what was omitted from a list, and log new omissions."""
         if left_out and left_out != self.left_out.get(kind.field):
             message = "upstream %s: %s has parts that not every client can read, which are left out: %s"
             session.log.warning(message, session.alias, kind.method, ", ".join(told(left_out)))
@@ -126,10 +126,10 @@ async def read_lists(
 ) -> None:
     """Read lists concurrently.
 
-    Lists whose capability is missing are not requested, except tools, which some forget to announce.
+    Lists whose capability is missing are not requested, except tools, which some servers forget to declare.
 
-    Each may take `seconds`, and is passed to `take` as it comes. `offer` records how it was read. Raises an error if
-    the tools cannot be listed, or a list has come through this server itself.
+    Each may take `seconds`, and is passed to `take` as soon as it arrives. `offer` records how it was read. Raises an
+    error if the tools cannot be listed, or a list has come through this server itself.
     """
     problems: list[Exception] = []
 
@@ -154,7 +154,7 @@ async def read_lists(
 
 
 async def read_list(session: Lister, kind: OfferedKind, offer: Offer) -> list[Json]:
-    """Read all pages of one list; unchanged items are known to be valid. Raises as `read_lists`."""
+    """Read all pages of one list; unchanged items are known to be valid. Raises like `read_lists`."""
     alias, version = session.alias, session.era.version
     before = offer.digests.get(kind.field, {})
     found: dict[str, Known] = {}
@@ -179,11 +179,11 @@ async def read_list(session: Lister, kind: OfferedKind, offer: Offer) -> list[Js
                 left_out.append(f"item {position} (it has no {kind.key})")
                 continue
             if kind is TOOLS and isinstance(schema := item.get("inputSchema", {}), dict) and "type" not in schema:
-                # Many servers omit it, and it can only mean one thing.
+                # Many servers omit the type, which can only be an object.
                 item = {**item, "inputSchema": {"type": "object", **cast("Json", schema)}}
             try:
                 encoded = to_json(item)
-                # Under the rules of another revision, the same item may have another meaning.
+                # In another revision, the same item may be treated differently.
                 digest = hashlib.blake2b(encoded, digest_size=16, key=version.encode()).digest()
                 known = before.get(name)
                 if known is None or known.digest != digest:
@@ -213,6 +213,6 @@ async def read_list(session: Lister, kind: OfferedKind, offer: Offer) -> list[Js
 
 
 def told(left_out: Sequence[str]) -> list[str]:
-    """What is left out of a list, in words for people."""
+    """Describe omissions from a list for people."""
     more = [f"and {len(left_out) - MOST_TOLD} more"] if len(left_out) > MOST_TOLD else []
     return [*(visible_line(each[:MOST_TOLD_CHARS]) for each in left_out[:MOST_TOLD]), *more]

@@ -1,4 +1,4 @@
-"""Determines the protocol revision of an upstream once per connection, and adds it to every later request."""
+"""Negotiates the protocol revision of an upstream once per connection, and adds it to every later request."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from server.upstreams.session.extensions import with_relayed_extensions
 from server.upstreams.wire.json_rpc_channel import JsonRpcChannel, RelayError, UnusableAnswerError, UpstreamError
 
 PROBE_SECONDS = 10.0
-"""How long `server/discover` may take before the handshake is tried (the SDK's value): some servers do not answer
-unknown methods.
+"""How long `server/discover` may take before the handshake is tried (the SDK's value), because some servers do not
+answer unknown methods.
 """
 
-_LIKE = {"2024-10-07": "2024-11-05"}  # a revision older than the known ones, and the revision used for it
+_LIKE = {"2024-10-07": "2024-11-05"}  # an older revision, and the known revision to use for it
 
 ENVELOPE_KEYS = frozenset(
     {PROTOCOL_VERSION_META_KEY, CLIENT_INFO_META_KEY, CLIENT_CAPABILITIES_META_KEY, LOG_LEVEL_META_KEY}
 )
-"""Keys of `_meta` that only concern two neighbours; they are never passed on."""
+"""Keys of `_meta` that only concern adjacent peers and are never relayed."""
 
 _NAME_BEARING: Mapping[str, str] = {
     "tools/call": "name",
@@ -57,10 +57,10 @@ class EraChoice:
 
 
 def wanted_for(protocol: Literal["auto", "legacy", "2026-07-28"], *, client_is_modern: bool) -> EraChoice:
-    """Choose the era: the operator's setting, or else that of the client.
+    """Choose the era: the operator's setting, or else the client's.
 
     A server that supports both may have fewer features in one of them (questions during a call, log messages). A client
-    gets the most features if its own revision is used all the way.
+    gets the most features if its own revision is used end to end.
     """
     if protocol == "auto":
         return EraChoice(client_is_modern)
@@ -73,7 +73,7 @@ class IncompatibleError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Era:
-    """What an upstream sent at the start: the revision in use and its capabilities, unchanged."""
+    """The revision in use and the upstream's capabilities, unchanged."""
 
     version: str
     capabilities: Json
@@ -82,7 +82,7 @@ class Era:
     is_modern: bool = field(kw_only=True)
 
     def announces(self, *path: str) -> bool:
-        """Return whether a capability is announced: the last key of the path exists and is not false."""
+        """Return whether a capability is declared: the last key of the path exists and is not false."""
         found: Any = self.capabilities
         for name in path:
             if not isinstance(found, Mapping):
@@ -92,7 +92,7 @@ class Era:
 
 
 async def greet(channel: JsonRpcChannel, wanted: EraChoice, announced: Json, meta: Json) -> Era:
-    """Determine an upstream's revision and introduce this server; `meta` goes into `_meta` of the first request.
+    """Negotiate the revision with an upstream; `meta` goes into `_meta` of the first request.
 
     Raises:
         IncompatibleError: There is no common revision.
@@ -109,7 +109,7 @@ async def greet(channel: JsonRpcChannel, wanted: EraChoice, announced: Json, met
     try:
         return await _discover(channel, _mutual(refused) or MODERN_PROTOCOL_VERSIONS[-1], announced, meta)
     except (UpstreamError, UnusableAnswerError):
-        raise refused from None  # the first error explains more than that the other era is unknown too
+        raise refused from None  # the first error is more informative than one about the other era
 
 
 async def _modern_first(channel: JsonRpcChannel, announced: Json, meta: Json, *, is_only: bool) -> Era:
@@ -134,7 +134,7 @@ async def _modern_first(channel: JsonRpcChannel, announced: Json, meta: Json, *,
         try:
             return await _handshake(channel, announced, meta)
         except UpstreamError as error:
-            # A probe whose answer came too late has still selected the era on the other side.
+            # Even if the response to the probe is late, it has selected the era on the other side.
             mutual = _mutual(error)
             if mutual is None or attempt > 0:
                 raise
@@ -186,7 +186,7 @@ def envelope(version: str, announced: Json) -> Json:
 
 
 def headers_of(era: Era, method: str, params: Mapping[str, Any]) -> dict[str, str]:
-    """Return the HTTP headers of a request; other transports have none."""
+    """Return the HTTP headers for a request; other transports ignore them."""
     headers = {"mcp-protocol-version": era.version}
     if era.is_modern:
         headers["mcp-method"] = method
@@ -197,7 +197,7 @@ def headers_of(era: Era, method: str, params: Mapping[str, Any]) -> dict[str, st
 
 
 def _mutual(error: RelayError) -> str | None:
-    """Return the newest common revision without a handshake, if the error lists the server's revisions."""
+    """Return the newest common handshake-free revision, if the error lists the server's revisions."""
     supported = _supported(error)
     mutual = [version for version in MODERN_PROTOCOL_VERSIONS if version in supported]
     return mutual[-1] if mutual else None

@@ -1,4 +1,4 @@
-"""Makes every character visible in texts of upstreams for people, in lists and in forms."""
+"""Makes every character visible in upstream text for people, in lists and forms."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ DEEPEST = 64  # maximum depth of a schema
 
 _TEXTS = frozenset({"title", "description", "$comment", "markdownDescription", "deprecationMessage", "errorMessage"})
 _LISTS_OF_TEXTS = frozenset({"enumNames", "enumDescriptions", "markdownEnumDescriptions"})
-"""Keywords with names and descriptions of values, in the order of `enum`."""
+"""Keywords with names or descriptions of values, in the order of `enum`."""
 
 _VALUES = frozenset({"const", "default", "enum", "examples"})  # JSON Schema keywords whose values are data
 
 _MAPS = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
-"""JSON Schema keywords with a schema for each name."""
+"""JSON Schema keywords that map names to schemas."""
 
 
 def tool_with_visible_texts(definition: Mapping[str, Any]) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def tool_with_visible_texts(definition: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def prompt_with_visible_texts(prompt: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a prompt with every character visible, except in its own name and those of its arguments."""
+    """Return a prompt with every character visible, except in its name and its arguments' names."""
     shown = _item(prompt)
     if isinstance(arguments := shown.get("arguments"), list):
         shown["arguments"] = [_item(each) for each in cast("list[dict[str, Any]]", arguments)]
@@ -44,7 +44,7 @@ def prompt_with_visible_texts(prompt: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def resource_with_visible_texts(resource: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a resource or template with every character visible, even in its name: requests use its URI."""
+    """Return a resource or template with every character visible, even in its name, because requests use the URI."""
     shown = _item(resource)
     shown["name"] = visible_line(shown["name"])
     return shown
@@ -60,12 +60,12 @@ def _item(item: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_visible_form(schema: Any) -> Any:
-    """Return a form's schema with every character for people visible; names and choices stay as they are."""
+    """Return a form's schema with every character visible, except in names and choices."""
     shown = _schema(schema, DEEPEST)
     fields: Any = cast("dict[str, Any]", shown).get("properties") if isinstance(shown, dict) else None
     if not isinstance(fields, dict):
         return cast("Any", shown)
-    # A copy, because an unchanged one is still the upstream's object.
+    # A copy, because an unchanged object is still the upstream's.
     named = dict(cast("dict[str, Any]", fields))
     for name, given in named.items():
         if isinstance(given, dict):
@@ -78,9 +78,9 @@ def with_visible_form(schema: Any) -> Any:
 
 
 def _schema(schema: Any, depth: int) -> Any:
-    """Return a schema with visible texts.
+    """Return a schema with every character of its texts visible.
 
-    An unchanged part stays the same object, so that 10,000 tools are not stored twice.
+    Unchanged parts stay the same objects, so that 10,000 tools are not stored twice.
     """
     if depth == 0:
         return schema

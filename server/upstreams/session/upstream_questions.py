@@ -1,13 +1,13 @@
-"""Questions of an upstream of the handshake era: who is asked, and how the answer gets back.
+"""Questions from a handshake-era upstream: who is asked, and how the answer gets back.
 
-Such an upstream does not say which call caused its question. So the question belongs to the session, and goes to a
-client with a call in progress there. A client of the handshake era is asked while its call waits. A client of
-2026-07-28 gets the question as the result of its call, and answers with the next one.
+Such an upstream does not say which call caused a question. So the question belongs to the session, and goes to a client
+with a call in progress there. A handshake-era client is asked while its call waits. A 2026-07-28 client gets the
+question as the result of its call, and answers with the next one.
 
-Some upstreams ask for roots outside of calls (file servers do so right after the handshake). If the client can only be
-asked during calls, this question is deferred to its next call, which is sent after the answer.
+Some upstreams request roots outside of calls (file servers do so right after the handshake). If the client can only be
+asked during calls, this request is deferred to its next call, which is sent after the answer.
 
-The load from one upstream is bounded: background tasks, and messages to pass on.
+The load from one upstream is bounded, both in background tasks and in messages to relay.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ logger = logging.getLogger(__name__)
 
 
 MOST_PER_SECOND = 100
-"""Log messages and other notifications outside of requests that are passed on, for one session."""
+"""Maximum number of relayed log messages and other notifications outside of requests, per session."""
 
-MOST_TASKS = 256  # tasks of one session at once
+MOST_TASKS = 256  # concurrent tasks per session
 
 
 class MessageLimit:
-    """Counts an upstream's messages, and reports once a second how many were left out."""
+    """Counts an upstream's messages, and reports once a second how many were dropped."""
 
     def __init__(self, alias: str, tell: Callable[[Json], None]) -> None:
-        self.left_out = 0  # not reported yet
+        self.left_out = 0  # dropped, but not reported yet
         self._alias = alias
         self._tell = tell
         self._began = float("-inf")
@@ -69,7 +69,7 @@ class MessageLimit:
         return False
 
     def account(self) -> Json:
-        """Return a log message with the number of messages left out since the last report."""
+        """Return a log message with the number of messages dropped since the last report."""
         left_out, self.left_out = self.left_out, 0
         said = (
             f"The server {self._alias} sent more than {MOST_PER_SECOND} messages in a second; {left_out} were left out."
@@ -84,7 +84,7 @@ class MessageLimit:
 class BoundedTasks:
     """Runs tasks in the background. Above the limit, new ones are dropped.
 
-    An upstream that keeps asking without reading the answers gets no more answers; its other messages are still read.
+    An upstream that keeps asking without reading answers gets no more answers; its other messages are still read.
     """
 
     def __init__(self, alias: str, tasks: TaskGroup) -> None:
@@ -115,10 +115,10 @@ QUESTIONS = frozenset({"elicitation/create", "sampling/createMessage", "roots/li
 """The requests that an upstream may send to a client."""
 
 MOST_BYTES = 256 << 10  # a larger question is refused
-MOST_OPEN = 64  # open questions of one session, more are refused; of a task, more must wait
+MOST_OPEN = 64  # open questions; more are refused (per session) or must wait (per task)
 
 DOUBT_SECONDS = 2.0
-"""After this long without an answer, an upstream may be waiting for the answer to its own question."""
+"""After this long without a response, an upstream may be waiting for the answer to its own question."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,16 +127,16 @@ class SessionOptions:
 
     alias: str  # the server's name in the configuration
     wanted: EraChoice  # the preferred era
-    announced: Json  # the capabilities of the client
+    announced: Json  # the client's capabilities
     question_seconds: float  # how long a question may stay open
-    # called with a list (`tools`, `prompts` or `resources`) that may have changed, and whether the server announced it
+    # called with a list (`tools`, `prompts` or `resources`) that may have changed, and whether the server said so
     list_changed: Callable[[str, bool], None]
     resource_updated: Callable[[str], None]  # called with a changed resource
-    is_shared: bool = False  # whether several indistinguishable clients use it
-    # the client that the session belongs to, if it can be reached outside of its requests
+    is_shared: bool = False  # whether several clients share it
+    # the session's client, if it can be reached outside of its requests
     client: Exchange | None = None
-    observer: Observer | None = None  # observes the requests in it
-    folders: tuple[str, ...] = ()  # of the workspace, if the server is a local program
+    observer: Observer | None = None  # observes the session's requests
+    folders: tuple[str, ...] = ()  # the workspace folders, if the server is a local program
 
     def told(self, announced: Json) -> Json:
         """Return the capabilities to declare for a client. If it has no roots, the workspace folders serve as roots."""
@@ -145,13 +145,13 @@ class SessionOptions:
 
     @property
     def is_asked_in_calls_alone(self) -> bool:
-        """Whether this is the session of one client that has roots, but can only be asked during a call."""
+        """Whether the session's only client has roots, but can only be asked during calls."""
         return self.client is None and not self.is_shared and self.announced.get("roots") is not None
 
 
 @dataclass(eq=False, slots=True)
 class InFlightCall:
-    """A call in progress. While it is suspended, nobody waits for it, and its client has a question."""
+    """A call in progress. While it is suspended, its client has a question, and nobody waits for the call."""
 
     pending: PendingRequest
     exchange: Exchange
@@ -160,19 +160,19 @@ class InFlightCall:
 
 @dataclass(frozen=True, slots=True)
 class QuestionWaits:
-    """A question waits for a client that gets it as the result of its call."""
+    """A question is waiting for a client that gets it as the result of its call."""
 
 
 @dataclass(eq=False, slots=True)
 class UpstreamQuestion:
-    """A question whose answer comes with another request."""
+    """A question whose answer arrives with another request."""
 
-    key: str  # its key for a client of the 2026-07-28 revision
+    key: str  # its key for 2026-07-28 clients
     identity: RequestId  # the id of the upstream's request
     method: str
     params: Json  # as shown to the client
-    call: InFlightCall | None  # the only call that may hand it out, if other people's calls may be in progress too
-    is_deferred: bool  # whether it was asked outside of calls, and waits for the next one
+    call: InFlightCall | None  # the only call that may hand it out, if other clients' calls may be in progress
+    is_deferred: bool  # whether it was asked outside of calls, and is waiting for the next one
     is_handed_out: bool = False  # whether a client has it
     is_settled: anyio.Event = field(default_factory=anyio.Event)  # set when the upstream has the answer
     answer: asyncio.Future[Json] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
@@ -183,22 +183,22 @@ class LiveQuestion:
     """A question that a client answers while its call waits."""
 
     method: str
-    calls: list[InFlightCall]  # the calls that may have caused it; empty if the upstream asks on its own
-    is_void: bool = False  # whether all of these are over, so that an answer no longer counts
+    calls: list[InFlightCall]  # the calls that may have caused it; empty if it was asked outside of calls
+    is_void: bool = False  # whether all of these are over, so that an answer is no longer valid
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     is_settled: anyio.Event = field(default_factory=anyio.Event)
 
 
 class SessionQuestions:
-    """The calls in progress in one session with an upstream, and the questions that they cause."""
+    """A session's calls in progress, and the questions that they cause."""
 
     def __init__(
         self, options: SessionOptions, channel: JsonRpcChannel, tasks: TaskGroup, background: BoundedTasks
     ) -> None:
         self.calls: list[InFlightCall] = []  # the calls in progress
         self.wants_roots = False
-        """Whether the upstream asked for the roots outside of calls, but the client can only be asked during one."""
-        self.roots_turn = anyio.Lock()  # held while the upstream is sent the roots: new calls wait for that
+        """Whether the upstream requested roots outside of calls, but the client can only be asked during one."""
+        self.roots_turn = anyio.Lock()  # held while the roots are sent to the upstream, so that new calls wait
         self._options = options
         self._log = logging.LoggerAdapter(logger, {"upstream": options.alias})
         self._peer = channel
@@ -224,7 +224,7 @@ class SessionQuestions:
                     live.is_void = True
                     live.scope.cancel()
         if self._open:
-            # The questions of this call, and all questions during calls if it was the last one.
+            # This call's questions, and all questions from calls if this was the last one.
             self.refuse(
                 key
                 for key, question in self._open.items()
@@ -235,14 +235,14 @@ class SessionQuestions:
                     self.remind(other)
 
     def remind(self, call: InFlightCall) -> None:
-        """Tell a call that a question waits for it, after all other messages that it still has to pass on."""
+        """Queue a notice in a call that a question is waiting, after its other messages."""
         if self._waiting_for(call):
             call.pending.put(QuestionWaits())
 
     def suspects(self) -> list[InFlightCall]:
-        """Return the calls that may have caused a message of the upstream.
+        """Return the calls that may have caused a message from the upstream.
 
-        It is empty if calls of several people are in progress, or were recently abandoned.
+        The list is empty if calls of several clients are in progress, or were recently abandoned.
         """
         if not self._options.is_shared:
             return self.calls
@@ -256,7 +256,7 @@ class SessionQuestions:
             return
         if len(self._live) >= MOST_OPEN or is_too_large(params):
             self._log.info(
-                "a question of upstream %s was refused: it is too large, or there are too many", options.alias
+                "a question from upstream %s was refused: it is too large, or there are too many", options.alias
             )
             self._background.start(self._reply, identity, refusal_of(method))
             return
@@ -300,7 +300,7 @@ class SessionQuestions:
             live.scope.cancel()
 
     def hand_out(self, call: InFlightCall) -> list[UpstreamQuestion]:
-        """Hand out the questions that no client has yet and that this call may show.
+        """Hand out the questions that this call may show and no client has yet.
 
         The caller is responsible for the answers.
         """
@@ -310,12 +310,12 @@ class SessionQuestions:
         return waiting
 
     def give_back(self, keys: Iterable[str]) -> None:
-        """Make those of these questions that are still open available again."""
+        """Make the open ones among these questions available again."""
         for question in self._unanswered(keys):
             question.is_handed_out = False
 
     async def until_roots_are_told(self) -> bool:
-        """Wait briefly for a client that is being asked for its roots. Returns whether it was asked."""
+        """Wait briefly while a client is being asked for its roots. Returns whether it was asked."""
         asked = [live for live in self._live.values() if live.method == "roots/list"]
         with anyio.move_on_after(DOUBT_SECONDS):
             for live in asked:
@@ -326,7 +326,7 @@ class SessionQuestions:
         return [each for each in self._open.values() if each.is_deferred and not each.answer.done()]
 
     def answer(self, responses: Mapping[str, Any]) -> None:
-        """Take answers by the keys of their questions; unknown ones are ignored."""
+        """Accept answers by their questions' keys; unknown keys are ignored."""
         for question in self._unanswered(responses):
             if isinstance(response := responses[question.key], dict):
                 question.answer.set_result(as_mapping(response))
@@ -349,14 +349,14 @@ class SessionQuestions:
         ]
 
     def _doubt(self, key: str) -> None:
-        """The upstream may be waiting for this answer before it sends its lists, which calls need first."""
+        """Refuse the question: the upstream may be waiting for the answer before it sends lists that calls need."""
         if self._peer.open_requests > len(self.calls):
             self.refuse([key])
 
     async def _settle(self, question: UpstreamQuestion) -> None:
-        """Wait for the answer to a question and pass it on. After its time, the question counts as cancelled.
+        """Wait for the answer to a question and relay it. On timeout, the question counts as cancelled.
 
-        If a client has it, it waits as long as the suspended call. The upstream is told about the end of that call
+        If a client has the question, it waits as long as the suspended call, whose end is reported to the upstream
         first.
         """
         try:
@@ -375,12 +375,12 @@ class SessionQuestions:
             if not question.answer.cancelled():
                 raise
         finally:
-            # Nobody waits for longer than this, even if the answer cannot be delivered.
+            # No longer open, even if the answer cannot be delivered.
             self._open.pop(question.key, None)
             question.is_settled.set()
 
     async def _ask(self, identity: RequestId, method: str, shown: Json, client: Exchange) -> None:
-        """Ask a client that waits for its call, and pass the answer on. Meanwhile the time of the calls is paused."""
+        """Ask a client during its call, and relay the answer. Meanwhile the calls' timeouts are paused."""
         live = self._live[identity]
         waiting = [call.pending for call in live.calls]
         response = refusal_of(method)
@@ -390,13 +390,13 @@ class SessionQuestions:
             try:
                 response = await client.ask(method, shown, self._options.question_seconds)
             except NotAskedError:
-                self._log.info("a question of upstream %s got no answer", self._options.alias)
+                self._log.info("a question from upstream %s got no answer", self._options.alias)
             finally:
                 for pending in waiting:
                     pending.pause_clock(is_asking=False)
         try:
             if live.is_void and method == "roots/list" and (owner := self._options.client) is not None:
-                # The roots are the client's own, whichever call caused the question.
+                # The roots are the client's, whichever call caused the request.
                 with suppress(NotAskedError):
                     response = await owner.ask(method, shown, DOUBT_SECONDS)
             elif live.is_void:
@@ -408,7 +408,7 @@ class SessionQuestions:
             del self._live[identity]
 
     async def _reply(self, identity: RequestId, response: Json) -> None:
-        """Answer an upstream's question. A refusal that the protocol cannot express is an error."""
+        """Answer an upstream's question. A refusal that the protocol cannot express becomes an error."""
         if response is NO_ANSWER:
             await self._peer.refuse(identity, METHOD_NOT_FOUND, "The client does not accept such requests.")
             return
@@ -419,7 +419,7 @@ NO_ANSWER: Json = {}  # marks a refusal that the protocol can only express as an
 
 
 def refusal_of(method: str, folders: Iterable[str] = ()) -> Json:
-    """Return the answer to a question that reaches nobody; for roots, the workspace folders."""
+    """Return the answer if nobody can be asked; for roots, the workspace folders."""
     match method:
         case "elicitation/create":
             return {"action": "cancel"}
@@ -434,18 +434,18 @@ def refusal_of(method: str, folders: Iterable[str] = ()) -> Json:
 
 
 def is_too_large(params: Mapping[str, Any]) -> bool:
-    """Return whether a question is larger than any person reads. Making it visible would also block everything else."""
+    """Return whether a question is too large for a person to read, and would block the server."""
     return len(to_json(params, inf_nan_mode="null")) > MOST_BYTES
 
 
 def labelled(alias: str, method: str, params: Mapping[str, Any]) -> Json:
-    """Return a question with the name of its server, so that it cannot pass for one of this server or another."""
+    """Add the server's name to a question, so that it cannot pass for one from this server or another."""
     shown = with_origin(params, alias)
     if method == "elicitation/create":
         message = visible(str(params.get("message", "")))
         url = str(params.get("url", ""))
         hosts = true_hosts(f"{url} {message}")
-        # If nothing precedes the host, and none of its letters resembles another one.
+        # True if nothing precedes the host, and its letters are unambiguous.
         if params.get("mode") == "url" and not true_hosts(url) and (found := _HOST.match(url)) is not None:
             hosts.insert(0, f"The link leads to the host {visible_line(found[1][:MAX_HOST_CHARS])}.")
         shown["message"] = "\n".join([f"[{alias}] {message}", *hosts])
@@ -455,7 +455,7 @@ def labelled(alias: str, method: str, params: Mapping[str, Any]) -> Json:
 
 
 def input_requests(questions: Iterable[UpstreamQuestion]) -> Json:
-    """Convert questions for a client of 2026-07-28, to which ids of the handshake era mean nothing."""
+    """Convert questions for a 2026-07-28 client, which does not know handshake-era ids."""
     return {each.key: {"method": each.method, "params": _without_id(each.params)} for each in questions}
 
 
@@ -466,12 +466,12 @@ def _without_id(params: Json) -> Json:
 def round_of(
     alias: str, requests: Any, can_be_asked: Callable[[str, Mapping[str, Any]], bool], folders: Iterable[str] = ()
 ) -> tuple[Json, dict[str, Json]]:
-    """Sort the `inputRequests` of a 2026-07-28 upstream; `folders` are the answer if the client has no roots.
+    """Split the `inputRequests` of a 2026-07-28 upstream; `folders` are the answer if the client has no roots.
 
     Returns:
-        The labelled questions for the client, by the client's keys; and the state to return with the answers. In that,
-        `refused` has the answers to the other questions, by the upstream's keys, and `keys` has the upstream's keys of
-        those that the client gets under another one.
+        The labelled questions for the client, by the client's keys; and the state to return with the answers. In the
+        state, `refused` has the answers to the other questions, by the upstream's keys, and `keys` maps changed keys to
+        the upstream's.
     """
     given = as_mapping(requests)
     questions: Json = {}
@@ -493,7 +493,7 @@ def round_of(
 
 
 def answers_of_round(carried: Mapping[str, Any], responses: Mapping[str, Any]) -> Json:
-    """Convert a client's answers, by its own keys, to those for the upstream."""
+    """Convert a client's answers, by its keys, to answers for the upstream."""
     keys = as_mapping(carried.get("keys"))
     given = {keys.get(key, key): response for key, response in responses.items()}
     return {**given, **as_mapping(carried.get("refused"))}

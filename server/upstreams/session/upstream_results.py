@@ -1,4 +1,4 @@
-"""Results and errors of upstreams for clients: unchanged, except for what a client's revision requires."""
+"""Adapts upstream results and errors to the client's revision, otherwise unchanged."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from server.upstreams.session.upstream_questions import labelled
 from server.upstreams.wire.json_rpc_channel import RelayError, UnusableAnswerError, UpstreamError
 from tools.contract.tool_errors import ToolError, ToolErrorType
 
-MOST_SAID = 1_000  # characters of an error text that are searched
+MOST_SAID = 1_000  # characters of an error text to search
 _UNKNOWN = re.compile(
     r"unknown|unrecogni[sz]ed|no such|no tool|not (be )?(found|available|registered|exist)|n't exist", re.IGNORECASE
 )
@@ -22,7 +22,7 @@ _BLOCKS = {"text": "TextContent", "image": "ImageContent", "audio": "AudioConten
 
 
 class NoAnswerError(RelayError):
-    """The upstream sent neither a result nor progress in time; the call was cancelled."""
+    """The upstream sent neither a result nor progress in time, so the call was cancelled."""
 
 
 class TooManyRoundsError(RelayError):
@@ -34,7 +34,7 @@ class SuspendedCallGoneError(RelayError):
 
 
 class BusyError(RelayError):
-    """The maximum number of calls was in progress for the whole time of a call, which was not sent."""
+    """A call timed out before it was sent, because the maximum number of calls was in progress."""
 
     def __init__(self, most: int) -> None:
         super().__init__()
@@ -42,9 +42,9 @@ class BusyError(RelayError):
 
 
 def readable_result(result: Json, *, is_modern: bool) -> Json:
-    """Return a tool result that every client accepts: it must have content, and no null in place of a missing value.
+    """Return a tool result that every client accepts: with content, and without null for missing values.
 
-    Structured content that is not an object is only for clients of 2026-07-28.
+    Structured content that is not an object is only for 2026-07-28 clients.
 
     Raises:
         UnusableAnswerError: It is not a tool result.
@@ -65,7 +65,7 @@ def readable_result(result: Json, *, is_modern: bool) -> Json:
 
 
 def _readable_block(block: Any) -> Json:
-    """Return a content block that every client accepts. An invalid one becomes a text, so that the others arrive."""
+    """Return a content block that every client accepts. An invalid block becomes text, so that the others arrive."""
     from server.protocol.item_schemas import UnfitError, fitted  # noqa: PLC0415 - with the first list
 
     fields = _without_nulls(block)
@@ -98,7 +98,7 @@ def says_unknown(name: str, result: Json) -> bool:
 
 
 def protocol_error(error: Json, alias: str = "") -> MCPError:
-    """Return an error of an upstream or this server; addresses for a person are treated as in a question."""
+    """Return an error from an upstream or this server; addresses for people are treated as in questions."""
     code, message, data = error.get("code"), error.get("message"), error.get("data")
     code = code if isinstance(code, int) else INTERNAL_ERROR
     if code == URL_ELICITATION_REQUIRED:
@@ -110,7 +110,7 @@ def protocol_error(error: Json, alias: str = "") -> MCPError:
 
 
 def protocol_error_for(error: RelayError | ToolError | TimeoutError, alias: str) -> MCPError:
-    """Return the error of a failed request for the client. An upstream's own error is passed on completely."""
+    """Return the client's error for a failed request. An upstream's own error is relayed completely."""
     if isinstance(error, UpstreamError):
         return protocol_error(error.error, alias)
     as_tool_error = tool_error_for(error, alias, "the request")
@@ -143,9 +143,11 @@ def tool_error_for(error: RelayError | ToolError | TimeoutError, alias: str, wha
             told = f"The server {alias} kept asking questions during {what}, so it was given up. {unknown}"
         case SuspendedCallGoneError():
             told = (
-                f"The server {alias} waited for an answer before completing {what}, but the answer came too late, or "
+                f"The server {alias} waited for an answer before completing {what}, but it arrived too late, or "
                 f"the server was restarted. {unknown} Call again if that is safe."
             )
         case _:
-            told = f"The connection to the server {alias} was lost during {what}. {unknown} It reconnects by itself."
+            told = (
+                f"The connection to the server {alias} was lost during {what}. {unknown} It reconnects automatically."
+            )
     return ToolError(ToolErrorType.UPSTREAM_UNAVAILABLE, told)

@@ -1,4 +1,4 @@
-"""One session with an upstream: the opening, the era of each request, and the routing of its messages."""
+"""One session with an upstream: opening it, the era of each request, and the routing of messages."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ logger = logging.getLogger(__name__)
 
 _SERIALS = itertools.count(1)
 
-LEVEL_SECONDS = 5.0  # limit for an upstream to accept a log level, or to answer a ping
+LEVEL_SECONDS = 5.0  # limit for accepting a log level, or answering a ping
 
 LOG = "notifications/message"
 
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
-IN_STREAMS = frozenset({ACKNOWLEDGED, "notifications/tasks"})  # sent only in the stream that asked for it
+IN_STREAMS = frozenset({ACKNOWLEDGED, "notifications/tasks"})  # sent only in the requesting stream
 
 LIST_CHANGES: Mapping[str, str] = {
     "notifications/tools/list_changed": "tools",
@@ -56,31 +56,29 @@ LIST_CHANGES: Mapping[str, str] = {
 
 
 class UpstreamSession:
-    """An open session, from `open_session`. `lost` is set once it is gone."""
+    """An open session, created by `open_session`. `lost` is set once it is gone."""
 
     def __init__(self, options: SessionOptions, writer: MessageWriter, tasks: TaskGroup, lost: anyio.Event) -> None:
         self.options = options
         self.alias = options.alias
         self.log = logging.LoggerAdapter(logger, {"upstream": self.alias})
         self.serial = next(_SERIALS)  # unique
-        self.era = Era("", {}, is_modern=False)  # what the upstream sent at the start
+        self.era = Era("", {}, is_modern=False)  # set after negotiation
         self.channel = JsonRpcChannel(
             writer, self._on_request, self._on_notification, self._on_refusal, options.observer
         )
         self.tasks = tasks
         self.lost = lost
-        self.is_forgotten = (
-            False  # whether the server has forgotten it, and so processes none of the requests that it refuses
-        )
-        self.refusal: Challenge | None = None  # why it is gone, if the server now demands a login
+        self.is_forgotten = False  # whether the server has lost it, so that refused requests were not processed
+        self.refusal: Challenge | None = None  # why it is gone, if the server now requires a login
         self.on_lost: Callable[[], None] | None = None  # called when it is gone
-        self.task_ends = set[Callable[[], None]]()  # one per task followed in it; called when it is gone
-        self.wanted_until = float("-inf")  # until when its tasks need it, in the loop's time
+        self.task_ends = set[Callable[[], None]]()  # one per followed task; called when the session is gone
+        self.wanted_until = float("-inf")  # until when its tasks need it, by the loop's clock
         self.streams: dict[str, Callable[[str, Json], None]] = {}
-        """Receivers for the messages of clients' streams, by the id of the request that began them."""
+        """Receivers for messages on clients' streams, by the id of the stream's request."""
         self._background = BoundedTasks(self.alias, tasks)
         self.questions = SessionQuestions(options, self.channel, tasks, self._background)
-        self.subscriptions = ResourceSubscriptions(self.alias, self.request, tasks, lost)  # of the handshake era
+        self.subscriptions = ResourceSubscriptions(self.alias, self.request, tasks, lost)  # handshake era
         self.log_limit, self._other_limit = (MessageLimit(self.alias, self._tell_left_out) for _ in range(2))
 
     @property
@@ -90,10 +88,10 @@ class UpstreamSession:
     async def start(
         self, method: str, params: Json, exchange: Exchange | None = None, headers: Mapping[str, str] | None = None
     ) -> PendingRequest:
-        """Send a request of this server, or a client's request with the upstream's own names.
+        """Send this server's own request, or a client's request with the upstream's own names.
 
         Raises:
-            ToolError: A client's request would go round in a ring.
+            ToolError: A client's request would loop.
         """
         era, meta = self.era, dict(as_mapping(params.get("_meta")))
         for name in ENVELOPE_KEYS:
@@ -117,7 +115,7 @@ class UpstreamSession:
     async def request(
         self, method: str, params: Json, seconds: float | None = None, exchange: Exchange | None = None
     ) -> Json:
-        """Send a request as `start` does, and wait for its result. Raises a `RelayError` or a `TimeoutError`."""
+        """Send a request like `start`, and wait for its result. Raises a `RelayError` or a `TimeoutError`."""
         with anyio.fail_after(seconds):
             async with aclosing(await self.start(method, params, exchange)) as pending:
                 return await pending.result()
@@ -128,7 +126,7 @@ class UpstreamSession:
             self.lost.set()
 
     async def set_level(self, level: str) -> None:
-        """Send the client's log level to an upstream of the handshake era; others get it with each call."""
+        """Send the client's log level to a handshake-era upstream; others get it with each call."""
         if self.era.is_modern or not self.era.announces("logging"):
             return
         try:
@@ -137,7 +135,7 @@ class UpstreamSession:
             self.log.info("upstream %s did not accept a log level", self.alias)
 
     async def flush(self) -> None:
-        """Wait until the upstream has read everything sent so far, and has answered what it answers at once."""
+        """Ping the upstream, to make sure that it has read everything sent so far."""
         with suppress(UpstreamError, UnusableAnswerError, TimeoutError):
             await self.request("ping", {}, LEVEL_SECONDS)
 
@@ -169,14 +167,14 @@ class UpstreamSession:
             identity = as_mapping(params.get("_meta")).get(SUBSCRIPTION_ID_META_KEY)
             if (take := self.streams.get(str(identity))) is not None:
                 take(method, params)
-            elif method == ACKNOWLEDGED:  # of the change stream: changes before this event are not announced
+            elif method == ACKNOWLEDGED:  # on the change stream: earlier changes are not announced
                 for kind in LIST_CHANGES.values():
                     self.options.list_changed(kind, False)
         elif method != LOG:
             if self._other_limit.admits():
                 self._pass_on(method, params)
         elif self.log_limit.admits():
-            # The name of its logger begins with its alias, so it cannot imitate this server or another.
+            # Prefix the logger with the alias, so that it cannot imitate this server or another.
             named = params.get("logger")
             said_by = f"{self.alias}/{visible_line(named)}" if isinstance(named, str) and named else self.alias
             self._pass_on(method, {**params, "logger": said_by})
@@ -195,7 +193,7 @@ class UpstreamSession:
 
 @asynccontextmanager
 async def open_session(transport: Transport, options: SessionOptions) -> AsyncGenerator[UpstreamSession]:
-    """Open a session as a context. The task that enters it must leave it.
+    """Open a session as a context, which must be entered and left in the same task.
 
     Raises:
         IncompatibleError: There is no common revision.
@@ -206,7 +204,7 @@ async def open_session(transport: Transport, options: SessionOptions) -> AsyncGe
     on_end: Callable[[], None] | None = None
 
     def on_doubt() -> None:
-        # The failure of a single request says nothing about the others.
+        # A single failed request says nothing about the session if others are open.
         if session is not None and session.is_greeted and session.channel.open_requests <= 1:
             lost.set()
 

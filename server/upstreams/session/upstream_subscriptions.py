@@ -1,4 +1,4 @@
-"""Subscriptions at an upstream: one per resource, or a stream for its lists and resources.
+"""Subscriptions at an upstream: one per resource, or one stream for its lists and resources.
 
 In the handshake era, a session subscribes to a resource for all its watchers, one request at a time. In 2026-07-28, one
 stream per upstream reports changed lists and resources.
@@ -24,7 +24,7 @@ SUBSCRIBE_SECONDS = 10.0  # limit for an upstream to accept a subscription
 
 PAUSE_SECONDS = 1.0
 LAST_PAUSE_SECONDS = 60.0
-"""Pauses before a stream that has ended is opened again, doubling from the first to the last while it does not last."""
+"""The first and last pause before an ended stream is reopened; pauses double while streams end quickly."""
 
 _FILTERS = {"tools": "toolsListChanged", "prompts": "promptsListChanged", "resources": "resourcesListChanged"}
 
@@ -44,14 +44,14 @@ class _SubscriptionState:
     attempt: asyncio.Future[None] = field(default_factory=_attempt)  # all watchers wait for the same event
 
     def fail(self, error: Exception) -> None:
-        """Report an error to the present waiters, if any; later ones wait for another attempt."""
+        """Report an error to the current waiters; later ones wait for another attempt."""
         self.attempt.set_exception(error)
-        self.attempt.exception()  # possibly nobody waits for it
+        self.attempt.exception()  # mark it as retrieved: there may be no waiters
         self.attempt = _attempt()
 
 
 class ResourceSubscriptions:
-    """The resources watched in a session of the handshake era."""
+    """The resources watched in a handshake-era session."""
 
     def __init__(self, alias: str, request: Request, tasks: TaskGroup, lost: anyio.Event) -> None:
         self._alias = alias
@@ -87,7 +87,7 @@ class ResourceSubscriptions:
             self._settle(uri, state)
 
     def _settle(self, uri: str, state: _SubscriptionState) -> None:
-        """Bring the upstream to the wanted state, in a session task: the watcher that began it may leave early."""
+        """Bring the upstream to the wanted state, in a session task, because the watcher may leave early."""
         if not state.is_settling and bool(state.watchers) != state.is_subscribed and not self._lost.is_set():
             state.is_settling = True
             self._tasks.start_soon(self._until_settled, uri, state)

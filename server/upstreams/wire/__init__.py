@@ -1,4 +1,4 @@
-"""The transports to an upstream (standard input and output, Streamable HTTP, SSE), and JSON-RPC over them.
+"""The transports to an upstream (stdio, Streamable HTTP, SSE), and JSON-RPC over them.
 
-The sessions import it; it depends on no catalog and no client.
+The sessions import it; it does not depend on the catalog or clients.
 """

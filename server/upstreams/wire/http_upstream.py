@@ -1,8 +1,8 @@
-"""Upstreams over HTTP: Streamable HTTP, and the older HTTP transport with SSE, with a client that survives bad servers.
+"""Upstreams over Streamable HTTP and the older SSE transport, with a client that survives bad servers.
 
-If a request cannot be sent, or its answer cannot be used, this module answers it with an error, and only this request
+If a request cannot be sent, or its response is unusable, this module answers it with an error, and only this request
 fails. If a server says that it does not know a session, and a ping confirms it, nothing was done: the request can be
-sent again in another session.
+repeated in another session.
 """
 
 from __future__ import annotations
@@ -56,17 +56,17 @@ from server.upstreams.wire.sse_reader import events_in
 
 logger = logging.getLogger(__name__)
 
-CONNECT_SECONDS = 30.0  # limit for one connection over TCP and TLS, and for sending a request over it
+CONNECT_SECONDS = 30.0  # limit for connecting with TCP and TLS, and for sending a request
 
 ACCEPT_SECONDS = 10.0
-"""Limit for a server to accept a message without an answer. Later messages wait for it."""
+"""Limit for a server to accept a message without a response. Later messages wait for it."""
 
-ERROR_BYTES = 1 << 20  # maximum read from the body of an error status
+ERROR_BYTES = 1 << 20  # maximum read from the body of an error response
 MOST_CHALLENGES = 8
 CHALLENGE_CHARS = 8_192
-"""Limits for keeping a server's demand for a login: schemes, and characters of each."""
+"""Limits for a stored challenge: number of schemes, and characters per scheme."""
 
-LEAVING_SECONDS = 1.0  # limit for telling a server that a session ends
+LEAVING_SECONDS = 1.0  # limit for ending a session at the server
 
 _LOCKED = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 _SESSION, _VERSION = "mcp-session-id", "mcp-protocol-version"
@@ -76,13 +76,13 @@ _POSTED = {"accept": "application/json, text/event-stream", "content-type": "app
 _UNKNOWN = (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND)  # statuses that servers send for an unknown session
 _JUNK = "its message is not valid JSON-RPC, incomplete or too long"
 _FORGOTTEN = "it no longer knows the session"
-MOST_HOPS = 3  # maximum number of redirects in a row
+MOST_HOPS = 3  # maximum number of consecutive redirects
 MOST_RETRY_MS = 3_600_000  # maximum pause that a server can request
 
 FIRST_PAUSE_SECONDS = 1.0
 LAST_PAUSE_SECONDS = 60.0
-"""Pauses before a stream that has ended is opened again, doubling from the first to the last if it brings nothing."""
-MOST_REFUSED = 2  # consecutive attempts to fetch an answer whose stream was interrupted
+"""The first and last pause before an ended stream is reopened; pauses double while streams bring nothing."""
+MOST_REFUSED = 2  # consecutive attempts to fetch a response whose stream was interrupted
 
 
 class RefusedError(UnusableAnswerError):
@@ -98,10 +98,10 @@ class RefusedError(UnusableAnswerError):
         super().__init__(why, challenge)
         self.status = status
         self.answers = answers
-        self.says_more = False  # than those in `answers`
+        self.says_more = False  # whether there is more than in `answers`
 
     def answers_to(self, identity: RequestId) -> bool:
-        """Return whether it answers this very request, which was then accepted and perhaps executed."""
+        """Return whether it answers this request, which was then accepted and perhaps executed."""
         return any(identity in (each.id, own_number(each.id)) for each in self.answers)
 
 
@@ -115,9 +115,9 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
         self._on_doubt = on_doubt
         self._login = login
         self._by_proxy = by_proxy
-        self._proxy: str | None = None  # of the connection to the server; known from the first request on
-        self.challenge: Challenge | None = None  # of the latest answer with status 401 or 403
-        self.unreachable = ""  # why the latest request could not be sent, if so
+        self._proxy: str | None = None  # the proxy of the connection, known after the first request
+        self.challenge: Challenge | None = None  # from the latest response with status 401 or 403
+        self.unreachable = ""  # why the latest request could not be sent, if it failed
         self._inner: httpx2.AsyncHTTPTransport | None = None
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -127,9 +127,9 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
         try:
             response = await self._exchange(request)
         except LoginError as error:
-            raise RefusedError(f"its login is not usable now: {error.why}") from None
+            raise RefusedError(f"its login cannot be used now: {error.why}") from None
         except (httpx2.LocalProtocolError, ValueError) as error:
-            # The request is at fault: this says nothing about the server.
+            # The request is invalid, which says nothing about the server.
             logger.info("a request to an upstream was not valid HTTP (%s)", type(error).__name__)
             raise RefusedError("the request is not valid in HTTP") from None
         except httpx2.TransportError as error:
@@ -151,7 +151,7 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
             await response.aclose()
             raise RefusedError("it sent a compressed answer, which was not requested", status)
         if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
-            await response.aclose()  # nobody needs the body, which the client would read completely
+            await response.aclose()  # otherwise the client would read the whole unneeded body
             location = response.headers.get("location")
             if location is not None and request.url.join(location).copy_with(fragment=None) == request.url:
                 raise RefusedError("it redirects the request to the same address", status)
@@ -161,7 +161,7 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
                 is_one = _kind_of(response) != _EVENTS
                 response.stream = _CarefulStream(stream, MESSAGE_BYTES if is_one else None)
             return response
-        # With the server's JSON-RPC messages, or else its status.
+        # Report the server's JSON-RPC messages, or else its status.
         body = b""
         if isinstance(stream, httpx2.AsyncByteStream):
             body = b"".join([chunk async for chunk in _CarefulStream(stream, ERROR_BYTES)])
@@ -175,12 +175,12 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
         texts = re.findall(rb"(?m)^data: ?(.*)$", body) if _kind_of(response) == _EVENTS else [body]
         answers = [each for text in texts for each in _messages_of(text) if isinstance(each, Response | ErrorResponse)]
         refused = RefusedError(why, status, self.challenge, answers)
-        # The status of an answer says nothing about its body, which may be meant only for the logged-in user.
+        # The body may be meant only for the logged-in user.
         refused.says_more = "retry-after" in response.headers or is_challenged or status == HTTPStatus.UNAUTHORIZED
         raise refused
 
     async def _exchange(self, request: httpx2.Request) -> httpx2.Response:
-        """Send a request with the login's token, if there is one, and once more with a renewed token."""
+        """Send a request with the login's token, if any, and retry once with a renewed token."""
         login, inner = self._login, self._inner
         if inner is None:
             self._proxy = proxy_of(str(request.url)) if self._by_proxy else None
@@ -197,7 +197,7 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
             if is_last or response.status_code not in _LOCKED:
                 break
             challenge = _challenge_of(response)
-            # Nobody is asked here: only an expired token, or one of a program, is renewed.
+            # Without asking a person, only an expired token or a program's token can be renewed.
             is_renewable = not login.needs_person or (header is not None and not challenge.wants_scopes)
             if not is_renewable or (challenge.status == HTTPStatus.FORBIDDEN and not challenge.wants_scopes):
                 break
@@ -206,7 +206,7 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
                 renewed = await login.renew(header)
             except BaseException:
                 with anyio.CancelScope(shield=True):
-                    await response.aclose()  # otherwise its connection would never be returned
+                    await response.aclose()  # otherwise its connection would never be released
                 raise
             if renewed is None:
                 break
@@ -215,7 +215,7 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
         return response
 
     def without_secrets(self, message: Message) -> Message:
-        """Return a message; an error, which many will see, without the secrets of this connection."""
+        """Return a message, with this connection's secrets removed from errors, which many people see."""
         if not isinstance(message, ErrorResponse) and not (
             isinstance(message, Response) and message.result.get("isError")
         ):
@@ -244,7 +244,7 @@ def _challenge_of(response: httpx2.Response) -> Challenge:
 
 
 class _CarefulStream(httpx2.AsyncByteStream):
-    """A body that ends if its connection breaks, or if it gets too long."""
+    """A body that ends if its connection breaks, or it gets too long."""
 
     def __init__(self, inner: httpx2.AsyncByteStream, most: int | None) -> None:
         self._inner = inner
@@ -255,14 +255,14 @@ class _CarefulStream(httpx2.AsyncByteStream):
         try:
             async for chunk in self._inner:
                 await STDIO_BACKPRESSURE.wait()
-                await anyio.lowlevel.checkpoint()  # many chunks come at once, without a pause
+                await anyio.lowlevel.checkpoint()  # many chunks may arrive without a pause
                 count += len(chunk)
                 if self._most is not None and count > self._most:
-                    logger.info("an answer of an upstream is longer than %d bytes, and was rejected", self._most)
+                    logger.info("a response of an upstream is longer than %d bytes, and was rejected", self._most)
                     return
                 yield chunk
         except httpx2.TransportError as error:
-            logger.info("an answer of an upstream was interrupted (%s)", type(error).__name__)
+            logger.info("a response of an upstream was interrupted (%s)", type(error).__name__)
 
     async def aclose(self) -> None:
         await self._inner.aclose()
@@ -272,8 +272,8 @@ class _CarefulStream(httpx2.AsyncByteStream):
 async def _careful_client(
     headers: Mapping[str, str], transport: CarefulTransport
 ) -> AsyncGenerator[httpx2.AsyncClient]:
-    """A client that raises what is known of the server at its end: `NeedsAuthenticationError` or `UnreachableError`."""
-    # No read limit: a stream may be silent, a call has its own deadline, and a limit here would end all calls at once.
+    """Provide a client that, on exit, raises `NeedsAuthenticationError` or `UnreachableError` if applicable."""
+    # No read timeout: streams may be silent, calls have their own deadlines, and a timeout would end all calls at once.
     timeout = httpx2.Timeout(CONNECT_SECONDS, read=None, pool=None)
     try:
         async with httpx2.AsyncClient(headers=dict(headers), timeout=timeout, transport=transport) as client:
@@ -289,13 +289,13 @@ def _redirected(response: httpx2.Response) -> str:
     """Return the error for a redirect that is not followed, or another status that is not a success."""
     if not response.has_redirect_location:
         return told_of_status(response)
-    # Without its query, which may contain a state.
+    # Drop the query, which may contain a state.
     where = quoted(re.split(r"[?#]", response.headers["location"])[0], response.extensions.get(SECRETS))
     return f"it redirects the request to another address, which is not followed: {where}"
 
 
 class _Writer:
-    """Posts each message; what comes back goes to the inbox."""
+    """Posts each message, and puts responses into the inbox."""
 
     has_room = True
 
@@ -304,7 +304,7 @@ class _Writer:
         self._client = client
         self._url = url
         self._tasks = tasks
-        self._open: dict[RequestId, tuple[anyio.CancelScope, bool]] = {}  # and whether the request is of 2026-07-28
+        self._open: dict[RequestId, tuple[anyio.CancelScope, bool]] = {}  # with a flag for 2026-07-28 requests
         self._newest = 0  # the id of the latest request
 
     def _begin(self, request: Request, headers: Mapping[str, str], *, is_modern: bool) -> None:
@@ -331,14 +331,14 @@ class _Writer:
     def _is_for(self, answer: Response | ErrorResponse, identity: RequestId, *, is_stream: bool = False) -> bool:
         """Return whether a message answers this request, possibly with an unknown id, but not another request's.
 
-        A stream may also bring a late answer to an abandoned request.
+        A stream may also bring a late response to an abandoned request.
         """
         number = own_number(answer.id)
         is_of_another = number in self._open or (is_stream and 0 < number <= self._newest)
         return number == identity or not is_of_another
 
     async def _tell(self, message: Message, headers: Mapping[str, str]) -> None:
-        """Send a message without an answer. Later messages wait for it, for a limited time."""
+        """Send a message without a response. Later messages wait for it, for a limited time."""
         try:
             with anyio.fail_after(ACCEPT_SECONDS):
                 async with self._posted(message, headers):
@@ -351,7 +351,7 @@ class _Writer:
         return stream_within_origin(self._client, "POST", self._url, content=content, headers=headers)
 
     async def _exchange(self, request: Request, headers: Mapping[str, str]) -> None:
-        """Send a request and receive its answer.
+        """Send a request and receive its response.
 
         Raises:
             RefusedError: The server refuses it.
@@ -376,7 +376,7 @@ async def streamable_streams(
         try:
             yield writer.inbox, writer
         finally:
-            # Even if a cancelled task leaves it: the server must learn that the session ends.
+            # Shielded, because the server must learn about the end even if the task is cancelled.
             with anyio.move_on_after(LEAVING_SECONDS, shield=True):
                 await writer.leave()
             writer.inbox.close()
@@ -385,15 +385,15 @@ async def streamable_streams(
 
 @dataclass(slots=True)
 class _StreamReading:
-    """The reading of a request's answer; without a request, of messages outside of requests."""
+    """The state of reading a response or, without a request, messages outside of requests."""
 
     identity: RequestId | None = None
     count: int = 0  # messages so far
-    last_event: str = ""  # with which a stream that has ended resumes
-    pause: float = 0.0  # pause in seconds that the server requests before that
+    last_event: str = ""  # the id to resume an ended stream with
+    pause: float = 0.0  # the pause that the server requests before that, in seconds
     is_resumed: bool = False
     is_answered: bool = False
-    why: str = "it ended its answer too early"  # if it is unanswered
+    why: str = "it ended its answer too early"  # why it is unanswered
 
 
 class StreamableWriter(_Writer):
@@ -407,13 +407,13 @@ class StreamableWriter(_Writer):
         super().__init__(client, url, tasks, inbox)
         self._on_doubt = on_doubt
         self._session: str | None = None
-        self._version: str | None = None  # of the latest message that has one
-        self._is_forgotten = False  # whether the server has forgotten the session
-        self._refused: dict[RequestId, str] = {}  # the requests that were not done for that reason, with the error
-        self._undecided: set[RequestId] = set()  # the requests not known to be accepted yet
+        self._version: str | None = None  # from the latest message that has one
+        self._is_forgotten = False  # whether the server has lost the session
+        self._refused: dict[RequestId, str] = {}  # the requests refused for that reason, with the error
+        self._undecided: set[RequestId] = set()  # the requests that may still be refused
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
-        """Send a message, and wait until a request is accepted, but not for its answer."""
+        """Send a message, and wait until a request is accepted, but not for its response."""
         method = "" if isinstance(message, Response | ErrorResponse) else message.method
         self._version = None if method == "initialize" else (headers or {}).get(_VERSION, self._version)
         sent, is_modern = {**self._headers(), **(headers or {})}, self._version in MODERN_PROTOCOL_VERSIONS
@@ -427,7 +427,7 @@ class StreamableWriter(_Writer):
             return
         if isinstance(message, Notification) and method == "notifications/cancelled":
             scope, is_modern = self._open.get((message.params or {}).get("requestId", ""), (None, is_modern))
-            if is_modern:  # there the end of the stream says so
+            if is_modern:  # closing the stream cancels the request
                 if scope is not None:
                     scope.cancel()
                 return
@@ -435,7 +435,7 @@ class StreamableWriter(_Writer):
                 await self._tell(message, sent)
             finally:
                 if scope is not None:
-                    scope.cancel()  # which frees its connection
+                    scope.cancel()  # frees its connection
             return
         if method == "notifications/initialized" and self._session is not None:
             self._tasks.start_soon(self._follow, _StreamReading())
@@ -468,7 +468,7 @@ class StreamableWriter(_Writer):
         finally:
             self._decide(request.id)
         if is_refused:
-            await anyio.sleep(ACCEPT_SECONDS)  # for the other requests in the session, which ends with the first error
+            await anyio.sleep(ACCEPT_SECONDS)  # give the session's other requests time, because the first error ends it
             self._undecided.clear()
             self._decide(request.id)
             return
@@ -480,7 +480,7 @@ class StreamableWriter(_Writer):
             raise RefusedError(reading.why)
 
     def _decide(self, identity: RequestId) -> None:
-        """Record whether the server accepts a request. The last undecided one reports those that were refused."""
+        """Record that a request is accepted or refused. The last undecided one reports all refusals."""
         self._undecided.discard(identity)
         if not self._undecided:
             refused, self._refused = self._refused, {}
@@ -501,7 +501,7 @@ class StreamableWriter(_Writer):
                 reading.why = "its answer is neither JSON nor an event stream"
 
     async def _is_session_unknown(self, status: int, headers: Mapping[str, str]) -> bool:
-        """Return whether the server refuses the whole session, as a ping shows: then a refused request was not done."""
+        """Return whether a ping confirms that the server refuses the whole session, so that nothing was done."""
         if status in _UNKNOWN:
             ping = Request("session", "ping")
             try:
@@ -513,7 +513,7 @@ class StreamableWriter(_Writer):
         return False
 
     async def _follow(self, reading: _StreamReading) -> None:
-        """Open a stream again whenever it ends: for an answer, or for messages outside of requests."""
+        """Reopen a stream whenever it ends, for a response or for messages outside of requests."""
         pause, refusals, is_known = FIRST_PAUSE_SECONDS, 0, reading.identity is not None
         most = math.inf if reading.identity is None else MOST_REFUSED
         while refusals < most:
@@ -524,18 +524,18 @@ class StreamableWriter(_Writer):
             refusals = 0 if status == HTTPStatus.OK else refusals + 1
             if HTTPStatus.OK < status < HTTPStatus.INTERNAL_SERVER_ERROR and status != HTTPStatus.TOO_MANY_REQUESTS:
                 if reading.identity is None and reading.last_event:
-                    reading.last_event = ""  # which is no longer kept
+                    reading.last_event = ""  # the server no longer keeps it
                     continue
                 if is_known and await self._is_session_unknown(status, self._headers()):
                     self._is_forgotten = True
-                    if not self._undecided:  # otherwise the first refused stream ends the session
+                    if not self._undecided:  # otherwise the first refused stream would end the session
                         self._on_doubt()
                 return
             is_known = is_known or status == HTTPStatus.OK
             has_gone_on = reading.identity is not None and reading.count > count
             if has_gone_on or anyio.current_time() > began + pause:
                 pause = FIRST_PAUSE_SECONDS
-            # A pending answer follows the server's pauses, but not forever.
+            # For a pending response, the server's pauses are respected, but not forever.
             least = pause / 10 if reading.identity is not None and reading.pause else pause
             await anyio.sleep(max(reading.pause, least))
             pause = min(pause * 2, LAST_PAUSE_SECONDS)
@@ -587,7 +587,7 @@ class StreamableWriter(_Writer):
 
 
 def _messages_of(said: bytes) -> list[Message]:
-    """Return the messages in an event or in the body of an answer; none for other content, such as `ping`."""
+    """Return the messages in an event or a response body; none for other content, such as `ping`."""
     try:
         return [read_message(said)]
     except ValueError:
@@ -604,13 +604,13 @@ async def sse_streams(
     *,
     by_proxy: bool = True,
 ) -> AsyncGenerator[tuple[Inbox, SseWriter]]:
-    """Speak the older transport: a stream for all messages of the server, and a request for each message to it."""
+    """Speak the older transport: a stream for the server's messages, and a request for each message to it."""
     transport = CarefulTransport(on_doubt, login, by_proxy=by_proxy)
     inbox = Inbox()
     inbox.cleaned = transport.without_secrets
 
     async def read(response: httpx2.Response, *, task_status: TaskStatus[str]) -> None:
-        # The server's first event says where to post messages.
+        # The first event says where to post messages.
         is_told = False
         try:
             async for event in events_in(response.aiter_raw(), MESSAGE_BYTES):
@@ -647,12 +647,12 @@ async def sse_streams(
 
 
 class SseWriter(_Writer):
-    """Speaks the older transport, where answers come by the single stream; errors in sending go to the inbox."""
+    """Speaks the older transport, with responses on a single stream; errors in sending go to the inbox."""
 
     takes_headers = False
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
-        """Send a message. Some servers accept a request only with its answer, so this does not wait for that."""
+        """Send a message, without waiting for acceptance, which some servers delay until a request is done."""
         del headers
         if isinstance(message, Request):
             self._begin(message, _POSTED, is_modern=False)

@@ -1,7 +1,7 @@
-"""Raw JSON-RPC with an upstream: its messages are passed on unchanged and in order.
+"""Raw JSON-RPC with an upstream, whose messages are relayed unchanged and in order.
 
-No SDK models are involved, since models drop unknown fields. Other input than single valid messages is handled too: the
-revision 2025-03-26 allows batches, and a request with a broken answer fails at once.
+SDK models are not used, because they drop unknown fields. Batches (revision 2025-03-26) are supported, and a request
+with a malformed response fails at once.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ from server.transports.json_lines import KEPT_OF_OVERSIZED, certain_id
 from server.upstreams.wire.own_meta import remove_own_keys
 
 if TYPE_CHECKING:
-    from tools.shell.process_spec import ExitStatus  # imported with the first program
+    from tools.shell.process_spec import ExitStatus  # imported when the first program starts
 
 logger = logging.getLogger(__name__)
 
 MOST_EVENTS = 1_000
 MOST_EVENT_BYTES = 4 << 20
-"""Events of one request that wait to be relayed. Above that, the newest progress replaces the previous one, and other
-notifications are dropped.
+"""Queued events per request. Above this, the newest progress replaces the previous one, and other notifications are
+dropped.
 """
 
 NEVER_CANCELLED = frozenset({"initialize", "server/discover"})  # the specification forbids cancelling them
 
 CANCEL_SECONDS = 1.0
-"""How long an upstream that reads nothing may delay a cancellation notice."""
+"""How long an upstream that reads nothing may delay a cancellation notification."""
 
 ABANDONED_SECONDS = 120.0  # after this long, an abandoned and unanswered request counts as done
 
 MOST_ABANDONED = 1_000
-"""Abandoned requests remembered by id. Beyond these, as many clients are remembered until their time is over."""
+"""Abandoned requests remembered by id. Above this, as many clients are remembered until their time is over."""
 
 
 class RelayError(Exception):
@@ -81,11 +81,11 @@ _PARAMETER = re.compile(r'([\w-]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]+))')  #
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """A server's demand for a login (HTTP status 401 or 403). Used only by logins, and shown to nobody."""
+    """A login challenge (HTTP status 401 or 403). Used only by logins, and never shown."""
 
     status: int
     schemes: tuple[str, ...] = field(default=(), repr=False)  # the values of `WWW-Authenticate`, unchanged
-    told: str = field(default="", repr=False, compare=False)  # the whole answer, as a clause in this server's words
+    told: str = field(default="", repr=False, compare=False)  # the whole response, as a clause in this server's words
 
     def parameter(self, name: str) -> str | None:
         """Return a parameter of the challenge (RFC 9110, 11.4), such as `scope`; `None` if it is missing."""
@@ -97,7 +97,7 @@ class Challenge:
 
     @property
     def could_be_met(self) -> bool:
-        """Whether a login could help: a server that refuses everything without a scheme wants something else."""
+        """Whether a login could help: without a scheme, the server wants something else."""
         return self.status == HTTPStatus.UNAUTHORIZED or bool(self.schemes)
 
     @property
@@ -115,7 +115,7 @@ class NeedsAuthenticationError(Exception):
 
 
 class UnreachableError(Exception):
-    """There is nothing at the address, or no route to it; `why` is a clause."""
+    """The address cannot be reached; `why` is a clause."""
 
     def __init__(self, why: str) -> None:
         super().__init__(why)
@@ -123,7 +123,7 @@ class UnreachableError(Exception):
 
 
 def why_failed(error: BaseException) -> str:
-    """Return why a request to an upstream failed, as a clause that may be shown to everybody."""
+    """Return why a request to an upstream failed, as a clause that is safe to show to everybody."""
     match error:
         case UnusableAnswerError(why=why):
             return f"it gave no usable answer: {why}"
@@ -139,7 +139,7 @@ def why_failed(error: BaseException) -> str:
 
 
 class LoginError(Exception):
-    """A login cannot continue. `why` is a clause; `code` is the error of RFC 6749, if there is one."""
+    """A login cannot continue. `why` is a clause; `code` is the RFC 6749 error, if any."""
 
     def __init__(self, why: str, code: str = "") -> None:
         super().__init__(why)
@@ -148,9 +148,9 @@ class LoginError(Exception):
 
 
 class Credentials(Protocol):
-    """What a remote server gets in each request: the token of a login."""
+    """The credentials in each request to a remote server: the token of a login."""
 
-    challenge: Challenge | None  # the server's latest demand for a login or more scopes
+    challenge: Challenge | None  # the server's latest challenge
 
     @property
     def needs_person(self) -> bool:
@@ -161,12 +161,12 @@ class Credentials(Protocol):
         """Return the `Authorization` of a request, if there is one.
 
         Raises:
-            LoginError: It cannot be used now.
+            LoginError: There is a token, but it cannot be used now.
         """
         ...
 
     async def renew(self, used: str | None) -> str | None:
-        """Return a new one in place of one that was rejected, if there is one.
+        """Return a new `Authorization` instead of a rejected one, if there is one.
 
         Raises:
             LoginError: It is not available now.
@@ -175,12 +175,12 @@ class Credentials(Protocol):
 
 
 class UnusableAnswerError(RelayError):
-    """An answer is invalid, for a reason in this server's words, and no other will come."""
+    """A response is invalid, for a reason in this server's words, and no other will arrive."""
 
     def __init__(self, why: str, challenge: Challenge | None = None) -> None:
         super().__init__()
         self.why = why
-        self.challenge = challenge  # if the server demands a login
+        self.challenge = challenge  # if the server requires a login
 
 
 class SessionUnknownError(UnusableAnswerError):
@@ -188,16 +188,16 @@ class SessionUnknownError(UnusableAnswerError):
 
 
 class ConnectionLostError(RelayError):
-    """The connection has ended, so there will be no answer."""
+    """The connection has ended, so there will be no response."""
 
 
-_UNUSABLE = f"coretools-mcp/unusable-{secrets.token_hex(8)}"  # only this server uses it in an error
+_UNUSABLE = f"coretools-mcp/unusable-{secrets.token_hex(8)}"  # marks errors that this process creates
 
 
 def unusable(
     identity: RequestId, why: str, challenge: Challenge | None = None, *, is_unknown_session: bool = False
 ) -> ErrorResponse:
-    """Return the error that a transport creates for an invalid answer, with the reason in this server's words."""
+    """Return the error that a transport creates for an invalid response, with a reason in this server's words."""
     said = is_unknown_session if challenge is None else [challenge.status, challenge.told, *challenge.schemes]
     return ErrorResponse(identity, {"code": INTERNAL_ERROR, "message": why, "data": {_UNUSABLE: said}})
 
@@ -211,10 +211,10 @@ def _unusable_answer(error: Mapping[str, Any]) -> UnusableAnswerError:
 
 @dataclass(frozen=True, slots=True)
 class ProgramEnd:
-    """How the program of an upstream ended, if it is a program."""
+    """How an upstream's program ended."""
 
     exit: ExitStatus | None  # `None` if this server ended it
-    last_lines: tuple[str, ...]  # its last output other than messages
+    last_lines: tuple[str, ...]  # its last output, apart from messages
 
 
 class MessageReader(Protocol):
@@ -233,16 +233,16 @@ class MessageWriter(Protocol):
     def takes_headers(self) -> bool: ...
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
-        """Send a message; waits while there is no room. An anyio error means that an end is closed."""
+        """Send a message; waits while there is no room. Raises an anyio error if either end is closed."""
         ...
 
 
 class Inbox:
-    """Messages that arrived and are not taken yet. `on_empty` is called when all of them have been taken."""
+    """Received messages that are not processed yet. `on_empty` is called when all have been processed."""
 
     def __init__(self, on_empty: Callable[[], None] = lambda: None) -> None:
-        self.cleaned: Callable[[Message], Message] = lambda message: message  # receives each message on arrival
-        self.count = 0  # the number of waiting messages
+        self.cleaned: Callable[[Message], Message] = lambda message: message  # transforms each message on arrival
+        self.count = 0  # number of queued messages
         self.size = 0  # their size in bytes
         self._messages: deque[Message] = deque()
         self._listener: Callable[[Message], None] | None = None
@@ -250,7 +250,7 @@ class Inbox:
         self._on_empty = on_empty
 
     def put(self, message: Message, size: int = 0) -> None:
-        """Add a message; its listeners get it at once."""
+        """Add a message; a listener gets it at once."""
         message = self.cleaned(message)
         if self._listener is not None:
             self._listener(message)
@@ -260,7 +260,7 @@ class Inbox:
         self.size += size
 
     async def listen(self, listener: Callable[[Message], None]) -> None:
-        """Pass each message on as it arrives, without a turn of the event loop; returns at the end."""
+        """Pass each message on as it arrives, without an iteration of the event loop; returns at the end."""
         while self._messages:
             listener(self._messages.popleft())
         self.count = self.size = 0
@@ -283,7 +283,7 @@ class Progress:
 
 @dataclass(slots=True)
 class Notice:
-    """Another notification that came while a request was open."""
+    """Another notification that arrived while a request was open."""
 
     method: str
     params: Json
@@ -300,46 +300,46 @@ class RpcAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """There was no message within the given time."""
+    """No message arrived within the time limit."""
 
 
 @dataclass(eq=False, slots=True)
 class PendingRequest:
-    """One request to an upstream, until it is answered or abandoned; `aclose` cancels an open one."""
+    """One request to an upstream, until it is answered or abandoned; `aclose` cancels an open request."""
 
     channel: JsonRpcChannel
     identity: int
     method: str
     client_key: str | None = None
-    """The client, to remember after the request is abandoned: empty if it cannot be distinguished from others."""
+    """The client to remember after the request is abandoned; empty if it is unidentified."""
     is_answered: bool = False
-    on_answer: Callable[[RpcAnswer | None], None] | None = None  # called once, with `None` if no answer came
+    on_answer: Callable[[RpcAnswer | None], None] | None = None  # called once, with `None` if there was no response
     at_end: Callable[[], None] | None = None
-    """Called when the upstream has answered, or is no longer awaited; possibly twice."""
-    deadline: float | None = None  # when it expires, in the loop's time
+    """Called when the upstream has responded, or is no longer awaited; possibly twice."""
+    deadline: float | None = None  # when it expires, by the loop's clock
     _events: deque[Any] = field(default_factory=deque[Any])
     _waiting_bytes: int = 0
-    _newest: Progress | None = None  # the waiting progress message
+    _newest: Progress | None = None  # the queued progress message
     _dropped: int = 0
     _waiter: asyncio.Future[None] | None = None
     _patience: float | None = None
-    _questions: int = 0  # the number of people being asked because of it
+    _questions: int = 0  # the number of open questions that it has caused
 
     def expect(self, seconds: float | None, first: float | None = None) -> None:
-        """Report `Expired` after this time without a message; `first` is for the first one. `None` means never."""
+        """Report `Expired` after this time without a message, or `first` for the first one. `None` means never."""
         self._patience = seconds
         wait = seconds if first is None else first
         self.deadline = None if wait is None or self._questions else self.channel.watch(wait)
 
     def pause_clock(self, *, is_asking: bool) -> None:
-        """Pause or resume the clock while a person is asked: a person's time is not the upstream's."""
+        """Pause or resume the clock while a person is asked, because that time is not the upstream's."""
         self._questions += 1 if is_asking else -1
         self.expect(self._patience)
 
     def put(self, event: Any) -> None:
         is_progress = type(event) is Progress
         if is_progress and self.deadline is not None:
-            self.expect(self._patience)  # it sent a message, whether or not that is passed on yet
+            self.expect(self._patience)  # any message restarts the clock, even if it is not relayed yet
         if isinstance(event, RpcAnswer):
             self.is_answered = True
             self._observed(event)
@@ -358,7 +358,7 @@ class PendingRequest:
                         return
                 self._waiting_bytes += event.size
             elif event in self._events:
-                return  # once is enough
+                return  # already reported
         if is_progress:
             self._newest = event
         self._events.append(event)
@@ -394,7 +394,7 @@ class PendingRequest:
             on_answer(answer)
 
     async def aclose(self) -> None:
-        """Stop waiting for the answer; the upstream is notified if it has not answered."""
+        """Stop waiting for the response; the upstream is notified if it has not responded."""
         if self._dropped:
             logger.info("%d notifications of a call were dropped because its client reads too slowly", self._dropped)
             self._dropped = 0
@@ -416,16 +416,16 @@ class Observer(Protocol):
         ...
 
     def begin_session(self, version: str) -> Callable[[], None]:
-        """Return the session is open in this protocol version; the returned callback is called at its end."""
+        """Record that the session is open in this protocol version; the returned callback is called at its end."""
         ...
 
 
 class JsonRpcChannel:
     """Sends to an upstream, and dispatches its messages.
 
-    `on_request` gets the upstream's requests, to be answered with `answer` and `refuse`. `on_notification` gets
-    notifications other than progress of an open request. `on_refusal` is called when the server demands a login and no
-    request is left to report that; and with `None` when it no longer knows the session.
+    `on_request` gets the upstream's requests, to be answered with `answer` or `refuse`. `on_notification` gets
+    notifications other than progress of an open request. `on_refusal` is called if the server requires a login and no
+    open request can report that, and with `None` if it no longer knows the session.
     """
 
     def __init__(
@@ -444,11 +444,9 @@ class JsonRpcChannel:
         self._next_id = 0
         self._pending: dict[int, PendingRequest] = {}  # the requests with a waiting caller
         self._abandoned: dict[int, tuple[str, float]] = {}
-        """The clients of abandoned requests, where that matters, the oldest first, with the time until which they
-        count.
-        """
+        """The clients of abandoned requests, oldest first, with the time until which they count."""
         self._uncounted: dict[str, float] = {}
-        """Until when a client may have more of them; an unknown client stands for the surplus."""
+        """Until when a client may have further abandoned requests; an unknown client stands for the surplus."""
         self._is_lost = False
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
@@ -473,7 +471,7 @@ class JsonRpcChannel:
                     pending = self._pending.pop(number, None)
                     if pending is None:
                         self._abandoned.pop(number, None)
-                        logger.debug("an upstream answered a request that nobody waits for")
+                        logger.debug("an upstream answered a request that nobody is waiting for")
                         return
                     is_result = isinstance(message, Response)
                     remove_own_keys(said, is_list=is_result and pending.method.endswith("/list"))
@@ -501,7 +499,7 @@ class JsonRpcChannel:
                     if pending is not None:
                         pending.put(Progress(params))
         except Exception:
-            # The next message in the same chunk of output must not be lost with it.
+            # Later messages in the same chunk must not be lost.
             logger.exception("a message of an upstream could not be handled because of an internal error")
 
     @property
@@ -509,7 +507,7 @@ class JsonRpcChannel:
         return len(self._pending)
 
     def watch(self, seconds: float) -> float:
-        """Check after this time whether a request has expired, with one timer for all. Returns the deadline."""
+        """Schedule a check for expired requests, with one timer for all. Returns the deadline."""
         deadline = self._loop.time() + seconds
         if self._timer is None or deadline < self._timer.when():
             if self._timer is not None:
@@ -532,7 +530,7 @@ class JsonRpcChannel:
     ) -> PendingRequest:
         """Send a request unchanged, except that its progress token becomes its id.
 
-        `client_key` is remembered if it is abandoned.
+        `client_key` is remembered if the request is abandoned.
         """
         self._next_id += 1
         identity = self._next_id
@@ -557,7 +555,7 @@ class JsonRpcChannel:
             return await pending.result()
 
     def abandon(self, pending: PendingRequest) -> None:
-        """Stop waiting for the answer. Until it comes, or for some time, the upstream may still work on the request."""
+        """Stop waiting for the response, although the upstream may still be working on the request for some time."""
         if self._pending.pop(pending.identity, None) is None or pending.client_key is None:
             return
         self._forget_abandoned()
@@ -568,7 +566,7 @@ class JsonRpcChannel:
             self._uncounted[pending.client_key if len(self._uncounted) < MOST_ABANDONED else ""] = until
 
     def has_abandoned_beside(self, client_key: str) -> bool:
-        """Return whether there is an abandoned request of another client."""
+        """Return whether another client has an abandoned request."""
         self._forget_abandoned()
         clients = {client for client, _ in self._abandoned.values()} | self._uncounted.keys()
         return any(not client_key or client != client_key for client in clients)
@@ -583,7 +581,7 @@ class JsonRpcChannel:
         await self._send(Notification(method, params), headers)
 
     async def notify_briefly(self, method: str, params: Json) -> None:
-        """Send a notification if that is possible at once, even while being cancelled."""
+        """Send a notification if that is possible at once, even during cancellation."""
         if self._is_lost:
             return
         with anyio.move_on_after(CANCEL_SECONDS, shield=True):
@@ -599,7 +597,7 @@ class JsonRpcChannel:
         try:
             await self._send(message, None)
         except ConnectionLostError:
-            logger.debug("a message to an upstream came after the end of its connection")
+            logger.debug("a message to an upstream was sent after its connection had ended")
 
     async def _send(self, message: Message, headers: Mapping[str, str] | None) -> None:
         if self._is_lost:
@@ -617,19 +615,19 @@ def own_number(identity: Any) -> int:
     return identity if isinstance(identity, int) and not isinstance(identity, bool) else 0
 
 
-MESSAGE_BYTES = 64 << 20  # a longer message of an upstream is rejected, and fails the call that it answers
+MESSAGE_BYTES = 64 << 20  # a longer message is rejected, and fails the call that it answers
 MOST_TOGETHER = 1_000  # maximum number of messages in a batch
 
 _NOT_A_MESSAGE = "its message is not valid JSON-RPC"
 
 _ANSWER = re.compile(rb'\s*\{\s*(?:"(?:jsonrpc|id)"\s*:\s*(?:"[^"]*"|-?\d+)\s*,\s*){0,2}"(?:result|error)"\s*:')
-"""The beginning of an answer. Other text does not count as one: its content could look like anything."""
+"""The start of a response. Other text does not count as one, because its content is arbitrary."""
 
 
 def messages_in(text: str, line: bytes) -> tuple[list[Message], bool]:
-    """Return the messages of a text that begins with a brace or a bracket, and whether it is valid.
+    """Return the messages in a text that begins with a brace or a bracket, and whether it is valid.
 
-    If it is not, an error replaces the answer.
+    If it is not, an error replaces the response.
     """
     messages: list[Message] = []
     parts: Any = []
@@ -668,7 +666,7 @@ def _failure_for(line: bytes) -> ErrorResponse | None:
 def failure_for_ends(
     ends: bytes, why: str = f"its message is larger than {MESSAGE_BYTES} bytes"
 ) -> ErrorResponse | None:
-    """Return the error for an answer of which only the ends were kept; `None` for any other message."""
+    """Return the error for a response with only its ends kept; `None` for any other message."""
     head, _, tail = ends.partition(b"\n")
     identity = certain_id(head, tail) if _ANSWER.match(ends) else None
     return None if identity is None else unusable(identity, why)

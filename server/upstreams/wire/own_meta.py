@@ -1,8 +1,8 @@
-"""This server's own keys in `_meta`, which nobody else may set: where something comes from.
+"""This server's own keys in `_meta`, which record where something comes from and which nobody else may set.
 
-Each server of this kind has a random number while it runs. It sends the number in `_meta` of its requests to upstreams,
-and of its lists to servers of the same kind. List items carry the numbers of the servers that they came through, and
-are not listed to one of these again. So the lists of servers in a ring settle.
+Each server of this kind has a random number while it runs, which it sends in `_meta` of requests to upstreams, and of
+lists to servers of the same kind. List items carry the numbers of the servers that they came through, and are not
+listed to these again. So lists settle even in a loop of servers.
 """
 
 from __future__ import annotations
@@ -18,42 +18,40 @@ from server.protocol.json_rpc import Json, as_mapping
 from tools.contract.tool_errors import ToolError, ToolErrorType
 
 OWN_KEYS = "coretools-mcp/"
-"""The prefix of this server's keys in `_meta` and in questions: clients may trust what they contain."""
+"""The prefix of this server's keys in `_meta` and in questions; clients may trust their values."""
 
 UPSTREAM_KEY = "coretools-mcp/upstream"  # the `_meta` key that names the server of an item
 
-FACTS_KEY = "coretools-mcp/facts"  # the `_meta` key of a result's small facts for programs
+FACTS_KEY = "coretools-mcp/facts"  # the `_meta` key for a result's small facts for programs
 
 CHAIN_KEY = "coretools-mcp/chain"
-"""The `_meta` key with the numbers of the servers that a request has passed, or that a list came through."""
+"""The `_meta` key with the numbers of the servers that a request or a list came through."""
 
 THIS_SERVER = secrets.token_hex(8)
 OF_THIS_SERVER: Json = {CHAIN_KEY: [THIS_SERVER]}  # the `_meta` of this server's own requests
 
-MOST_HOPS = 8  # servers of this kind that a request may pass; more look like a ring
+MOST_HOPS = 8  # servers of this kind that a request may pass; more look like a loop
 
 _OWN_NAME = OWN_KEYS.rstrip("/")
 
 _DATA = frozenset({"structuredContent", "input", "data", "inputSchema", "outputSchema", "requestedSchema"})
-"""Keys with data of tools and schemas, which may be large: searched only if they contain this server's prefix."""
+"""Keys with possibly large data, searched only if it contains this server's prefix."""
 
 _OF_PROTOCOL: Mapping[str, Callable[[Any], bool]] = {
     "progressToken": lambda token: type(token) in (str, int),
     "io.modelcontextprotocol/related-task": lambda task: type(as_mapping(task).get("taskId")) is str,
 }
-"""The keys of `_meta` with a meaning for a whole message. With an invalid value, some clients wait for an answer
-forever.
-"""
+"""The protocol's keys in a message's `_meta`. If one has an invalid value, some clients wait for a response forever."""
 
 _COMPOUND = frozenset({dict, list})
-_LISTED = 2  # the depth of list items in an answer
+_LISTED = 2  # the depth of list items in a response
 
 
 def remove_own_keys(said: Json, *, is_list: bool = False) -> None:
-    """Remove this server's keys from every `_meta` of an upstream's message, in place, since nobody else has it yet.
+    """Remove this server's keys, in place, from every `_meta` of an upstream's message.
 
-    Protocol keys that some client cannot read are removed too. An answer to a list, and its items, keep the numbers of
-    the servers that they came through.
+    Protocol keys that some clients cannot read are removed too. A list and its items keep the numbers of the servers
+    that they came through.
     """
     parts: list[Any] = [said]
     depth = 0
@@ -63,7 +61,7 @@ def remove_own_keys(said: Json, *, is_list: bool = False) -> None:
             if type(part) is list:
                 within += cast("list[Any]", part)
                 continue
-            # Most blocks contain only text and no `_meta`: a result may have very many.
+            # Fast path: a result may have very many blocks, mostly text without `_meta`.
             fields = as_mapping(part)
             if _COMPOUND.isdisjoint(map(type, fields.values())):
                 continue
@@ -74,14 +72,14 @@ def remove_own_keys(said: Json, *, is_list: bool = False) -> None:
                     ours += [key for key, is_right in _OF_PROTOCOL.items() if key in meta and not is_right(meta[key])]
                 for key in ours:
                     del meta[key]
-                # One that was already empty may be a schema.
+                # An object that was already empty may be a schema.
                 if ours and not meta:
                     del fields["_meta"]
             for name, value in fields.items():
                 if type(value) not in _COMPOUND:
                     continue
                 if name in _DATA:
-                    # In any case, searching the JSON costs a fraction of visiting each part.
+                    # Searching the JSON costs a fraction of visiting each part.
                     with suppress(ValueError):
                         if _OWN_NAME.encode() not in to_json(value, inf_nan_mode="null").lower():
                             continue
@@ -90,12 +88,12 @@ def remove_own_keys(said: Json, *, is_list: bool = False) -> None:
 
 
 def with_origin(item: Mapping[str, Any], alias: str, **more: str) -> Json:
-    """Return an item or question of an upstream, with its origin."""
+    """Add the origin to an item or question of an upstream."""
     return {**item, "_meta": {**as_mapping(item.get("_meta")), UPSTREAM_KEY: {"server": alias, **more}}}
 
 
 def chain_of(meta: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the servers of this kind that `_meta` names; empty for other clients."""
+    """Return the servers of this kind in `_meta`; empty for other clients."""
     chain: Any = meta.get(CHAIN_KEY)
     if not isinstance(chain, list):
         return ()
@@ -103,7 +101,7 @@ def chain_of(meta: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def chained(meta: Mapping[str, Any], alias: str) -> Json:
-    """Return the `_meta` for a request that goes one server further from this one.
+    """Return the `_meta` for a request that this server passes on.
 
     Raises:
         ToolError: The request has passed this server before, or too many servers.
@@ -113,19 +111,19 @@ def chained(meta: Mapping[str, Any], alias: str) -> Json:
         raise ToolError(
             ToolErrorType.UPSTREAM_UNAVAILABLE,
             f"The call was not passed on to the server {alias}: it has come through {len(chain)} servers like this "
-            "one, which form a ring. Call the tool by its shortest name.",
+            "one, which form a loop. Call the tool by its shortest name.",
         )
     return {CHAIN_KEY: [*chain, THIS_SERVER]}
 
 
 def has_passed_here(item: Mapping[str, Any]) -> bool:
-    """Return whether a listed item has come through this server itself, or through too many."""
+    """Return whether a listed item has come through this server itself, or through too many servers."""
     passed = chain_of(as_mapping(item.get("_meta")))
     return THIS_SERVER in passed or len(passed) >= MOST_HOPS
 
 
 def listed_for(meta: Mapping[str, Any], items: Iterable[Mapping[str, Any]]) -> list[Json]:
-    """Return a list for one receiver: clients see no chains, and servers of this kind get nothing that forms a ring."""
+    """Adapt a list to its receiver: clients see no chains, and servers of this kind get no items that would loop."""
     asker = set(chain_of(meta))
     found: list[Json] = []
     for item in items:
@@ -145,5 +143,5 @@ def listed_for(meta: Mapping[str, Any], items: Iterable[Mapping[str, Any]]) -> l
 
 
 def list_meta(meta: Mapping[str, Any]) -> Json:
-    """Return the `_meta` of a list: servers of this kind learn the number of this server."""
+    """Return the `_meta` of a list, which tells servers of this kind this server's number."""
     return {"_meta": OF_THIS_SERVER} if chain_of(meta) else {}

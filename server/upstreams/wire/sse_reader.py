@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import anyio.lowlevel
 
-MOST_ID_CHARS = 4_096  # of an id that is returned in a header
-PIECE_BYTES = 4_096  # bytes parsed in a row; then other tasks run
-LINE_COST = 64  # extra bytes that each line counts for: parsing it takes that much time
+MOST_ID_CHARS = 4_096  # of an id, which is sent back in a header
+PIECE_BYTES = 4_096  # bytes parsed before other tasks run
+LINE_COST = 64  # extra bytes per line, for the time that parsing a line takes
 
 
 @dataclass(slots=True)
@@ -56,7 +56,7 @@ async def events_in(chunks: AsyncIterable[bytes], most_bytes: int) -> AsyncGener
                 elif name == b"event":
                     event.name = text
                 elif name == b"id" and text.isascii() and text.isprintable() and text.strip().encode() == value:
-                    event.id = text  # any other value could not be returned
+                    event.id = text  # any other value could not be sent back
                 elif name == b"retry" and value.isdigit():
                     event.retry = int(value[:9])
             if size + len(line) > most_bytes:

@@ -1,7 +1,7 @@
 """Upstreams over stdio: programs that the broker starts, so that nothing they start outlives this server.
 
-The shutdown follows the specification: this server closes the input of an upstream, then asks it to end, then kills it.
-Everything that it started ends with it. If this server is killed, the broker does that.
+Shutdown follows the specification: this server closes the upstream's input, then asks it to exit, then kills it.
+Everything that it started ends too. If this server is killed, the broker does all this.
 """
 
 from __future__ import annotations
@@ -38,32 +38,32 @@ from tools.shell.process_spec import Process, ProcessSpec, ProcessStarter, Resou
 from tools.shell.program_output import plain_text
 
 if sys.platform == "win32":
-    raise ImportError("the SDK's transport serves on Windows")
+    raise ImportError("Windows uses the SDK's transport")
 
 logger = logging.getLogger(__name__)
-# Shows people what they would see if they ran the upstream themselves, at any log level.
+# At any log level, show what people would see if they ran the upstream themselves.
 logger.setLevel(logging.INFO)
 
-LOG_LINE_BYTES = 1 << 14  # maximum length of a line that is examined for the log
+LOG_LINE_BYTES = 1 << 14  # maximum bytes of a line to examine for the log
 LOG_LINE_CHARS = 2_000  # maximum length of a line in the log
 LAST_LINES = 5  # lines of a program's output kept to explain its end
-LOG_LINES_PER_SECOND = 200  # lines shown per second, more than a traceback has; the others are counted
+LOG_LINES_PER_SECOND = 200  # lines shown per second, more than a traceback has; others are counted
 
 FULL_LOG_PAUSE_SECONDS = 0.01
-"""Pause between two chunks that are not shown, so that a flood takes no more than some megabytes per second."""
+"""Pause between two chunks that are not shown, which limits a flood to some megabytes per second."""
 
 TURN_SECONDS = 0.005
-"""After a turn of the event loop longer than this, as with very many short lines, reading pauses as long."""
+"""After a longer loop iteration, as with very many short lines, reading pauses for the same time."""
 
-LARGE_READ_BYTES = 1 << 18  # size of one read under load; otherwise the initial capacity of a pipe
-WAITING_BYTES = 4 << 20  # bytes of messages waiting for the session before reading pauses
+LARGE_READ_BYTES = 1 << 18  # size of a read under load; otherwise a pipe's initial capacity
+WAITING_BYTES = 4 << 20  # bytes of queued messages before reading pauses
 
 FLUSH_SECONDS = 0.5
-"""Limit for an upstream to read what was sent before its input ends (the SDK's value, like the next two)."""
+"""Limit for an upstream to read what was sent before its input closes (the SDK's value, like the next two)."""
 
 ENDED_SECONDS = 0.2  # limit for the exit status of a program that has closed its output
-LEAVING_SECONDS = 2.0  # limit for its end after the end of its input
-GRACE_SECONDS = 2.0  # limit for its end, and that of its children, after SIGTERM; then they are killed
+LEAVING_SECONDS = 2.0  # limit for its exit after end of input
+GRACE_SECONDS = 2.0  # limit for its exit, and its children's, after SIGTERM; then they are killed
 
 _NOT_A_MESSAGE = "wrote something other than a JSON-RPC message to standard output: "
 
@@ -107,12 +107,12 @@ class StderrLog:
 class PipeReader:
     """Reads lines from a non-blocking pipe until its end. Does not close the pipe.
 
-    Of a line longer than `line_bytes`, only the ends are kept.
+    Only the ends of a line longer than `line_bytes` are kept.
     """
 
     def __init__(self, descriptor: int, line_bytes: int) -> None:
         self.is_ended = False
-        self.is_unwanted = False  # data is read and dropped
+        self.is_unwanted = False  # whether data is read and dropped
         self.descriptor = descriptor
         self.read_bytes = USUAL_PIPE_BYTES
         self.loop = asyncio.get_running_loop()
@@ -126,7 +126,7 @@ class PipeReader:
             self.loop.add_reader(self.descriptor, self.on_readable)
 
     def pause(self, seconds: float | None = None) -> None:
-        """Pause reading for this time; `None` until `resume`."""
+        """Pause reading for this time, or (`None`) until `resume`."""
         if self._is_reading:
             self._is_reading = False
             self.loop.remove_reader(self.descriptor)
@@ -137,7 +137,7 @@ class PipeReader:
         self.read()
 
     def read(self) -> bytes:
-        """Read once; empty if there is nothing, or nothing more."""
+        """Read once; empty if there is no data, or at the end."""
         if self.is_ended:
             return b""
         try:
@@ -156,7 +156,7 @@ class PipeReader:
         if not self.is_ended:
             self.is_ended = True
             self.pause()
-            self.take(b"\n")  # the last line may lack its end
+            self.take(b"\n")  # the last line may lack a line ending
 
     def take(self, data: bytes) -> None:
         if self.is_unwanted:
@@ -190,7 +190,7 @@ class StderrReader(PipeReader):
 
 
 class StdoutReader(PipeReader):
-    """Reads messages from the standard output of an upstream; anything else goes to the log."""
+    """Reads messages from an upstream's standard output; anything else goes to the log."""
 
     def __init__(self, descriptor: int, log: StderrLog) -> None:
         self.inbox = Inbox(on_empty=self.resume)
@@ -198,7 +198,7 @@ class StdoutReader(PipeReader):
         super().__init__(descriptor, MESSAGE_BYTES)
 
     def finish(self) -> None:
-        """The upstream has ended, or reads no more: take what it has already sent."""
+        """Read what the upstream has already sent, after it has exited or closed its input."""
         for _ in range(PIPE_BYTES // USUAL_PIPE_BYTES):
             if not self.read():
                 break
@@ -207,18 +207,18 @@ class StdoutReader(PipeReader):
             self.discard()
 
     def discard(self) -> None:
-        """Drop further messages, but continue reading: an upstream that cannot write does not end."""
+        """Drop further messages, but continue reading, because an upstream that cannot write does not exit."""
         self.is_unwanted = True
         self.inbox.close()
         self.resume()
 
     def end(self) -> None:
-        """Stop reading; the session is notified after it has taken the waiting messages."""
+        """Stop reading; the session is notified after it has processed the queued messages."""
         super().end()
         self.inbox.close()
 
     def on_readable(self) -> None:
-        """Read a chunk, unless waiting messages must be taken first."""
+        """Read a chunk, unless queued messages must be processed first."""
         if STDIO_BACKPRESSURE.is_full and not self.is_unwanted:
             self.pause()
             STDIO_BACKPRESSURE.when_free(self.resume)
@@ -232,7 +232,7 @@ class StdoutReader(PipeReader):
         if not self.is_unwanted and (self.inbox.count >= INBOX_MESSAGES or self.inbox.size > WAITING_BYTES):
             self.pause()
         elif took > TURN_SECONDS and not self.is_ended:
-            # Other tasks get as much time as this took.
+            # Give other tasks as much time as this took.
             self.pause(took)
 
     def take_line(self, line: bytes) -> None:
@@ -263,7 +263,7 @@ class StdoutReader(PipeReader):
 
 
 class StdinWriter:
-    """Writes messages to the standard input of an upstream. `on_lost` is called once if it reads no more."""
+    """Writes messages to an upstream's standard input. `on_lost` is called once if the upstream stops reading."""
 
     takes_headers = False
 
@@ -293,7 +293,7 @@ class StdinWriter:
         await self._lines.wait_empty()
 
     def close(self) -> None:
-        """Close the descriptor: the upstream's input ends."""
+        """Close the descriptor, which ends the upstream's input."""
         self._stop()
         if self._descriptor >= 0:
             os.close(self._descriptor)
@@ -327,7 +327,7 @@ class StdinWriter:
 
 @dataclass(frozen=True, slots=True)
 class UpstreamProgram:
-    """The program of an upstream. Its command is a path, or is looked up in the `PATH` of its environment."""
+    """An upstream's program. Its command is a path, or is looked up in the `PATH` of its environment."""
 
     command: str = field(repr=False)
     arguments: tuple[str, ...] = field(repr=False)
@@ -353,7 +353,7 @@ class UpstreamProgram:
         return found, folder
 
     async def start(self, starter: ProcessStarter) -> tuple[Process, int]:
-        """Start the program. Also returns the writer of its standard input, which the caller closes."""
+        """Start the program. Also returns the descriptor for its standard input, which the caller closes."""
         standard_input, writing = os.pipe()
         try:
             path, folder = await THREADS.run(self.locate)
@@ -377,9 +377,9 @@ class UpstreamProgram:
 async def stdio_streams(
     alias: str, program: UpstreamProgram, starter: ProcessStarter, on_end: Callable[[ProgramEnd], None] | None = None
 ) -> AsyncGenerator[tuple[Inbox, StdinWriter]]:
-    """Start an upstream and connect to it until the context ends: then nothing of it is left.
+    """Start an upstream and connect to it until the context ends, which leaves no process behind.
 
-    `on_end` is called with its end.
+    `on_end` is called with how it ended.
 
     Raises:
         OSError: It cannot be started.
@@ -414,7 +414,7 @@ async def stdio_streams(
             await process.end(GRACE_SECONDS)
             watch.cancel()
             output.end()
-            errors.read()  # what has already arrived
+            errors.read()  # read what has already arrived
             errors.end()
             log.close()
             process.close()

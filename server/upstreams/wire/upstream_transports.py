@@ -25,7 +25,7 @@ INHERITED = (
     "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy",
     "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE",
 )  # fmt: skip
-"""The variables that a child gets from this server's environment, besides XDG_* and those that its entry names."""
+"""The variables that a child gets from this server's environment, in addition to XDG_* and those in its entry."""
 
 Streams = tuple[MessageReader, MessageWriter]
 
@@ -34,7 +34,7 @@ Streams = tuple[MessageReader, MessageWriter]
 class Transport:
     """One transport to an upstream.
 
-    `open` gets a callback for a connection that seems lost, and the workspace folders.
+    `open` gets a callback for a connection that seems to be lost, and the workspace folders.
     """
 
     name: str
@@ -52,8 +52,8 @@ def transports_to(
 ) -> list[Transport]:
     """Return the transports to try, in order: a plain `url` means Streamable HTTP first, then SSE.
 
-    `on_end` is called with the end of a program. A remote server gets the token of the `login`, and is reached through
-    the proxy from the environment if `by_proxy`.
+    `on_end` is called with how a program ended. A remote server gets the token of `login`, and is reached through the
+    proxy from the environment if `by_proxy`.
     """
     if entry.transport == "stdio":
         return [Transport("stdio", lambda _, folders: _child(alias, entry, starter, on_end, folders))]
@@ -82,11 +82,13 @@ def _child(
     environment |= {name: value for name, value in os.environ.items() if name.startswith("XDG_")}
     environment[ABOVE_VARIABLE] = str(servers_above(os.environ) + 1)
     environment |= dict(entry.env)
-    first = next((each for each in folders if each != os.sep), "")  # a client may name the root of all files
+    first = next(
+        (each for each in folders if each != os.sep), ""
+    )  # skip the root of the file system, which a client may name
     cwd = os.path.expanduser(entry.cwd or "")
     folder = os.path.join(first, cwd) if first or cwd else None
     if sys.platform == "win32":
-        # There is no broker.
+        # Windows has no broker.
         from server.upstreams.wire.sdk_stdio import sdk_streams  # noqa: PLC0415
 
         return sdk_streams(entry.command or "", list(entry.args), environment, folder)
@@ -103,11 +105,11 @@ def _child(
 async def _in_empty_folder(streams: Callable[[str], AbstractAsyncContextManager[Any]]) -> AsyncGenerator[Any]:
     """Run a program in its own empty folder.
 
-    Nobody has chosen this server's working folder, perhaps a home folder, for it.
+    This server's working folder, perhaps a home folder, was not chosen for the program.
     """
     from tools.shell.private_folders import PrivateFolders  # noqa: PLC0415 - most have a workspace
 
-    folders = PrivateFolders()  # after a server is killed, the next one removes its folder
+    folders = PrivateFolders()  # if this server is killed, the next one removes the folder
     try:
         async with streams(await THREADS.run(partial(folders.make, "program"))) as opened:
             yield opened

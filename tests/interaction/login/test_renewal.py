@@ -80,7 +80,7 @@ async def test_a_login_outlasts_an_authorization_server_that_answers_with_a_page
         for _ in range(CONNECTIONS + 1):
             failed = await scene.call(client)
             assert failed.is_error
-            assert "its login is not usable now" in text_of(failed)
+            assert "its login cannot be used now" in text_of(failed)
         scene.server.switch(html=[])
         assert text_of(await scene.call(client)) == "hello"
     assert len(scene.tabs) == scene.server.grants("authorization_code") == 1

@@ -57,7 +57,7 @@ async def test_a_changed_tool_is_listed_in_our_words_and_runs_after_the_person_h
         assert path.read_bytes() == before
         person.decision = "approve"
         approved = await client.call("up__content", {})
-        assert "approved up__content as it is now; it was not called" in approved["content"][0]["text"]
+        assert "approved the current version of up__content; it was not called" in approved["content"][0]["text"]
         assert (await client.listed("tools"))["up__content"]["description"] == EVIL
         count = len(person.messages)
         assert "not called" not in (await client.call("up__content", {}))["content"][0].get("text", "")
@@ -117,7 +117,7 @@ async def test_nobody_is_asked_to_approve_what_a_question_would_cut(remote: Entr
         2,
         [
             (b'{"formula": 1, "servers": {}', "not JSON"),
-            (b'<<<<<<< HEAD\n{"formula": 1}\n=======\n{}\n>>>>>>> other\n', "merge conflict marks"),
+            (b'<<<<<<< HEAD\n{"formula": 1}\n=======\n{}\n>>>>>>> other\n', "merge conflict markers"),
             (b'{"formula": 2, "servers": {}}', "a formula (2) other"),
             (b'{"formula": 1%s, "servers": {}}' % (b"0" * 5_000), "a formula (inf) other"),
             (b'{"formula": 1, "servers": {}, "servers": {}}', "the same name twice"),
@@ -130,7 +130,7 @@ async def test_nobody_is_asked_to_approve_what_a_question_would_cut(remote: Entr
             (b"\xff\xfe", "not JSON"),
             (b"", "not JSON"),
             (b'{"formula": 1' + b"0" * 5_000 + b"}", "a formula ("),
-            ("nowhere/at/all", "is a link to nothing"),
+            ("nowhere/at/all", "is a dangling link"),
             (LOCK_NAME, "cannot be read"),
         ],
     ),
@@ -175,7 +175,7 @@ async def test_a_running_server_follows_the_lock_file_and_one_that_goes_away_clo
             ) != expected:
                 await pause()
     assert "it existed before and is now missing" in caplog.text
-    assert "is a link to nothing" in caplog.text
+    assert "is a dangling link" in caplog.text
 
 
 @pytest.mark.requirement("lock.log")

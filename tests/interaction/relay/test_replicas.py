@@ -103,7 +103,7 @@ async def test_a_call_that_waits_in_one_replica_goes_on_there_though_its_answer_
     async with two(tmp_path, stdio_entry("handshake")) as (here, there):
         params, result = await suspended(here, "up__ask", {"questions": [FORM]})
         answered = {**params, **await here.answers_to(result)}
-        assert "The replica 'a' of this server holds" in await message_of(there, answered)
+        assert "The replica 'a' of this server has this call" in await message_of(there, answered)
         assert said(await here.request("tools/call", answered)) == [{"action": "accept", "content": {"name": "ada"}}]
 
 
@@ -114,7 +114,7 @@ async def test_a_task_of_a_program_behind_one_replica_is_told_of_by_that_one_alo
         asked = {"taskId": task}
         with pytest.raises(AnswerError) as error:
             await there.request("tasks/get", asked)
-        assert "The replica 'a' of this server holds" in error.value.error["message"]
+        assert "The replica 'a' of this server has this call" in error.value.error["message"]
         assert (await here.request("tasks/get", asked))["status"] == "working"
 
 

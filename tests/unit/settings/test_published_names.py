@@ -27,7 +27,7 @@ def entry(**more: Any) -> dict[str, Any]:
         ({"a": "größe"}, {}, "must consist of letters, digits, _ and - only"),
         ({"a": "x" * 44}, {}, "has 44 characters, but proxy.nameBudget leaves only 43"),
         ({"a": "x" * 49}, {"prefix": "none"}, "has 49 characters, but proxy.nameBudget leaves only 48"),
-        ({"a": "c", "b": "c"}, {}, 'the new name of "b" is also that of "a"'),
+        ({"a": "c", "b": "c"}, {}, 'the new name of "b" is already used for "a"'),
     ],
 )
 def test_a_new_name_that_cannot_work_is_refused(

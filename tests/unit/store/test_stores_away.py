@@ -335,7 +335,7 @@ async def test_who_reads_a_file_waits_for_no_process_that_writes(tmp_path: Path)
 @pytest.mark.parametrize(
     ("spoil", "why"),
     [
-        (damage, "no SQLite database"),
+        (damage, "not an SQLite database"),
         (Path.mkdir, "Is a directory"),
         (link, "symbolic links"),
     ],
