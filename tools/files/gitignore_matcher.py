@@ -19,7 +19,7 @@ import re
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 logger = logging.getLogger(__name__)
 # git's default for `core.ignoreCase` on these systems
@@ -61,12 +61,18 @@ def bytes_text(name: str) -> str:
     return _as_text(os.fsencode(name))
 
 
+def bytes_texts(names: Sequence[str]) -> Sequence[str]:
+    """Like `bytes_text`, for several names, which are looked at together."""
+    joined = "".join(names)
+    return names if not IGNORE_CASE and joined.isascii() and joined.isprintable() else list(map(bytes_text, names))
+
+
 def _as_text(content: bytes) -> str:
     return (content.lower() if IGNORE_CASE else content).decode("latin-1").translate(_LETTERS)
 
 
 class RuleList:
-    __slots__ = ("_any", "_rules", "bytes", "cost", "is_cut", "odd_line", "uses_re2")
+    __slots__ = ("_rules", "bytes", "cost", "is_cut", "may_match", "odd_line", "uses_re2")
 
     def __init__(
         self, rules: Sequence[tuple[re.Pattern[str], bool]], cost: int, *, is_cut: bool, odd_line: int | None
@@ -75,7 +81,8 @@ class RuleList:
         self.is_cut = is_cut
         self.odd_line = odd_line
         self.uses_re2 = False
-        self._any: re.Pattern[str] | None = None  # quickly shows that no rule matches; RE2 does not need it
+        # Whether a rule may match a path, which ends in a slash for a folder. RE2 is as quick without it
+        self.may_match: Callable[[str], object] = bool
         from pathspec import PathSpec, RegexPattern  # noqa: PLC0415 - starting up does not need it
 
         if len(rules) > MAX_RULES_FOR_RE:
@@ -86,7 +93,7 @@ class RuleList:
                 logger.debug("RE2 is not installed, or there are too many rules for it")
         if not self.uses_re2:
             bounded = [(_without_repetition(regex), hides) for regex, hides in rules]
-            self._any = re.compile("|".join(regex.pattern for regex, _ in bounded) or "(?!)")
+            self.may_match = re.compile("|".join(regex.pattern for regex, _ in bounded) or "(?!)").match
             self._rules = PathSpec([RegexPattern(regex, hides) for regex, hides in bounded], backend="simple")
         self.bytes = _BYTES_OF_COST * cost + _BYTES_OF_RE2 * self.uses_re2
 
@@ -101,15 +108,12 @@ class RuleList:
         """
         if is_folder:
             path += "/"
-        if self._any is not None and self._any.match(path) is None:
-            return None
-        return self._rules.check_file(path).include
+        return self._rules.check_file(path).include if self.may_match(path) else None
 
     def hidden_folders(self, paths: Sequence[str]) -> list[str]:
         """Return those of many folders that `hides` reports. Fast if hardly any is hidden."""
-        match = self._any.match if self._any is not None else None
-        likely = [path for path in paths if match(f"{path}/")] if match is not None else paths
-        return [path for path in likely if self.hides(path, is_folder=True)]
+        may_match = self.may_match
+        return [path for path in paths if may_match(f"{path}/") and self.hides(path, is_folder=True)]
 
 
 def _without_repetition(regex: re.Pattern[str]) -> re.Pattern[str]:
