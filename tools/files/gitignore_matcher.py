@@ -48,6 +48,8 @@ _UNDERSTOOD = re.compile(
 # The ends of `pathspec`'s expressions for `x/**`, `x/` and `x`, and its form of `/**` between two names
 _BELOW, _FOLDERS_ONLY, _FOLDERS_TOO = "/", "(?P<ps_d>/)", "(?:(?P<ps_d>/)|$)"
 _TREE = "(?:/.+)?"
+_ANYWHERE = "^(?:.+/)?"  # the beginning of `pathspec`'s expressions for a name in any folder
+_NOT_A_SLASH = re.compile(r"\[\^//?")  # the beginning of a bracket that also excludes a slash
 # A star and the text after it in the same name, if another star follows
 _STAR_BEFORE_STAR = re.compile(
     r"\[\^//\]\*((?>(?:\\.|\[(?:\\.|[^]\\])*\](?!\*)|[^]\\[/^+*().$])*))(?=\[\^//\]\*)", re.DOTALL
@@ -93,7 +95,7 @@ class RuleList:
                 logger.debug("RE2 is not installed, or there are too many rules for it")
         if not self.uses_re2:
             bounded = [(_without_repetition(regex), hides) for regex, hides in rules]
-            self.may_match = re.compile("|".join(regex.pattern for regex, _ in bounded) or "(?!)").match
+            self.may_match = _any_of([regex.pattern for regex, _ in bounded])
             self._rules = PathSpec([RegexPattern(regex, hides) for regex, hides in bounded], backend="simple")
         self.bytes = _BYTES_OF_COST * cost + _BYTES_OF_RE2 * self.uses_re2
 
@@ -114,6 +116,18 @@ class RuleList:
         """Return those of many folders that `hides` reports. Fast if hardly any is hidden."""
         may_match = self.may_match
         return [path for path in paths if may_match(f"{path}/") and self.hides(path, is_folder=True)]
+
+
+def _any_of(patterns: Sequence[str]) -> Callable[[str], object]:
+    """Return a test whether one of these expressions matches. The folders above a name are passed over once for all."""
+    of_names, others = ["(?!)"], ["(?!)"]
+    for pattern in patterns:
+        name = pattern.removeprefix(_ANYWHERE)
+        if name == pattern or "/" in _NOT_A_SLASH.sub("", name).removesuffix("/?$").removesuffix("/$"):
+            others.append(pattern)
+        else:
+            of_names.append(name)
+    return re.compile(f"^(?:.*/(?=.))?+(?:{'|'.join(of_names)})|{'|'.join(others)}").match
 
 
 def _without_repetition(regex: re.Pattern[str]) -> re.Pattern[str]:
