@@ -74,12 +74,13 @@ def _as_text(content: bytes) -> str:
 
 
 class RuleList:
-    __slots__ = ("_rules", "bytes", "cost", "is_cut", "may_match", "odd_line", "uses_re2")
+    __slots__ = ("_rules", "bytes", "cost", "count", "is_cut", "may_match", "odd_line", "uses_re2")
 
     def __init__(
         self, rules: Sequence[tuple[re.Pattern[str], bool]], cost: int, *, is_cut: bool, odd_line: int | None
     ) -> None:
         self.cost = cost
+        self.count = len(rules)
         self.is_cut = is_cut
         self.odd_line = odd_line
         self.uses_re2 = False
@@ -100,7 +101,7 @@ class RuleList:
         self.bytes = _BYTES_OF_COST * cost + _BYTES_OF_RE2 * self.uses_re2
 
     def __len__(self) -> int:
-        return len(self._rules)
+        return self.count
 
     def hides(self, path: str, *, is_folder: bool) -> bool | None:
         """Whether these rules hide an entry or bring it back; `None` if no rule matches. Parents are not considered.

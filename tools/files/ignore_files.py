@@ -80,7 +80,7 @@ class IgnoreScope:
         likely: Iterable[str] = names
         if self.forbidden is None:
             # Hardly any name matches a rule.
-            files, end = [file for file in (*(self.agent or ()), *(self.git or ())) if file.rules], "/" * is_folder
+            files, end = [file for file in (*(self.agent or ()), *(self.git or ())) if file.rules.count], "/" * is_folder
             rules = [(self.prefix[file.base :], file.rules.may_match) for file in files]
             texts = zip(names, bytes_texts(names), strict=True) if rules else ()
             likely = {name for name, text in texts for above, may_match in rules if may_match(above + text + end)}
