@@ -44,13 +44,12 @@ help:
 demo: $(PRODUCT)
 	@$(PY) -P docs/demo/run.py
 
-# As many workers as cores, up to four: a container may not have all that it sees. `worksteal` gives each worker
-# neighbours, which share servers.
+# tests/conftest.py says how many workers. `worksteal` gives each one neighbours, which share servers.
 # A backend that cannot start here shows up as a skipped test whose reason begins with "not run:"; so do the tests of
 # the conformance suite where the registries it comes from cannot be reached.
 test: $(INSTALLED)
 	-@$(PY) -P tests/conformance/fetch.py
-	$(PY) -m pytest -q -rs -n auto --maxprocesses 4 --dist worksteal -m 'not long' $(PYTEST_ARGS)
+	$(PY) -m pytest -q -rs -n auto --dist worksteal -m 'not long' $(PYTEST_ARGS)
 
 test-long: $(INSTALLED)
 	$(PY) -m pytest -q -rs -m long $(PYTEST_ARGS)

@@ -1,17 +1,17 @@
-"""The command's entry point: makes sure that only this project's own code is imported, then runs the command line.
+"""The entry point of the command. Makes sure that only this project's code is imported, then runs the command line.
 
 `server` and `tools` are common folder names, and an IDE may start this program in the folder of an untrusted project.
-So before importing anything, this module removes that folder from the import path and loads the two packages from
-beside this file. Nothing imports this module; only the console script and `python -m coretools_mcp` start it.
+So before importing anything, this module removes that folder from the import path, and loads the two packages from its
+own folder. Nothing imports this module; only the console script and `python -m coretools_mcp` start it.
 """
-# ruff: noqa: PLC0415 - Imports wait until the path is clean; `sys` and `os` are there before any folder is asked.
-# `from __future__ import annotations` would be an import too, so this one module does without.
+# ruff: noqa: PLC0415 - Imports wait until the path is clean. `sys` and `os` are already loaded at startup.
+# `from __future__ import annotations` would be an import too, so this module does without it.
 
 import os
 import sys
 
 PACKAGES = ("tools", "server")
-"""The project's import packages. Both stand beside this file, in a checkout and in an installation."""
+"""The project's import packages, which are next to this file in a checkout and in an installation."""
 
 
 def main() -> int:
@@ -26,7 +26,7 @@ def main() -> int:
             try:
                 _tell_version()
             except OSError:
-                pass  # the full command line lets the output explain what is wrong
+                pass  # the full command line explains what is wrong with the output
             else:
                 return 0
         from server.cli import main as run
@@ -50,19 +50,19 @@ def _open_missing_streams() -> None:
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # open takes the lowest free number, which is this one
-            setattr(sys, name, open(descriptor, mode, closefd=False))  # noqa: SIM115 - lives as long as the process
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
+            setattr(sys, name, open(descriptor, mode, closefd=False))  # noqa: SIM115 - open until the process ends
 
 
 def _trusted(path: list[str], home: str) -> list[str]:
-    """The import path without the working folder and without the entries of `PYTHONPATH` inside it.
+    """Return the import path without the working directory and without entries of `PYTHONPATH` inside it.
 
-    A relative entry always means a folder inside the working folder. The folder of this file stays on the path even if
-    it is inside the working folder: anyone who loaded this file from there already trusts it.
+    Relative entries always mean folders inside the working directory. The folder of this file stays on the path even if
+    it is inside the working directory, because anyone who loaded this file from there already trusts it.
     """
     try:
         cwd = os.path.realpath(os.getcwd())
-    except OSError:  # The working folder no longer exists; nothing can be loaded from it.
+    except OSError:  # the working directory no longer exists, so nothing can be loaded from it
         return [entry for entry in path if os.path.isabs(entry)]
     named = {os.path.realpath(entry) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep)} - {home}
     inside = os.path.join(cwd, "")
@@ -71,7 +71,7 @@ def _trusted(path: list[str], home: str) -> list[str]:
 
 
 def _load_package(name: str, home: str) -> None:
-    """Load a package of this project from `home`, whatever else on the path has its name."""
+    """Load a package of this project from `home`, even if something else on the path has its name."""
     from importlib.machinery import PathFinder
     from importlib.util import module_from_spec
 

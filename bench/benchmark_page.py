@@ -33,17 +33,17 @@ COLOURS = dict(
     )
 )
 
-HEAD = """# Beside its peers
+HEAD = """# Benchmarks against other servers
 
 <!-- Written by `make bench-peers`. -->
 
-Each row is one piece of work that each server does in turn, A B C and B C A, in one run, so that other load slows down
-all of them. What counts is the ratio, the median of the rounds. **Above 1 this server is ahead**: 3.0x in a peer's cell
-says that it takes three times as long, answers a third as many calls in a second, or holds three times the memory.
-Below 1 the peer is ahead, and the cell is bold. An empty cell is a peer without such a tool; `none` is one that gave
-no answer in time. Each peer does the nearest thing that it can; notes say what differs.
+Each row is one piece of work that the servers do in turn, A B C and then B C A, in one run, so that other load slows
+all of them down. The ratio is the median over the rounds. **Above 1, this server is ahead**: 3.0x in a peer's cell
+means that the peer takes three times as long, answers a third as many calls per second, or uses three times the memory.
+Below 1, the peer is ahead and the cell is bold. An empty cell means that the peer has no such tool; `none` means that
+it did not answer in time. Each peer does the closest thing it can; notes say what differs.
 
-    make bench-peers        # installs the peers outside of the checkout, and writes this page
+    make bench-peers        # installs the peers outside the checkout, and writes this page
 
 {machine}
 
@@ -51,9 +51,9 @@ no answer in time. Each peer does the nearest thing that it can; notes say what 
 """
 
 GROWTH = f"""
-## How our own work grows
+## How this server scales
 
-The exponent is fitted to what each size takes above the smallest one: 1 is twice as long for twice as much, 0 none.
+The exponent is fitted to the extra time of each size over the smallest one: 1 means linear growth, 0 none.
 Above {MOST_EXPONENT} it is bold.
 
 | | exponent | sizes | measured |

@@ -250,7 +250,7 @@ def _of_entries(entries: int) -> Callable[[Scene], Path]:
     return prepare
 
 
-KEEPS = "coretools-mcp waits until the disk has it, and keeps what was there for `undo`; the others do neither"
+KEEPS = "coretools-mcp waits for the disk and keeps the old content for `undo`; the others do neither"
 
 
 def _edits(size: str, times: int) -> Row:
@@ -277,7 +277,7 @@ def _lists(entries: int, times: int) -> Row:
 def _globs(tree: Tree, times: int, **row: Any) -> Row:
     arguments = {"pattern": "**/*.ts", "path": "{folder}"}
     uses = Call("glob", arguments, ".ts"), Call("search_files", arguments, ".ts")
-    note = "coretools-mcp sorts by date; server-filesystem takes what is ignored, too"
+    note = "coretools-mcp sorts by date; server-filesystem includes ignored files"
     name = f"files by name among {tree.kept + tree.ignored:,}"
     search = Search("files", "*.ts", tree.typescript)
     return _files(name, lambda scene: scene.tree(tree), *uses, search, note=note, times=times, **row)
@@ -286,7 +286,7 @@ def _globs(tree: Tree, times: int, **row: Any) -> Row:
 def _greps(tree: Tree, times: int) -> Row:
     name = f"rare text among {tree.kept + tree.ignored:,} files"
     ours, search = Call("grep_search", {"pattern": RARE, "path": "{folder}"}, RARE), Search("content", RARE, 9)
-    note = "server-filesystem has no search in contents"
+    note = "server-filesystem cannot search contents"
     return _files(name, lambda scene: scene.tree(tree), ours, None, search, note=note, times=times)
 
 
@@ -306,7 +306,7 @@ FILE_ROWS = (
         {"offset": 99_999},
         {},
         {"offset": 99_999, "length": 200},
-        note="server-filesystem has no offset, so it reads the whole",
+        note="server-filesystem has no offset, so it reads the whole file",
     ),
     _windows("last 200 lines of 10 MB", {"offset": -200}, {"tail": 200}, {"offset": -200}),
     _files(
@@ -331,7 +331,7 @@ FILE_ROWS = (
         Call("run_shell_command", {"command": "true"}),
         None,
         Call("start_process", {"command": "true", "timeout_ms": 5_000}),
-        note="coretools-mcp runs it in a sandbox where there is bubblewrap",
+        note="coretools-mcp runs it in a sandbox if bubblewrap is available",
         times=10,
     ),
 )
@@ -386,7 +386,7 @@ def _relays(upstreams: int) -> Row:
     targets = {kind: _relaying(kind, upstreams) for kind in (OURS, FASTMCP)}
     if upstreams == 1:
         targets[FLOOR] = _relaying(FLOOR, 1)
-    note = "FastMCP with a mount for each upstream; with one proxy for all it starts them call by call"
+    note = "FastMCP has one mount per upstream; with a single proxy for all, it starts the upstreams on every call"
     return Row(figures, targets, note, most_rounds=3)
 
 
@@ -554,7 +554,7 @@ HTTP_ROWS = (
             for kind in (OURS, SDK, FASTMCP, EVERYTHING)
         },
         CONNECTIONS,
-        "a tool that does nothing; a session for each connection",
+        "a tool that does nothing; one session per connection",
     ),
     _http_row(
         "call over HTTP to a server over stdio",
@@ -563,7 +563,7 @@ HTTP_ROWS = (
             for kind in (OURS, FASTMCP, MCP_PROXY, SUPERGATEWAY)
         },
         (1, 50),
-        "a session for each connection and one server behind all, but supergateway has a server for each session",
+        "one session per connection and one server behind all; supergateway starts a server per session",
     ),
     Row(
         tuple(Figure(f"{size} through a proxy over HTTP") for size in THROUGH),
@@ -580,7 +580,7 @@ START_ROWS = (
             Figure("memory at rest", "MB"),
         ),
         {name: _starting(begin) for name, begin in {**FILE_SERVERS, **EVERYTHING_STDIO, **MINIMAL}.items()},
-        "coretools-mcp has 24 tools, settings and permissions to read; the SDKs' servers and FastMCP's have one tool",
+        "coretools-mcp loads 24 tools, settings and permissions; the SDK and FastMCP servers have one tool",
         short=(SDK,),
     ),
     Row(
@@ -598,7 +598,7 @@ START_ROWS = (
             EVERYTHING: _answering(EVERYTHING_STDIO[EVERYTHING], "echo", {"message": "x"}),
             **{name: _answering(begin, "hello", GREETING) for name, begin in MINIMAL.items()},
         },
-        "coretools-mcp checks permissions and arguments, and has 24 tools more",
+        "coretools-mcp checks permissions and arguments, and has 24 more tools",
         short=(SDK,),
     ),
 )
@@ -619,13 +619,13 @@ PROXY_ROWS = (
             for what in ("first answer", "first list", "call, p50")
         ),
         {kind: _hung(kind) for kind in (OURS, FASTMCP)},
-        f"the first list of coretools-mcp waits 1.5 s at most; no figure after {HUNG_SECONDS:g} s without an answer",
+        f"the first list of coretools-mcp waits at most 1.5 s; `none` means no answer within {HUNG_SECONDS:g} s",
         most_rounds=2,
     ),
     Row(
         (Figure("memory of a proxy of 20, for each upstream", "MB"),),
         {kind: _of_each_upstream(kind) for kind in (OURS, FASTMCP, MCP_PROXY, SUPERGATEWAY)},
-        "the proxy alone, without the upstreams; of supergateway one upstream needs one process",
+        "the proxy alone, without the upstreams; supergateway needs one process per upstream",
         most_rounds=1,
     ),
 )

@@ -196,7 +196,7 @@ ROWS = (
     Row("plain call over HTTP, 2026-07-28", MICRO, lambda folder: _plain(folder, modern=True)),
     Row("call that writes a file, 2026-07-28", MICRO, lambda folder: _write(folder, asked=False)),
     Row("call with a question, 2026-07-28", MICRO, lambda folder: _write(folder, asked=True)),
-    Row("call of an upstream over HTTP", MICRO, _relayed),
+    Row("call to an upstream over HTTP", MICRO, _relayed),
     Row("memory of a process without clients", KILO, _idle),
     Row("memory of an idle session, handshake", KILO, _sessions),
     Row("memory of an open connection, 2026-07-28", KILO, _connections),

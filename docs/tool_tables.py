@@ -1,4 +1,4 @@
-"""Write docs/tools.md, what the tools say of themselves. `--check` only says whether it is current."""
+"""Write docs/tools.md from the tools themselves. `--check` only checks that the page is current."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ HEAD = """# Tools
 
 <!-- Written by docs/tool_tables.py from the tools themselves. -->
 
-Each tool under the name that clients call. *Also called* are names of Qwen Code and Gemini CLI that calls and rules may
-use; they are not listed. *Other spellings* of parameters are accepted and not published, and so is every name in
-camelCase. What is optional and empty (`null`, `""`, `[]`, or 0 where 0 means nothing) counts as left out. A tool that
-changes something refuses a call with a parameter that it does not know, which could have been meant to limit the
-change. It takes one that asks for nothing else (`append: false`, `overwrite: 1`). A tool that only reads ignores it
-and says so. A result that is cut says how to get the rest; a failure says what to do, with a stable code. Structured
-results are always whole; their schema stands here alone, since every client would pay for it in each list.
+Each tool is listed under the name that clients call. *Also called* lists names from Qwen Code and Gemini CLI that
+calls and rules may use; they are not published. *Other spellings* of parameters are accepted but not published, and
+so is every name in camelCase. An optional parameter that is empty (`null`, `""`, `[]`, or 0 where 0 means nothing)
+counts as omitted. A tool that changes something refuses unknown parameters, because one could have been meant to
+limit the change. It accepts those that ask for its normal behaviour (`append: false`, `overwrite: 1`). A tool that
+only reads ignores unknown parameters and says so. A result that is cut says how to get the rest; an error has a
+stable code and says what to do. Structured results are always complete. Their schemas are documented only here,
+because every client would pay for them in each list.
 
-`task` is there where the settings name `agents`, `web_search` with a provider, `lsp` with a language server,
-`ask_user_question` and `enter_plan_mode` for clients that show forms, `skill` with a
-[skill](skills-and-code.md#skills). `--profile core` is files, search and commands alone.
+`task` is offered if the settings define `agents`, `web_search` if there is a provider, `lsp` if there is a language
+server, and `skill` if there is a [skill](skills-and-code.md#skills). `ask_user_question` and `enter_plan_mode` are for
+clients that show forms. `--profile core` offers only files, search and commands.
 """
 
 
@@ -43,17 +44,17 @@ def main(arguments: list[str]) -> int:
 
 
 def tools() -> list[BaseTool[Any]]:
-    """Every built-in tool; `task` as it is with an agent of the operator's."""
+    """Return every built-in tool; `task` as it is with one configured agent."""
     agents = [AgentCommand(name="reviewer", command="reviewer", description="Reviews changes.")]
     return builtin_tools(agents=agents, programs=_nobody)
 
 
 def _nobody() -> Any:
-    raise NotImplementedError("nothing is run here")
+    raise NotImplementedError("this page runs no programs")
 
 
 def table() -> str:
-    """The table in Markdown: each tool, what it does in a sentence, and whether a person is asked first."""
+    """Return a Markdown table of the tools: a one-sentence description, and whether a person is asked first."""
     rows = ["| tool | what it does | asked first |", "| --- | --- | --- |"]
     for tool in tools():
         sentence = _cell(re.split(r"(?<=[.:])\s", tool.description.strip(), maxsplit=1)[0].rstrip(".:"))
@@ -62,7 +63,7 @@ def table() -> str:
 
 
 def page() -> str:
-    """Every tool with its parameters, its annotations and its result."""
+    """Return the whole page: every tool with its parameters, annotations and result."""
     return "\n".join([HEAD, table(), *("\n".join(_section(tool)) for tool in tools())])
 
 
@@ -75,7 +76,7 @@ def _section(tool: BaseTool[Any]) -> Iterator[str]:
     yield (
         "- A person is asked first, unless a rule or the approval mode says otherwise."
         if tool.asks
-        else ("- Nobody is asked first, unless a rule says otherwise.")
+        else ("- Runs without asking, unless a rule says otherwise.")
     )
     spellings: Mapping[str, str] = tool.parameter_aliases if isinstance(tool, BuiltinTool) else {}
     if spellings:
@@ -91,8 +92,8 @@ def _annotations(tool: BaseTool[Any]) -> str:
     behaviour = tool.behaviour
     said = [
         "Read-only" if behaviour.read_only else "Changes something",
-        *(["what it changes may be lost"] if behaviour.destructive else []),
-        *(["the same call again changes nothing more"] if behaviour.idempotent and not behaviour.read_only else []),
+        *(["may destroy data"] if behaviour.destructive else []),
+        *(["repeating a call changes nothing more"] if behaviour.idempotent and not behaviour.read_only else []),
         *(["reaches beyond this machine"] if behaviour.open_world else []),
     ]
     return f"{', '.join(said)}."
@@ -104,7 +105,7 @@ def _rows(schema: Mapping[str, Any], what: str) -> Iterator[str]:
         yield f"No {what}s.\n"
         return
     required = set(schema.get("required", ()))
-    yield f"| {what} | type | {'required' if what == 'parameter' else 'always there'} | what it is |"
+    yield f"| {what} | type | {'required' if what == 'parameter' else 'always present'} | description |"
     yield "| --- | --- | --- | --- |"
     for name, value in properties.items():
         default = f" Default: `{value['default']}`." if value.get("default") not in (None, "", []) else ""

@@ -1,4 +1,4 @@
-"""The composition root: creates and connects all parts, and follows changes of clients and settings."""
+"""The composition root: creates and connects all parts, and reacts to changes of clients and settings."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class App:
         self._fetcher, self._memory = page_fetcher(settings.web), settings.memory.for_tools(report.own_folder)
         self._todos = TodoLists()
         self.custom_tools = CustomTools(settings, self.commands, self.registry, self._add_builtin_tools(report))
-        # After the tools, since rules may call them by their older names.
+        # After the tools, because rules may use their older names.
         self._policy = permission_policy(report, self.registry)
         self.clients = call_contexts.ClientTable(
             settings.approval_mode,
@@ -131,7 +131,7 @@ class App:
         self.registry.on_change(self._tools_changed)
 
     def _add_builtin_tools(self, report: SettingsReport) -> list[str]:
-        """Register this server's own tools, if they are on. Returns the names that no other tool may have."""
+        """Register this server's own tools, if they are on. Returns the names that no other tool may use."""
         settings = report.settings
         built_in = builtin_tools(
             fetcher=self._fetcher,
@@ -213,7 +213,7 @@ class App:
     def _make_table(
         self, report: SettingsReport, observation: Observation | None
     ) -> tuple[RequestTable, RunningServer]:
-        """Create the handlers of requests, and the view of this server for people."""
+        """Create the request handlers, and the view of this server for people."""
         settings, contexts, recent_calls = report.settings, self._contexts, RecentCalls()
         remembered = MemoryResources(self._memory, self._todos)
         table = RequestTable(self._capabilities)
@@ -260,7 +260,7 @@ class App:
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
-        """Run what outlives a single request: the upstreams' owner tasks and background questions."""
+        """Run the tasks that outlive a single request: the upstreams' owner tasks and background questions."""
         await self.replica.store.start()
         if self.pool.approvals is not None:
             await self.pool.approvals.refresh()  # before any list is sent
@@ -290,15 +290,15 @@ class App:
         return logins.pages.routes if logins is not None and logins.pages is not None else ()
 
     async def schema_with_headers(self, tool: str) -> Mapping[str, Any] | None:
-        """The schema of a tool that also wants arguments in HTTP headers (`x-mcp-header`, 2026-07-28)."""
+        """Return a tool's schema if it also wants arguments in HTTP headers (`x-mcp-header`, 2026-07-28)."""
         await self.pool.wait_for_first_list()
         found = self.registry.find(tool)
         return found.parameter_schema if isinstance(found, DiscoveredMCPTool) and found.repeated else None
 
     def start_upstreams(self, ctx: RequestContext | None = None) -> None:
-        """Start the upstreams and the discovery, and follow the settings, once, when a real client is connected.
+        """Start the upstreams and tool discovery, and watch the settings, once, when a real client is connected.
 
-        Some programs start a server only to probe it. Upstreams learn the capabilities of the one client over stdio.
+        Some programs start a server only to probe it. Over stdio, upstreams learn the capabilities of the only client.
         """
         if self._tasks is not None and not self.started.is_set():
             self.started.set()
@@ -317,7 +317,7 @@ class App:
             self.registry.replace_tool(WebSearchTool(search.for_tools(), lambda: self._fetcher().opener))
         has_rules = has_other_rules(before.settings, now.settings)
         if has_rules:
-            self._contexts.workspaces.built.clear()  # the rules may hide other files now
+            self._contexts.workspaces.built.clear()  # the rules may now hide other files
         if has_rules or before.upstreams != now.upstreams:
             self.router.settings_changed()
             self._tools_changed()
@@ -328,7 +328,7 @@ class App:
         self.table.instructions = self._told(ALL_RIGHTS, report)
 
     def _told(self, rights: Rights, report: SettingsReport | None = None) -> str | None:
-        """The instructions about all tools that a client may use."""
+        """Return the instructions for all tools that a client may use."""
         offered = {tool.name for tool in self.tools.offered_tools(plans=False, shows_forms=False, rights=rights)}
         return instructions(report or self.live.report, offered, rights)
 
@@ -350,9 +350,9 @@ class App:
             self._announcements.note(kind, self._tasks)
 
     def _capabilities(self) -> Json:
-        """The capabilities to announce.
+        """Return the capabilities to declare.
 
-        With upstreams, everything is announced: they may offer it later, when capabilities can no longer change.
+        With upstreams, everything is declared: they may offer it later, when capabilities can no longer change.
         """
         if self.pool.upstreams:
             changes = {"listChanged": True}
@@ -369,7 +369,7 @@ class App:
             self._tasks.start_soon(self._learn_roots, client, exchange, ctx)
 
     async def _learn_roots(self, client: call_contexts.Client, exchange: Exchange, ctx: RequestContext) -> None:
-        """Ask a client for its folders. It may already have listed the tools, without the skills in those folders."""
+        """Ask a client for its folders, whose skills its tool list may lack so far."""
         roots = await ask_roots(client.folders, exchange)
         if roots is not None and roots.folders and (await self.tools.skills.known(client, ctx)).found:
             await self._announcements.tell("tools", [ctx.connection])

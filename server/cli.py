@@ -77,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = _fail_with(error, is_call=arguments.command == "call")
     flush_log()
     if watchdog is not None:
-        os._exit(code)  # a worker thread that nobody waits for must not keep the process alive
+        os._exit(code)  # an abandoned worker thread must not keep the process alive
     return code
 
 
@@ -90,7 +90,7 @@ def _fail(message: str, code: int) -> int:
 
 def _fail_with(error: BaseException, *, is_call: bool) -> int:
     """Print why a command failed, and return its exit code."""
-    # Imported only now: each page in memory when the watchdog is forked gets copied later, as the process uses it.
+    # Imported only now: every memory page that exists when the watchdog is forked gets copied later.
     from server.settings import SettingsError  # noqa: PLC0415
 
     failed = CALL_BROKEN if is_call else EXIT_FAILED
@@ -106,11 +106,11 @@ def _fail_with(error: BaseException, *, is_call: bool) -> int:
         case CommandFailure():
             return _fail(str(error), failed)
         case OSError(errno=errno.EPIPE | errno.ENOSPC | errno.EDQUOT as number):
-            # Prevents a second failure when the interpreter flushes its output at exit.
+            # Prevents a second failure when the interpreter flushes output at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             return EXIT_CLOSED_PIPE if number == errno.EPIPE else _fail("there is no space left to write to", failed)
         case _ if (exhaustion := exhaustion_of(error)) is not None:
-            return _fail(f"{exhaustion.why}; raise the limits (`ulimit -a`, and those of the container)", failed)
+            return _fail(f"{exhaustion.why}; raise the limits (`ulimit -a`, and the container's)", failed)
         case _:
             logging.getLogger("server").debug("an internal error", exc_info=error)
             where = "please report it; with log.level debug, the log says where it happened"
@@ -149,10 +149,10 @@ def _serve(arguments: argparse.Namespace, watchdog: Watchdog) -> int:
     from server.run_server import serve  # noqa: PLC0415 - the SDK is imported only where needed
     from server.transports.http_options import ListenError  # noqa: PLC0415
 
-    # Objects imported until here stay until the end. Collecting garbage among them would take a tenth of the start.
+    # Objects imported so far live forever. Collecting garbage among them would take a tenth of the startup time.
     gc.freeze()
-    # A large result creates tens of thousands of small objects that are all in use. Checking them for garbage after
-    # every 700 would take a twentieth of such a call.
+    # A large result creates tens of thousands of small objects that are all in use. A garbage collection after every
+    # 700 would take a twentieth of such a call.
     gc.set_threshold(10_000, 10, 10)
     gc.enable()
 
@@ -166,11 +166,11 @@ def _serve(arguments: argparse.Namespace, watchdog: Watchdog) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    """Run a command for a person at a terminal.
+    """Run a terminal command.
 
-    Each command is imported on its own, and the SDK only with valid settings.
+    Each command is imported separately, and the SDK only with valid settings.
     """
-    # A character that the terminal cannot encode is no failure.
+    # A character that the terminal cannot encode is not a failure.
     cast("io.TextIOWrapper[Any]", sys.stdout).reconfigure(errors="backslashreplace")
     from server.console.terminal import choose_colour  # noqa: PLC0415 - serving has no use for it
 
@@ -188,7 +188,7 @@ def _run(arguments: argparse.Namespace) -> int:
             wish = "check" if arguments.check else "diff" if arguments.diff else "write"
             return lock(report, wish, arguments.approve, as_json=arguments.json, is_sure=arguments.yes)
         case "call":
-            # Gives a clear error early. The server that answers the call reads them again and reports the warnings.
+            # Reports errors early. The server that handles the call reads the settings again and reports warnings.
             report = _read(arguments)
             from server.console.call_command import make_call, read_arguments  # noqa: PLC0415
 
@@ -243,7 +243,7 @@ def _run(arguments: argparse.Namespace) -> int:
                 report, arguments.server, arguments.principal, opens_browser=not arguments.no_browser
             )
         case "doctor":
-            overrides_of(arguments)  # a mistake in the command line is not a finding
+            overrides_of(arguments)  # a command-line mistake is not a finding
             from server.console.doctor import examine  # noqa: PLC0415
 
             return examine(lambda: _settings(arguments), os.environ, as_json=arguments.json)
@@ -297,9 +297,9 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that reports an error in one line, without the list of valid choices.
+    """A parser that reports errors in one line, without the list of valid choices.
 
-    `call` has its own exit code for it.
+    `call` has its own exit code for errors.
     """
 
     usage_code = EXIT_USAGE
@@ -322,7 +322,7 @@ def parse(given: Sequence[str]) -> argparse.Namespace:
             like = nearest(" ".join(words), there)
             told = f"Did you mean {like}?" if like else f"The commands are {', '.join(there)}."
             parser.error(f"there is no command '{' '.join(words)}'. {told}")
-    command_words: list[str] = []  # for another program, whose options are not this server's
+    command_words: list[str] = []  # another program's command line, whose options are not this server's
     if list(given[:2]) == ["config", "add"] and "--" in given:
         at = given.index("--")
         given, command_words = given[:at], list(given[at + 1 :])
@@ -335,7 +335,7 @@ def parse(given: Sequence[str]) -> argparse.Namespace:
         told = f" Did you mean {', '.join(like)}?" if like else ""
         told += " Put the options of the server's command after --." if arguments.command == "config add" else ""
         command.error(f"there is no option {', '.join(unknown)} here.{told}")
-    # argparse accepts these words only where they stand together.
+    # argparse accepts these words only next to each other.
     words_of = {"call": "pairs", "permissions explain": "pairs", "config add": "server"}.get(arguments.command)
     if after_options and words_of is None:
         command.error(f"too many words: {' '.join(after_options)}")
@@ -388,7 +388,7 @@ def with_command(given: Sequence[str]) -> list[str]:
 
 
 def _add_general(parser: Any, *, is_shared: bool, is_shown: bool) -> None:
-    """Add the options that all commands with settings share, and those of all commands that print something."""
+    """Add the options shared by all commands with settings, and by all commands that print something."""
     add = parser.add_argument
     if is_shared:
         add(
@@ -424,7 +424,7 @@ def _add_general(parser: Any, *, is_shared: bool, is_shown: bool) -> None:
 
 
 def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
-    """The parser of command lines, and the parsers of the commands by their names."""
+    """Return the command-line parser, and the parsers of the commands by name."""
     commands: dict[str, argparse.ArgumentParser] = {}
     of_settings: set[str] = set()
     parser = _Parser(
@@ -461,8 +461,8 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
     lock = command(
         names,
         "lock",
-        "approve the tools of other servers as they are now",
-        "This writes mcp.lock.json beside the last --config file, or else beside your own settings. From then on, a "
+        "approve the current tools of other servers",
+        "This writes mcp.lock.json next to the last --config file, or else next to your own settings. From then on, a "
         "tool that its server changes or adds is blocked until a person approves it.",
         is_shared=True,
     )
@@ -480,11 +480,11 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
     call.add_argument("--arguments", metavar="ARGS", help=as_object)
     call.add_argument("--output", choices=("text", "json"), default="text", help="how to print the result")
     call.add_argument("--json", dest="output", action="store_const", const="json", help="the same as --output json")
-    call.add_argument("--yes", action="store_true", help="allow this call where the server would ask")
+    call.add_argument("--yes", action="store_true", help="allow this call if the server asks")
     about = group(
         names.add_parser("permissions", help="explain what calls may do", description="Explains what calls may do.")
     )
-    explain = command(about, "permissions explain", "show what would be decided on a call, and why", is_shared=True)
+    explain = command(about, "permissions explain", "show what would be decided about a call, and why", is_shared=True)
     explain.add_argument("tool", metavar="CALL", help="the tool's name, or a call like 'Bash(git push)'")
     explain.add_argument("pairs", nargs="*", default=[], metavar="key=value", help="its arguments")
     explain.add_argument("--arguments", metavar="ARGS", help=as_object)
@@ -494,7 +494,7 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
         "install",
         "add this server to an MCP client",
         "Without a name, this lists the known clients and which of them have this server. With a name, it shows the "
-        "change to the client's file, asks, starts the entry as the client would, and says what is left to do there.",
+        "change to the client's file, asks, starts the entry as the client would, and says what is left to do.",
     )
     uninstall = command(
         names, "uninstall", "remove this server from an MCP client", "Restores the client's file as it was before."
@@ -518,10 +518,10 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
     trust = command(
         names,
         "trust",
-        "trust the settings of a workspace as they are now",
+        "trust the current settings of a workspace",
         "A folder's own settings (.coretools/settings.json, and with --settings those of Qwen Code or Gemini CLI) "
         "can start programs and allow calls. They are not read until a person has reviewed them. This shows what "
-        "they would do, and asks. After any change they need to be trusted again.",
+        "they would do, and asks. After any change they must be trusted again.",
     )
     where = "the workspace (default: the working folder)"
     trust.add_argument("folder", nargs="?", metavar="DIR", help=where)
@@ -561,7 +561,7 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
     what = "the change, by its number in coretools-mcp changes (default: the last one not undone)"
     undo.add_argument("id", nargs="?", type=int, metavar="ID", help=what)
     undo.add_argument(
-        "--forget", action="store_true", help="delete everything that is kept to undo changes, of every workspace"
+        "--forget", action="store_true", help="delete everything that is kept to undo changes, for every workspace"
     )
     undo.add_argument("--yes", action="store_true", help="do not ask")
     doctor = command(names, "doctor", "check what works here, and how to fix the rest", is_shared=True)
@@ -609,7 +609,7 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
         "config add",
         "add an upstream server",
         "A server is started by a command, or reached at its address. This shows the change to your own settings, "
-        "asks, then connects to the server once. If a value holds a secret from the environment, the settings name "
+        "asks, then connects to the server once. If a value contains a secret from the environment, the settings name "
         "its variable instead.",
     )
     new.usage = "coretools-mcp config add [options] NAME (URL | -- COMMAND [ARGS ...])"
@@ -634,7 +634,7 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
     ):
         edits.append(command(about, f"config {verb}", what, "This shows the change to the file, and asks."))
         edits[-1].add_argument("name", metavar="NAME", help="the name of the server")
-    what = "write a first settings file, with the schema for editors beside it"
+    what = "write a first settings file, and next to it the schema for editors"
     edits.append(command(about, "config init", what, "If the file exists, this adds only the schema, and asks first."))
     for each in edits:
         each.add_argument("--config", metavar="FILE", help="another settings file instead of your own")
@@ -646,7 +646,7 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
     command(names, "help", "show help for all commands, or for one").add_argument("words", nargs="*", metavar="COMMAND")
     command(names, "version", "show the version")
     for words, made in commands.items():  # after the command's own options
-        general = made.add_argument_group("general options, which may also stand before the command")
+        general = made.add_argument_group("general options, also accepted before the command")
         _add_general(general, is_shared=words in of_settings, is_shown=words != "serve")
     return parser, commands
 
@@ -670,7 +670,7 @@ def overrides_of(arguments: argparse.Namespace) -> Mapping[str, Any]:
         if listed:
             tools[key] = listed
         elif given:
-            # Offering all tools or none because of that would be a guess.
+            # Offering all tools, or none, would be a guess.
             raise SettingsError([f"--{key}-tools names no tool. Give names with commas between them."])
     if tools:
         overrides["tools"] = tools

@@ -40,7 +40,7 @@ WAITS = (
     "themselves; to add it to a client, run coretools-mcp install. For all commands, run coretools-mcp help. Ctrl-C "
     "stops it.\n"
 )
-CONTROL_SECONDS = 0.1  # delay after the first client before the control socket opens, so that lists come first
+CONTROL_SECONDS = 0.1  # delay after the first client before the control socket opens, so that lists are answered first
 
 
 def serve(report: SettingsReport, transport: Transport, watchdog: Watchdog) -> int | None:
@@ -105,7 +105,7 @@ def serve(report: SettingsReport, transport: Transport, watchdog: Watchdog) -> i
 
 
 def network_replica(settings: Settings) -> Replica:
-    """The replica that a network server is, with these settings and this environment.
+    """Return the replica for a network server with these settings and this environment.
 
     Raises:
         SettingsError: A key or the password cannot be read, or this kind of store cannot be used here.
@@ -115,7 +115,7 @@ def network_replica(settings: Settings) -> Replica:
 
 
 def _observation(*, has_metrics: bool) -> Observation | None:
-    """The telemetry that the settings and the OpenTelemetry variables ask for. Imports nothing that is not needed."""
+    """Return the telemetry that the settings and OpenTelemetry variables ask for, importing only what is needed."""
     is_wanted = any(os.environ.get(variable, "none") not in {"", "none"} for variable in _TELEMETRY)
     wants_telemetry = is_wanted and os.environ.get("OTEL_SDK_DISABLED", "").lower() != "true"
     if not has_metrics and not wants_telemetry:
@@ -142,9 +142,9 @@ async def _serve(
     work: Callable[[App], Awaitable[None]],
     stop: Callable[[], None] | None = None,
 ) -> int | None:
-    """Run an application until its work ends. A signal stops the work with `stop`, or cancels it if there is none."""
+    """Run an application until its work ends. A signal calls `stop`, or cancels the work if there is no `stop`."""
     ended_by: int | None = None
-    # First of all: the threads must exist before the system can run short of them.
+    # The threads must exist before the system can run short of them.
     THREADS.start()
     watchdog.attach(asyncio.get_running_loop())
     observation = _observation(has_metrics=transport != "stdio" and report.settings.http.metrics)
@@ -180,7 +180,7 @@ async def _answer_person(app: App, transport: Transport) -> None:
         try:
             await serve_control(app.running_server, transport)
         except Exception:
-            # The server runs on, whatever fails here.
+            # The server continues, whatever fails here.
             logger.exception("the control socket has ended because of an internal error")
 
 
@@ -215,7 +215,7 @@ async def _stop_on_signal(stop: Callable[[int], None]) -> None:
     def catch(number: int, _frame: object) -> None:
         loop.call_soon_threadsafe(caught.put_nowait, number)
 
-    # Not the event loop's own handlers: they would take the descriptor that reports signals to the watchdog.
+    # The event loop's own handlers would take over the descriptor that reports signals to the watchdog.
     for number in numbers:
         signal.signal(number, catch)
     try:

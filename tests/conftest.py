@@ -32,6 +32,13 @@ def pytest_configure(config: pytest.Config) -> None:
         settings.load_profile(LONG_PROFILE)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One and a half workers a core, at most four: two thirds of the time, a test waits for other processes."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(4, cores + cores // 2)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Before pytest selects by marks: of what is repeated over revisions and transports, one is short."""

@@ -1,4 +1,4 @@
-"""A running server as its operator sees and changes it: logs, changed settings, and queries by commands.
+"""Operating a running server: logs, changed settings, and queries from commands.
 
 The dashboard, the commands and `app` import it; the tools and the upstreams do not.
 """

@@ -1,7 +1,7 @@
-"""The audit log: each verdict on a call and each answer as one line of JSON, with secrets removed.
+"""The audit log: each decision about a call and each answer as one line of JSON, with secrets removed.
 
-It goes to the log, and to a file if the operator names one. A separate thread writes the file, so that a slow or full
-disk delays no call. A failed write is logged, and does not change a decision.
+The lines go to the log, and to a file if the operator names one. A separate thread writes the file, so that a slow or
+full disk delays no call. A failed write is logged, and does not change a decision.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from tools.text.secrets import HIDDEN, redact
 
 logger = logging.getLogger("audit")
 
-MAX_VALUE_CHARS = 2_000  # of one argument, or of one rule; file contents do not belong in an audit log
-MAX_NAME_CHARS = 100  # of the name of an argument
+MAX_VALUE_CHARS = 2_000  # per argument or rule; file contents do not belong in an audit log
+MAX_NAME_CHARS = 100  # of an argument name
 MAX_ARGUMENTS = 20
 MAX_REASON_CHARS = 4_000
 QUEUED_RECORDS = 10_000  # records waiting for the disk; further ones are dropped and counted
 RECENT_RECORDS = 200  # records kept for the dashboard
-FLUSH_SECONDS = 2.0  # limit at the end of the process for writing the last records
+FLUSH_SECONDS = 2.0  # time limit for the last records when the process ends
 
 
 class AuditLog:
@@ -48,9 +48,7 @@ class AuditLog:
     def __init__(self, path: str | None = None) -> None:
         self.path = path
         self.recent = deque[Callable[[], dict[str, Any]]](maxlen=RECENT_RECORDS)
-        """A function that returns the latest records, the newest last, without arguments. Recording starts with its
-        first use.
-        """
+        """Functions that return the latest records as JSON, newest last."""
         self._queue: queue.Queue[dict[str, Any] | None] = queue.Queue(QUEUED_RECORDS)
         self._has_writer = False
         self._is_written = threading.Event()
@@ -64,7 +62,7 @@ class AuditLog:
         for root in roots:
             if path.startswith(os.path.join(real_path(root), "")):
                 logger.warning(
-                    "log.audit is in the workspace folder %s, where every tool that writes can change or remove it; "
+                    "log.audit is in the workspace folder %s, where any tool that writes can change or remove it; "
                     "choose a file outside all workspace folders",
                     root,
                 )
@@ -118,8 +116,8 @@ class AuditLog:
 def _append(path: str, line: bytes) -> None:
     """Append a line as a whole or not at all, even if other servers write to the same file.
 
-    A single write at the end of a file is never mixed with another. No lock is taken: a command that can read the file
-    could hold it forever.
+    A single write at the end of a file never mixes with others. No lock is used: a command that can read the file could
+    hold it forever.
     """
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
     descriptor = os.open(path, flags, 0o600)
@@ -127,7 +125,7 @@ def _append(path: str, line: bytes) -> None:
         written = os.write(descriptor, line)
         if written < len(line):
             end = os.lseek(descriptor, 0, os.SEEK_CUR)
-            if os.fstat(descriptor).st_size == end:  # no other line follows it
+            if os.fstat(descriptor).st_size == end:  # no other line follows
                 os.ftruncate(descriptor, end - written)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     finally:
@@ -136,7 +134,7 @@ def _append(path: str, line: bytes) -> None:
 
 def record_of(entry: AuditEntry) -> dict[str, Any]:
     permission, answer = entry.permission, entry.answer
-    # Each argument is cut, without secrets recognized by name or form.
+    # Each argument is cut, and secrets recognized by name or form are removed.
     names = argument_names(entry.arguments)
     arguments: dict[str, Any] = {}
     for key, value in islice(entry.arguments.items(), MAX_ARGUMENTS):
@@ -169,7 +167,7 @@ def record_of(entry: AuditEntry) -> dict[str, Any]:
         case None:
             pass
     if entry.lasting is not None:
-        # A text that is cut at its end must be checked as a whole.
+        # Secrets must be found before the text is cut.
         record["rules"] = [redact(rule[: MAX_VALUE_CHARS * 2])[:MAX_VALUE_CHARS] for rule in entry.lasting.rules]
         record["scope"] = entry.lasting.scope.value
     return record

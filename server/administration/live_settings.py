@@ -1,6 +1,6 @@
-"""Settings that change while the server runs: which take effect at once, and which at the next start.
+"""Applies settings that change while the server runs: some at once, the others at the next start.
 
-The files are checked once a second: that works on every file system and costs little.
+The files are polled once a second, which works on every file system and costs little.
 """
 
 from __future__ import annotations
@@ -32,25 +32,24 @@ logger = logging.getLogger(__name__)
 
 
 LOOK_SECONDS = 1.0
-"""The interval between checks of the files. A change takes effect once two checks see the same state, so that an editor
-has finished writing.
+"""The polling interval. A change takes effect once two checks see the same state, so that an editor can finish writing.
 """
 MAX_LOOKS = 4
-"""After this many checks, a change takes effect even if the file is still changing. Otherwise a file that never rests
+"""After this many checks, a change takes effect even if the file keeps changing; otherwise a constantly changing file
 could keep a rule from taking effect.
 """
 FileMark = tuple[int, int, int, int] | None  # identifies the state of a file; `None` if there is no file
 
 
 async def new_settings(report: SettingsReport, look_seconds: float = LOOK_SECONDS) -> AsyncGenerator[SettingsReport]:
-    """Yield the settings again after each change of a file that may contribute. Invalid settings are logged."""
+    """Yield the settings again after each change to a contributing file. Invalid settings are logged."""
     inputs = report.inputs
     if inputs is None:
         return
     stores = [path for path in (trust_file(inputs.environ), report.lock and report.lock.path) if path]
 
     def look() -> dict[str, FileMark]:
-        # The content of a pipe, such as a shell's `<(...)`, was read once and is gone.
+        # A pipe, such as a shell's `<(...)`, can be read only once.
         candidates = [file.path for file in report.candidates if file.path not in inputs.streams]
         marks: dict[str, FileMark] = {}
         for path in [inputs.links.get(path, path) for path in candidates] + stores:
@@ -62,9 +61,9 @@ async def new_settings(report: SettingsReport, look_seconds: float = LOOK_SECOND
                 marks[path] = (info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
         return marks
 
-    read: dict[str, FileMark] = {}  # initially empty: a file may have changed between the start and now
+    read: dict[str, FileMark] = {}  # initially empty: a file may have changed since startup
     last: Mapping[str, FileMark] = {}
-    looks: dict[str, int] = {}  # for each file changed since it was read, the number of checks that saw the change
+    looks: dict[str, int] = {}  # for each changed file, the number of checks that saw the change
     while True:
         await anyio.sleep(look_seconds)
         try:
@@ -78,8 +77,7 @@ async def new_settings(report: SettingsReport, look_seconds: float = LOOK_SECOND
             last = now
             if not due:
                 continue
-            # A person's approval writes the lock file here. Its content is then as before, but the approval still
-            # counts.
+            # An approval writes the lock file. Even if that leaves the content as it was, the approval counts.
             is_locked_again = report.lock is not None and report.lock.path in due & read.keys()
             read |= {path: now[path] for path in due}
             looks = {path: count for path, count in looks.items() if path not in due}
@@ -103,13 +101,12 @@ async def new_settings(report: SettingsReport, look_seconds: float = LOOK_SECOND
 
 
 LIVE = frozenset({"mcp_servers", "mcp", "permissions", "tools"})
-"""The sections that take effect at once, except for `tools.builtIn`. So do `shell.env`, `proxy.prefix` and
-`web.search`.
+"""The sections that take effect at once, except `tools.builtIn`. `shell.env`, `proxy.prefix` and `web.search` do too.
 """
 
 
 class WithdrawnAgent(Rule):
-    """Refuses an agent from a workspace if its settings are no longer those at the start."""
+    """Refuses a workspace's agent if its settings have changed since startup."""
 
     __slots__ = ()
 
@@ -119,7 +116,7 @@ class WithdrawnAgent(Rule):
 
 @dataclass
 class LiveSettings:
-    """Applies changed settings. What people granted for their session stays."""
+    """Applies changed settings. Session grants stay."""
 
     report: SettingsReport
     registry: ToolRegistry
@@ -129,25 +126,25 @@ class LiveSettings:
 
     def __post_init__(self) -> None:
         self._at_start = self.report
-        self._unwanted: frozenset[str] = frozenset()  # aliases of servers that the person has switched off
+        self._unwanted: frozenset[str] = frozenset()  # aliases of servers that a person has switched off
         self._tasks: TaskGroup | None = None
 
     def switch(self, alias: str, *, is_on: bool) -> None:
-        """Switch a server of the settings off or on, until this server ends."""
+        """Switch a configured server off or on, until this server ends."""
         self._unwanted = self._unwanted - {alias} if is_on else self._unwanted | {alias}
         if self._tasks is not None:
             self.pool.change(self._used(self.report), self._tasks)
 
     @property
     def switched_off(self) -> list[str]:
-        """Aliases of the servers that the person has switched off."""
+        """Aliases of the servers that a person has switched off."""
         return [alias for alias in self.report.upstreams if alias in self._unwanted]
 
     def _used(self, report: SettingsReport) -> dict[str, UpstreamSettings]:
         return {alias: entry for alias, entry in report.upstreams.items() if alias not in self._unwanted}
 
     async def follow(self, tasks: TaskGroup) -> None:
-        """Apply every change of the settings files until cancelled. A failure does not end anything else."""
+        """Apply every change to the settings files until cancelled. A failure affects nothing else."""
         self._tasks = tasks
         async for report in new_settings(self.report):
             try:
@@ -171,7 +168,7 @@ class LiveSettings:
             )
             for name in withdrawn
         ]
-        # A single assignment: each call is judged by the old rules or by the new ones, never by a mixture.
+        # A single assignment, so that each call is judged by the old or the new rules, never a mixture.
         self.policy.rules = replace(rules, deny=tuple(deny))
         if withdrawn:
             logger.warning("workspace agents that are now refused: %s", ", ".join(withdrawn))
@@ -182,17 +179,17 @@ class LiveSettings:
         if waiting:
             logger.warning("changed settings that take effect at the next start: %s", ", ".join(waiting))
         await self.on_change(before, report)
-        self.report = report  # after a failure half-way, the difference remains for the next change
+        self.report = report  # set last: after a failure, the next change applies the rest
 
 
 def has_other_rules(before: Settings, now: Settings) -> bool:
-    """Whether permission rules may differ. If they do not, rules that people saved meanwhile stay too."""
+    """Return whether permission rules may differ. If not, rules that people have saved in the meantime stay too."""
     return (before.permissions, before.tools) != (now.permissions, now.tools)
 
 
 def waiting_for_restart(before: Settings, now: Settings) -> list[str]:
     shell = before.shell.model_copy(update={"env": now.shell.env})
-    proxy = before.proxy.model_copy(update={"prefix": now.proxy.prefix})  # derived keys, which each entry repeats
+    proxy = before.proxy.model_copy(update={"prefix": now.proxy.prefix})  # each entry repeats this key
     web = before.web.model_copy(update={"search": now.web.search})
     before = before.model_copy(update={"shell": shell, "proxy": proxy, "web": web})
     fields = type(now).model_fields
@@ -205,7 +202,7 @@ def waiting_for_restart(before: Settings, now: Settings) -> list[str]:
 
 
 def withdrawn_agents(at_start: SettingsReport, now: SettingsReport) -> list[str]:
-    """The agents from a workspace that the present settings no longer define the same way."""
+    """Return the workspace agents that the current settings no longer define in the same way."""
     files = {file.path for file in at_start.candidates if file.is_in_workspace}
     agents, ours = now.settings.agents, at_start.settings.agents
     brought = [given.path for given in at_start.given if given.source in files]

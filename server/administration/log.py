@@ -1,7 +1,7 @@
 """The log: written to standard error by a separate thread, so that a slow reader delays nothing.
 
-A pipe that nobody empties fills up after some kilobytes, and the next write blocks. Here only the log's thread blocks;
-records that do not fit into its queue are dropped and counted.
+An unread pipe fills up after some kilobytes, and the next write blocks. Here only the log's thread blocks; records that
+do not fit into its queue are dropped and counted.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from tools.contract.display import visible, visible_line
 from tools.machine.process_limits import start_thread
 
 QUEUED_RECORDS = 1_000  # records waiting for standard error
-FLUSH_SECONDS = 0.5  # limit at the end of the process for writing the last records
-NOISY = ("mcp.client.stdio", "mcp.server.sse")  # they write a traceback for every malformed line of a peer
+FLUSH_SECONDS = 0.5  # time limit for the last records when the process ends
+NOISY = ("mcp.client.stdio", "mcp.server.sse")  # these write a traceback for every malformed line from a peer
 TELLING = ("httpx", "httpcore", "httpx2", "httpcore2", "hpack", "mcp.shared.jsonrpc_dispatcher")
-"""Loggers that write addresses and headers, or errors that contain them: both hold keys."""
+"""Loggers that write addresses and headers, or errors that contain them; both contain keys."""
 TELLING_ALWAYS = ("mcp.client.streamable_http", "mcp.client.sse", "mcp.client.auth")
-"""Loggers of the SDK that do so in warnings and tracebacks too. The upstream's own connection reports failures."""
+"""SDK loggers that also do so in warnings and tracebacks. The upstream's connection reports failures itself."""
 
 
 class _QueueHandler(logging.Handler):
@@ -48,12 +48,12 @@ class _QueueHandler(logging.Handler):
         while True:
             line = self._lines.get()
             dropped, self._dropped = self._dropped, 0
-            note = f"coretools-mcp: WARNING {dropped} records of the log were dropped\n" if dropped else ""
+            note = f"coretools-mcp: WARNING {dropped} log records were dropped\n" if dropped else ""
             try:
                 sys.stderr.write(f"{self._before}{note}{line}\n")
                 sys.stderr.flush()
             except (OSError, ValueError):
-                return  # nobody reads it any more
+                return  # nobody reads it anymore
             finally:
                 self._lines.task_done()
 
@@ -83,6 +83,6 @@ def start_log(level: str, before: str = "") -> None:
 
 
 def flush_log() -> None:
-    """Write the waiting records, for a limited time."""
+    """Write the queued records, within a time limit."""
     for handler in logging.getLogger().handlers:
         handler.flush()

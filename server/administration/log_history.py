@@ -1,4 +1,4 @@
-"""The latest lines of the log, for a person who looks at a running server.
+"""The latest log lines, for people who inspect a running server.
 
 A record about one upstream has its alias in the attribute `upstream`, which a `LoggerAdapter` sets.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections import defaultdict, deque
 
-HISTORY_LINES = 500  # lines kept for each upstream, and for the server itself
+HISTORY_LINES = 500  # lines kept per upstream, and for the server itself
 HISTORY_CHARS = 2_000  # longer lines are cut
 
 
@@ -17,18 +17,18 @@ class LogHistory:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self.count = 0  # of all lines so far
-        # By the alias of an upstream, empty for other lines; the settings bound the number of keys.
+        self.count = 0  # number of lines so far
+        # By upstream alias, empty for other lines; the settings bound the number of keys.
         self._lines = defaultdict[str, deque[tuple[int, str]]](lambda: deque(maxlen=HISTORY_LINES))
 
     def add(self, source: str, line: str) -> None:
-        """Add a line about one upstream, by its alias, or about none."""
+        """Add a line about the upstream with this alias, or about none."""
         with self._lock:
             self.count += 1
             self._lines[source].append((self.count, line[:HISTORY_CHARS]))
 
     def since(self, number: int, alias: str | None) -> tuple[int, list[str]]:
-        """The lines after that number, of one upstream or, with `None`, of all; and the number of the last line."""
+        """Return the lines after that number, of one upstream or of all (`None`), and the number of the last line."""
         with self._lock:
             sources = self._lines.values() if alias is None else [self._lines.get(alias, deque[tuple[int, str]]())]
             found = sorted(entry for lines in sources for entry in lines if entry[0] > number)

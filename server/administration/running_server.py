@@ -1,4 +1,4 @@
-"""A running server as the dashboard and the commands see it and switch it."""
+"""The view and control of a running server for the dashboard and the commands."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from tools.machine.threads import THREADS
 from tools.permissions.permission_policy import PermissionRequest
 from tools.permissions.verdict import Permission, Verdict
 
-SWITCHED_OFF = {"state": "switched off", "problem": "it was switched off at the dashboard", "tools": 0}
+SWITCHED_OFF = {"state": "switched off", "problem": "it was switched off on the dashboard", "tools": 0}
 
 
 @dataclass(slots=True, kw_only=True)
 class RunningServer:
-    """A person's view of one running server, and their switches."""
+    """One running server as people see and control it."""
 
     live: LiveSettings
     clients: ClientTable
@@ -55,7 +55,7 @@ class RunningServer:
     on_switch: Callable[[], None]  # called when a tool is switched on or off
 
     def status(self) -> dict[str, Any]:
-        """The state of this server as JSON."""
+        """Return the state of this server as JSON."""
         report = self.live.report
         custom = self.custom_tools.discovery
         return {
@@ -75,14 +75,14 @@ class RunningServer:
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """The folders that this server works in: those of the settings and of its clients."""
+        """The folders that this server works in, from the settings and its clients."""
         workspace = self.contexts.workspaces.workspace
         operators = map(real_path, self.live.report.settings.workspace.roots)
         each = (workspace(client.folders.roots, client.readable, client.rights).roots for client in self.clients.all())
         return tuple(dict.fromkeys((*operators, *chain.from_iterable(each)))) or workspace(ClientRoots()).roots
 
     def about_clients(self) -> list[dict[str, Any]]:
-        """The connected clients: their folders, and the work in progress."""
+        """Return the connected clients: their folders, and the work in progress."""
         return [
             {
                 "name": client.name,
@@ -99,7 +99,7 @@ class RunningServer:
         ]
 
     async def permission_of(self, tool: BaseTool[Any]) -> Permission:
-        """The decision on a call of a tool, as far as it does not depend on the arguments, and the reason."""
+        """Return the decision about calls of a tool, as far as it is independent of arguments, and the reason."""
         if isinstance(tool, DiscoveredMCPTool):
             return (await self.judge(FunctionCall(tool.name, {}))).permission
         workspace = self.contexts.workspaces.workspace(ClientRoots())
@@ -115,7 +115,7 @@ class RunningServer:
         return Permission(Verdict.ALLOW, f"{tool.name} changes nothing that needs consent")
 
     def look_on(self, on_change: Callable[[], None]) -> None:
-        """Yield at each change from now on, for a person who watches."""
+        """Call `on_change` at each change from now on, for a person who watches."""
         self.questions.on_change = self.recent_calls.on_change = on_change
 
     def switch_tool(self, name: str, *, is_on: bool) -> None:
@@ -123,21 +123,21 @@ class RunningServer:
         self.on_switch()
 
     def stopped_tool(self, name: str) -> StoppedMCPTool | None:
-        """The tool of this name, if it differs from the lock file."""
+        """Return the tool with this name, if it differs from the lock file."""
         tool = self.live.registry.find(name)
         return tool if isinstance(tool, StoppedMCPTool) else None
 
     @property
     def switched_off(self) -> frozenset[str]:
-        """Names of the tools that the person has switched off."""
+        """Names of the tools that a person has switched off."""
         return self.runner.policy.switched_off
 
     def workspace_of_person(self) -> Workspace:
-        """The folders of all clients with nothing hidden, since the viewer is a person. Blocks."""
+        """Return the folders of all clients, with nothing hidden, because the viewer is a person. Blocks."""
         return Workspace(self.folders, respect_agent_ignore=False)
 
     async def memories(self) -> list[tuple[str, str, str]]:
-        """The memories and the todos: client name, title and text of each."""
+        """Return the memories and todos, each with client name, title and text."""
         found: list[tuple[str, str, str]] = []
         for client in self.clients.all():
             workspace = self.contexts.workspaces.workspace(client.folders.roots, client.readable, client.rights)
@@ -146,7 +146,7 @@ class RunningServer:
         return found
 
     async def judge(self, call: FunctionCall) -> Judgement:
-        """The decision on a call by a client over stdio without roots. Nothing is run."""
+        """Return the decision about a call from a stdio client without roots, without running it."""
         state = ClientState(STDIO_KEY, self.clients.approval_mode)
         scratch = self.clients.scratch(STDIO_KEY)[state.approval_mode is ApprovalMode.PLAN]
         workspace = self.contexts.workspaces.workspace(ClientRoots(), scratch=scratch)

@@ -1,12 +1,12 @@
-"""A process beside the server that kills it if it does not end by itself.
+"""A process that kills the server if it does not exit on its own.
 
-A server whose event loop is stuck, that runs out of memory, or whose interpreter is blocked by a library, cannot end
-itself. So a small process is forked before anything else happens, and kills the server in these cases. The broker then
-ends the server's children:
+A server cannot exit if its event loop is stuck, it runs out of memory, or a library blocks the interpreter. So a small
+process is forked before anything else, and kills the server in the following cases. The broker then ends the server's
+children.
 
-- The input of the server has ended. The server may take its time for open requests, as long as its event loop runs.
-- It received SIGTERM or SIGINT (reported by the C level of Python, whatever the interpreter does), or has begun to shut
-down. It gets some seconds, far more than it needs, after the time that it announces for its clients.
+- The server's input has ended. The server may take its time for open requests, as long as its event loop runs.
+- The server received SIGTERM or SIGINT (which Python's C level reports, whatever the interpreter does), or has begun to
+  shut down. After the time that it announces for its clients, it gets some seconds, far more than it needs.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from typing import TYPE_CHECKING, NoReturn
 if TYPE_CHECKING:
     import asyncio
 
-STUCK_SECONDS = 15.0  # after the end of its input, a server silent for this long is stuck
-LEAVE_SECONDS = 20.0  # limit for the shutdown, once a signal or the server itself began it
+STUCK_SECONDS = 15.0  # after end of input, a server silent for this long is stuck
+LEAVE_SECONDS = 20.0  # limit for the shutdown, once it has begun
 ASK_SECONDS = 1.0  # interval of the checks
 _LEAVING, _ALIVE, _DRAINING = b"\0", b"\xff", b"\xfe"
-"""Messages of the server; other bytes are signal numbers from Python."""
+"""Messages from the server; other bytes are signal numbers from Python."""
 _ENDING = frozenset((0, signal.SIGTERM, signal.SIGINT))
 
 
 class Watchdog:
-    """The server's side; without a channel there is no watchdog.
+    """The server's side of the channel; without a channel there is no watchdog.
 
-    The channel is a bare descriptor, so it closes exactly when the process ends: an interpreter may hang at its end.
+    The channel is a bare descriptor, so it closes exactly when the process ends, even if the interpreter hangs at exit.
     """
 
     def __init__(self, channel: int | None = None) -> None:
@@ -43,13 +43,13 @@ class Watchdog:
         self._drained_at = 0.0
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
-        """In the event loop: answer the checks, and report signals to the watchdog."""
+        """Answer the watchdog's checks in the event loop, and report signals to it."""
         if self._channel is not None and sys.platform != "win32":
             signal.set_wakeup_fd(self._channel, warn_on_full_buffer=False)
             loop.add_reader(self._channel, self._answer, loop, self._channel)
 
     def draining(self, seconds: float) -> None:
-        """Give clients this much time; the limit for the shutdown begins after it, as long as the event loop runs."""
+        """Give clients this much time; as long as the event loop runs, the shutdown limit starts only after it."""
         self._drained_at = monotonic() + seconds
 
     def leaving(self) -> None:
@@ -66,13 +66,13 @@ class Watchdog:
             return
         except OSError:
             asked = b""
-        if not asked:  # the watchdog was killed; the interpreter would complain about each signal to it
+        if not asked:  # the watchdog is gone; the interpreter would complain about each signal
             loop.remove_reader(channel)
             signal.set_wakeup_fd(-1)
 
 
 def start_watchdog(*, has_wire: bool) -> Watchdog:
-    """Fork the watchdog, before there are threads. With `has_wire`, the end of standard input also ends the server."""
+    """Fork the watchdog, before there are threads. With `has_wire`, the server must also exit at end of input."""
     if sys.platform == "win32":
         return Watchdog()
     server = os.getpid()
@@ -82,7 +82,7 @@ def start_watchdog(*, has_wire: bool) -> Watchdog:
         return Watchdog()
     try:
         pid = os.fork()
-    except OSError:  # the limit of processes is reached: go on without a watchdog
+    except OSError:  # the process limit is reached: continue without a watchdog
         ours.close()
         theirs.close()
         return Watchdog()
@@ -102,7 +102,7 @@ def _watch(server: int, channel: socket.socket, *, has_wire: bool) -> NoReturn:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
             signal.signal(number, signal.SIG_IGN)
         os.chdir("/")
-        # Keep nothing open that belongs to the server or its client.
+        # Close everything that belongs to the server or its client.
         null = os.open(os.devnull, os.O_RDWR)
         for standard in (0, 1, 2)[has_wire:]:
             os.dup2(null, standard)
@@ -117,13 +117,13 @@ def _watch(server: int, channel: socket.socket, *, has_wire: bool) -> NoReturn:
 
 
 def _has_to_be_killed(channel: socket.socket, *, has_wire: bool) -> bool:
-    """Wait until the server ends (false), or should have ended (true)."""
+    """Wait until the server has ended (false), or should have ended (true)."""
     if sys.platform == "win32":
         raise NotImplementedError("the watchdog needs fork, which Windows does not have")
     waiting = select.poll()
     waiting.register(channel, select.POLLIN)
     if has_wire:
-        waiting.register(0, getattr(select, "POLLRDHUP", 0))  # report that the other end closed, not that there is data
+        waiting.register(0, getattr(select, "POLLRDHUP", 0))  # only report that the other end closed, not data
     is_over = leaves = False
     silent = left = 0.0
     asked_at: float | None = None
@@ -141,7 +141,7 @@ def _has_to_be_killed(channel: socket.socket, *, has_wire: bool) -> bool:
             leaves = leaves or not _ENDING.isdisjoint(word)
         now = monotonic()
         if (is_over or leaves) and (asked_at is None or now >= asked_at + ASK_SECONDS):
-            # Time in which this process was suspended does not count: the server was probably suspended too.
+            # Time while this process was suspended does not count: the server was probably suspended too.
             passed, asked_at = min(now - (asked_at or now), 2 * ASK_SECONDS), now
             silent += passed if is_over else 0.0
             left += passed if leaves else 0.0

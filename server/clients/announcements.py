@@ -1,7 +1,7 @@
-"""Notifications to clients that a list has changed: sent to every session at once, with many changes combined.
+"""Notifies clients that a list has changed: all sessions at once, with changes combined.
 
 A client of the 2026-07-28 revision may listen at one replica and list at another, so it is notified of changes at all
-of them. A session belongs to one replica, and only sees that replica's lists.
+replicas. A session belongs to one replica, and sees only that replica's lists.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ logger = logging.getLogger(__name__)
 ListKind = Literal["tools", "prompts", "resources"]
 LIST_KINDS: tuple[ListKind, ...] = ("tools", "prompts", "resources")
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
-STREAMS_OF_ONE = 256  # open streams of one client
-STREAMS_OF_UNKNOWN = 1_024  # and of all indistinguishable clients together
-MOST_STREAMS = 10_000  # of all clients
+STREAMS_OF_ONE = 256  # open streams per client
+STREAMS_OF_UNKNOWN = 1_024  # for all unidentified clients together
+MOST_STREAMS = 10_000  # for all clients together
 TELL_SECONDS = 10.0  # limit for notifying one session
-CHANNEL = "lists"  # of the store, for notifications between replicas
-RETRY_SECONDS = 1.0  # before the other replicas are notified again
-SETTLE_SECONDS = 0.02  # how long changes are gathered: a new upstream changes three lists
+CHANNEL = "lists"  # the store's channel for notifications between replicas
+RETRY_SECONDS = 1.0  # pause before a retry to notify the other replicas
+SETTLE_SECONDS = 0.02  # how long changes are collected: a new upstream changes three lists
 
 
 @dataclass(frozen=True, slots=True)
 class ListChange:
-    """A change that clients are notified of: of a list, or of a resource."""
+    """A change of a list or a resource that clients are notified of."""
 
     kind: ListKind | Literal["resource"]
-    uri: str = ""  # of the resource
+    uri: str = ""  # the resource's
 
     @property
     def method(self) -> str:
@@ -67,7 +67,7 @@ class ListenBus:
 
     @contextmanager
     def stream(self, whose: object) -> Generator[None]:
-        """Within this context, a subscription in this task is the stream of `whose`, by identity."""
+        """Make a subscription in this task the stream of `whose` (compared by identity) within this context."""
         token = _STREAM.set(whose)
         try:
             yield
@@ -75,7 +75,7 @@ class ListenBus:
             _STREAM.reset(token)
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Send changes to a listener, which must neither raise nor wait. Returns a function that ends this."""
+        """Send changes to a listener, which must neither raise nor block. Returns a function that unsubscribes."""
         token, whose = object(), id(_STREAM.get())
         self._listeners[token] = self._streams[whose] = listener
 
@@ -96,13 +96,13 @@ class ListenBus:
 
 
 class ListenStreams:
-    """Answers `subscriptions/listen`, with a limit per client so that no client shuts out the others.
+    """Handles `subscriptions/listen`, with a limit per client so that no client shuts out others.
 
     A stream ends when the token of its request expires; the client then listens again.
 
     Args:
         bus: Delivers the changes.
-        key_of: The client of a request; empty for a client that cannot be distinguished from others.
+        key_of: Returns the client of a request; empty for an unidentified client.
     """
 
     def __init__(self, bus: ListenBus, key_of: Callable[[RequestContext], str]) -> None:
@@ -114,7 +114,9 @@ class ListenStreams:
         key, principal = self._key_of(ctx), principal_of(ctx.http_request)
         most = STREAMS_OF_ONE if key else STREAMS_OF_UNKNOWN
         if self._open[key] >= most or self._open.total() >= MOST_STREAMS:
-            told = f"This client already has {most} open streams of changes, the maximum. End one, and listen again."
+            told = (
+                f"This client already has {most} open subscription streams, the maximum. Close one, and listen again."
+            )
             raise MCPError(INTERNAL_ERROR, told, {"type": ToolErrorType.TOO_MANY_CALLS.value})
         self._open[key] += 1
         try:
@@ -127,7 +129,7 @@ class ListenStreams:
                 del self._open[key]
 
     async def _tell(self, ctx: RequestContext) -> None:
-        """Send the requested changes, without end. Repeated changes are sent once if the client reads slowly."""
+        """Send the requested changes forever. For a slow reader, repeated changes are sent once."""
         wanted = as_mapping(as_mapping(ctx.params).get("notifications"))
         flags: dict[str, ListKind] = {f"{kind}ListChanged": kind for kind in LIST_KINDS}
         uris: Any = wanted.get("resourceSubscriptions")
@@ -159,18 +161,18 @@ class ListenStreams:
 
 
 class Announcements:
-    """Notifies clients of changed lists: over the bus in the 2026-07-28 revision, in their sessions in the others."""
+    """Notifies clients of changed lists: over the bus in the 2026-07-28 revision, otherwise in their sessions."""
 
     def __init__(self, bus: ListenBus, connections: Callable[[], Iterable[McpConnection]], replica: Replica) -> None:
         self._bus = bus
         self._replica = replica
         self._connections = connections
         self._changed: set[ListKind] = set()
-        self._untold: set[ListKind] = set()  # changes that other replicas must still hear of
+        self._untold: set[ListKind] = set()  # changes that other replicas do not know of yet
         self._timer: asyncio.TimerHandle | None = None
 
     def note(self, kind: ListKind, tasks: TaskGroup | None) -> None:
-        """Record that a list has changed for every client; `tasks` notifies them, `None` while nobody is served."""
+        """Record that a list has changed for every client; `tasks` runs the notification, `None` before serving."""
         if tasks is None:
             return
         self._changed.add(kind)
@@ -195,20 +197,22 @@ class Announcements:
     async def _tell_replicas(self) -> None:
         while self._untold:
             kind = min(self._untold)
-            self._untold.discard(kind)  # more changes may come meanwhile
+            self._untold.discard(kind)  # more changes may arrive in the meantime
             try:
                 await self._replica.store.publish(CHANNEL, f"{kind} {self._replica.name}")
             except StoreUnavailableError:
                 self._untold.add(kind)
-                await anyio.sleep(RETRY_SECONDS)  # until they have it; their own connections may have no gap
+                await anyio.sleep(
+                    RETRY_SECONDS
+                )  # until it arrives: the other replicas' own connections may not have noticed a gap
 
     async def follow_replicas(self) -> None:
-        """Forward changes at other replicas to local listeners, without end."""
+        """Forward changes from other replicas to local listeners, forever."""
         async with aclosing(self._replica.store.subscribe(CHANNEL)) as messages:
             async for text in messages:
                 kind, _, replica = (text or "").partition(" ")
                 for name in LIST_KINDS:
-                    # If messages may be lost, all lists may have changed.
+                    # If messages may have been lost, any list may have changed.
                     if text is None or (name == kind and replica != self._replica.name):
                         self._bus.publish(ListChange(name))
 

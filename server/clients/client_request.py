@@ -1,4 +1,4 @@
-"""One request of a client, as a relay needs it: its raw parameters, and the way back to its sender."""
+"""A client's request as the relay needs it: raw parameters, and the way back to the sender."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ logger = logging.getLogger(__name__)
 
 WELCOMES = frozenset({"initialize", "server/discover"})  # the first requests of a client
 _WEB_ADDRESS = re.compile(r"https?://[^\s/\\?#][^\s\\]*", re.IGNORECASE)
-USUAL_LEVEL = "info"  # the level for a client of the handshake era that has chosen none
+USUAL_LEVEL = "info"  # the level for a handshake client that has not chosen one
 _LEVEL_KEY = "coretools-mcp/logLevel"
-MAX_PROGRESS = 1e300  # longer integers exceed what any client parses
+MAX_PROGRESS = 1e300  # no client parses longer integers
 TOKEN_KEY = "token:"  # noqa: S105 - what the keys of clients begin with that are told apart by their tokens
 LOGIN_KEY = "coretools-mcp/login"  # key of the login question in `inputRequests`, and of its answer
 
 
 def is_web_address(url: object) -> bool:
-    """Whether a person may be sent to an address: it must be http(s), not another program, and without hidden parts."""
+    """Return whether a person may be sent to an address: only http(s), without hidden parts."""
     return isinstance(url, str) and _WEB_ADDRESS.fullmatch(url) is not None and visible(url) == url
 
 
@@ -44,21 +44,21 @@ class NotAskedError(Exception):
 
 @dataclass(eq=False, slots=True)
 class Exchange:
-    """A client as the upstream code sees it: in one of its requests, outside of them, or in a later round of a call.
+    """A client as the upstream code sees it: in a request, outside of one, or in a later round of a call.
 
-    A `RequestContext` is a request on its way through this server, and ends with the answer.
+    In contrast, a `RequestContext` is one request in this server, and ends with the response.
     """
 
     outbound: Outbound  # the way back, while the request is open
     params: Mapping[str, Any]
     version: str
     capabilities: Json
-    client_key: str  # as `ClientState.key`; empty for a client that cannot be distinguished from others
-    connection: McpConnection | None  # of the client, if its revision has connections
+    client_key: str  # like `ClientState.key`; empty for an unidentified client
+    connection: McpConnection | None  # the client's, if its revision has connections
     carried: Json = field(default_factory=dict[str, Any])  # the state of an earlier round of this call, if any
-    is_resumed: bool = False  # whether this continues an earlier request, whose consent holds
+    is_resumed: bool = False  # whether this continues an earlier request, whose consent is still valid
     rights: Rights = ALL_RIGHTS  # the rights of its token
-    readable_name: str = ""  # the display name of the token's owner, if the issuer gives one
+    readable_name: str = ""  # the display name of the token's owner, if the issuer provides one
 
     @property
     def is_modern(self) -> bool:
@@ -66,7 +66,7 @@ class Exchange:
         return self.version in MODERN
 
     def after_login(self) -> Exchange:
-        """This request after a login that it waited for: as if it were new, except for the number of logins."""
+        """Return this request after the login that it waited for: as new, except for the number of logins."""
         return replace(self, carried={"logins": self.carried.get("logins", 0) + 1}, is_resumed=False)
 
     @property
@@ -75,13 +75,13 @@ class Exchange:
 
     @property
     def input_responses(self) -> Json:
-        """Answers to questions of upstreams, without those to this server's own questions."""
+        """Answers to upstreams' questions, without those to this server's own questions."""
         given = as_mapping(self.params.get("inputResponses"))
         return {key: given[key] for key in given if key not in (QUESTION_KEY, LOGIN_KEY)}
 
     @property
     def log_level(self) -> str | None:
-        """The lowest log level that this request wants, if it wants log messages."""
+        """The lowest log level that this request wants, if any."""
         if not self.is_modern:
             return self.chosen_level or USUAL_LEVEL
         level = self.meta.get(LOG_LEVEL_META_KEY)
@@ -96,14 +96,14 @@ class Exchange:
             self.connection.state[_LEVEL_KEY] = level
 
     def can_be_asked(self, method: str, params: Mapping[str, Any]) -> bool:
-        """Whether the client has announced support for this kind of request, and this one is allowed."""
+        """Return whether the client has declared this capability, and the request is allowed."""
         match method:
             case "elicitation/create":
                 mode = params.get("mode", "form")
                 return elicits(self.capabilities, mode) and (mode != "url" or is_web_address(params.get("url")))
             case "sampling/createMessage":
                 announced = self.capabilities.get("sampling")
-                # With tools only if that is announced separately (SEP-1577); other clients would ignore them.
+                # Tools need a capability of their own (SEP-1577); other clients would ignore them.
                 wants_tools = bool(params.get("tools") or params.get("toolChoice"))
                 return announced is not None and (as_mapping(announced).get("tools") is not None or not wants_tools)
             case "roots/list":
@@ -111,8 +111,12 @@ class Exchange:
             case _:
                 return False
 
+    @property
+    def is_outside_request(self) -> bool:
+        return self.connection is not None and self.outbound is self.connection.outbound
+
     def outside_request(self) -> Exchange | None:
-        """The client outside this request, if its revision allows that."""
+        """Return the client outside of this request, if its revision allows that."""
         if self.connection is None:
             return None
         return replace(self, outbound=self.connection.outbound, params={}, carried={}, is_resumed=False)
@@ -122,7 +126,7 @@ class Exchange:
             self.connection.at_end(callback)
 
     async def progress(self, params: Json) -> None:
-        """Forward progress, if it is wanted and valid."""
+        """Forward progress, if the client wants it and it is valid."""
         progress, total, message = (params.get(name) for name in ("progress", "total", "message"))
         if not (_is_number(progress) and (total is None or _is_number(total)) and isinstance(message, str | None)):
             return  # no client could parse it
@@ -131,7 +135,7 @@ class Exchange:
             await self.notify("notifications/progress", {**known, "progressToken": token})
 
     async def log(self, params: Json) -> None:
-        """Forward a log message; in the revision without a handshake, only if it is wanted."""
+        """Forward a log message; in the revision without a handshake, only if the client wants it."""
         if self.is_modern:
             wanted, level = self.log_level, params.get("level")
             if wanted is None or level not in LEVELS or LEVELS.index(str(level)) < LEVELS.index(wanted):
@@ -139,9 +143,9 @@ class Exchange:
         await self.notify("notifications/message", params)
 
     async def notify(self, method: str, params: Json) -> None:
-        """Send a notification that belongs to this request; it is dropped if the client can no longer be reached."""
+        """Send a notification for this request, or drop it if the client is no longer reachable."""
         if self.is_modern and method == "notifications/elicitation/complete":
-            return  # the 2026-07-28 revision no longer has its subject
+            return  # the 2026-07-28 revision has no equivalent
         try:
             await self.outbound.notify(method, params)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
@@ -154,7 +158,7 @@ class Exchange:
             NotAskedError: There is no answer.
         """
         if params.get("mode") == "url":
-            # Upstreams of the 2026-07-28 revision send none, but this client's revision requires one.
+            # Upstreams of the 2026-07-28 revision send no id, but this client's revision requires one.
             params = {"elicitationId": secrets.token_hex(8), **params}
         try:
             with anyio.fail_after(seconds), ASKED:
@@ -168,12 +172,12 @@ def _is_number(value: Any) -> TypeGuard[int | float]:
 
 
 def principal_in(client_key: str) -> str:
-    """The name of the client's principal; empty without a token."""
+    """Return the name of the client's principal; empty without a token."""
     return client_key.removeprefix(TOKEN_KEY) if client_key.startswith(TOKEN_KEY) else ""
 
 
 def rights_of(ctx: RequestContext) -> Rights:
-    """The rights of a request's token."""
+    """Return the rights of a request's token."""
     principal = principal_of(ctx.http_request)
     return ALL_RIGHTS if principal is None else principal.rights
 

@@ -1,4 +1,4 @@
-"""Which folders a client's calls may use, and the folders that it says it works in (MCP roots)."""
+"""The folders that a client's calls may use, and its own list of folders (MCP roots)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -29,17 +29,17 @@ from tools.permissions.client_rights import ALL_RIGHTS, Rights
 logger = logging.getLogger(__name__)
 
 ROOTS_WAIT_SECONDS = 5.0  # how long a file call waits for the client's answer to `roots/list`
-NEXT_ROOTS_WAIT_SECONDS = 1.0  # the same if the client did not answer the last time
-PLACE_WAIT_SECONDS = 10.0  # the same for a program as client, which stays in its working folder
-QUIET_SECONDS = 0.1  # pause without announcements of new roots before they are requested; no call waits for it
-LONGEST_FLOOD_SECONDS = 5.0  # the longest wait if the client keeps announcing new roots
-MAX_ROOTS = 1_000  # roots of one client that are considered; every path is compared with each of them
-MAX_KEPT_WORKSPACES = 1_000  # cached workspaces from clients' roots; clients of one project share one
+NEXT_ROOTS_WAIT_SECONDS = 1.0  # the same if the client did not answer last time
+PLACE_WAIT_SECONDS = 10.0  # the same for a program that stays in its working folder
+QUIET_SECONDS = 0.1  # debounce time before changed roots are requested; no call waits for it
+LONGEST_FLOOD_SECONDS = 5.0  # the longest debounce if the client keeps announcing changes
+MAX_ROOTS = 1_000  # roots used per client; every path is compared with each of them
+MAX_KEPT_WORKSPACES = 1_000  # cached workspaces from clients' roots; clients of the same project share one
 
 
 @dataclass(frozen=True, slots=True)
 class ClientRoots:
-    """The real paths of a client's folders, and why none of those it named can be used, if so."""
+    """The real paths of a client's folders, or why none of its roots can be used."""
 
     folders: tuple[str, ...] = ()
     problem: str = ""
@@ -47,20 +47,20 @@ class ClientRoots:
 
 @dataclass(slots=True)
 class RootsState:
-    """What is known of a client's roots; nothing while `roots` is `None`."""
+    """What is known about a client's roots; nothing while `roots` is `None`."""
 
     roots: ClientRoots | None = None
-    changes: int = 0  # how often the client announced new roots
-    turn: anyio.Lock = field(default_factory=anyio.Lock)  # held while the question is open; replaced at every change
-    is_silent: bool = False  # whether the client did not answer the last time
-    news: RequestContext | None = None  # the latest place to ask at, while a change is handled
+    changes: int = 0  # how often the client announced changed roots
+    turn: anyio.Lock = field(default_factory=anyio.Lock)  # held while a request is open; replaced at every change
+    is_silent: bool = False  # whether the client did not answer last time
+    news: RequestContext | None = None  # the latest context to ask through, while a change is handled
 
 
 class WorkspacePolicy:
     """Chooses the folders that a client's calls may use: the operator's, else the client's, else the working folder.
 
-    The operator's folders are those of the client's token, or else those for all clients. `hidden` says what a client's
-    rules hide below some folders. No tool reads or writes in the `private` folders.
+    The operator's folders are those for the client's token, or else those for all clients. `hidden` returns what a
+    client's rules hide below some folders. No tool reads or writes in the `private` folders.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class WorkspacePolicy:
         self._operator_roots = tuple(real_path(root) for root in settings.roots)
         self._intersect = settings.client_roots == "intersect"  # whether the client's roots narrow the operator's
         self.asks_for_roots = self._intersect or not self._operator_roots
-        # Each is built when a call first needs it.
+        # Built when a call first needs one.
         self.built: dict[tuple[ClientRoots | None, tuple[str, ...], Rights, Scratch | str], Workspace] = {}
 
     def workspace(
@@ -87,7 +87,7 @@ class WorkspacePolicy:
         rights: Rights = ALL_RIGHTS,
         scratch: Scratch | str = "",
     ) -> Workspace:
-        """The workspace for a client; its roots are `None` if the client has some but has not listed them yet."""
+        """Return the workspace for a client; its roots are `None` if the client has not listed them yet."""
         key = (client_roots, readable, rights, scratch)
         if key not in self.built:
             if len(self.built) >= MAX_KEPT_WORKSPACES:
@@ -107,12 +107,12 @@ class WorkspacePolicy:
         return self.built[key]
 
     def folders(self, client_roots: ClientRoots | None, rights: Rights) -> tuple[Sequence[str], str]:
-        """The folders of a client's workspace, and the reason if there are none."""
+        """Return the folders of a client's workspace, and the reason if there are none."""
         operators = tuple(map(real_path, rights.roots)) or self._operator_roots
         if operators and not self._intersect:
             return operators, ""
         if rights.scopes is not None and not operators:
-            # The bearer of an issuer's token is a remote person, whose folders are on another machine.
+            # The bearer of an issuer's token is remote, so their folders are on another machine.
             client_roots = ClientRoots()
         if client_roots is None:
             return (), (
@@ -123,9 +123,9 @@ class WorkspacePolicy:
         if client_roots.problem:
             return (), client_roots.problem
         if operators and not folders:
-            return operators, ""  # there is nothing to narrow
+            return operators, ""  # nothing to narrow
         if operators:
-            # The smaller folder of each overlapping pair.
+            # The smaller folder of each nested pair.
             inside = [root for root in folders if any(contains(own, root) for own in operators)]
             return inside + [own for own in operators if any(contains(root, own) for root in folders)], (
                 "The client's roots are outside the folders that the operator allows (workspace.clientRoots is "
@@ -166,10 +166,10 @@ _NO_ROOT_USABLE = (
 async def follow_roots(
     state: RootsState, ctx: RequestContext, take: Callable[[RequestContext], Awaitable[None]]
 ) -> None:
-    """Handle changed roots with `take`, one change at a time, and once more if they changed meanwhile."""
+    """Handle changed roots with `take`, one change at a time, and once more if they changed in the meantime."""
     state.roots = None
     state.changes += 1
-    state.turn = anyio.Lock()  # an open question is about the old roots
+    state.turn = anyio.Lock()  # an open request is about the old roots
     is_seen_to, state.news = state.news is not None, ctx
     if is_seen_to:
         return
@@ -188,18 +188,21 @@ async def follow_roots(
 
 
 async def ask_roots(state: RootsState, exchange: Exchange, seconds: float | None = None) -> ClientRoots | None:
-    """Ask a client for its roots once, if it announced any; `None` if there is no answer."""
+    """Ask a client for its roots once, if it declared any; `None` if there is no answer."""
     if exchange.is_modern or exchange.capabilities.get("roots") is None:
         state.roots = ClientRoots()
         return state.roots
     try:
         usual = NEXT_ROOTS_WAIT_SECONDS if state.is_silent else ROOTS_WAIT_SECONDS
         with anyio.fail_after(usual if seconds is None else seconds):
-            async with state.turn:
+            # Outside a request, the client may read the question late or never; no call waits for that.
+            async with nullcontext() if exchange.is_outside_request else state.turn:
                 roots = state.roots or await _told_roots(state, exchange)
             state.is_silent = False
             return roots
     except (TimeoutError, MCPError, TypeError, ExhaustedError):
+        if exchange.is_outside_request and state.roots is not None:
+            return state.roots  # a call has asked meanwhile
         state.is_silent = True
         logger.warning(
             "the client announced roots but did not list them; they are requested again at its next file call"
@@ -211,7 +214,7 @@ async def _told_roots(state: RootsState, exchange: Exchange) -> ClientRoots:
     changes = state.changes
     answer: Any = (await exchange.outbound.request("roots/list", None)).get("roots")
     listed = list(map(as_mapping, answer))
-    # In a thread: it may name anything, even a file system that does not answer.
+    # In a thread, because a root may be on a file system that hangs.
     folders = await THREADS.run(partial(_existing_folders, listed[:MAX_ROOTS]))
     if len(folders) < len(listed):
         logger.warning("%d of the client's %d roots were left out", len(listed) - len(folders), len(listed))

@@ -1,8 +1,8 @@
-"""Principals: the owners of what clients have, identified by their tokens over HTTP, and the rights of a token.
+"""Principals: the owners of clients' state, identified by their HTTP tokens, and the rights of a token.
 
-The principal of a token in the settings is the token's name. The principal of an access token is the person or program
-that it was issued to, by issuer and subject, whichever program they use. So what belongs to a person is the same in all
-their programs. The rights belong to the token: a program with fewer rights can do less.
+The principal of a token in the settings is the token's name. The principal of an access token is its issuer and
+subject, whichever client program is used, so a person has the same state in all programs. The rights belong to the
+token: a program with fewer rights can do less.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class Principal:
     Args:
         name: Unique.
         rights: The rights of this request's token.
-        readable_name: The display name from the issuer, which need not be unique.
-        client_id: The program, as its issuer knows it; a session belongs to one program.
-        ends: When its token expires, in seconds since the epoch.
+        readable_name: The display name from the issuer, which may not be unique.
+        client_id: The client program's id at the issuer; a session belongs to one program.
+        ends: When the token expires, in seconds since the epoch.
     """
 
     def __init__(
@@ -49,12 +49,12 @@ class Principal:
 
     @property
     def seconds_left(self) -> float:
-        """How long its token is still valid."""
+        """How long the token is still valid."""
         return max(self._ends - time.time(), 0.0)
 
 
 def principal_of(request: Request | None) -> Principal | None:
-    """The principal of a network request, if it has a token."""
+    """Return the principal of a network request, if it has a token."""
     return None if request is None else request.scope.get(PRINCIPAL)
 
 
@@ -65,7 +65,7 @@ class TokenRefusedError(Exception):
         sentence: The reason.
         status: The HTTP status.
         code: The error code of RFC 6750; empty if the token is not at fault.
-        scope: Scopes that a token needs, separated by blanks.
+        scope: The scopes that a token needs, separated by blanks.
     """
 
     def __init__(self, sentence: str, status: int = 401, code: str = "invalid_token", scope: str = "") -> None:

@@ -1,4 +1,4 @@
-"""A limit on how often something may happen."""
+"""A rate limit."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ _ROUNDING = 1e-6  # tolerance in seconds for sums of small intervals
 
 
 class Rate:
-    """A number of calls per minute. All may come at once; each becomes free again after its share of the minute."""
+    """A number of calls per minute, possibly all at once; each is available again after its share of the minute."""
 
     __slots__ = ("_due", "_interval")
 
     def __init__(self, per_minute: int) -> None:
         self._interval = _MINUTE / per_minute
-        self._due = float("-inf")  # when all of them are free again
+        self._due = float("-inf")  # when all calls are available again
 
     def take(self, now: float) -> float:
-        """Count a call and return 0; or count nothing, and return the seconds until the next free one.
+        """Count a call and return 0, or return the seconds until the next call is allowed.
 
         Args:
             now: In seconds of a monotonic clock.

@@ -1,8 +1,9 @@
-"""What users allowed for the rest of a session, shared by all replicas that their client reaches.
+"""What users have allowed for the rest of a session, shared by all replicas that their client uses.
 
-This is only for clients with a token: a session without one belongs to its replica. A row is sealed, so that write
-access to the store cannot grant anything. It expires with the client's idle time after the last answer. It counts only
-with the same upstreams: a rule names a tool by the alias of its server, which new settings may give to another server.
+This is only for clients with a token: a session without one belongs to its replica. Rows are encrypted and
+authenticated, so that write access to the store cannot grant anything. A row expires with the client's idle time after
+the last answer. It is valid only with the same upstreams: rules name tools by the alias of their server, which new
+settings may give to another server.
 """
 
 from __future__ import annotations
@@ -22,22 +23,22 @@ from tools.call.tool_context import ClientState
 
 logger = logging.getLogger(__name__)
 
-MOST_RULES = 1_000  # of one client; the oldest ones are asked about again
+MOST_RULES = 1_000  # per client; the oldest are asked about again
 
 
 @dataclass(frozen=True, slots=True)
 class _Grants:
     rules: list[str]
-    expires: float  # an old row may have been put back
+    expires: float  # checked because an old row may have been restored
 
 
 class SharedGrants:
-    """The grants that a client's calls share across replicas.
+    """The grants that replicas share for a client.
 
     Args:
-        replica: Has the keys to seal and the store.
-        idle_seconds: How long a client may be silent before it is forgotten.
-        servers: A digest of the present upstreams.
+        replica: Has the keys and the store.
+        idle_seconds: How long a silent client is remembered.
+        servers: A digest of the current upstreams.
     """
 
     def __init__(self, replica: Replica, idle_seconds: float, servers: Callable[[], str]) -> None:
@@ -46,7 +47,7 @@ class SharedGrants:
         self._rows = SealedRows(replica, "client-grants", stored_dataclass(_Grants), idle_seconds)
 
     async def take_up(self, client: ClientState) -> bool:
-        """Load what was allowed at other replicas.
+        """Load what was allowed on other replicas.
 
         Returns whether there was anything; nothing is loaded if the store is unavailable.
         """
@@ -61,7 +62,7 @@ class SharedGrants:
         return bool(fresh)
 
     async def add(self, client: ClientState, rules: Sequence[str]) -> None:
-        """Share rules with other replicas; while the store is unavailable they count only here."""
+        """Share rules with other replicas; while the store is unavailable, they apply only here."""
         if not principal_in(client.key):
             return
 
@@ -71,7 +72,7 @@ class SharedGrants:
 
         with suppress(StoreUnavailableError):
             if await self._rows.change(self._whose(client), added) is None:
-                logger.warning("what a user allowed is not shared with other replicas: too many write at once")
+                logger.warning("what a user allowed is not shared with other replicas: too many concurrent writes")
 
     def _whose(self, client: ClientState) -> str:
         whose = f"{client.key} {self._servers()}"

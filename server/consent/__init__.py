@@ -1,4 +1,4 @@
-"""How the person behind a client is asked, and how an answer is parsed.
+"""Asks the person behind a client, and parses the answer.
 
-Clients, requests and the dashboard import it; it depends on the protocol and the store, but on no tool.
+Clients, requests and the dashboard import it; it depends on the protocol and the store, but not on any tool.
 """

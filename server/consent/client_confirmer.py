@@ -1,6 +1,6 @@
-"""How the person behind a request is asked: by a form that is sent, or in 2026-07-28 by one that is returned.
+"""Asks the person behind a request: by a form that is sent or, in revision 2026-07-28, returned.
 
-A returned form carries a sealed state to the client and back, once (`server.store.sealed_states`).
+A returned form carries an encrypted state to the client and back, once (`server.store.sealed_states`).
 """
 
 from __future__ import annotations
@@ -37,51 +37,51 @@ from tools.text.file_names import brief
 logger = logging.getLogger(__name__)
 
 
-WhenUnavailable = Literal["client", "page", "deny"]  # who decides if the client cannot ask its person
+WhenUnavailable = Literal["client", "page", "deny"]  # who decides if the client cannot ask
 QUESTION_KEY = "coretools-mcp/confirm"  # key of the question in `inputRequests`, and of the answer in `inputResponses`
 FRAMEWORKS: Mapping[str, str] = {
     "mcp": "the Python SDK without a client name: openai-agents 0.24.0, langchain-mcp-adapters 0.3.2, smolagents "
     "1.26.0",
-    "fastmcp": "FastMCP 4.2.3 likewise: pydantic-ai 2.68.0, langchain 1.5.2 (`langchain.mcp`), agno 3.1.10",
+    "fastmcp": "FastMCP 4.2.3 without a name: pydantic-ai 2.68.0, langchain 1.5.2 (`langchain.mcp`), agno 3.1.10",
     "google-adk": "google-adk 2.13.0",
     "ai-sdk-mcp-client": "@ai-sdk/mcp 1.0.102",
     "@langchain/mcp-adapters": "@langchain/mcp-adapters 1.1.4",
-    "stdio:": "@openai/agents 0.20.0, with the command that starts this server after it",
+    "stdio:": "@openai/agents 0.20.0, followed by the command that starts this server",
 }
-"""The client names of agent frameworks, and the versions where they were seen. None has a dialog: unless its program
-provides a way to ask a person, nobody sees a call before it is done.
+"""The client names of agent frameworks, and the versions that use them. Frameworks have no dialog: unless the program
+provides a way to ask a person, nobody sees a call before it runs.
 """
 _NO_FIELDS = Unavailable(client_decides=False, way_out='With confirmation.style "simple", a form has no fields.')
 
 
 class ConsentPolicy:
-    """How people are asked, whatever the request, according to the `confirmation` settings."""
+    """How people are asked, according to the `confirmation` settings."""
 
     def __init__(
         self, when_unavailable: WhenUnavailable | None, timeout_seconds: float, style: FormStyle, replica: Replica
     ) -> None:
-        self._when_unavailable: WhenUnavailable | None = when_unavailable  # `None` depends on the client
+        self._when_unavailable: WhenUnavailable | None = when_unavailable  # `None` means that it depends on the client
         self.timeout_seconds = timeout_seconds
         self.style: FormStyle = style
         self.states = SealedStates("question", timeout_seconds, replica)
         self.pending = PendingQuestions(timeout_seconds)
 
     def decider(self, ctx: RequestContext) -> WhenUnavailable:
-        """Who decides on a call of a client that cannot ask its person."""
+        """Return who decides about a call if the client cannot ask."""
         if self._when_unavailable is not None:
             return self._when_unavailable
         return "deny" if ctx.http_request is not None or _framework(ctx) else "client"
 
     def shows_forms(self, ctx: RequestContext) -> bool:
-        """Whether the person behind a request can be asked for more than a yes or no."""
+        """Return whether the person behind a request can be asked for more than a yes or no."""
         return self.style == "form" and elicits(ctx.connection.capabilities, "form")
 
     def can_ask(self, ctx: RequestContext) -> bool:
-        """Whether a person can be asked other than by the client's own dialog."""
+        """Return whether a person can be asked, apart from the client's own dialog."""
         return self.decider(ctx) == "page" or elicits(ctx.connection.capabilities, "form")
 
     def form(self, question: Question, protocol_version: str) -> Json:
-        """The parameters of a request that asks a question."""
+        """Return the parameters of a request that asks a question."""
         return {
             "mode": "form",
             "message": render_question(question),
@@ -94,16 +94,16 @@ class ConsentPolicy:
 
 
 class AlreadyConsented:
-    """Answers for a later round of a call, since consent was given in the first one."""
+    """Answers for a later round of a call, whose consent was given in the first one."""
 
     async def ask(self, question: Question) -> Answer:
-        """Yes, to the same action: the state of the round is bound to it."""
+        """Return a yes: the state of the round is bound to the same action."""
         del question
         return Answer(Decision.ONCE, ConsentChannel.EARLIER)
 
 
 def _framework(ctx: RequestContext) -> str:
-    """The name of the agent framework that a client belongs to; empty for other clients."""
+    """Return the name of the agent framework that a client belongs to; empty for other clients."""
     name = str(ctx.connection.client_info.get("name"))
     name = "stdio:" if name.startswith("stdio: ") else name
     return name if name in FRAMEWORKS else ""
@@ -125,12 +125,12 @@ class ClientConfirmer:
             if decider == "page" and not is_of_model:
                 with ctx.outbound.person_is_asked():
                     return await how.pending.ask(question, ctx.connection.client_name, ctx.report_progress)
-            # A dialog that allows a call cannot answer a question.
+            # The client's dialog can allow a call, but not answer a question.
             if decider == "client":
                 way_out = "This client has announced no form elicitation, and its own dialog is not enough here."
                 return Unavailable(client_decides=not is_of_model, way_out=way_out)
             setting = (
-                'confirmation.whenUnavailable to "page" (the user then answers at the dashboard) or "client" (its own '
+                'confirmation.whenUnavailable to "page" (the user then answers on the dashboard) or "client" (its own '
                 "approval dialog then decides)"
             )
             why = ""
@@ -142,9 +142,9 @@ class ClientConfirmer:
             way_out = f"This client has announced no form elicitation{why}. The operator can set {setting}."
             return Unavailable(client_decides=False, way_out=way_out)
         if is_of_model and style == "simple":
-            return _NO_FIELDS  # answers to the model's questions need fields
+            return _NO_FIELDS  # the model's questions need fields
         if ctx.is_modern:
-            # The question is the result of this request; the answer comes with the next one.
+            # The question is the result of this request; the answer arrives with the next one.
             reply, state = _reply_in(ctx), as_mapping(ctx.params).get("requestState")
             if reply is None or not isinstance(state, str):
                 return Pending()
@@ -170,7 +170,7 @@ _SCALARS = (str, int, float, NoneType)
 
 
 def _read_reply(reply: Any) -> tuple[str, Json | None]:
-    """The action and content of an answer to a form; `ValueError` if it is malformed."""
+    """Return the action and content of an answer to a form; `ValueError` if it is malformed."""
     fields = as_mapping(reply)
     action, content = fields.get("action"), fields.get("content")
     if action not in ("accept", "decline", "cancel") or not isinstance(content, dict | None):
@@ -178,12 +178,12 @@ def _read_reply(reply: Any) -> tuple[str, Json | None]:
     for value in as_mapping(content).values():
         is_list_of_texts = isinstance(value, list) and all(isinstance(each, str) for each in cast("list[Any]", value))
         if not is_list_of_texts and not isinstance(value, _SCALARS):
-            raise ValueError("a field of a form must be a text, a number, a boolean or a list of texts")
+            raise ValueError("a form field must be a string, a number, a boolean or a list of strings")
     return action, cast("Json | None", content)
 
 
 def has_answer(ctx: RequestContext) -> bool:
-    """Whether a request carries an answer to a question of this server, valid or not."""
+    """Return whether a request carries an answer to a question of this server, valid or not."""
     return _reply_in(ctx) is not None
 
 
@@ -194,7 +194,7 @@ def _reply_in(ctx: RequestContext) -> Any:
 def with_marked_answer(ctx: RequestContext, params: Mapping[str, Any]) -> RequestContext:
     """Mark a malformed answer to a question of this server, so that the request reaches its handler.
 
-    By the schema, the whole request would be refused with a protocol error, which no model sees.
+    Otherwise the schema check would refuse the whole request with a protocol error, which models do not see.
     """
     given = params["inputResponses"]
     responses = dict(cast("Mapping[str, Any]", given)) if isinstance(given, Mapping) else {}

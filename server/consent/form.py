@@ -1,4 +1,4 @@
-"""The form for a question, and the meaning of a filled-in form."""
+"""Builds the form for a question, and interprets a filled-in form."""
 
 from __future__ import annotations
 
@@ -19,24 +19,22 @@ from tools.contract.display import in_one_line, visible_line
 
 FormStyle = Literal["form", "simple"]  # a form with fields, or a plain yes or no for clients that show no fields
 
-TITLED_ENUM_SINCE = "2025-11-25"  # earlier revisions title an enum with `enumNames`, and have no multiple choice
-OTHER = "Other"  # chosen to answer in one's own words (Qwen Code's label)
+TITLED_ENUM_SINCE = "2025-11-25"  # earlier revisions use `enumNames` for titles, and have no multiple choice
+OTHER = "Other"  # the choice for a free-text answer (Qwen Code's label)
 MAX_ANSWER_CHARS = (
-    2_000  # of one text: four of them still make a short result. Clients are told the limit; longer texts are cut
+    2_000  # per text: four of them still make a short result. The form states the limit; longer texts are cut
 )
 CUT_MARK = f"[... cut after {MAX_ANSWER_CHARS:,} characters]"
 NO_ANSWER = "coretools-mcp/no-answer"
-"""Marks the content that replaces a malformed answer: a plain yes has no content that could be missing."""
-MAX_REASON_CHARS = 2_000  # of a person's reason that the model sees
-MAX_CONTENT_CHARS = (
-    64_000  # of a replacement for a proposed text; offered for texts up to 16 kB, to which a person may add
-)
+"""Marks the content that replaces a malformed answer, because a plain yes has no content that could be missing."""
+MAX_REASON_CHARS = 2_000  # of the person's reason, which the model sees
+MAX_CONTENT_CHARS = 64_000  # of a replacement text; offered for texts up to 16 kB, which people may extend
 
 
 def form_schema(question: Question, style: FormStyle, protocol_version: str) -> dict[str, Any]:
-    """The schema of the form: flat, with a required decision that has no default.
+    """Return the schema of the form: flat, with a required decision that has no default.
 
-    Optional fields are empty by default, because some clients (FastMCP) otherwise fill in null, and then reject it.
+    Optional fields are empty by default, because some clients (FastMCP) otherwise fill in null and then reject it.
     """
     if isinstance(question.details, AskUserConfirmation):
         return questionnaire_schema(question.details.questions, protocol_version)
@@ -49,7 +47,7 @@ def form_schema(question: Question, style: FormStyle, protocol_version: str) -> 
         "reason": {**optional, "title": "Reason", "description": "The model sees this if you deny. Optional."},
     }
     if _offers_other_text(question):
-        # Not prefilled with the proposed text: a client with a single-line field would drop its line breaks.
+        # Not prefilled, because a client with a single-line field would drop line breaks.
         properties["content"] = {
             **optional,
             "title": "Replacement text",
@@ -72,7 +70,7 @@ def read_answer(question: Question, action: str, content: Mapping[str, Any] | No
     fields = content or {}
     given, reason, text = fields.get("decision"), fields.get("reason"), fields.get("content")
     decision = next((choice.decision for choice in question.choices if choice.decision.value == given), None)
-    # A replacement text must have been offered, and be within its limit.
+    # A replacement text must have been offered, and respect its limit.
     is_acceptable = (
         text is None
         or text == ""
@@ -94,7 +92,7 @@ def _titled_enum(titles: Mapping[str, str], protocol_version: str) -> dict[str, 
 
 
 def questionnaire_schema(questions: Sequence[UserQuestion], protocol_version: str) -> dict[str, Any]:
-    """The form for the model's questions: flat, without a default that would answer anything by itself."""
+    """Return the form for the model's questions: flat, without defaults that would answer a question."""
     properties: dict[str, Any] = {}
     required: list[str] = []
     for number, question in enumerate(questions, start=1):
@@ -140,7 +138,7 @@ def questionnaire_schema(questions: Sequence[UserQuestion], protocol_version: st
 def read_questionnaire(
     questions: Sequence[UserQuestion], content: Mapping[str, Any]
 ) -> tuple[tuple[str, ...], ...] | None:
-    """The answers in the order of the questions; `None` if there is none, or a field is invalid."""
+    """Return the answers in the order of the questions; `None` if there is none, or a field is invalid."""
     answers: list[tuple[str, ...]] = []
     for number, question in enumerate(questions, start=1):
         field = f"question_{number}"
@@ -168,14 +166,14 @@ def read_questionnaire(
             return None
         if len(picked) > 1 and not question.is_multiple:
             return None
-        # Each once, in the order of the question.
+        # Deduplicated, in the order of the question.
         chosen = tuple(label for shown, label in labels.items() if shown in picked)
         answers.append((*(label for label in chosen if label != OTHER), text) if text else chosen)
     return tuple(answers) if any(answers) else None
 
 
 def _offered(question: UserQuestion) -> tuple[Option, ...]:
-    """The options, plus the one for one's own words if it is missing."""
+    """Return the options, plus the one for a free-text answer if it is missing."""
     has_other = any(in_one_line(option.label).casefold() == OTHER.casefold() for option in question.options)
     if has_other or not question.takes_text:
         return question.options

@@ -1,4 +1,4 @@
-"""Questions that wait for a person at the dashboard, from clients that cannot ask by themselves."""
+"""Questions that wait for an answer on the dashboard, because their clients cannot ask."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import anyio
 from tools.contract.confirmation import Answer, ConsentChannel, Decision, Question, Unavailable
 from tools.contract.limits import Progress
 
-MAX_WAITING = 100  # questions at once, of all clients; more than a person would answer
+MAX_WAITING = 100  # for all clients together; more than a person would answer
 COMMAND = "coretools-mcp dashboard"
 TOO_MANY = Unavailable(
     client_decides=False,
@@ -21,7 +21,7 @@ TOO_MANY = Unavailable(
 
 
 class AskedQuestions:
-    """Counts the questions that people are being asked during requests."""
+    """Counts the questions that requests are waiting on."""
 
     asked = answered = open = 0
 
@@ -39,10 +39,10 @@ ASKED = AskedQuestions()
 
 @dataclass(eq=False, slots=True)
 class PendingQuestion:
-    """One question. It is answered once, or disappears with its call."""
+    """One question, which is answered once, or disappears with its call."""
 
     question: Question
-    client: str  # the client's name, as it gives it
+    client: str  # the client's own name for itself
     scope: anyio.CancelScope  # its deadline ends the wait
     id: str = field(default_factory=lambda: secrets.token_urlsafe(16))
     asked: float = field(default_factory=time.time)  # seconds since the epoch
@@ -55,7 +55,7 @@ class PendingQuestion:
 
 
 class PendingQuestions:
-    """All waiting questions, the oldest first."""
+    """All waiting questions, oldest first."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -63,7 +63,7 @@ class PendingQuestions:
         self.on_change: Callable[[], None] = lambda: None  # called when a question is added or removed
 
     async def ask(self, question: Question, client: str, progress: Progress) -> Answer | Unavailable:
-        """Wait for the person's answer, and notify the client. Without an answer in time, it is a denial."""
+        """Wait for the person's answer, and notify the client. A timeout counts as a denial."""
         if len(self._waiting) >= MAX_WAITING:
             return TOO_MANY
         pending = PendingQuestion(question, client, anyio.move_on_after(self._seconds))
@@ -82,16 +82,16 @@ class PendingQuestions:
         return list(self._waiting.values())
 
     def find(self, id: str) -> PendingQuestion | None:  # noqa: A002 - it is one
-        """The question with this id, if it still waits."""
+        """Return the question with this id, if it is still waiting."""
         pending = self._waiting.get(id)
         return pending if pending is not None and pending.answer is None else None
 
     def give(self, pending: PendingQuestion, answer: Answer) -> None:
-        """Answer a question from `find`, once."""
+        """Answer a question returned by `find`, once."""
         pending.answer = answer
         pending.answered.set()
 
     def wait_longer(self, pending: PendingQuestion) -> None:
-        """Restart the time that the person has."""
+        """Restart the time limit for the answer."""
         pending.scope.deadline = anyio.current_time() + self._seconds
         self.on_change()

@@ -1,4 +1,4 @@
-"""The commands for a person at a terminal, and the exit codes of those that fail."""
+"""The terminal commands, and their exit codes for failures."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ EXIT_FAILED = 1  # a listing or a check failed
 EXIT_USAGE = 2  # wrong usage or settings
 EXIT_ADDRESS = 3  # the address cannot be served
 EXIT_INTERRUPTED = 130  # Ctrl-C: 128 plus the number of the signal, as in shells
-EXIT_CLOSED_PIPE = 141  # the reader of the output has gone: 128 plus SIGPIPE
+EXIT_CLOSED_PIPE = 141  # the reader of the output is gone: 128 plus SIGPIPE
 
-# `call` leaves the exit codes below 64 to the command that it runs (names and numbers from sysexits.h).
+# Exit codes below 64 are those of the command that `call` runs (names and numbers from sysexits.h).
 CALL_USAGE = 64  # wrong usage, or a tool that does not exist
 CALL_FAILED = 65  # the tool reported a failure
 CALL_UNAVAILABLE = 69  # the tool's server is unavailable
@@ -18,8 +18,8 @@ CALL_SETTINGS = 78  # the settings are invalid
 
 
 class UsageError(Exception):
-    """Wrong arguments of a command; the message says how to write them."""
+    """A command got wrong arguments; the message says how to write them."""
 
 
-class CommandFailure(Exception):  # noqa: N818 - it is said to a person, and is no fault of the program
+class CommandFailure(Exception):  # noqa: N818 - a message for a person, not a bug
     """The command cannot do what was asked; the message says why, and what to do."""

@@ -1,4 +1,4 @@
-"""Opens a link in the person's browser without showing it to other users."""
+"""Opens a link in the user's browser without showing it to other users."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from contextlib import suppress
 
 
 def open_in_browser(link: str, file: str) -> bool:
-    """Open a link in the browser through a private file, and return whether that was possible.
+    """Open a link in the browser through a private file, and return whether that worked.
 
-    Other users can see the arguments of programs, so the link is not passed as one. The caller removes the file once
-    the browser has read it.
+    The link is not passed as an argument, because other users can see those. The caller removes the file once the
+    browser has read it.
     """
     content = (
         f'<!doctype html><title>coretools-mcp</title><meta http-equiv="refresh" content="0;url={html.escape(link)}">'

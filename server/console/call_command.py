@@ -1,4 +1,4 @@
-"""`call`: makes one call through a server of its own, and asks its question at the terminal."""
+"""`call`: makes one call through its own server, and asks the server's question at the terminal."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from tools.shell.private_folders import PREFIX as OUTPUTS
 LAUNCHER = Path(__file__).resolve().parents[2] / "coretools_mcp.py"  # also in an installed package
 MAX_LIST_WAIT = 60_000  # milliseconds; the maximum of proxy.firstListWait
 MAX_OPTIONS = 50  # schema parts searched for the type of one property
-REST_SECONDS = 0.5  # how long to wait for the last log lines of a server that has ended
+REST_SECONDS = 0.5  # how long to wait for the last log lines after the server ends
 SHELL_NAMES = frozenset({"run_shell_command", "ShellTool", "Shell", "Bash"})
 _CODES = {
     ToolErrorType.EXECUTION_DENIED: CALL_REFUSED,
@@ -54,22 +54,22 @@ _KINDS = {
     "object": "an object, as JSON",
     "null": "null",
 }
-"""The JSON Schema types in words, in the order in which they are tried."""
+"""The JSON Schema types in words, in the order in which to try them."""
 
 
 @dataclass(frozen=True, slots=True)
 class GivenArguments:
-    """The arguments of a call as the person wrote them: an object, and pairs that override it."""
+    """The arguments of a call as written: an object, and pairs that override it."""
 
     whole: Mapping[str, Any]
     pairs: Mapping[str, str]
 
     def as_text(self) -> dict[str, Any]:
-        """All arguments, for a tool that converts texts itself."""
+        """Return all arguments, for a tool that converts strings itself."""
         return {**self.whole, **self.pairs}
 
     def typed(self, schema: Mapping[str, Any]) -> dict[str, Any]:
-        """All arguments, each pair converted to the type in the tool's schema.
+        """Return all arguments, each pair converted to the type in the tool's schema.
 
         Raises:
             UsageError: A pair cannot be converted.
@@ -78,7 +78,7 @@ class GivenArguments:
 
 
 def read_arguments(pairs: Sequence[str], as_json: str | None) -> GivenArguments:
-    """Read `key=value` pairs and a JSON object. The object is literal, `@FILE`, or `-` for standard input."""
+    """Read `key=value` pairs and a JSON object, given literally, as `@FILE`, or as `-` for standard input."""
     whole: dict[str, Any] = {}
     if as_json is not None:
         text = as_json
@@ -113,7 +113,7 @@ def read_arguments(pairs: Sequence[str], as_json: str | None) -> GivenArguments:
 
 
 def _value(key: str, text: str, schema: Mapping[str, Any]) -> Any:
-    """Convert a text to the type that the tool's schema gives for this property."""
+    """Convert a text to the type of this property in the tool's schema."""
     found: list[Mapping[str, Any]] = []
     options = [as_mapping(as_mapping(schema.get("properties")).get(key))]
     for _ in range(MAX_OPTIONS):  # a schema may refer to itself
@@ -157,16 +157,16 @@ def make_call(
     is_sure: bool,
     as_json: bool,
 ) -> int:
-    """Make one call through a server of its own over stdio, and print the result.
+    """Make one call through a new server over stdio, and print the result.
 
     Returns:
-        0, the exit status of the command that was run, or a code from 64 up that says why there is none.
+        0, the exit status of the command that ran, or a code from 64 up that says why there is none.
     """
     if tool in SHELL_NAMES and given.as_text().get("is_background") not in (None, False, "false"):
         raise UsageError("a background job would end with this call. Leave out is_background to wait for the command.")
     alias = tool.partition(BETWEEN)[0] if BETWEEN in tool else ""
     spinner = Spinner()
-    is_told = False  # that nobody could be asked
+    is_told = False  # whether the user knows that nobody can answer
 
     def on_progress(message: str) -> None:
         if message:
@@ -182,9 +182,9 @@ def make_call(
             spinner.resume()
 
     async def arguments(server: OwnServer) -> Json:
-        """The arguments as the tool wants them.
+        """Return the arguments in the form that the tool expects.
 
-        Built-in tools convert texts themselves, so no list is needed for them.
+        Built-in tools convert strings themselves, so they need no tool list.
         """
         if not given.pairs or not (report.upstreams or report.settings.tools.discovery_command):
             return given.as_text()
@@ -195,8 +195,8 @@ def make_call(
     async def call() -> int:
         options = ["-P", str(LAUNCHER), "serve", *server_options]
         if alias in report.upstreams:
-            # Only this server matters, so wait until its connection is up or has failed. Long results are not written
-            # to files, which would disappear with this call.
+            # Only this server matters, so wait until it is connected or has failed. Long results are not written to
+            # files, which would disappear with this call.
             narrow = {
                 "mcp": {"allowed": [alias]},
                 "proxy": {"firstListWait": MAX_LIST_WAIT, "catalogue": False},
@@ -204,14 +204,14 @@ def make_call(
             }
             await anyio.Path(folder, "settings.json").write_text(json.dumps(narrow), encoding="utf-8")
             options.append(f"--config={folder}/settings.json")
-            lock = report.lock  # a lock file counts beside the last settings file
+            lock = report.lock  # the lock file is next to the last settings file
             if lock is not None and (lock.content is not None or lock.problem):
                 beside = anyio.Path(folder, LOCK_NAME)
                 try:
                     await beside.symlink_to(lock.path)
-                except OSError:  # on Windows, not every user may create links
+                except OSError:  # on Windows, not every user can create links
                     await beside.write_bytes(lock.content or b"")
-        # Variables that settings name, and keys: this server needs the same environment as any other command.
+        # The settings may use any variable, so the server gets the whole environment.
         command, environment = [sys.executable, *options], dict(os.environ)
         async with (
             spinner.running("starting the server for this call"),
@@ -248,7 +248,7 @@ def make_call(
 
 @asynccontextmanager
 async def _log_of_server(spinner: Spinner) -> AsyncGenerator[TextIO]:
-    """The standard error of the call's server: shown, but never over a question."""
+    """Show the standard error of the call's server, but never over a question."""
     if sys.platform == "win32":
         yield sys.stderr  # a pipe cannot be awaited there
         return
@@ -308,7 +308,8 @@ def _show(result: Json, *, as_json: bool) -> None:
         if as_mapping(block.get("annotations")).get("audience") != ["user"]:
             text = visible(str(block["text"])) if block.get("type") == "text" else f"[{block.get('type')}]"
             if isinstance(job, str):
-                # The job is about to end, so how to reach it is of no use. The command's own output follows "Output:".
+                # The job is about to end, so the lines about it are useless. The command's own output follows
+                # "Output:".
                 about_it = rf"\A((?:(?!Output:).*\n)*?)[\w ]+: {re.escape(job)} \(.*\n"
                 text = re.sub(about_it, r"\1", text)
             sys.stdout.write(f"{text}\n")
@@ -340,7 +341,7 @@ async def _ask(params: Json, *, is_sure: bool) -> Json:
     if not sys.stdin.isatty():
         show(question_text(message), stream=sys.stderr)
         what = "nothing was done. Use --yes to allow what the call asks for"
-        what = what if is_consent(schema) else "it stays unanswered"
+        what = what if is_consent(schema) else "the question stays unanswered"
         show(f"Nobody can answer here (standard input is not a terminal), so {what}.", stream=sys.stderr)
         return {"action": "decline"}
     content = await fill_in(message, schema)

@@ -1,7 +1,7 @@
 """The configuration file of an MCP client, before and after an install or uninstall.
 
-Each change is computed as a whole, so that it can be shown before it is written. The private folder of coretools-mcp
-keeps a record of it: digests, and a copy of the original file.
+Each change is computed completely before it is shown and written. The private folder of coretools-mcp keeps a record of
+it: digests, and a copy of the original file.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ class ConfigFile:
     client: ClientConfig
     path: str
     name: str  # of the entry
-    is_named: bool = False  # whether the person gave the name
+    is_named: bool = False  # whether the user chose the name
 
     @property
     def place(self) -> tuple[str, ...]:
         return (*self.client.path, self.name)
 
     def servers(self, content: bytes | None) -> Tree:
-        """The servers in the file, as written there.
+        """Return the servers in the file, as written there.
 
         Raises:
             SettingsError: The file is not valid, or its list of servers is not an object.
@@ -61,7 +61,7 @@ class ConfigFile:
         servers: Any = value_at(read_document(content or b"", self.path, self.client.dialect), self.client.path)
         if servers is not None and not isinstance(servers, dict):
             where = dotted(self.client.path)
-            raise SettingsError([f"{self.path}: {where} is not an object, so it cannot hold servers."])
+            raise SettingsError([f"{self.path}: {where} is not an object, so it cannot contain servers."])
         return cast("Tree", servers or {})
 
     def with_entry(self, content: bytes, name: str, entry: Tree) -> bytes:
@@ -77,7 +77,7 @@ class ConfigFile:
 
 @dataclass(frozen=True, slots=True)
 class InstallRecord:
-    """What an install did to a file, so that it can be reverted. It holds none of the file's content."""
+    """What an install did to a file, so that it can be reverted, without any of the file's content."""
 
     file: str  # the real path
     name: str
@@ -85,12 +85,12 @@ class InstallRecord:
     after: str | None = None
     backup: str = ""  # the name of the copy of the original file, in the private folder
     is_exact: bool = False  # whether the installed entry is the only difference between before and after
-    made_section: bool = False  # whether the file had no list of servers before
-    folders: tuple[str, ...] = ()  # folders that had to be made, the deepest first
+    made_section: bool = False  # whether the install added the list of servers
+    folders: tuple[str, ...] = ()  # folders that the install created, deepest first
     moved: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
     """Servers moved behind this one, by their names in the client's file.
 
-    The value is the alias in the user's settings, and the SHA-256 of the entry if the install added it.
+    Each value is the alias in the user's settings, and the SHA-256 of the entry if the install added it.
     """
 
 
@@ -108,7 +108,7 @@ class ConfigChange:
 def install_change(
     target: ConfigFile, content: bytes | None, entry: Tree, environ: Mapping[str, str], moved: Iterable[str] = ()
 ) -> ConfigChange:
-    """Compute the file with the entry of coretools-mcp and without the servers that move behind it.
+    """Compute the file with the entry of coretools-mcp, and without the servers that move behind it.
 
     Raises:
         CommandFailure: The file is not valid, the name belongs to another server, or coretools-mcp has another entry.
@@ -148,7 +148,7 @@ def install_change(
     known = _find(record, environ) if present is not None else None
     is_exact, is_again = False, False
     if known is not None:
-        # An install that was killed between recording and writing is the same install again.
+        # An install that was killed between recording and writing may be repeated.
         is_again = known.after == record.after and known.moved.keys() >= set(moved)
         is_exact = known.is_exact and (is_again or known.after == record.before)
     if known is not None and (is_exact or is_again or not moved):
@@ -170,7 +170,7 @@ def uninstall_change(target: ConfigFile, content: bytes | None, environ: Mapping
     If the file is as the install left it, this is the original file; otherwise only the entry is removed.
 
     Raises:
-        CommandFailure: There is no entry of that name, it is not of coretools-mcp, or the file is not valid.
+        CommandFailure: There is no entry with that name, it does not start coretools-mcp, or the file is not valid.
     """
     name, shown = target.name, visible_line(target.path)
     try:
@@ -190,7 +190,7 @@ def uninstall_change(target: ConfigFile, content: bytes | None, environ: Mapping
         if record.moved and _digest(backup) != record.before:
             said = "the copy of the original file is missing or damaged, so its servers cannot be put back"
             raise CommandFailure(f"{said}. They are in your settings; remove the entry {name} by hand. ({shown})")
-        # Even if a person removed the entry by hand, the servers that were moved come back.
+        # Even if the entry was removed by hand, the moved servers come back.
         after = target.without_entry(content or b"", name) if name in servers else content or b""
         moved = target.servers(backup) if record.moved else {}
         for each in record.moved:
@@ -204,10 +204,10 @@ def uninstall_change(target: ConfigFile, content: bytes | None, environ: Mapping
 
 
 def write_install(change: ConfigChange, moved: Tree, environ: Mapping[str, str]) -> None:
-    """Save the original file, record the install, add the moved servers to the user's settings, and write the file.
+    """Back up the file, record the install, add the moved servers to the user's settings, and write the file.
 
     In this order, a moved server is always in at least one of the two files, and a killed command can be run again. If
-    something cannot be written, every change is reverted.
+    a write fails, every change is reverted.
 
     Args:
         change: The change to write.
@@ -241,7 +241,7 @@ def write_install(change: ConfigChange, moved: Tree, environ: Mapping[str, str])
             if added:
                 _drop(own, {alias: _digest_of(entry) for alias, entry in added.items()})
         for folder in record.folders:
-            with suppress(OSError):  # the folder holds something else, or was never made
+            with suppress(OSError):  # the folder is not empty, or was never created
                 os.rmdir(folder)
         raise
 
@@ -253,7 +253,7 @@ def write_uninstall(change: ConfigChange, environ: Mapping[str, str]) -> None:
     if record.moved:
         added = {alias: digest for alias, digest in record.moved.values() if digest}
         for other in _records(environ):
-            # Another client may have moved a server of the same name, and now has it only here.
+            # Another client may have moved a server of the same name, which is now only here.
             shared = {
                 name: (alias, added.pop(alias))
                 for name, (alias, _) in other.moved.items()
@@ -277,15 +277,15 @@ def write_uninstall(change: ConfigChange, environ: Mapping[str, str]) -> None:
 
 
 def starting_us(servers: Tree) -> list[str]:
-    """The names of the servers that run the coretools-mcp command.
+    """Return the names of the servers that run the coretools-mcp command.
 
-    Others may reach this server, but are not changed.
+    Servers that only connect to this one do not count.
     """
     return [name for name, each in servers.items() if isinstance(each, dict) and is_own(cast("Tree", each), ())]
 
 
 def _merged(present: Tree, entry: Tree) -> Tree:
-    """The new entry merged over the present one; keys that the person added stay."""
+    """Return the new entry merged over the present one; keys that the user added stay."""
     merged = {**present, **entry}
     for key in ("env", "environment", "env_vars"):
         old, new = present.get(key), entry.get(key)
@@ -297,7 +297,7 @@ def _merged(present: Tree, entry: Tree) -> Tree:
 
 
 def own_servers(own: str) -> Tree:
-    """The servers in the user's own settings, by alias."""
+    """Return the servers in the user's own settings, by alias."""
     servers = table_at(parse(read_settings_file(own, is_optional=True) or b"", own), SECTION)
     return {alias_of(name): entry for name, entry in servers.items()}
 
@@ -315,7 +315,7 @@ def _drop(own: str, digests: Mapping[str, str]) -> None:
 
 
 def _write(change: ConfigChange) -> None:
-    """Write the new content, or remove the file and the folders that the install made."""
+    """Write the new content, or remove the file and the folders that the install created."""
     if change.after is not None:
         replace_content(change.path, change.before, change.after)
         return
@@ -333,7 +333,7 @@ def _write(change: ConfigChange) -> None:
 
 
 def _missing_folders(file: str) -> tuple[str, ...]:
-    """The missing folders above a file, the deepest first."""
+    """Return the missing folders above a file, deepest first."""
     found: list[str] = []
     folder = os.path.dirname(file)
     while not os.path.isdir(folder) and folder != os.path.dirname(folder):
@@ -350,7 +350,7 @@ def _digest_of(entry: Any) -> str:
     return hashlib.sha256(json.dumps(entry, sort_keys=True).encode()).hexdigest()
 
 
-# The records are in `installs/installs.json` in the private folder, with the copies of the original files.
+# The records are in `installs/installs.json` in the private folder, next to the backups.
 
 
 def _folder(environ: Mapping[str, str]) -> str:
@@ -361,12 +361,12 @@ def _folder(environ: Mapping[str, str]) -> str:
 
 
 def backup_file(record: InstallRecord, environ: Mapping[str, str]) -> str:
-    """The path of the copy of the original file."""
+    """Return the path of the backup."""
     return os.path.join(_folder(environ), record.backup)
 
 
 def _backup(record: InstallRecord, environ: Mapping[str, str]) -> bytes | None:
-    if not record.backup:  # there was no file to copy
+    if not record.backup:  # there was no file to back up
         return None if record.before is None else b""
     try:
         return read_regular(backup_file(record, environ), MAX_CLIENT_BYTES)
@@ -375,7 +375,7 @@ def _backup(record: InstallRecord, environ: Mapping[str, str]) -> bytes | None:
 
 
 def _records(environ: Mapping[str, str]) -> list[InstallRecord]:
-    """The recorded installs. An unreadable record counts as none: uninstall then removes only the entry."""
+    """Return the recorded installs. An unreadable record counts as none: uninstall then removes only the entry."""
     try:
         return read_stored(list[InstallRecord], read_regular(os.path.join(_folder(environ), "installs.json")))
     except FileNotFoundError:
@@ -405,7 +405,7 @@ def _remember(record: InstallRecord, environ: Mapping[str, str], *, forget: bool
 
 
 def _forget(record: InstallRecord, environ: Mapping[str, str], instead: InstallRecord | None = None) -> None:
-    """Replace or remove the record of an install, and delete a backup that no record needs any more."""
+    """Replace or remove the record of an install, and delete a backup that no record needs."""
     others = [each for each in _records(environ) if (each.file, each.name) != (record.file, record.name)]
     try:
         _remember(instead or record, environ, forget=instead is None)

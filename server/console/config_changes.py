@@ -1,6 +1,6 @@
 """`config add`, `remove`, `enable`, `disable` and `init`: each makes one change in a settings file, and shows it first.
 
-The change is spliced in, so every other byte stays. A file that cannot be parsed for certain stays as it is.
+The change is spliced in, so every other byte stays. A file that cannot be parsed reliably stays as it is.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from tools.contract.display import visible_line
 from tools.text.secrets import is_secret_name
 
 CHECK_SECONDS = 35.0  # how long to wait for a new server; its own connectTimeout usually ends first
-_REFERENCE = re.compile(r":\$\{\w+\}@|\$\{\w+\}")  # a reference to a variable, also as the password of an address
+_REFERENCE = re.compile(r":\$\{\w+\}@|\$\{\w+\}")  # a reference to a variable, also as the password in an address
 MIN_SECRET_CHARS = 8  # a shorter value could appear in a text by chance
 SCHEMA = Path(models.__file__).with_name("settings.schema.json")
-REFERENCE = f"./{SCHEMA.name}"  # points to the copy beside the settings file
+REFERENCE = f"./{SCHEMA.name}"  # points to the copy next to the settings file
 NEW_FILE = """\
 {
   // The settings of coretools-mcp; keys that are not set have their defaults. All keys: settings.schema.json.
@@ -62,7 +62,7 @@ NEW_FILE = """\
   "$schema": "./settings.schema.json"
 }
 """
-"""Each commented key ends with a comma and stands before the last key, so any of them can be uncommented."""
+"""Each commented key ends with a comma and precedes the last key, so any of them can be uncommented."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class EditOptions:
 
     file: str | None = None  # another settings file instead of the user's own
     is_sure: bool = False
-    is_dry: bool = False  # show the difference only
+    is_dry: bool = False  # only show the difference
 
 
 def entry_for(
@@ -85,13 +85,13 @@ def entry_for(
 
     Args:
         words: The command with its arguments, or the address.
-        transport: `stdio`, `http` or `sse`; `None` follows from `words`.
-        variables: Each `KEY=VALUE`, or `KEY` for the value of that variable when the server starts.
-        headers: Each `Name: value`.
+        transport: `stdio`, `http` or `sse`; `None` derives it from `words`.
+        variables: `KEY=VALUE`, or `KEY` for that variable's value when the server starts.
+        headers: `Name: value` each.
         folder: The command's working folder.
 
     Raises:
-        UsageError: These options do not describe one server. The message does not repeat them: they may hold a secret.
+        UsageError: The options do not describe one server. The message does not quote them: they may contain secrets.
     """
     if not words:
         raise UsageError("give a command or an address: config add NAME -- COMMAND, or NAME URL.")
@@ -234,7 +234,7 @@ def change_server(
 
 
 def init(options: EditOptions, environ: Mapping[str, str]) -> int:
-    """Write a first settings file with the schema beside it. An existing file only gets the reference to the schema."""
+    """Write a first settings file and the schema next to it. An existing file only gets a reference to the schema."""
     path = _path(options, environ)
     copy = os.path.join(os.path.dirname(path), SCHEMA.name)
     shown, before, schema = visible_line(path), read_file(path), SCHEMA.read_bytes()
@@ -273,7 +273,7 @@ def _path(options: EditOptions, environ: Mapping[str, str]) -> str:
 
 
 def _refer(entry: Tree, environ: Mapping[str, str]) -> list[str]:
-    """Replace secrets from the environment with references, in place, and return where other secrets remain."""
+    """Replace secrets from the environment with references, in place, and return the places of other secrets."""
     held = {value: name for name, value in environ.items() if len(value) >= MIN_SECRET_CHARS and is_secret_name(name)}
 
     def referring(text: str) -> str:
@@ -307,7 +307,7 @@ def _check_keys(content: bytes | None, place: tuple[str, ...], path: str) -> Non
 
 
 def _write(path: str, before: bytes | None, after: bytes, options: EditOptions, *, holds_secrets: bool = False) -> bool:
-    """Show a change and make it if the person agrees. Returns whether it was made."""
+    """Show a change, and make it if the user agrees. Returns whether it was made."""
     documents = [parse(side, path) for side in (before, after) if side]
     show(diff_text(shown_difference(path, before, after, documents)))
     sys.stdout.flush()
@@ -331,7 +331,7 @@ def _why_left_out(report: SettingsReport, alias: str) -> str | None:
 def _connect(name: str, path: str, options: EditOptions, environ: Mapping[str, str]) -> int:
     """Connect to one server of these settings, and print how many tools it has, or why it failed.
 
-    If there is a lock file, the person may approve the tools right away.
+    If there is a lock file, the user can approve the tools right away.
     """
     # Imported only here: removing a server needs neither the SDK nor the tools.
     from server.app import App  # noqa: PLC0415

@@ -47,7 +47,7 @@ def check(load: Callable[[], SettingsReport]) -> int:
 
 
 def show(report: SettingsReport, *, as_json: bool) -> int:
-    """Print every value that is set, as written, and where. Secrets are hidden."""
+    """Print every value that is set, as written, with its source. Secrets are hidden."""
     rows = [(dotted(given.path), shown_value(given.path, given.value), given.source) for given in report.given]
     if as_json:
         values = [{"key": key, "value": value, "source": source} for key, value, source in rows]
@@ -55,7 +55,7 @@ def show(report: SettingsReport, *, as_json: bool) -> int:
         sys.stdout.write(json.dumps(found, indent=2) + "\n")
         return 0
     source_before = ""
-    order = {path: position for position, path in enumerate(report.files)}  # the rest follows after the files
+    order = {path: position for position, path in enumerate(report.files)}  # other sources follow the files
     for key, value, source in sorted(rows, key=lambda row: order.get(row[2], len(order))):
         if source != source_before:
             is_file = os.path.isabs(source)
@@ -88,7 +88,7 @@ def import_servers(wanted: str, environ: Mapping[str, str], *, prints: bool, for
         )
 
     def with_servers(content: bytes) -> bytes:
-        """The file with the servers added. Anything that another program added meanwhile stays."""
+        """Return the file with the servers added. Concurrent additions by other programs stay."""
         present = names_by_alias(parse(content, own))
         entries = {present.get(alias, alias): entry for alias, entry in added.items() if force or alias not in present}
         changed = with_entries(content, SECTION, entries)
@@ -104,8 +104,7 @@ def import_servers(wanted: str, environ: Mapping[str, str], *, prints: bool, for
                 sys.stdout.write(f"  stays as it is (--force replaces it): {visible_line(alias)}\n")
                 continue
             what = "would replace" if alias in present else "would add"
-            # In a client's own file, the secrets are the person's, so they are hidden. Of any other file everything is
-            # shown.
+            # In a client's own file, the secrets are the user's, so they are hidden. Any other file is shown in full.
             described = describe_entry(entry, hides=client is not None)
             sys.stdout.write(f"  {what}: {visible_line(alias)}, {described}\n")
         sys.stdout.flush()
@@ -130,7 +129,7 @@ def import_servers(wanted: str, environ: Mapping[str, str], *, prints: bool, for
 def _usable_servers(
     wanted: str, environ: Mapping[str, str], diagnostics: Diagnostics
 ) -> tuple[str, ClientConfig | None, Tree]:
-    """The file, its client if known, and the servers with which coretools-mcp would start, by alias."""
+    """Return the file, its client if known, and the servers with which coretools-mcp would start, by alias."""
     clients = client_configs(environ)
     client = clients.get(wanted)
     files = (*client.files, *(file for file, _ in client.others)) if client is not None else (wanted,)

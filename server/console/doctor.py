@@ -42,12 +42,12 @@ from tools.machine.threads import THREADS
 from tools.shell.process_spec import command_environment
 from tools.web.search_settings import SETUP
 
-CHECK_SECONDS = 40.0  # limit of one check; slow checks have a shorter limit of their own
+CHECK_SECONDS = 40.0  # limit per check; slow checks have their own, shorter limit
 PROGRAM_SECONDS = 5.0  # how long to wait for a program's version
 UPSTREAM_SECONDS = 35.0  # how long to wait for an upstream; its own connectTimeout usually ends first
 DISCOVERY_SECONDS = 35.0  # how long to wait for the discovery command, whatever tools.discoveryTimeout says
-END_SECONDS = 0.5  # how long servers may take to end after the last check
-NO_VARIABLE = "it refers to an environment variable that is not set"
+END_SECONDS = 0.5  # how long servers may take to exit after the last check
+NO_VARIABLE = "it refers to an unset environment variable"
 COLUMNS = 80  # width of the output in columns
 Health = Literal["ok", "absent", "broken"]  # "absent" is optional and not set up; "broken" is configured or required
 
@@ -64,7 +64,7 @@ class Finding:
 
 
 class Findings(list[Finding]):
-    """The findings of one check so far; each is printed as it comes."""
+    """The findings of one check so far; each is printed immediately."""
 
     def __init__(self, told: Callable[[Finding], None]) -> None:
         super().__init__()
@@ -93,9 +93,9 @@ class Findings(list[Finding]):
 
 
 def examine(load: Callable[[], SettingsReport], environ: Mapping[str, str], *, as_json: bool) -> int:
-    """Print each finding as it comes. Exit code 1 if something that is configured does not work.
+    """Print each finding immediately. Exit code 1 if something that is configured does not work.
 
-    All checks run at the same time, each with its own deadline, so the total takes as long as the slowest one.
+    All checks run concurrently, each with its own deadline, so the total takes as long as the slowest one.
     """
     spinner = Spinner()
     waited: list[str] = []  # checks and servers that are still running
@@ -151,7 +151,7 @@ def examine(load: Callable[[], SettingsReport], environ: Mapping[str, str], *, a
     if as_json:
         sys.stdout.write(f"{found.as_json()}\n")
     else:
-        broken = "What is marked broken is configured but does not work."
+        broken = "Items marked broken are configured but do not work."
         show("", "Everything that is configured works." if found.is_usable else broken)
     return 0 if found.is_usable else EXIT_FAILED
 
@@ -212,7 +212,7 @@ async def check_files(app: App, found: Findings) -> None:
 
 
 async def check_sandbox(app: App, found: Findings) -> None:
-    """The sandbox, tested by running a command in it."""
+    """Test the sandbox by running a command in it."""
     report = app.live.report
     shell = report.settings.shell
     if shell.sandbox == "off":
@@ -238,7 +238,7 @@ async def check_sandbox(app: App, found: Findings) -> None:
 
 
 async def check_git(app: App, found: Findings) -> None:
-    """Git is for commands only; the tools parse ignore files without it."""
+    """Check git, which only commands need: the tools parse ignore files themselves."""
     del app
     program = await THREADS.run(lambda: shutil.which("git"))
     if program is None:
@@ -273,7 +273,7 @@ async def _check_version(subject: str, program: str, remedy: str, found: Finding
 
 
 async def check_extras(app: App, found: Findings) -> None:
-    """The optional packages and the web search providers. A key is only checked for presence."""
+    """Check the optional packages and the web search providers. Keys are only checked for presence."""
     extras = (
         ("re2", "google-re2", "long ignore files are matched more slowly"),
         ("pdf", "pypdf", "PDF files are sent as they are, not as text"),
@@ -320,7 +320,7 @@ async def check_discovery(app: App, found: Findings) -> None:
 
 
 async def check_programs(app: App, found: Findings) -> None:
-    """Check the programs of the call command and of the agents, looked up as they are at run time."""
+    """Check the programs of the call command and the agents, with the same lookup as at run time."""
     report = app.live.report
     settings = report.settings
 
@@ -348,7 +348,7 @@ async def check_programs(app: App, found: Findings) -> None:
 
 
 def _is_given(report: SettingsReport, key: str) -> bool:
-    """Whether a command is set. One that is not used refers to a variable that is not set."""
+    """Return whether a command is set. An unused one refers to an unset variable."""
     return any(given.path == ("tools", key) and given.value for given in report.given)
 
 
@@ -359,7 +359,7 @@ async def _check_upstream(app: App, upstream: Upstream, found: Findings) -> None
     with anyio.move_on_after(UPSTREAM_SECONDS) as scope:
         await upstream.known.wait()
         took = f"{anyio.current_time() - begun:.1f} s"
-        if upstream.entry.prefix == "none":  # a server that connects later may take a name from it
+        if upstream.entry.prefix == "none":  # a server that connects later may take over one of its names
             for other in pool.upstreams:
                 await other.known.wait()
     if upstream.live_session is not None:
@@ -387,7 +387,7 @@ async def _check_upstream(app: App, upstream: Upstream, found: Findings) -> None
     elif upstream.entry.transport == "stdio":
         remedy = f"check {key}, and run its command by hand"
     else:
-        remedy = f"check the address in {key}, and whether its server is running"
+        remedy = f"check the address in {key}, and that its server is running"
     text = f"{upstream.status.state} after {took}: {why_it_failed(upstream)}"
     found.append(Finding(subject, "broken", text, remedy, last_words(upstream)))
 
@@ -401,7 +401,7 @@ async def check_upstreams(app: App, found: Findings) -> None:
             waiting.start_soon(_check_upstream, app, upstream, found)
     for upstream in pool.upstreams:
         if (package := unpinned_package_of(upstream.entry)) is not None:
-            text = f"{visible_line(package)} has no version, so each start may run another one"
+            text = f"{visible_line(package)} has no version, so each start may run a different one"
             remedy = f"set one in mcpServers.{upstream.alias}.args; proxy.requirePins makes this mandatory"
             found.absent(f"package of {upstream.alias}", text, remedy)
     listed = {upstream.alias: upstream.offer.of(TOOLS) for upstream in pool.upstreams}

@@ -1,4 +1,4 @@
-"""`permissions explain`: shows what would be decided on a call, and why. Nothing is run."""
+"""`permissions explain`: shows what would be decided about a call, and why, without running it."""
 
 from __future__ import annotations
 
@@ -38,11 +38,9 @@ _CALLS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "glob": ("path", {"pattern": "*"}),
     "list_directory": ("path", {}),
 }
-"""For the calls that rules write with parentheses: the parameter that the parentheses hold, and the other
-parameters.
-"""
+"""For calls written like rules: the parameter in the parentheses, and the other parameters."""
 
-MAX_PART_CHARS = 48  # shown characters of a part of a command
+MAX_PART_CHARS = 48  # maximum characters shown of a part of a command
 
 
 def read_call(tool: str, pairs: list[str], as_json: str | None) -> tuple[str, GivenArguments]:
@@ -89,7 +87,7 @@ def explain_call(report: SettingsReport, name: str, given: GivenArguments, *, as
                     raise UsageError(f"{_unknown(name, app)} coretools-mcp tools lists the tools.")
                 judged = await app.running_server.judge(FunctionCall(name, arguments))
             except ToolError as error:
-                # A tool of a server that is down still counts as known.
+                # A tool of an unavailable server still counts as known.
                 reason = error if owner is None or owner.live_session is not None else owner.unavailable()
                 sys.stderr.write(f"coretools-mcp: {visible(reason.message)}\n")
                 return EXIT_FAILED

@@ -1,7 +1,7 @@
-"""`install` and `uninstall`: add the entry of coretools-mcp to the file of an MCP client, and remove it.
+"""`install` and `uninstall`: add coretools-mcp to the configuration of an MCP client, and remove it.
 
-The client's own program is never asked to do it. Some write the values of variables into the file, some drop comments,
-and some replace what they cannot read. Here one entry is spliced in, and every other byte stays.
+The clients' own commands are not used: some write the values of variables into the file, some drop comments, and some
+replace what they cannot read. Here one entry is spliced in, and every other byte stays.
 """
 
 from __future__ import annotations
@@ -63,18 +63,18 @@ Scope = Literal["user", "project"]
 
 @dataclass(frozen=True, slots=True)
 class InstallOptions:
-    """The person's options."""
+    """The command-line options."""
 
     client: str
-    name: str | None = None  # of the entry; `None` if the person gave none
+    name: str | None = None  # of the entry; `None` if not given
     scope: Scope = "user"
     workspaces: tuple[str, ...] = ()
     profile: Literal["none", "core", "full"] | None = None  # which built-in tools to offer
     approval_mode: str | None = None
     imports: bool = False
     is_sure: bool = False
-    is_dry: bool = False  # show the difference only
-    prints: bool = False  # show the entry only
+    is_dry: bool = False  # only show the difference
+    prints: bool = False  # only show the entry
 
 
 def install(options: InstallOptions, environ: Mapping[str, str]) -> int:
@@ -109,7 +109,7 @@ def install(options: InstallOptions, environ: Mapping[str, str]) -> int:
         agreed = _confirmed_change(target, change, change_of, options)
         if agreed is None:
             return 0
-        if options.scope == "project":  # others read that file, so its folder is not private
+        if options.scope == "project":  # others read a project's file, so its folder is not private
             with suppress(OSError):
                 os.makedirs(os.path.dirname(target.path), exist_ok=True)
         write_install(agreed, moved, environ)
@@ -130,9 +130,9 @@ def install(options: InstallOptions, environ: Mapping[str, str]) -> int:
 
 
 def _with_choices(target: ConfigFile, options: InstallOptions) -> InstallOptions:
-    """Fill in options from the present entry. If there is none, ask a person once which tools they want."""
+    """Fill in options from the present entry. If there is none, ask once which tools the user wants."""
     client, present = target.client, None
-    with suppress(SettingsError, CommandFailure):  # problems of the file are reported when it is changed
+    with suppress(SettingsError, CommandFailure):  # problems with the file are reported when it is changed
         present = target.servers(read_file(target.path)).get(target.name)
     words: list[str] = []
     for value in cast("Tree", present).values() if isinstance(present, dict) else ():
@@ -149,7 +149,7 @@ def _with_choices(target: ConfigFile, options: InstallOptions) -> InstallOptions
 
 
 def uninstall(options: InstallOptions, environ: Mapping[str, str]) -> int:
-    """Remove the entry from a client's file, and restore the file as it was before."""
+    """Remove the entry from a client's file, and restore the original file if possible."""
     target = _target(options, environ)
 
     def change_of(content: bytes | None) -> ConfigChange:
@@ -159,7 +159,7 @@ def uninstall(options: InstallOptions, environ: Mapping[str, str]) -> int:
     if agreed is None:
         return 0
     write_uninstall(agreed, environ)
-    what = "Removed, since it was made for this entry:" if agreed.after is None else f"Removed {target.name} from"
+    what = "Removed, because it was created for this entry:" if agreed.after is None else f"Removed {target.name} from"
     sys.stdout.write(f"{what} {visible_line(target.path)}\n")
     if agreed.record.moved:
         sys.stdout.write(f"Back in {target.client.title}: {visible_line(', '.join(agreed.record.moved))}\n")
@@ -171,7 +171,7 @@ def _confirmed_change(
 ) -> ConfigChange | None:
     """Show the change and ask. Returns the change to write, or `None` for a dry run.
 
-    Some clients write their files all the time. If the servers in it are the same, the change is computed again.
+    Some clients write their files all the time. If the servers in the file are the same, the change is computed again.
     """
     documents = [
         read_document(side, target.path, target.client.dialect) for side in (change.before, change.after) if side
@@ -190,7 +190,7 @@ def _confirmed_change(
     except SettingsError:
         is_alike = False
     if not is_alike:
-        said = f"{visible_line(target.path)} was changed meanwhile, so nothing was written"
+        said = f"{visible_line(target.path)} has changed in the meantime, so nothing was written"
         raise CommandFailure(f"{said}. Run this again to see the new change.")
     return change_of(now)
 
@@ -213,7 +213,7 @@ def list_clients(environ: Mapping[str, str]) -> int:
                 name for name, each in servers.items() if isinstance(each, dict) and is_own(cast("Tree", each), ports)
             ]
             found += [f"installed as {visible_line(name)} in {shown}" for name in ours]
-        # Only a folder that belongs to this client alone shows that it is installed.
+        # Only a folder used by this client alone shows that the client is installed.
         folders = [os.path.dirname(file) for file in client.files]
         is_here = any(map(os.path.exists, client.files)) or any(
             os.path.isdir(folder) and folder != home for folder in folders
@@ -226,7 +226,7 @@ def list_clients(environ: Mapping[str, str]) -> int:
 
 
 def _target(options: InstallOptions, environ: Mapping[str, str]) -> ConfigFile:
-    """The entry and the file for these options."""
+    """Return the entry and file for these options."""
     clients = client_configs(environ)
     client = clients.get(options.client)
     if client is None:
@@ -260,7 +260,7 @@ def _target(options: InstallOptions, environ: Mapping[str, str]) -> ConfigFile:
 
 
 def _as_in(path: str, client: ClientConfig) -> ClientConfig:
-    """The client, adjusted to where this file has its servers: newer versions use another place."""
+    """Return the client, adjusted to where this file keeps its servers: newer versions use another key."""
     with suppress(SettingsError, CommandFailure):
         document = read_document(read_file(path) or b"", path, client.dialect)
         if client.newer_path and isinstance(value_at(document, client.newer_path), dict):
@@ -269,7 +269,7 @@ def _as_in(path: str, client: ClientConfig) -> ClientConfig:
 
 
 def _servers_to_move(target: ConfigFile, environ: Mapping[str, str]) -> Tree:
-    """The client's other servers, converted, by their names there. Those that cannot move are reported and stay."""
+    """Return the client's other servers, converted, by their names there. Those that cannot move are reported."""
     diagnostics, own, ports = Diagnostics(), user_file(environ), own_ports(environ)
     if own is None:
         raise CommandFailure("there is no home folder, so there is no settings file to move them to.")
@@ -286,7 +286,7 @@ def _servers_to_move(target: ConfigFile, environ: Mapping[str, str]) -> Tree:
             if alias in usable and present.get(alias, entry) == entry:
                 moved[name] = entry
             elif alias in usable:
-                said = f"{dotted((name,))} stays there, since your settings already have another server {alias}."
+                said = f"{dotted((name,))} stays there, because your settings already have another server {alias}."
                 diagnostics.warn(target.path, said)
     except SettingsError as error:
         raise CommandFailure(f"nothing was moved: {visible_line(str(error))}") from None
@@ -296,18 +296,15 @@ def _servers_to_move(target: ConfigFile, environ: Mapping[str, str]) -> Tree:
     return moved
 
 
-# The content of the entry.
-
-
 def lasting_command(
     environ: Mapping[str, str], prefix: str = sys.prefix, interpreter: str = sys.executable
 ) -> list[str]:
-    """A command line with an absolute path that still starts this program after upgrades.
+    """Return a command line with an absolute path that still starts this program after upgrades.
 
     Args:
-        environ: The environment variables of the person.
+        environ: The user's environment variables.
         prefix: The Python environment that this program is in.
-        interpreter: The Python of that environment.
+        interpreter: That environment's Python.
 
     Raises:
         CommandFailure: This copy is in a cache, which may be emptied at any time.
@@ -333,7 +330,7 @@ def lasting_command(
 
 
 def needed_variables(environ: Mapping[str, str], moved: Tree) -> list[str]:
-    """Variables that are set now, and that this program or the upstream configuration uses."""
+    """Return the variables that are set, and that this program or the upstream configuration uses."""
     own = user_file(environ)
     try:
         content = read_settings_file(own, is_optional=True) if own is not None else None
@@ -353,7 +350,7 @@ def needed_variables(environ: Mapping[str, str], moved: Tree) -> list[str]:
 
 
 def entry_for(client: ClientConfig, options: InstallOptions, command: Sequence[str], variables: Iterable[str]) -> Tree:
-    """The entry in the client's form: command, folders, and the variables that the client would drop."""
+    """Return the entry in the client's form: command, folders, and the variables that the client would drop."""
     folders = list(options.workspaces)
     if not folders and client.folder == "none":
         if options.scope == "user":
@@ -397,7 +394,7 @@ def _try(client: ClientConfig, entry: Mapping[str, Any], environ: Mapping[str, s
             async with started([command, *args], folder, environment, unread) as server:
                 tools = len((await server.request("tools/list"))["tools"])
                 connecting: list[str] = []
-                with suppress(MCPError):  # the resource is missing if the settings turn off the built-in tools
+                with suppress(MCPError):  # the resource is missing if the built-in tools are off
                     (status,) = (await server.request("resources/read", {"uri": STATUS_URI}))["contents"]
                     known: list[dict[str, Any]] = json.loads(status["text"])["upstreams"]
                     under_way = (UpstreamState.WAITING, UpstreamState.CONNECTING)
@@ -409,7 +406,7 @@ def _try(client: ClientConfig, entry: Mapping[str, Any], environ: Mapping[str, s
         number, connecting = anyio.run(count)
     except Exception as error:  # noqa: BLE001 - whatever it is, it is the entry that does not work
         is_late = isinstance(error, TimeoutError)
-        why = f"it listed no tools within {START_SECONDS:g} s" if is_late else "it did not start, or ended too early"
+        why = f"it listed no tools within {START_SECONDS:g} s" if is_late else "it did not start, or exited too early"
         line = command_text([command, *args])
         said = (
             f"the entry does not work as {client.title} would start it: {why}. To see its output, run it by hand: "

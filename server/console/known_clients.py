@@ -19,15 +19,15 @@ from server.settings.section_model import Diagnostics, SettingsError, dotted, ke
 from server.settings.settings_files import home_folder, parse, read_regular
 from server.settings.upstream_entries import EXPANDED_IN_SERVERS, LIKELY_SECONDS
 
-MAX_CLIENT_BYTES = 64_000_000  # bytes of a client's file; that of Claude Code also holds its history
-Dialect = Literal["json", "comments", "jsonc", "toml"]  # "comments": JSON with them, but without trailing commas
-# The references to variables that a client expands: none, `${NAME}`, also `$NAME`, or `{env:NAME}`.
+MAX_CLIENT_BYTES = 64_000_000  # bytes of a client's file; Claude Code's also contains its history
+Dialect = Literal["json", "comments", "jsonc", "toml"]  # "comments": JSON with comments, but without trailing commas
+# The variable references that a client expands: none, `${NAME}`, also `$NAME`, or `{env:NAME}`.
 Variables = Literal["none", "braces", "all", "named"]
 _PLACEHOLDER = re.compile(r"\$\{(?P<kind>[A-Za-z]+)(?::(?P<name>[^{}]+))?\}")
 _NAMED = re.compile(r"\{env:(\w+)\}")
 _BARE_DOLLAR = re.compile(r"\$(?!\{)")
 
-BASE = frozenset("HOME LOGNAME PATH SHELL USER LANG LC_ALL TERM TMPDIR TZ".split())  # noqa: SIM905 - as one says them
+BASE = frozenset("HOME LOGNAME PATH SHELL USER LANG LC_ALL TERM TMPDIR TZ".split())  # noqa: SIM905 - easier to read
 """The variables that clients pass to a server by default, if they pass only a few.
 
 The longest list is that of Codex (utils.rs).
@@ -47,39 +47,41 @@ _NAME_SAID = "letters, digits, - and _"
 class ClientConfig:
     """An MCP client: where it keeps its list of servers, how it writes them, and what it passes to a server.
 
-    A project's file is not among the person's own files: somebody else may have written it.
+    A project's file is not among the user's own files, because somebody else may have written it.
     """
 
     title: str
-    files: tuple[str, ...]  # candidates for the person's own configuration, the likeliest first, as absolute paths
+    files: tuple[str, ...]  # candidates for the user's own configuration, likeliest first, as absolute paths
     variables: Variables
-    path: MemberPath = ("mcpServers",)  # the place of the servers in the file
-    newer_path: MemberPath = ()  # another place, used if the file has something there
+    path: MemberPath = ("mcpServers",)  # where the servers are in the file
+    newer_path: MemberPath = ()  # an alternative, used if the file has something there
     dialect: Dialect = "json"
     others: tuple[tuple[str, MemberPath], ...] = ()  # more files, and places in them, to import servers from
     project_file: str = ""  # a project's file, relative to its folder; empty if there is none
-    programs: tuple[str, ...] = ()  # the names of its command
-    extra: Mapping[str, Any] = field(default_factory=dict[str, Any])  # what every entry has besides the command
-    passes: Literal["all", "no secrets", "base"] = "all"  # which variables reach a server without being named
+    programs: tuple[str, ...] = ()  # the names of the client's command
+    extra: Mapping[str, Any] = field(
+        default_factory=dict[str, Any]
+    )  # what every entry contains in addition to the command
+    passes: Literal["all", "no secrets", "base"] = "all"  # which variables reach a server without being listed
     reference: str = ""  # how `env` refers to a variable NAME; empty if it cannot
     names_variables: bool = False  # whether an entry lists names of variables in `env_vars`
     env_key: str = "env"  # the key of the variables in an entry
     is_one_list: bool = False  # whether `command` includes the arguments
     has_tools: bool = True  # whether it has its own tools for files and commands
     folder: Literal["roots", "cwd", "none"] = "none"  # how a server learns the workspace
-    names: str = _NAME  # what server names may look like there
+    names: str = _NAME  # the form of valid server names
     names_said: str = _NAME_SAID
     reserved: frozenset[str] = frozenset()  # names that the client reserves
-    afterwards: str = ""  # what the person still has to do
-    approval: str = ""  # what a project's file needs besides that; NAME stands for the entry's name
-    unattended: str = ""  # what the entry needs besides that for runs without a person
-    keys: Mapping[str, str] = field(default_factory=dict[str, str])  # its keys by those of these settings
-    is_single: bool = False  # whether the person must choose if several of the files exist
-    counts_milliseconds: bool = False  # whether the `timeout` of an entry is known to be in milliseconds
-    knows_trust: bool = False  # whether `trust` of a server means the same as here
+    afterwards: str = ""  # what is left for the user to do
+    approval: str = ""  # what a project's file also needs; NAME stands for the entry's name
+    unattended: str = ""  # what the entry also needs for unattended runs
+    keys: Mapping[str, str] = field(default_factory=dict[str, str])  # its names for the keys of these settings
+    is_single: bool = False  # whether the user must choose if several of the files exist
+    counts_milliseconds: bool = False  # whether an entry's `timeout` is in milliseconds
+    knows_trust: bool = False  # whether a server's `trust` means the same as here
 
     def reaches_a_server(self, variable: str) -> bool:
-        """Whether a server gets this variable without its entry naming it."""
+        """Return whether a server gets this variable even if its entry does not list it."""
         if self.passes == "all":
             return True
         if self.passes == "no secrets":
@@ -88,7 +90,7 @@ class ClientConfig:
 
 
 def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> Mapping[str, ClientConfig]:
-    """The clients by their names in commands, with their files on this machine."""
+    """Return the clients by their names in commands, with their files on this machine."""
     home = home_folder(environ)
     roaming, local = environ.get("APPDATA", ""), environ.get("LOCALAPPDATA", "")
     xdg = environ.get("XDG_CONFIG_HOME", "")
@@ -101,7 +103,7 @@ def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> 
         programs = config_folder
 
     def below(variable: str, *otherwise: str) -> str:
-        """The folder that a variable names with an absolute path, or else a folder below the home folder."""
+        """Return the folder in a variable, if it is an absolute path, or else a folder below the home folder."""
         named = environ.get(variable, "")
         return named if os.path.isabs(named) else os.path.join(home, *otherwise)
 
@@ -111,7 +113,7 @@ def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> 
 
     desktop = [os.path.join(programs, "Claude", "claude_desktop_config.json")]
     if platform == "win32":
-        # Since 2026 the program is packaged, and sees a private folder instead of %APPDATA%.
+        # Since 2026 the program is packaged, and uses a private folder instead of %APPDATA%.
         desktop = _packaged(local, "claude_desktop_config.json") or desktop
     code = [os.path.join(programs, name, "User") for name in ("Code", "Code - Insiders", "VSCodium")]
     zed = [os.path.join(roaming if platform == "win32" else config_folder, "Zed" if platform == "win32" else "zed")]
@@ -145,7 +147,7 @@ def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> 
             passes="base",
             has_tools=False,
             is_single=platform == "win32",
-            afterwards="Restart Claude Desktop: it reads this file only at its start.",
+            afterwards="Restart Claude Desktop: it reads this file only at startup.",
         ),
         "claude-code": config(
             "Claude Code",
@@ -158,7 +160,7 @@ def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> 
             folder="roots",
             reserved=frozenset({"workspace"}),
             counts_milliseconds=True,
-            afterwards="In a running session, type /mcp or restart; for a project's file it asks first.",
+            afterwards="In a running session, type /mcp or restart; it asks before it uses a project's file.",
         ),
         "cursor": config(
             "Cursor",
@@ -170,7 +172,7 @@ def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> 
             passes="base",
             reference="${env:NAME}",
             folder="roots",
-            afterwards="Cursor reads the file by itself; check under MCP in its settings that the server is on.",
+            afterwards="Cursor picks up the change; check under MCP in its settings that the server is on.",
         ),
         "vscode": config(
             "VS Code",
@@ -184,7 +186,7 @@ def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> 
             extra={"type": "stdio"},
             reference="${env:NAME}",
             folder="roots",
-            afterwards="VS Code asks at the first start of the server whether you trust it.",
+            afterwards="When the server first starts, VS Code asks whether you trust it.",
         ),
         "gemini": cli(
             "gemini",
@@ -208,7 +210,7 @@ def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> 
             dialect="toml",
             project_file=".codex/config.toml",
             programs=("codex",),
-            # Ten seconds is its default, and the first start may have to download or compile something.
+            # The default is ten seconds, and the first start may have to download or compile something.
             extra={"startup_timeout_sec": 30},
             passes="base",
             names_variables=True,
@@ -233,7 +235,7 @@ def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> 
             project_file=".zed/settings.json",
             programs=("zed", "zeditor"),
             extra={"source": "custom"},
-            afterwards="Zed starts it by itself; check in its agent panel that the server is on.",
+            afterwards="Zed starts the server; check in its agent panel that it is on.",
         ),
         "windsurf": config(
             "Windsurf",
@@ -267,7 +269,7 @@ def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> 
         ),
         "continue": config(
             "Continue",
-            # It reads each JSON file there, in the format of Claude Desktop.
+            # Continue reads each JSON file there, in the format of Claude Desktop.
             [os.path.join(below("CONTINUE_GLOBAL_DIR", ".continue"), "mcpServers", "coretools-mcp.json")],
             "braces",
             dialect="jsonc",
@@ -275,13 +277,13 @@ def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> 
             programs=("cn",),
             passes="base",
             folder="cwd",
-            afterwards="Continue reads the file by itself; it offers the tools in agent mode.",
+            afterwards="Continue picks up the change; it offers the tools in agent mode.",
         ),
     }
 
 
 def _packaged(local: str, name: str) -> list[str]:
-    """The files of a packaged Claude Desktop: those that exist, or else all candidates."""
+    """Return the files of a packaged Claude Desktop: the existing ones, or else all candidates."""
     packages = os.path.join(local, "Packages")
     try:
         found = sorted(entry for entry in os.listdir(packages) if entry.startswith("Claude_")) if local else []
@@ -310,7 +312,7 @@ def read_document(content: bytes, path: str, dialect: Dialect) -> Tree:
 def read_servers(path: str, client: ClientConfig | None, diagnostics: Diagnostics) -> Tree:
     """Read the servers in a client's file and convert them; report what cannot be converted.
 
-    For an unknown client (`None`), this looks in the places, and knows the keys, of all clients.
+    For an unknown client (`None`), the locations and keys of all clients are tried.
     """
     try:
         content = read_regular(path, MAX_CLIENT_BYTES)
@@ -340,7 +342,7 @@ def _is_time(value: Any) -> bool:
 
 
 def _milliseconds(seconds: Any) -> Any:
-    """Convert seconds to milliseconds. Any other value stays, and is rejected later."""
+    """Convert seconds to milliseconds. Any other value stays, to be rejected later."""
     return int(seconds * 1000) if _is_time(seconds) else seconds
 
 

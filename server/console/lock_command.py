@@ -1,4 +1,4 @@
-"""`lock`: approves upstreams and their tools as they are now in `mcp.lock.json`, and shows differences from it."""
+"""`lock`: approves the current upstreams and tools in `mcp.lock.json`, and shows differences from that file."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def lock(report: SettingsReport, wish: Wish, names: Sequence[str], *, as_json: b
     Args:
         report: The settings.
         wish: Whether to write the file, only show the differences, or check them.
-        names: Tools and servers to approve; if there are any, nothing else is written.
+        names: Tools and servers to approve; if given, nothing else is written.
         as_json: Print the differences as JSON.
         is_sure: Write without asking.
 
@@ -68,13 +68,13 @@ def lock(report: SettingsReport, wish: Wish, names: Sequence[str], *, as_json: b
             "does not exist" if before is None else f"cannot be used: {before.problem}" if before.problem else ""
         )
         if before is None or before.problem:
-            note(f"{problem}. {COMMAND} writes it again, with all tools as they are now.")
+            note(f"{problem}. {COMMAND} writes it again, with all current tools.")
             return EXIT_USAGE
     elif source.problem:
         raise CommandFailure(
             f"{visible_line(source.path)}: {source.problem}, so it stays as it is. Remove it and try again."
         )
-    quiet_log("error")  # reports warnings itself
+    quiet_log("error")  # this command reports warnings itself
 
     async def compare() -> int:
         app, spinner = App(report, "stdio"), Spinner()
@@ -104,7 +104,7 @@ async def compare_servers(
     as_json: bool = False,
     is_sure: bool = False,
 ) -> int:
-    """Show how these servers, or all, differ from the lock file. After agreement, write it as they are now."""
+    """Show how these servers, or all, differ from the lock file. If the user agrees, update the file."""
     servers: dict[str, Json] = {}
     missing: list[Upstream] = []
     approved: Mapping[str, Json] = before.servers if before is not None else {}
@@ -115,7 +115,7 @@ async def compare_servers(
         else:
             servers[upstream.alias] = await THREADS.run(lambda each=upstream: entry_of(app, each))
     unknown = {*app.pool.left_out, *(upstream.alias for upstream in missing)}
-    # The state of these servers is unknown, or they were not asked for, so their entries stay.
+    # These servers are unavailable or were not requested, so their entries stay.
     servers |= {
         alias: entry
         for alias, entry in approved.items()
@@ -152,7 +152,7 @@ async def compare_servers(
 
 
 def entry_of(app: App, upstream: Upstream) -> Json:
-    """The current entry of a server. Blocks."""
+    """Return the current entry of a server. Blocks."""
     era = upstream.era
     written = app.pool.written.get(upstream.alias, upstream.entry)
     info, instructions = (era.server_info, era.instructions) if era is not None else ({}, "")
@@ -167,7 +167,7 @@ def show_differences(found: Sequence[Difference], path: str, *, as_json: bool, i
         sys.stdout.write(f"{json.dumps(report, indent=2)}\n")
         sys.stdout.flush()
         return
-    alike: dict[Difference, list[str]] = {}  # tools with the same difference share one line
+    alike: dict[Difference, list[str]] = {}  # tools with the same difference share a line
     for each in found:
         alike.setdefault(replace(each, tool=each.tool and "..."), []).append(each.tool)
     for each, tools in alike.items():
@@ -182,7 +182,7 @@ def show_differences(found: Sequence[Difference], path: str, *, as_json: bool, i
 
 
 async def approve_tools(app: App, path: str, names: Iterable[str], *, is_sure: bool) -> int:
-    """Show single tools as they are now, under their published names, and approve them."""
+    """Show the current definitions of single tools, by published name, and approve them."""
     tools = {name: app.registry.find(name) for name in names}
     by_alias: dict[str, dict[str, Json]] = {}
     for name, tool in tools.items():

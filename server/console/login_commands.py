@@ -1,6 +1,6 @@
-"""`coretools-mcp login` and `logout`: log a person in to an upstream, and out again.
+"""`coretools-mcp login` and `logout`: log in to an upstream, and out again.
 
-If replicas share their logins, a terminal needs the same keys to reach them.
+If replicas share their logins, the command needs the same keys.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from server.upstreams.wire.json_rpc_channel import LoginError
 from tools.contract.display import visible_line
 from tools.machine.threads import THREADS
 
-MOST_LOGINS = 2  # another one is needed if the authorization server has forgotten this client
+MOST_LOGINS = 2  # a second one is needed if the authorization server has forgotten this client
 
 
 def log_in(report: SettingsReport, alias: str, principal: str, *, opens_browser: bool) -> int:
@@ -85,7 +85,7 @@ async def _log_in(report: SettingsReport, replica: Replica, alias: str, principa
             return _tell(upstream, f"{alias} is logged in with the client credentials of its entry")
         is_refused = not principal and upstream.status.state is UpstreamState.NEEDS_AUTHENTICATION
         if not is_refused and await login.is_complete():
-            if principal:  # the server was tried with the login of this machine's person, not with this one
+            if principal:  # the server was tried with the login of this machine's user, not with this one
                 sys.stdout.write(f"Already logged in to {alias} as {principal}\n")
                 return 0
             again = f"To log in as another user: coretools-mcp logout {alias}"
@@ -136,7 +136,7 @@ async def _begin(app: App, login: Login) -> LoginAttempt | None:
 
 
 async def _finish(login: Login, attempt: LoginAttempt, *, opens_browser: bool) -> None:
-    """Send the person to the authorization server, and wait until they are back."""
+    """Send the user to the authorization server, and wait for the redirect."""
     callback = attempt.request.redirect_uri
     show(f"To log in to {login.alias}, open this address in a browser:", stream=sys.stderr)
     address = attempt.current_address()
@@ -229,14 +229,14 @@ def log_out(report: SettingsReport, alias: str, principal: str) -> int:
 
 
 def _replica(report: SettingsReport) -> Replica:
-    """The replica of a network server, if replicas share logins: a login at a terminal then counts for them too."""
+    """Return the replica of a network server, if replicas share logins: a terminal login then counts for them too."""
     settings = report.settings
     is_shared = bool(settings.http.state_keys) and settings.store.url != "memory:"
     return network_replica(settings) if is_shared else lone_replica()
 
 
 def _with_logins(report: SettingsReport, work: Callable[[LoginStore | None], Awaitable[int]]) -> int:
-    """Run a command on the stored logins. Without a state folder there is no place for them."""
+    """Run a command on the stored logins, which need a state folder."""
     replica = _replica(report)
 
     async def run() -> int:
@@ -292,7 +292,7 @@ def _show(found: Sequence[StoredLogin | TokenStoreError], *, as_json: bool) -> i
 
 
 def _address_of(login: StoredLogin) -> str:
-    """The address of the server, without parts that may be secret."""
+    """Return the address of the server, without parts that may be secret."""
     parts = urlsplit(login.resource)
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
@@ -302,5 +302,5 @@ def _state_of(login: StoredLogin) -> str:
         return "not logged in"
     if login.expires_at is None or login.expires_at > time.time():
         return "valid"
-    # With a keyring, the file does not show whether there is a refresh token.
+    # If a keyring is used, the file does not show whether there is a refresh token.
     return "expired" if "access_token" in login.token and "refresh_token" not in login.token else "renewed when used"

@@ -1,4 +1,4 @@
-"""A server as the child process of a command: sends it requests, and answers its questions, over standard streams."""
+"""Runs a server as a child process over stdio: sends it requests, and answers its questions."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from server.protocol.protocol_errors import CONNECTION_CLOSED, INTERNAL_ERROR, M
 from server.protocol.revisions import LATEST_HANDSHAKE_VERSION
 from server.transports.json_lines import LineSplitter
 
-END_SECONDS = 2.0  # how long it may take to end by itself, and again after SIGTERM (as in the official SDKs)
+END_SECONDS = 2.0  # how long it may take to exit on its own, and again after SIGTERM (as in the official SDKs)
 MESSAGE_BYTES = 256 << 20  # this server never sends a longer message
 
 Ask = Callable[[Json], Awaitable[Json]]
-"""Answers a form, or opens an address; raises `MCPError` if nobody can."""
+"""Answers a form or opens an address; raises `MCPError` if nobody can."""
 
 
 class OwnServer:
-    """A server that one task sends requests to."""
+    """A server that gets its requests from one task."""
 
     def __init__(self, stdin: ByteSendStream, stdout: ByteReceiveStream, ask: Ask | None) -> None:
         self._stdin, self._stdout = stdin, stdout
@@ -138,7 +138,7 @@ async def started(
         yield server
     finally:
         with anyio.CancelScope(shield=True):
-            # Let it end by itself, as clients do; end it by force if it does not.
+            # Let it exit on its own, as clients do; otherwise kill it.
             if process.stdin is not None:
                 with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
                     await process.stdin.aclose()

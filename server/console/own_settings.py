@@ -1,4 +1,4 @@
-"""The user's own settings as commands change them: which servers they have, and whether a new server can be used."""
+"""Checks the user's own settings for commands that change them: existing servers, and whether new ones work."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SECTION = "mcpServers"
 
 
 def usable_servers(given: Tree, path: str, environ: Mapping[str, str], diagnostics: Diagnostics) -> Tree:
-    """The servers of another client that can be used here, by alias. coretools-mcp itself is never among them.
+    """Return the servers of another client that can be used here, by alias, without coretools-mcp itself.
 
     Raises:
         SettingsError: There are none, or the user's settings are already invalid.
@@ -53,7 +53,7 @@ def usable_servers(given: Tree, path: str, environ: Mapping[str, str], diagnosti
 
 
 def own_ports(environ: Mapping[str, str]) -> list[int]:
-    """The ports on which this program may listen: the default one, and the one in the user's settings."""
+    """Return the ports on which this program may listen: the default, and the one in the user's settings."""
     own = user_file(environ)
     try:
         content = read_settings_file(own, is_optional=True) if own is not None else None
@@ -68,7 +68,7 @@ def _as_settings(servers: Tree) -> bytes:
 
 
 def problems_of(content: bytes, source: str, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The problems that keep the server from starting with these settings on top of the user's own."""
+    """Return the problems that prevent startup with these settings on top of the user's own."""
     try:
         settings_with(content, source, environ)
     except SettingsError as error:
@@ -79,7 +79,7 @@ def problems_of(content: bytes, source: str, environ: Mapping[str, str]) -> tupl
 def settings_with(
     content: bytes, source: str, environ: Mapping[str, str], overrides: Mapping[str, Any] | None = None
 ) -> SettingsReport:
-    """The settings as they would be with this content in a file: the user's own file, or one on top of it.
+    """Return the settings that this content would give, in the user's own file or in one on top of it.
 
     Raises:
         SettingsError: The server would not start.
@@ -90,5 +90,5 @@ def settings_with(
 
 
 def names_by_alias(settings: Tree) -> dict[str, str]:
-    """The names of the servers in a settings file, as written there, by alias."""
+    """Return the server names in a settings file, as written there, by alias."""
     return {alias_of(name): name for name in table_at(settings, SECTION)}

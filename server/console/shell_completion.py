@@ -1,4 +1,4 @@
-"""`completion`: prints a shell script made from the command-line parser, so that it always matches it."""
+"""`completion`: prints a completion script, generated from the command-line parser so that the two always match."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ _OWN_SERVERS = (
 class _Option:
     names: tuple[str, ...]
     about: str
-    values: tuple[str, ...]  # the possible values, if they are known
-    takes: str  # its placeholder in the help; empty for a flag
+    values: tuple[str, ...]  # the possible values, if known
+    takes: str  # the placeholder in the help; empty for a flag
 
 
 def script(shell: str, commands: Mapping[str, argparse.ArgumentParser]) -> str:
-    """The completion script for these commands in bash, zsh or fish."""
+    """Return the completion script for these commands in bash, zsh or fish."""
     top = {words.partition(" ")[0] for words in commands}
     groups = {word: [words.split()[1] for words in commands if words.startswith(f"{word} ")] for word in top}
     if shell == "fish":
@@ -102,7 +102,7 @@ def _options(parser: argparse.ArgumentParser) -> list[_Option]:
 
 
 def _positionals(parser: argparse.ArgumentParser) -> list[str]:
-    """The words that may stand in place of an option."""
+    """Return the words that are possible instead of an option."""
     found: list[str] = []
     for action in parser._actions:  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - as above
         if not action.option_strings:

@@ -1,4 +1,4 @@
-"""`status`, `logs` and `dashboard`: query the person's running servers over their control sockets."""
+"""`status`, `logs` and `dashboard`: query the user's running servers over their control sockets."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NONE_RUNS = (
 )
 STUCK = "A server does not answer; its client can restart it."
 NONSENSE = (
-    "A server's control socket gave an answer that makes no sense to this version; the server may be another version."
+    "A server's control socket gave an answer that this version does not understand; the server may be another version."
 )
 
 
@@ -77,7 +77,7 @@ class ServerStatus(TypedDict):
 
 
 class _Said(TypedDict, total=False):
-    """A line of the answer to any other question."""
+    """A line of the answer to any other query."""
 
     lines: list[str]
     link: str
@@ -97,7 +97,7 @@ def _checked(kind: type[T], said: object) -> T:
 
 
 def _running(environ: Mapping[str, str]) -> tuple[list[tuple[str, ServerStatus]], list[str]]:
-    """The socket and status of each server, and the problems of those that gave none."""
+    """Return the socket and status of each server, and the problems of those that did not answer."""
     found: list[tuple[str, ServerStatus]] = []
     problems: list[str] = []
     for path, answer in ask_servers({"ask": "status"}, environ):
@@ -111,7 +111,7 @@ def _running(environ: Mapping[str, str]) -> tuple[list[tuple[str, ServerStatus]]
 
 @dataclass(frozen=True, slots=True)
 class Which:
-    """Which of the running servers the person means."""
+    """Which of the running servers the user means."""
 
     folder: str | None = None  # the server works in this folder
     pid: int | None = None
@@ -149,7 +149,7 @@ def show_status(environ: Mapping[str, str], which: Which, *, as_json: bool) -> i
 
 
 def _listed(running: Iterable[ServerStatus]) -> str:
-    """The running servers, each with the options that select it."""
+    """Return the running servers, each with the options that select it."""
     lines: list[str] = []
     for about in running:
         folders = "".join(f" --workspace {shlex.quote(visible_line(folder))}" for folder in about["workspaces"][:1])
@@ -247,7 +247,7 @@ def open_dashboard(environ: Mapping[str, str], which: Which, *, opens_browser: b
 
 
 def _chosen(environ: Mapping[str, str], which: Which) -> tuple[str, ServerStatus]:
-    """The socket and status of the selected server: the only one, or the only one in the working folder.
+    """Return the socket and status of the selected server: the only one, or the only one in the working folder.
 
     Raises:
         CommandFailure: No server runs, or one that does not answer may be the selected one.

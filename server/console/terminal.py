@@ -1,6 +1,6 @@
-"""The terminal of a command: what it can show, what is shown on it, and which keys a person presses.
+"""The terminal of a command: output, colours and key presses.
 
-Text is shown as it is and never read as markup. Text from others is made visible where it comes in.
+Text is shown literally, never as markup. Foreign text is made visible where it enters the program.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from tools.machine.threads import THREADS
 
 ColourChoice = Literal["auto", "always", "never"]
 
-PATIENCE_SECONDS = 0.5  # shorter waits are not announced
-FRAME_SECONDS = 0.1  # between two frames of the spinner
+PATIENCE_SECONDS = 0.5  # shorter waits show no spinner
+FRAME_SECONDS = 0.1  # between two spinner frames
 FRAMES, ASCII_FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", "|/-\\"
 ERASE = "\r\x1b[2K"  # erases the line of the cursor (ECMA-48)
 LEAST = 20  # minimum width of a table's last column; the terminal wraps wider text
-ENDLESS = 10_000  # columns if the output is no terminal: programs read lines, which end with the text
+ENDLESS = 10_000  # columns if the output is not a terminal: programs read whole lines
 
-_SEQUENCE = re.compile(r"\x1b[\[o]?[0-9;]*.?")  # what a key such as an arrow sends, in lower case
+_SEQUENCE = re.compile(r"\x1b[\[o]?[0-9;]*.?")  # what keys such as arrows send, in lower case
 _FENCE = re.compile(r"(`{3,})(diff|bash|json|text|markdown)")
 _choice: ColourChoice = "auto"
 
 
 def choose_colour(choice: ColourChoice) -> None:
-    """Set the colour mode of all later output, from the option `--color`."""
+    """Set the colour mode for all later output, from the option `--color`."""
     global _choice  # noqa: PLW0603 - a process has one terminal
     _choice = choice
 
 
 def has_colour(stream: TextIO, choice: ColourChoice, environ: Mapping[str, str]) -> bool:
-    """Whether to use colour on a stream: by the option, else by the environment, else at a terminal."""
+    """Return whether to use colour on a stream: the option decides, else the environment, else only on a terminal."""
     if choice != "auto":
         return choice == "always"
     if forced := environ.get("FORCE_COLOR"):
@@ -59,7 +59,7 @@ class _Console(Console):
 
 
 def console(stream: TextIO) -> Console:
-    """A console that prints styled text on a stream, at the stream's width."""
+    """Return a console that prints styled text on a stream, at the stream's width."""
     is_coloured = has_colour(stream, _choice, os.environ)
     return _Console(
         file=stream,
@@ -83,7 +83,7 @@ def show(*lines: str | Text, stream: TextIO | None = None) -> None:
 
 
 def note(text: str) -> None:
-    """Print a note to standard error, as one line, whatever names it contains."""
+    """Print a note to standard error, as one line even if names in it contain line breaks."""
     sys.stderr.write(f"coretools-mcp: {visible_line(text)}\n")
 
 
@@ -104,12 +104,12 @@ def show_table(heads: Sequence[str], rows: Sequence[Sequence[str | Text]]) -> No
 
 
 def marked(mark: str, colour: str, text: str | Text) -> Text:
-    """A line with a coloured mark before it; without a colour, the mark looks like the rest."""
+    """Return a line with a coloured mark before it."""
     return Text.assemble((mark, colour), text)
 
 
 def linked(path: str, shown: str) -> Text:
-    """A path as a clickable link, if colour is on."""
+    """Return a path as a clickable link, if colour is on."""
     return Text(shown, Style(link="file://" + re.sub(r"[^\w/.~-]", lambda sign: _escaped(sign[0]), path)))
 
 
@@ -118,7 +118,7 @@ def _escaped(sign: str) -> str:
 
 
 def diff_text(diff: str) -> Text:
-    """A unified diff with coloured lines."""
+    """Return a unified diff with coloured lines."""
     styles = {"+": "green", "-": "red", "@": "cyan"}
     text = Text()
     for line in diff.splitlines(keepends=True):
@@ -127,7 +127,7 @@ def diff_text(diff: str) -> Text:
 
 
 def question_text(message: str) -> Text:
-    """A question of the server in colour; Markdown code blocks are indented, without their marks."""
+    """Return a question of the server in colour, with Markdown code blocks indented instead of fenced."""
     text, lines = Text(), message.splitlines()
     at = 0
     while at < len(lines):
@@ -147,14 +147,14 @@ def question_text(message: str) -> Text:
 
 
 def can_move() -> bool:
-    """Whether a line on standard error can be overwritten."""
+    """Return whether a line on standard error can be overwritten."""
     return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
 
 class Spinner:
-    """A line on standard error that says what the command waits for, shown after half a second at a terminal.
+    """A line on standard error that says what the command is waiting for, shown on a terminal after half a second.
 
-    Everything else writes to standard error through it, so that output never shares a line with it.
+    All other output to standard error goes through it, so that the two never share a line.
     """
 
     def __init__(self) -> None:
@@ -179,7 +179,7 @@ class Spinner:
                 self.erase()
 
     def say(self, text: str) -> None:
-        """Set what the command waits for; an empty text clears it."""
+        """Set what the command is waiting for; an empty text clears it."""
         if not self._text:
             self._since = anyio.current_time()
         self._text = text
@@ -232,7 +232,7 @@ async def read_line() -> str:
     if sys.platform == "win32":
         line = await THREADS.run(sys.stdin.readline)
     else:
-        await anyio.wait_readable(0)  # at a terminal a line arrives whole
+        await anyio.wait_readable(0)  # a terminal delivers whole lines
         line = os.read(0, io.DEFAULT_BUFFER_SIZE).decode("utf-8", "replace")
     if not line:
         raise EOFError
@@ -244,7 +244,7 @@ async def read_key(prompt: str, keys: Container[str], default: str = "") -> str:
 
     Enter selects the default, Ctrl-D raises `EOFError`.
 
-    Keys typed before the prompt are discarded: nobody answers a question that they have not seen.
+    Keys typed before the prompt are discarded, because they cannot answer a question that was not visible yet.
     """
     if sys.platform == "win32":
         sys.stderr.write(prompt)

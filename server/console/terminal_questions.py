@@ -1,4 +1,4 @@
-"""Questions to a person at a terminal: a yes before a lasting change, and the forms of the server."""
+"""Questions at a terminal: confirmation before a lasting change, and the server's forms."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tools.contract.display import visible_line
 
 
 def ask(question: str, otherwise: str) -> None:
-    """Ask whether to go on. Without a yes, the command fails with `otherwise`, which says what did not happen."""
+    """Ask whether to continue. Without a yes, the command fails with `otherwise`, which says what did not happen."""
     anyio.run(agree, question, otherwise)
 
 
 async def agree(question: str, otherwise: str) -> None:
-    """The same as `ask`, while other tasks run."""
+    """Do the same as `ask`, while other tasks run."""
     if not sys.stdin.isatty():
         raise CommandFailure(f"{otherwise}: nobody can answer here (standard input is not a terminal). Use --yes.")
     if not await says_yes(question):
@@ -29,7 +29,7 @@ async def agree(question: str, otherwise: str) -> None:
 
 
 async def says_yes(question: str) -> bool:
-    """Ask for a yes by a single key; Enter means no."""
+    """Ask for a yes with a single key; Enter means no."""
     try:
         key = await read_key(f"{question} [y/N] ", "yn", default="n")
     except EOFError:
@@ -40,18 +40,18 @@ async def says_yes(question: str) -> bool:
 
 DECISION = "decision"  # the form field for consent; the other fields are optional additions
 KEYS = {Decision.ONCE.value: "y", Decision.SAVE.value: "a", Decision.DENY.value: "n"}
-"""The keys of the answers that fit a single call. An answer for the session would end with the call."""
+"""The keys for the answers that make sense for a single call, whose session ends with it."""
 
 
 def is_consent(schema: Mapping[str, Any]) -> bool:
-    """Whether a form asks for consent rather than for information."""
+    """Return whether a form asks for consent rather than for information."""
     return DECISION in schema.get("properties", {}) and Decision.ONCE.value in dict(
         _choices(schema["properties"][DECISION])
     )
 
 
 async def fill_in(message: str, schema: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Ask for each field of a flat form. Returns its content, or `None` if the person declined."""
+    """Ask for each field of a flat form. Returns its content, or `None` if the user declined."""
     show("", question_text(message), stream=sys.stderr)
     fields: Mapping[str, Mapping[str, Any]] = schema.get("properties", {})
     required = set(cast("Sequence[str]", schema.get("required", ())))
@@ -76,13 +76,13 @@ async def fill_in(message: str, schema: Mapping[str, Any]) -> dict[str, Any] | N
 
 
 def _is_settled(field: Mapping[str, Any], fields: Mapping[str, Mapping[str, Any]], given: Mapping[str, Any]) -> bool:
-    """Whether a field for free text is unnecessary, because another answer was chosen."""
+    """Return whether a free-text field is unnecessary, because another answer was chosen."""
     chosen = (value for name, value in given.items() if field.get("title") == f"{fields[name].get('title')}: {OTHER}")
     return any(value not in (None, OTHER) and not (isinstance(value, list) and OTHER in value) for value in chosen)
 
 
 def _choices(field: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The possible values, each with its title; empty for a text field."""
+    """Return the possible values, each with its title; empty for a text field."""
     items: Mapping[str, Any] = field.get("items", field)
     titled: Sequence[Mapping[str, str]] = items.get("oneOf") or items.get("anyOf") or ()
     values: Sequence[str] = items.get("enum", ())
@@ -112,7 +112,7 @@ async def _value(field: Mapping[str, Any], *, is_required: bool) -> Any:
 
 
 def _picked(line: str, choices: Sequence[tuple[str, str]], *, several: bool) -> list[str] | None:
-    """The chosen values, by number or by name; `None` if one is not among the choices."""
+    """Return the chosen values, by number or by name; `None` if one is not among the choices."""
     by_word = {str(number): value for number, (value, _) in enumerate(choices, start=1)}
     by_word |= {value.casefold(): value for value, _ in choices}
     words = [word.strip().casefold() for word in (line.split(",") if several else [line])]
@@ -120,7 +120,7 @@ def _picked(line: str, choices: Sequence[tuple[str, str]], *, several: bool) -> 
 
 
 async def _line(prompt: str, is_accepted: Callable[[str], bool]) -> str:
-    """Ask until the person enters an acceptable line; `EOFError` at the end of input."""
+    """Ask until the user enters an acceptable line; `EOFError` at end of input."""
     while True:
         sys.stderr.write(prompt)
         sys.stderr.flush()

@@ -25,7 +25,7 @@ from tools.contract.display import visible_line
 from tools.contract.limits import ApprovalMode
 from tools.permissions.verdict import Verdict
 
-SENTENCE_CHARS = 160  # characters of a tool's description in the table; upstream descriptions may be long
+SENTENCE_CHARS = 160  # characters of a tool's description in the table
 ASKED = {Verdict.ASK: "yes", Verdict.ALLOW: "no", Verdict.DENY: "refused"}
 LEGEND = "Rules and arguments can change what is asked. For one call: coretools-mcp permissions explain CALL."
 
@@ -68,7 +68,7 @@ def show_tools(report: SettingsReport, *, as_json: bool) -> int:
 
 
 def standings(app: App, tools: Sequence[BaseTool[Any]]) -> dict[str, str]:
-    """The lock status of tools by name; empty without a lock file."""
+    """Return the lock status of tools by name; empty without a lock file."""
     catalog = app.pool.catalog
     return {
         tool.name: standing
@@ -78,7 +78,7 @@ def standings(app: App, tools: Sequence[BaseTool[Any]]) -> dict[str, str]:
 
 
 def listing_as_json(tools: Sequence[BaseTool[Any]], names: NameMap, standings: Mapping[str, str]) -> str:
-    """The tools as a client sees them, the changed names, and the tools that are not listed because of their names.
+    """Return the tools as a client sees them, changed names, and tools that are unlisted because of their names.
 
     With a lock file, each tool also has its lock status.
     """

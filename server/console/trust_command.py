@@ -33,8 +33,8 @@ from tools.lsp.language_servers import IN_WORKSPACE, programs_in
 from tools.skills.skill_folders import MAIN_FILE, PLACES, skills_below
 from tools.text.file_names import sendable_name
 
-MAX_NOTES = 20  # shown notes on one file; the others are counted
-SCREEN_LINES = 20  # after more lines than this, the lines that run something are repeated, up to this number
+MAX_NOTES = 20  # maximum notes shown per file; the rest are counted
+SCREEN_LINES = 20  # above this many lines, those that run something are repeated, up to this number
 MAX_REPEATED_CHARS = 400  # characters of a repeated line
 
 RULES: Mapping[tuple[str, ...], str] = {
@@ -117,7 +117,7 @@ def add(folder: str, environ: Mapping[str, str], *, is_sure: bool) -> int:
     lines += [f"not trusted, and not read until it is fixed: {problem}" for problem in problems]
     sys.stdout.writelines(f"{line}\n" for line in lines)
     if len(lines) > SCREEN_LINES and runs:
-        sys.stdout.write("To repeat what runs and what is allowed:\n")
+        sys.stdout.write("In summary, what runs and what is allowed:\n")
         for line in runs[:SCREEN_LINES]:
             cut = f"{line[:MAX_REPEATED_CHARS]} [...]" if len(line) > MAX_REPEATED_CHARS else line
             sys.stdout.write(f"  would {cut}\n")
@@ -148,7 +148,7 @@ def _store(environ: Mapping[str, str]) -> str:
 
 
 def _trust_if_it_starts(store: str, real: str, seen: Mapping[str, str], environ: Mapping[str, str]) -> None:
-    """Trust a folder, unless that keeps the server from starting in a mode in which it starts now."""
+    """Trust a folder, unless that would prevent startup in a mode that works now."""
     try:
         before = [_why_no_start(cli, real, environ) for cli in (None, *AGENT_CLIS)]
         trust_folder(store, real, seen)
@@ -170,7 +170,7 @@ def _describe(file: WorkspaceFile, environ: Mapping[str, str], lines: list[str],
     sanitize(layer, (), diagnostics)
     if diagnostics.problems:
         raise SettingsError(diagnostics.problems)
-    # Nothing is hidden or cut: it is the workspace's own text.
+    # Nothing is hidden or cut, because the workspace wrote it.
     here: list[str] = []
     others: list[str] = []
     for table, what in ENTRIES.items():

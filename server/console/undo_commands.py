@@ -36,7 +36,7 @@ def show_changes(report: SettingsReport, *, as_json: bool) -> int:
 
 
 def undo(report: SettingsReport, number: int | None, *, is_sure: bool) -> int:
-    """Undo a change after showing the difference and asking. Files hidden from agents are shown to the person."""
+    """Show the difference, ask, and undo a change. People see files that are hidden from agents."""
     with _journal(report) as journal:
         plan = plan_for_person(journal, _workspace(report), number)
         question = plan.question("")
@@ -51,7 +51,7 @@ def undo(report: SettingsReport, number: int | None, *, is_sure: bool) -> int:
 def forget(report: SettingsReport, *, is_sure: bool) -> int:
     with _journal(report) as journal:
         if not is_sure:
-            ask("Delete everything that is kept to undo changes, of every workspace?", "nothing was deleted")
+            ask("Delete everything that is kept to undo changes, for every workspace?", "nothing was deleted")
         journal.forget()
     sys.stdout.write("All kept changes were deleted.\n")
     return 0
@@ -59,7 +59,7 @@ def forget(report: SettingsReport, *, is_sure: bool) -> int:
 
 @contextmanager
 def _journal(report: SettingsReport) -> Generator[Journal]:
-    """The journal from the settings, closed at the end. Messages for tools go to the person."""
+    """Open the journal from the settings. Messages for tools go to the user."""
     opened = LazyJournal(report).open
     if opened is None:
         raise CommandFailure(f"there are no changes to undo: {NONE_KEPT}.")
@@ -71,5 +71,5 @@ def _journal(report: SettingsReport) -> Generator[Journal]:
 
 
 def _workspace(report: SettingsReport) -> Workspace:
-    """The folders in the settings, or else the working folder, seen with a person's rights."""
+    """Return the folders in the settings, or else the working folder, with a person's rights."""
     return Workspace(report.settings.workspace.roots or (os.getcwd(),), respect_agent_ignore=False)

@@ -1,4 +1,4 @@
-"""Messages about upstreams at a terminal: which ones are still connecting, and why one failed."""
+"""Terminal messages about upstreams: which ones are still connecting, and why one failed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def quiet_log(level: str) -> None:
 
 
 async def wait_for(upstreams: Sequence[Upstream], spinner: Spinner) -> None:
-    """Wait until each upstream is connected or has failed, and show the ones still connecting."""
+    """Wait until each upstream is connected or has failed, and show those still connecting."""
     waited = list(upstreams)
 
     async def wait(upstream: Upstream) -> None:
@@ -41,7 +41,7 @@ async def wait_for(upstreams: Sequence[Upstream], spinner: Spinner) -> None:
 
 
 def why_it_failed(upstream: Upstream) -> str:
-    """Why an upstream failed: the error, the command that was not found, or how the program ended."""
+    """Return why an upstream failed: the error, the command that was not found, or how the program ended."""
     status, end = upstream.status, upstream.status.program_end
     told = status.problem or "it did not answer"
     if upstream.entry.transport == "stdio":
@@ -54,17 +54,17 @@ def why_it_failed(upstream: Upstream) -> str:
 
 
 def not_approved(counts: Mapping[str, int]) -> str:
-    """How many tools of a server differ from the lock file, and how; empty if none does."""
+    """Return how many of a server's tools differ from the lock file, and how; empty if none does."""
     return ", ".join(f"{number} {standing}" for standing, number in counts.items() if standing != "approved")
 
 
 def last_words(upstream: Upstream) -> tuple[str, ...]:
-    """The last lines of its program's standard error, without likely secrets."""
+    """Return the last lines of an upstream's standard error, without likely secrets."""
     end = upstream.status.program_end
     return tuple(visible_line(redact(line)) for line in end.last_lines) if end is not None else ()
 
 
 def show_failure(what: str, upstream: Upstream) -> None:
-    """Print to standard error why an upstream failed, with the last output of its program."""
+    """Print to standard error why an upstream failed, with its last output."""
     note(f"{what}: {upstream.status.state}: {why_it_failed(upstream)}")
     show(*(f"  its output: {line}" for line in last_words(upstream)), stream=sys.stderr)

@@ -1,4 +1,4 @@
-"""Reads and replaces a person's files for commands: only files that can be changed safely, and always as a whole."""
+"""Reads and replaces the user's files for commands: only if that is safe, and always as a whole."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tools.files.workspace import explain
 
 
 def read_file(path: str) -> bytes | None:
-    """The content of a file to change; `None` if there is none.
+    """Return the content of a file to change; `None` if there is none.
 
     Raises:
         CommandFailure: It cannot be read, belongs to another user, or is not a regular file.
@@ -37,15 +37,15 @@ def read_file(path: str) -> bytes | None:
         raise CommandFailure(f"{shown} belongs to another user, so it stays as it is. Run this as that user.")
     if info.st_nlink > 1:
         raise CommandFailure(
-            f"{shown} has a second name (a hard link), which would stay as it is. Use a symbolic link instead (ln -s)."
+            f"{shown} has a second name (a hard link), which would not change. Use a symbolic link instead (ln -s)."
         )
     if not os.access(path, os.W_OK):
-        raise CommandFailure(f"{shown} is not writable for you, so it stays as it is. Change its mode (chmod u+w).")
+        raise CommandFailure(f"{shown} is not writable by you, so it stays as it is. Change its mode (chmod u+w).")
     return content
 
 
 def replace_content(path: str, before: bytes | None, after: bytes) -> None:
-    """Replace a file's content; a link stays a link, and a file that has changed meanwhile stays as it is.
+    """Replace a file's content, unless it has changed in the meantime; a link stays a link.
 
     Raises:
         CommandFailure: The file has changed, or cannot be written.
@@ -61,7 +61,7 @@ def replace_content(path: str, before: bytes | None, after: bytes) -> None:
 def check_unchanged(content: bytes, before: bytes | None) -> None:
     """Raise `SettingsError` if a file has changed; `None` means that there was no file."""
     if content != (before or b""):
-        raise SettingsError(["it was changed meanwhile; run this again"])
+        raise SettingsError(["it has changed in the meantime; run this again"])
 
 
 def keep_private(path: str) -> None:
@@ -78,7 +78,7 @@ def keep_private(path: str) -> None:
             os.chmod(path, mode & ~0o077)
         except OSError:
             raise CommandFailure(f"{visible_line(path)} cannot be made private, so nothing was added.") from None
-        said = f"the new content may hold secrets, so {visible_line(path)} is now readable only by you"
+        said = f"the new content may contain secrets, so {visible_line(path)} is now readable only by you"
         note(said)
 
 

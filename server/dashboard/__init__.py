@@ -1,4 +1,4 @@
-"""The dashboard, which `coretools-mcp dashboard` opens: it shows one running server, and takes answers.
+"""The dashboard, which `coretools-mcp dashboard` opens: shows one running server, and takes answers.
 
-Only `run_server` and the console import it, once a person opens it.
+Imported only by `run_server` and the console, when a person opens it.
 """

@@ -1,7 +1,7 @@
 """The control socket of a running server, over which the same person's commands query it.
 
-It is in a folder that no other user may enter, and that sandboxed commands cannot see. A question is one line of JSON;
-the answer is lines of JSON until the end. The socket exists from the first request of a client on.
+It is in a folder that other users cannot enter and sandboxed commands cannot see. A query is one line of JSON; the
+answer is lines of JSON. The socket exists once a client has sent its first request.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ if sys.platform == "win32":
 
 logger = logging.getLogger(__name__)
 
-MOST_FOLLOWERS = 16  # followers of the log at once, leaving room for other questions
-MOST_QUESTIONERS = MOST_FOLLOWERS + 16  # connections at once; others are rejected
+MOST_FOLLOWERS = 16  # concurrent log followers, which leaves room for other queries
+MOST_QUESTIONERS = MOST_FOLLOWERS + 16  # concurrent connections; others are rejected
 QUESTION_BYTES = 1 << 16
-QUESTION_SECONDS = 5.0  # limit for receiving a question
-ANSWER_SECONDS = 3.0  # limit for the start of an answer; after that a server counts as stuck
-OPENING_SECONDS = 60.0  # the same for opening the dashboard, which has much to import first
+QUESTION_SECONDS = 5.0  # limit for receiving a query
+ANSWER_SECONDS = 3.0  # limit for the first line of an answer; after that, a server counts as stuck
+OPENING_SECONDS = 60.0  # the same for opening the dashboard, which imports a lot first
 PATH_BYTES = 100  # the longest path of a socket is 103 bytes on macOS, 107 on Linux
 LISTEN_AGAIN_SECONDS = 1.0
 LOOK_SECONDS = 0.2  # between two checks of the log for a follower
@@ -59,7 +59,7 @@ Answer = Callable[[Json], AsyncGenerator[Json]]
 
 
 def _is_private(folder: str) -> bool:
-    """Whether it is a folder of this server that no other user may enter."""
+    """Return whether a folder is this user's, and closed to other users."""
     try:
         about = os.lstat(folder)
     except OSError:
@@ -68,7 +68,7 @@ def _is_private(folder: str) -> bool:
 
 
 def _make_room(environ: Mapping[str, str]) -> str | None:
-    """A path for a new socket, if there is a folder for it. Removes the sockets of killed servers."""
+    """Return a path for a new socket, if there is a folder for it, and remove sockets of killed servers."""
     for folder in runtime_folders(environ):
         path = os.path.join(folder, f"{secrets.token_hex(8)}{SUFFIX}")
         if len(os.fsencode(path)) > PATH_BYTES:
@@ -83,10 +83,10 @@ def _make_room(environ: Mapping[str, str]) -> str | None:
 
 
 def _connections(folder: str) -> Iterator[tuple[str, socket.socket]]:
-    """The socket of each server in a folder, with a connection. Sockets without a server are removed."""
+    """Yield the socket of each server in a folder, with a connection. Sockets without a server are removed."""
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
-            # One that has disappeared meanwhile must not hide the others.
+            # A socket that has disappeared must not hide the others.
             with socket.socket(socket.AF_UNIX) as connection, suppress(OSError):
                 is_socket = stat.S_ISSOCK(entry.stat(follow_symlinks=False).st_mode)
                 if not is_socket or not _NAME.fullmatch(entry.name):
@@ -102,24 +102,24 @@ def _connections(folder: str) -> Iterator[tuple[str, socket.socket]]:
 
 
 class ControlSocket:
-    """Answers the questions of commands about a running server.
+    """Answers queries from commands about a running server.
 
     Args:
-        running_server: What is asked about.
-        transport: How clients reach it.
-        tasks: Where the dashboard is served.
+        running_server: The server that the queries are about.
+        transport: How clients reach the server.
+        tasks: The task group that serves the dashboard.
     """
 
     def __init__(self, running_server: RunningServer, transport: str, tasks: TaskGroup) -> None:
         self._running_server, self._transport, self._tasks = running_server, transport, tasks
         self._began = time.monotonic()
         self._questioners = self._followers = 0
-        self._pages: list[Dashboard] = []  # the one that is open
+        self._pages: list[Dashboard] = []  # the open one, if any
         self._opening = anyio.Lock()
         self._answers: dict[str, Answer] = {"status": self._status, "logs": self._logs, "dashboard": self._dashboard}
 
     async def answer(self, stream: SocketStream) -> None:
-        """Answer one question, and close the connection."""
+        """Answer one query, and close the connection."""
         self._questioners += 1
         try:
             async with stream:
@@ -131,15 +131,15 @@ class ControlSocket:
                     question = json.loads(line)
                     lines = self._answers[question["ask"]](question)
                 except (ValueError, LookupError, TypeError, RecursionError):
-                    logger.info("the control socket received an unknown question")
+                    logger.info("the control socket received an unknown query")
                     return
                 async with aclosing(lines):
                     async for message in lines:
                         await stream.send(json.dumps(message).encode() + b"\n")
         except (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream, anyio.IncompleteRead):
-            pass  # the other side has gone
+            pass  # the other side is gone
         except (anyio.DelimiterNotFound, TimeoutError):
-            logger.info("the control socket received an incomplete question")
+            logger.info("the control socket received an incomplete query")
         except Exception:
             logger.exception("the control socket could not answer because of an internal error")
         finally:
@@ -176,7 +176,7 @@ class ControlSocket:
 
     async def _dashboard(self, _: Json) -> AsyncGenerator[Json]:
         try:
-            # Few people open it, and importing it takes a second that nobody should wait for.
+            # The import takes a second, and few people open the dashboard.
             module = await THREADS.run(lambda: import_module("server.dashboard.site"))
         except ModuleNotFoundError as error:
             if error.name != "jinja2":
@@ -196,12 +196,12 @@ class ControlSocket:
 
 
 async def serve_control(running_server: RunningServer, transport: str) -> None:
-    """Answer questions until cancelled. If there can be no socket, the server runs without it."""
+    """Answer queries until cancelled. If no socket can be created, the server runs without one."""
     path = await THREADS.run(lambda: _make_room(os.environ))
     if path is None:
         logger.info("no control socket: there is no folder for it that other users cannot enter")
         return
-    unheard = path.removesuffix(SUFFIX)  # the name that others look for appears once it is served
+    unheard = path.removesuffix(SUFFIX)  # the socket gets its final name once it is served
     try:
         async with (
             await anyio.create_unix_listener(unheard, mode=0o600) as listener,
@@ -210,7 +210,7 @@ async def serve_control(running_server: RunningServer, transport: str) -> None:
             control = ControlSocket(running_server, transport, tasks)
             os.rename(unheard, path)
             while True:
-                # If there are no free descriptors, nobody is accepted for a while.
+                # Without free descriptors, no connection is accepted for a while.
                 with suppress(OSError, anyio.BrokenResourceError):
                     await listener.serve(control.answer, tasks)
                 await anyio.sleep(LISTEN_AGAIN_SECONDS)
@@ -223,14 +223,14 @@ async def serve_control(running_server: RunningServer, transport: str) -> None:
 
 
 def link_file(path: str) -> str:
-    """The file that passes the link to a browser for the server at this socket. The server removes it when it ends."""
+    """Return the file that passes the link of this socket's server to a browser. The server removes it at its end."""
     return f"{path.removesuffix(SUFFIX)}.html"
 
 
 def ask_servers(question: Json, environ: Mapping[str, str]) -> Iterator[tuple[str, list[object]]]:
-    """The socket of each running server of this person, with the first line of its answer. Blocks.
+    """Yield the socket of each of this user's servers, with the first line of its answer. Blocks.
 
-    A server that is stuck gives no answer.
+    A stuck server gives no answer.
     """
     for folder in filter(_is_private, runtime_folders(environ)):
         for path, connection in _connections(folder):
@@ -238,7 +238,7 @@ def ask_servers(question: Json, environ: Mapping[str, str]) -> Iterator[tuple[st
 
 
 def ask_server(path: str, question: Json) -> Iterator[object]:
-    """All lines of the answer of the server at this socket, until it ends. Blocks."""
+    """Yield all lines of the answer of the server at this socket, until it ends. Blocks."""
     with socket.socket(socket.AF_UNIX) as connection, suppress(OSError):
         connection.settimeout(OPENING_SECONDS)
         connection.connect(path)
@@ -246,12 +246,12 @@ def ask_server(path: str, question: Json) -> Iterator[object]:
 
 
 def _lines(connection: socket.socket, question: Json) -> Iterator[object]:
-    """The lines of an answer, `None` for a line that is not JSON. Empty if the answer does not begin in time."""
+    """Yield the lines of an answer, `None` for a line that is not JSON; nothing if the answer starts too late."""
     with suppress(OSError), connection.makefile("rwb") as stream:
         stream.write(json.dumps(question).encode() + b"\n")
         stream.flush()
         for line in stream:
-            connection.settimeout(None)  # after its start, an answer may pause while the machine sleeps
+            connection.settimeout(None)  # a started answer may pause while the machine sleeps
             try:
                 message = json.loads(line)
             except (ValueError, RecursionError):

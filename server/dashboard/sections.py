@@ -17,7 +17,15 @@ from server.upstreams.catalog.unapproved_tools import StoppedMCPTool
 from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
 from server.upstreams.session.list_reader import in_turns
 from tools.contract.confirmation import Choice, Decision, Question
-from tools.contract.display import CUT_HERE, question_parts, true_hosts, visible, visible_line
+from tools.contract.display import (
+    CUT_HERE,
+    MAX_BLOCK_CHARS,
+    QuestionParts,
+    question_parts,
+    true_hosts,
+    visible,
+    visible_line,
+)
 from tools.contract.tool_errors import ToolError
 from tools.files.change.revert import NONE_KEPT
 from tools.text.file_names import shown_path
@@ -26,8 +34,7 @@ from tools.text.secrets import redact
 if TYPE_CHECKING:
     from server.administration.running_server import RunningServer
 
-MAX_TEXT_CHARS = 400_000  # of one question; a longer one can only be denied there
-MAX_TOOLS = 200  # tools on the page; the search finds others
+MAX_TOOLS = 200  # tools on the page; the search finds the others
 MAX_NAMED = 3  # folders named in the head of a page
 MAX_CHANGES = 200  # listed changes of files
 MAX_SEARCH_CHARS = 100  # of the search words
@@ -39,29 +46,33 @@ def _clock(seconds: float) -> str:
 
 
 def about(running_server: RunningServer) -> str:
-    """The server of this page: its process, and the folders that it works in."""
+    """Describe the server of this page: its process and folders."""
     folders = running_server.folders
     more = " ..." * (len(folders) > MAX_NAMED)
     return f"process {os.getpid()} in {', '.join(folders[:MAX_NAMED]) or 'no folder'}{more}"
 
 
 def offered_choices(question: Question) -> list[Choice]:
-    """The answers on offer. If the action is too long to show in full, only a denial.
+    """Return the answers to offer; only a denial if the action is too long to show in full.
 
     A cut diff says so, as in any other question.
     """
-    is_whole = len(question_parts(question.details).block) <= MAX_TEXT_CHARS
+    is_whole = _is_whole(question_parts(question.details))
     return [choice for choice in question.choices if is_whole or choice.decision is Decision.DENY]
 
 
+def _is_whole(parts: QuestionParts) -> bool:
+    return len(parts.block) <= MAX_BLOCK_CHARS and (parts.language == "diff" or not parts.is_cut)
+
+
 def questions(running_server: RunningServer) -> dict[str, Any]:
-    """The waiting questions, each with the whole action, the reason, and the answers on offer."""
+    """Return the waiting questions, each with the whole action, the reason, and the possible answers."""
     shown: list[dict[str, Any]] = []
     for pending in running_server.questions.all():
         question, parts = pending.question, question_parts(pending.question.details)
         more = [*parts.before, *parts.after, *([CUT_HERE] if parts.is_cut else [])]
         more += true_hosts(f"{parts.block}\n{question.description}\n{parts.purpose}")
-        text = parts.block  # an action longer than the page shows is not prepared for display
+        text = parts.block  # an action that is too long for the page is not rendered
         shown.append(
             {
                 "id": pending.id,
@@ -72,8 +83,8 @@ def questions(running_server: RunningServer) -> dict[str, Any]:
                 "title": question.details.title.removeprefix("Confirm "),
                 "purpose": visible_line(parts.purpose),
                 "language": parts.language,
-                "lines": visible(text[:MAX_TEXT_CHARS]).rstrip("\n").split("\n"),
-                "is_whole": len(text) <= MAX_TEXT_CHARS,
+                "lines": visible(text[:MAX_BLOCK_CHARS]).rstrip("\n").split("\n"),
+                "is_whole": _is_whole(parts),
                 "more": more,
                 "reason": question.reason,
                 "fingerprint": question.fingerprint,
@@ -87,7 +98,7 @@ def questions(running_server: RunningServer) -> dict[str, Any]:
 
 
 def calls(latest: Sequence[RecordedCall]) -> dict[str, Any]:
-    """The calls, the newest first. Slow if many are new."""
+    """Return the calls, newest first. Slow if many are new."""
     return {
         "calls": [
             {
@@ -130,7 +141,7 @@ def log_of(alias: str) -> dict[str, Any]:
 
 
 async def tools(running_server: RunningServer, wanted: str) -> dict[str, Any]:
-    """The tools that match the search, grouped by the decision on their calls and its reason."""
+    """Return the tools that match the search, grouped by the decision about their calls and its reason."""
     words, catalog = wanted[:MAX_SEARCH_CHARS].casefold().split(), running_server.live.pool.catalog
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     shown = more = 0
@@ -193,7 +204,7 @@ async def memory(running_server: RunningServer) -> dict[str, Any]:
 
 
 def changes(running_server: RunningServer) -> dict[str, Any]:
-    """The kept file changes of every client. Blocks."""
+    """Return the kept file changes of every client. Blocks."""
     if running_server.journal.open is None:
         return {"changes": [], "problem": f"No file changes are kept: {NONE_KEPT}."}
     workspace = running_server.workspace_of_person()
@@ -219,7 +230,7 @@ def changes(running_server: RunningServer) -> dict[str, Any]:
 
 
 def audit(latest: Sequence[Callable[[], dict[str, Any]]], file: str | None) -> dict[str, Any]:
-    """The decisions, the newest first. Slow if many are new."""
+    """Return the decisions, newest first. Slow if many are new."""
     records = [record() for record in reversed(latest)]
     at = [_clock(datetime.fromisoformat(record["time"]).timestamp()) for record in records]
     return {"records": [{**record, "at": when} for record, when in zip(records, at, strict=True)], "file": file}

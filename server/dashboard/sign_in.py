@@ -1,4 +1,4 @@
-"""Sign-in: only the person with the link may use the page, once, in one browser. A form is bound to what it showed."""
+"""Sign-in: a link works once, in one browser. A form is bound to the content that it showed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 CODE_SECONDS = 60.0  # how long a link is valid
-MAX_CODES = 20  # unused links
+MAX_CODES = 20  # maximum number of unused links
 MAX_BROWSERS = 20  # signed-in browsers at once; the oldest is signed out first
 
 
@@ -23,7 +23,7 @@ class BrowserSession:
     secret: bytes = field(default_factory=lambda: secrets.token_bytes(32))
 
     def form_token(self, path: str, shown: str) -> str:
-        """The token that a form must carry, bound to its path and to what it showed."""
+        """Return the token that a form must carry, bound to its path and content."""
         return hmac.new(self.secret, f"{path}\n{shown}".encode(), hashlib.sha256).hexdigest()
 
     def accepts(self, token: str, path: str, shown: str) -> bool:
@@ -31,7 +31,7 @@ class BrowserSession:
 
 
 class SignIn:
-    """Issues one-time codes, and remembers the browsers that used one. All of it ends with the process."""
+    """Issues one-time codes, and remembers the browsers that used one, until the process ends."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -39,7 +39,7 @@ class SignIn:
         self._sessions: OrderedDict[str, BrowserSession] = OrderedDict()
 
     def new_code(self) -> str:
-        """A code for one link."""
+        """Return a code for one link."""
         code = secrets.token_urlsafe(16)
         self._codes[_digest(code)] = self._clock() + CODE_SECONDS
         while len(self._codes) > MAX_CODES:
@@ -58,7 +58,7 @@ class SignIn:
         return session
 
     def session(self, cookie: str) -> BrowserSession | None:
-        """The session of a browser with this cookie."""
+        """Return the session of a browser with this cookie."""
         return self._sessions.get(_digest(cookie))
 
 

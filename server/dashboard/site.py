@@ -1,7 +1,7 @@
 """The dashboard as a web application: on loopback only, for signed-in browsers, with plain forms.
 
-A GET changes nothing. A POST must come from a page of this server, in a signed-in browser, with the token of that very
-form. All text on a page is escaped, and invisible characters are made visible.
+A GET changes nothing. A POST must come from a page of this server, in a signed-in browser, with the token of that form.
+All text on a page is escaped, and invisible characters are made visible.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ HOST = "127.0.0.1"
 FOLDER = Path(__file__).parent
 MAX_FORM_BYTES = 1 << 16
 MAX_REASON_CHARS = 2_000  # of the reason for a denial
-MAX_CONNECTIONS = 100  # at once; beyond that, the connections idle for longest are closed
-MAX_STREAMS = 20  # pages with live updates at once
+MAX_CONNECTIONS = 100  # concurrent; above this, the longest-idle connections are closed
+MAX_STREAMS = 20  # concurrent pages with live updates
 STREAM_LOOK_SECONDS = 0.5  # between two checks for changes
-END_SECONDS = 2.0  # how long open pages may delay the end of the server
-STREAM_PULSE_SECONDS = 15.0  # interval of keep-alive messages, so that nobody takes the connection for lost
+END_SECONDS = 2.0  # how long open pages may delay the server's exit
+STREAM_PULSE_SECONDS = 15.0  # interval of keep-alive messages
 HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
@@ -158,7 +158,7 @@ class Dashboard:
                     await asyncio.wait([serving], timeout=END_SECONDS)
 
     def link(self) -> str:
-        """An address that signs in one browser, once."""
+        """Return an address that signs in one browser, once."""
         return f"http://{HOST}:{self._port}{self._home}open?code={self._sign_in.new_code()}"
 
     @property
@@ -171,8 +171,6 @@ class Dashboard:
 
     def _changed(self) -> None:
         self._changes += 1
-
-    # Sign-in.
 
     def _session(self, request: Request) -> BrowserSession:
         session = self._sign_in.session(request.cookies.get(self._cookie, ""))
@@ -192,11 +190,9 @@ class Dashboard:
             raise HTTPException(HTTPStatus.FORBIDDEN, used)
         response = self._on_to("")
         # Browsers send cookies to all ports of a host. Without the path, a server started by a command would receive
-        # this one.
+        # this cookie.
         response.set_cookie(self._cookie, session.cookie, httponly=True, samesite="strict", path=self._home)
         return response
-
-    # Pages.
 
     async def _page(self, request: Request) -> Response:
         session = self._session(request)
@@ -247,7 +243,7 @@ class Dashboard:
             "confined": self._is_confined,
             "token": session.form_token if session is not None else None,
         }
-        # In a thread: a large page takes a while, and calls must be answered meanwhile.
+        # In a thread, because a large page takes a while.
         text = await THREADS.run(lambda: self._templates.get_template(template).render(shown))
         return HTMLResponse(text, status)
 
@@ -267,7 +263,7 @@ class Dashboard:
         return await self._rendered("failed.html", session, status, said=sentence)
 
     async def _events(self, request: Request) -> Response:
-        """Report when something has changed; the page then reloads its content."""
+        """Report changes, so that the page reloads its content."""
         self._session(request)
         page = request.query_params.get("page", "")
         if self._streams >= MAX_STREAMS:
@@ -295,7 +291,7 @@ class Dashboard:
         return StreamingResponse(said(), media_type="text/event-stream")
 
     def _state(self, page: str) -> object:
-        """A fingerprint of what the page shows, and the number of waiting questions."""
+        """Return a fingerprint of what the page shows, and the number of waiting questions."""
         running_server = self._running_server
         waiting = [(pending.id, pending.scope.deadline) for pending in running_server.questions.all()]
         match page:
@@ -315,14 +311,12 @@ class Dashboard:
             case _:
                 return waiting
 
-    # Actions of the person.
-
     def _on_to(self, page: str) -> Response:
-        """Redirect to the page that a form leads to."""
+        """Redirect to the page after a form."""
         return RedirectResponse(self._home + page, HTTPStatus.SEE_OTHER)
 
     async def _sent(self, request: Request, shown: str) -> FormData:
-        """Check that a signed-in person sent this form to this path, and that it is current."""
+        """Check that a signed-in browser sent this form to this path, and that the form is current."""
         session = self._session(request)
         form = await _form(request)
         if not session.accepts(str(form.get("token", "")), request.url.path, shown):
@@ -331,7 +325,7 @@ class Dashboard:
         return form
 
     async def _sent_for_question(self, request: Request) -> tuple[PendingQuestion, FormData]:
-        """The form for a question that still waits, and the question."""
+        """Return a form for a question that is still waiting, and the question."""
         self._session(request)
         pending = self._waiting(request)
         form = await self._sent(request, pending.question.fingerprint)
@@ -467,7 +461,7 @@ class _Guarded:
 
 
 async def _form(request: Request) -> FormData:
-    """The fields of a form, which is always short."""
+    """Return the fields of a form, whose size is limited."""
     length = request.headers.get("content-length", "")
     if not length.isdecimal() or int(length) > MAX_FORM_BYTES:
         raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The form is too large.")

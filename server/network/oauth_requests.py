@@ -1,4 +1,4 @@
-"""A single request to an authorization server: bounded, without redirects, and answered with JSON or not at all."""
+"""A single, bounded request to an authorization server, without redirects, that must be answered with JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from server.protocol.json_rpc import Json, as_mapping
 
 logger = logging.getLogger(__name__)
 
-REQUEST_SECONDS = 10.0  # limit for one answer of an authorization server
+REQUEST_SECONDS = 10.0  # limit for one response of an authorization server
 ANSWER_BYTES = 1 << 20  # a longer answer is rejected
 
 
@@ -24,11 +24,11 @@ class LongAnswerError(Exception):
 
 
 class NoJsonAnswerError(Exception):
-    """There is no answer, or an HTTP error. The message is a clause about the authorization server."""
+    """There is no response, or an HTTP error. The message is a clause about the authorization server."""
 
 
 async def fetch_json(request: httpx2.Request, *, by_proxy: bool = True) -> tuple[int, Json]:
-    """The status of an answer, and its JSON object; empty if the body is something else."""
+    """Return the status of a response, and its JSON object; empty if the body is something else."""
     try:
         with anyio.fail_after(REQUEST_SECONDS):
             transport = await open_transport(str(request.url), by_proxy=by_proxy)
@@ -54,7 +54,7 @@ async def fetch_json(request: httpx2.Request, *, by_proxy: bool = True) -> tuple
 
 
 def is_safe(address: str, *, may_be_local: bool) -> bool:
-    """Whether a secret may be sent to an address: it must use TLS, or be on this machine if that is allowed.
+    """Return whether a secret may be sent to an address: it must use TLS, or be on this machine if that is allowed.
 
     An address that could be read as another host's is not safe, nor is one with a fragment (RFC 6749, 3.1).
     """

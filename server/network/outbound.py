@@ -1,4 +1,4 @@
-"""Connections to other servers: which proxy to use, and why a connection failed, in words."""
+"""Connections to other servers: which proxy to use, and explanations of failures."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from tools.machine.threads import THREADS, lend_threads
 _FROM_NOBODY = (
     "comes from an unknown issuer: to trust it, put the file with the issuer's certificate into SSL_CERT_FILE"
 )
-SECRETS = "coretools-mcp.secrets"  # attribute of a response that holds the secrets of its connection
+SECRETS = "coretools-mcp.secrets"  # attribute of a response with the secrets of its connection
 _CERTIFICATE = {
     **dict.fromkeys((2, 19, 20, 21), _FROM_NOBODY),
     9: "is not valid yet",
     10: "has expired",
-    18: "is self-signed: to trust it, put the file with it into SSL_CERT_FILE",
+    18: "is self-signed: to trust it, put its file into SSL_CERT_FILE",
     62: "is for another host name",
     64: "is for another address",
 }
@@ -49,7 +49,7 @@ class UnusableProxyError(httpx2.TransportError):
 
 
 def is_local(address: str) -> bool:
-    """Whether an address is on this machine, in any spelling."""
+    """Return whether an address is on this machine, in any spelling."""
     host = _host_of(address)
     ip = _ip_of(host)
     if ip is not None:
@@ -64,7 +64,7 @@ def _host_of(address: str) -> str:
 
 
 def _ip_of(host: str) -> IPv4Address | IPv6Address | None:
-    """The IP address of a host, in any spelling that the system accepts, such as `127.1` or `0x7f000001`."""
+    """Return the IP address of a host, in any spelling that the system accepts, such as `127.1` or `0x7f000001`."""
     with suppress(ValueError):
         ip = ip_address(host)
         return getattr(ip, "ipv4_mapped", None) or ip
@@ -74,7 +74,7 @@ def _ip_of(host: str) -> IPv4Address | IPv6Address | None:
 
 
 def proxy_of(address: str) -> str | None:
-    """The proxy from the environment for an address, as curl chooses it; `None` for none."""
+    """Return the proxy from the environment for an address, chosen like curl does; `None` for none."""
     proxies, parts = getproxies_environment(), urlsplit(address)
     proxy = proxies.get(parts.scheme) or proxies.get("all")
     port = parts.port or (443 if parts.scheme == "https" else 80)
@@ -84,7 +84,7 @@ def proxy_of(address: str) -> str | None:
 
 
 def _is_exempt(host: str, port: int, exempt: str) -> bool:
-    """Whether NO_PROXY covers a host: by `*`, an address, a network, or the name of the host or a parent domain."""
+    """Return whether NO_PROXY covers a host: by `*`, an address, a network, its name, or a parent domain."""
     ip = _ip_of(host)
     for each in re.split(r"[\s,]+", exempt.lower()):
         with suppress(ValueError):
@@ -100,7 +100,7 @@ def _is_exempt(host: str, port: int, exempt: str) -> bool:
 
 
 async def open_transport(address: str, *, by_proxy: bool) -> httpx2.AsyncHTTPTransport:
-    """The transport for requests to the host of an address.
+    """Return the transport for requests to the host of an address.
 
     Raises:
         UnusableProxyError: The request needs a proxy that cannot be used.
@@ -109,7 +109,7 @@ async def open_transport(address: str, *, by_proxy: bool) -> httpx2.AsyncHTTPTra
     context = await THREADS.run(_tls_context)
     proxy = proxy_of(address) if by_proxy else None
     try:
-        # No limit of connections here: callers limit their requests, and one here could wait for others forever.
+        # No connection limit: callers limit their requests, and a limit here could deadlock.
         return httpx2.AsyncHTTPTransport(verify=context, proxy=proxy, trust_env=False, limits=httpx2.Limits())
     except (ImportError, ValueError, httpx2.InvalidURL):
         raise UnusableProxyError(
@@ -120,14 +120,14 @@ async def open_transport(address: str, *, by_proxy: bool) -> httpx2.AsyncHTTPTra
 
 @cache
 def _tls_context() -> ssl.SSLContext:
-    """The trusted certificates. Loading them takes a twentieth of a second, so it happens once, in a thread."""
+    """Return the trusted certificates. Loading them takes 50 ms, so it happens once, in a thread."""
     return httpx2.create_ssl_context()
 
 
 def cause_of(error: BaseException, *, is_proxied: bool = False) -> str:
-    """Why an exchange with a server failed, as a clause.
+    """Return why an exchange with a server failed, as a clause.
 
-    Exception messages are not used: they may hold addresses and secrets.
+    Exception messages are not used, because they may contain addresses and secrets.
     """
     is_meant = is_proxied and not isinstance(error, UnusableProxyError)
     return f"{'through the proxy from the environment, ' if is_meant else ''}{_cause(error)}"
@@ -163,7 +163,7 @@ def _cause(error: BaseException) -> str:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """An exception and its causes, the root cause first."""
+    """Yield an exception and its causes, the root cause first."""
     several = (
         cast("BaseExceptionGroup[BaseException]", error).exceptions if isinstance(error, BaseExceptionGroup) else ()
     )

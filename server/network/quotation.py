@@ -8,14 +8,14 @@ from tools.contract.display import in_one_line
 from tools.text.secrets import redact
 
 if TYPE_CHECKING:
-    from server.network.sent_secrets import SentSecrets  # most messages are quoted without the HTTP library
+    from server.network.sent_secrets import SentSecrets  # most quotations do not need the HTTP library
 
 QUOTED_CHARS = 200  # maximum length of a quotation
 _LOOKED_AT = 20 * QUOTED_CHARS  # characters examined; markup is longer than the text in it
 
 
 def quoted(text: str, secrets: SentSecrets | None = None) -> str:
-    """The beginning of a server's message on one line, without known or likely secrets."""
+    """Return the beginning of a server's message on one line, without known or likely secrets."""
     if secrets is not None:
         text = secrets.hide(text)
     shown = in_one_line(redact(text[:_LOOKED_AT]))

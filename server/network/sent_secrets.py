@@ -18,7 +18,7 @@ from tools.text.secrets import HIDDEN, is_secret_name
 
 _LEAST_SECRET = 6  # minimum length of a hidden value
 _LIKE_A_TOKEN = 16  # minimum length of a hidden part of an address
-_MOST = 64  # headers and addresses remembered: a login has one token after another
+_MOST = 64  # headers and addresses remembered: a login uses one token after another
 # Prefixes of headers whose values are public, or belong to a call
 _OPEN = re.compile(r"accept|content-|user-agent|host$|connection$|mcp-|last-event-id|trace", re.IGNORECASE)
 
@@ -27,10 +27,10 @@ class SentSecrets:
     """The secrets of one connection."""
 
     def __init__(self) -> None:
-        self._forms: dict[tuple[str, str], frozenset[str]] = {}  # of a header, or of an address, which has no name
+        self._forms: dict[tuple[str, str], frozenset[str]] = {}  # by header name (empty for an address) and value
 
     def learn(self, headers: Iterable[tuple[str, str]], *addresses: str) -> None:
-        """Remember what is now sent to the server. Every header may hold a secret; some addresses contain a token."""
+        """Remember what is sent to the server. Every header may contain a secret; some addresses contain a token."""
         for name, value in chain(headers, (("", address) for address in addresses)):
             if is_secret_name(name) or not _OPEN.match(name):
                 forms = self._forms.pop((name, value), None)
@@ -42,7 +42,7 @@ class SentSecrets:
             del self._forms[next(iter(self._forms))]
 
     def found_in(self, text: str) -> set[str]:
-        """The secrets in a text."""
+        """Return the secrets in a text."""
         folded = text.lower()
         return {form for form in chain(*self._forms.values()) if form in folded}
 
@@ -54,7 +54,7 @@ class SentSecrets:
         return re.sub(pattern, HIDDEN, text, flags=re.IGNORECASE)
 
     def hide_within(self, value: Any) -> Any:
-        """Remove the secrets from the texts of a JSON value."""
+        """Remove the secrets from the strings of a JSON value."""
         if isinstance(value, dict):
             return {self.hide(name): self.hide_within(each) for name, each in cast("dict[str, Any]", value).items()}
         if isinstance(value, list):
@@ -63,7 +63,7 @@ class SentSecrets:
 
 
 def _words_of(name: str, value: str) -> Iterator[str]:
-    """The secrets in a header: its value, the token in it, and the decoded credentials of `Basic`."""
+    """Yield the secrets in a header: its value, the token in it, and the decoded credentials of `Basic`."""
     words = re.split(r"[\s;,]+", value) if is_secret_name(name) else [value.rpartition(" ")[2]]
     yield value
     for word in words:
@@ -74,7 +74,7 @@ def _words_of(name: str, value: str) -> Iterator[str]:
 
 
 def _parts_of(address: str) -> Iterator[str]:
-    """The secrets in an address: user and password, query, and path segments that look secret."""
+    """Yield the secrets in an address: user and password, query, and path segments that look secret."""
     with suppress(httpx2.InvalidURL):
         url = httpx2.URL(address)
         yield from (url.userinfo.decode(), f"{url.username}:{url.password}", url.username, url.password)
@@ -83,12 +83,12 @@ def _parts_of(address: str) -> Iterator[str]:
 
 
 def _forms_of(word: str) -> Iterable[str]:
-    """The encodings of a secret that servers use: plain, URL, JSON, HTML and base64."""
+    """Return the encodings of a secret that servers use: plain, URL, JSON, HTML and base64."""
     if len(word) < _LEAST_SECRET:
         return ()
     raw, written = word.encode("utf-8", "replace"), json.dumps(word)[1:-1]
     packed = base64.b64encode(raw).decode().rstrip("=")
-    careful = re.sub(r"[+&<>'=]", lambda sign: f"\\u{ord(sign[0]):04x}", written)  # as .NET and Go write JSON
+    careful = re.sub(r"[+&<>'=]", lambda sign: f"\\u{ord(sign[0]):04x}", written)  # how .NET and Go escape JSON
     forms = {word, unquote(word), quote(raw), quote(raw, safe=""), quote_plus(raw), html.escape(word)}
     forms |= {written, written.replace("/", "\\/"), careful, packed, packed.translate(str.maketrans("+/", "-_"))}
     return map(str.lower, forms)

@@ -1,4 +1,4 @@
-"""The protocol as a server speaks it: revisions, errors and requests.
+"""The protocol on the server side: revisions, errors and requests.
 
-Everything in `server` may import it; it depends on no transport and no tool.
+Everything in `server` may import it; it does not depend on transports or tools.
 """

@@ -1,7 +1,6 @@
 """Converts between `file://` URIs and paths of workspace files.
 
-The URIs are those of `pathlib.Path.as_uri`, as in the links of results. A name that is not UTF-8 survives the round
-trip.
+The URIs are those of `pathlib.Path.as_uri`, as in result links. A name that is not UTF-8 survives the round trip.
 """
 
 from __future__ import annotations
@@ -12,26 +11,26 @@ from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from tools.text.file_names import is_seen_in_name
 
-FILE_TEMPLATE = "file:///{+path}"  # RFC 6570: reserved expansion, so that the slashes of the path stay
+FILE_TEMPLATE = "file:///{+path}"  # RFC 6570: reserved expansion, so that slashes in the path stay
 MAX_URI_CHARS = 3 * 4096 + 32  # the longest path on Linux (PATH_MAX) with every byte percent-encoded, plus the scheme
 ON_WINDOWS = os.name == "nt"
 _FILE_URI = re.compile(r"(?is)file://(?P<host>[^/?#]*)(?P<path>/[^?#]*)(?P<more>[?#].*)?")
 _DRIVE = re.compile(r"[A-Za-z]:\\")
 _AMBIGUOUS = re.compile(r"[?#]|%[0-9A-Fa-f]{2}")
-"""Characters to encode in a value: a client leaves them when it expands the template, and they would change its
+"""Characters to encode in a value: clients do not encode them when they expand the template, and they would change its
 meaning.
 """
 
 
 class UriRefusedError(Exception):
-    """A URI that names no file of this machine; the message is for its sender."""
+    """A URI does not name a file on this machine; the message is for its sender."""
 
 
 def path_of_uri(uri: str, *, may_go_up: bool = False, windows: bool = ON_WINDOWS) -> str:
-    """The absolute path of a URI, percent-decoded once. Does not access the disk.
+    """Return the absolute path of a URI, percent-decoded once. Does not access the disk.
 
     Raises:
-        UriRefusedError: The URI names no file of this machine.
+        UriRefusedError: The URI does not name a file on this machine.
     """
     if len(uri) > MAX_URI_CHARS:
         raise UriRefusedError(
@@ -46,10 +45,10 @@ def path_of_uri(uri: str, *, may_go_up: bool = False, windows: bool = ON_WINDOWS
     if parts["host"].lower() not in ("", "localhost"):
         raise UriRefusedError("The URI names another machine; the host must be empty or localhost.")
     if parts["more"] is not None:
-        raise UriRefusedError("The URI of a file has no query and no fragment; write ? as %3F and # as %23.")
+        raise UriRefusedError("A file URI has no query and no fragment; write ? as %3F and # as %23.")
     try:
         data = unquote_to_bytes(parts["path"])
-        # On Windows names are not bytes, so a name that is not UTF-8 cannot exist.
+        # On Windows, names are not bytes, so a name that is not UTF-8 cannot exist.
         path = data.decode() if windows else os.fsdecode(data)
     except UnicodeError:
         raise UriRefusedError("The URI is not valid text; percent-encode the bytes of the path.") from None
@@ -60,21 +59,21 @@ def path_of_uri(uri: str, *, may_go_up: bool = False, windows: bool = ON_WINDOWS
     if windows:
         path = path.lstrip("/").replace("/", "\\")
         if not _DRIVE.match(path):
-            raise UriRefusedError("On Windows the URI of a file begins with a drive: file:///C:/...")
+            raise UriRefusedError("On Windows, a file URI begins with a drive: file:///C:/...")
     return path
 
 
 def typed_path(value: str, *, windows: bool = ON_WINDOWS) -> str:
-    """The absolute path in a partial value of the template's `path`, percent-decoded."""
+    """Return the absolute path in a partial value of the template's `path`, percent-decoded."""
     path = os.fsdecode(unquote_to_bytes(value.encode("utf-8", "replace")))
     return path if windows else "/" + path.lstrip("/")
 
 
 def template_value(path: str, *, windows: bool = ON_WINDOWS) -> str:
-    """The value of the template's `path` for an absolute path.
+    """Return the value of the template's `path` for an absolute path.
 
-    It is readable where possible: clients encode characters when they expand the template, some of them also a `%`.
-    Only what would not survive that is encoded here.
+    It is readable if possible: clients encode characters when they expand the template, some even `%`. Only what would
+    not survive that is encoded here.
     """
     plain = path.replace("\\", "/") if windows else path[1:]
     if _AMBIGUOUS.search(plain) or not is_seen_in_name(plain):

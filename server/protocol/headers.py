@@ -1,4 +1,4 @@
-"""Values repeated in HTTP headers (2026-07-28): plain, or in base64 if a header cannot hold them."""
+"""Values repeated in HTTP headers (2026-07-28): plain, or in base64 if necessary."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def encode_header(value: str) -> str:
 
 
 def decode_header(header: str | None) -> str | None:
-    """The decoded value; `None` if there is none, or its encoding differs from that of `encode_header`."""
+    """Return the decoded value; `None` if it is missing, or not encoded like `encode_header` does it."""
     encoded = _ENCODED.fullmatch(header or "")
     if header is None or encoded is None:
         return header

@@ -1,9 +1,9 @@
-"""Validates list items against the protocol's schemas, and removes what some clients could not read.
+"""Validates list items against the protocol's schemas, and removes parts that some clients cannot read.
 
-Many clients reject a whole list, including the tools of all other servers, for one invalid field of one item. An item
-may be sent in any revision. 2025-11-25 has every field of the others with the same requirements, so items are validated
-against it; only `outputSchema` may differ in 2026-07-28. The schemas are data beside this module. They are compiled to
-pydantic validators, a hundred times faster than JSON Schema ones.
+Many clients reject a whole list, including the tools of all other servers, because of one invalid field in one item.
+Items may be sent in any revision. 2025-11-25 has every field of the others with the same requirements, so items are
+validated against it; only `outputSchema` may differ in 2026-07-28. The schemas are data next to this module. They are
+compiled to pydantic validators, a hundred times faster than JSON Schema ones.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from pydantic_core import SchemaValidator, Url, ValidationError, core_schema, to
 from server.protocol.json_rpc import Json, as_mapping
 from tools.discovery.custom_tool_declarations import BY_NAME, IN_LIST, SINGLE, schema_at
 
-STRICTEST = "2025-11-25"  # the revision whose schemas have all requirements of the others
-MOST_VALUES = 20_000  # of one item: larger ones would hold up everything else
+STRICTEST = "2025-11-25"  # the revision whose schemas include all requirements of the others
+MOST_VALUES = 20_000  # per item: larger ones would delay everything else
 MOST_PARTS = 4_000  # values in an output schema, for the same reason
-MOST_WRONG = 100  # invalid places of one item; beyond that, the whole item is dropped
-MOST_ROUNDS = 5  # validation rounds of one item: each removes all errors found, which may hide others
-MOST_NAMED = 5  # places of one item named to people
-MOST_PATTERN_CHARS = 5_000  # examined in one schema
-MOST_GROUPS = 20  # nesting of groups in an expression, since compilers recurse
-MOST_REFERRED = 30  # chained references for one value, since clients recurse
-MOST_APPLIED = 10_000  # schemas visited to find such chains
+MOST_WRONG = 100  # invalid places per item; above this, the whole item is dropped
+MOST_ROUNDS = 5  # validation rounds per item: each removes all errors found, which may have hidden others
+MOST_NAMED = 5  # places per item named to people
+MOST_PATTERN_CHARS = 5_000  # examined per schema
+MOST_GROUPS = 20  # nested groups in an expression, because compilers recurse
+MOST_REFERRED = 30  # chained references per value, because clients recurse
+MOST_APPLIED = 10_000  # schemas visited while looking for such chains
 
 _WAY = "|"  # in error locations, marks a branch of a union
 
@@ -52,12 +52,12 @@ _TOKEN = re.compile(
 )
 """A token of an expression that Python and ECMAScript parse the same way, with or without the `u` flag."""
 
-_IDENTITY = re.compile(rb'"\$(?:id|anchor|dynamicAnchor)":"')  # in a schema; clients look for it at any depth
+_IDENTITY = re.compile(rb'"\$(?:id|anchor|dynamicAnchor)":"')  # clients look for these at any depth of a schema
 _POINTER = re.compile(
     rf"#(?:/(?:{'|'.join(map(re.escape, sorted(BY_NAME)))})/[A-Za-z0-9_$.+-]+"
     rf"|/(?:{'|'.join(sorted(IN_LIST))})/(?:0|[1-9][0-9]{{0,3}})|/(?:{'|'.join(sorted(SINGLE))}))*"
 )
-"""A reference along places of schemas, which are all validated, with names that have only one spelling."""
+"""A reference to a place that is validated as a schema, with names that have only one spelling."""
 
 
 class UnfitError(ValueError):
@@ -66,7 +66,7 @@ class UnfitError(ValueError):
 
 @dataclass(slots=True)
 class _Schema:
-    """The root of a schema that is validated as data, and what else decides whether it can be compiled."""
+    """The root of a schema that is validated as data, and the context that decides whether it compiles."""
 
     root: Json
     references: set[str] = field(default_factory=set[str])
@@ -80,12 +80,12 @@ def _data() -> Json:
 
 @cache
 def _validators() -> dict[str, SchemaValidator]:
-    """One validator per kind of item, for its `output` schema in handshake revisions, and for any schema."""
+    """Return validators for each kind of item, for handshake-era output schemas, and for any schema."""
     items, keywords = _data()["revisions"][STRICTEST], _data()["keywords"]
     found = {name: _validator(schema, items) for name, schema in items.items()}
     found["output"] = _validator(items["Tool"]["properties"]["outputSchema"], items)
     found["Schema"] = _validator(keywords["Schema"], keywords)
-    # Drafts have tuples in `items`; the default dialect does not.
+    # Older drafts allow tuples in `items`; the default dialect does not.
     found["TupleSchema"] = _validator(keywords["Schema"], {**keywords, "Items": keywords["TupleItems"]})
     return found
 
@@ -95,13 +95,13 @@ def fitted(name: str, item: Json, encoded: bytes = b"") -> tuple[Json, tuple[str
 
     Args:
         name: The specification's name for such an item, such as `Tool`.
-        item: Returned itself if all of it is valid.
-        encoded: The item as JSON, if its values are to be counted.
+        item: The item, which is returned unchanged if it is valid.
+        encoded: The item as JSON, to count its values.
 
     Raises:
         UnfitError: A required part is invalid.
     """
-    # Each value but the first follows one of these. Counting those inside texts too does no harm.
+    # Each value except the first follows one of these. Counting those inside strings too does no harm.
     if encoded.count(b",") + encoded.count(b"[") + encoded.count(b"{") > MOST_VALUES:
         raise UnfitError(f"it has more than {MOST_VALUES:,} values")
     dropped: dict[str, None] = {}
@@ -122,7 +122,7 @@ def fitted(name: str, item: Json, encoded: bytes = b"") -> tuple[Json, tuple[str
                     within, step = copies[place[: end - 1]], place[end - 1]
                     copies[place[:end]] = within[step] = within[step].copy()
             within, step = copies[place[:-1]], place[-1]
-            if wrong[place][0]:  # the name of an argument stays, with an empty schema
+            if wrong[place][0]:  # an argument's name stays, with an empty schema
                 if isinstance(within[step], bool):
                     del wrong[place]
                 within[step] = {"not": {}} if within[step] is False else {}
@@ -130,18 +130,18 @@ def fitted(name: str, item: Json, encoded: bytes = b"") -> tuple[Json, tuple[str
                 del within[step]
         item = copies[()]
         dropped.update(dict.fromkeys(what for _, what in wrong.values()))
-    raise UnfitError("too much of it is wrong")
+    raise UnfitError("too many of its parts are invalid")
 
 
 def for_handshake(tool: Json) -> Json:
-    """A tool as clients of revisions before 2026-07-28 can read it."""
+    """Return a tool as clients of revisions before 2026-07-28 can read it."""
     if "outputSchema" not in tool or _validators()["output"].isinstance_python(tool["outputSchema"]):
         return tool
     return {key: value for key, value in tool.items() if key != "outputSchema"}
 
 
 def _wrong_places(name: str, item: Json) -> dict[tuple[int | str, ...], tuple[bool, str]]:
-    """The places of an item to remove: whether each name is free (not from the specification), and the error."""
+    """Return the places to remove: whether each name is free (not from the specification), and the error."""
     found: dict[tuple[int | str, ...], tuple[bool, str]] = {}
     try:
         _validators()[name].validate_python(item)
@@ -160,7 +160,7 @@ def _wrong_places(name: str, item: Json) -> dict[tuple[int | str, ...], tuple[bo
 
 
 def _optional(place: tuple[int | str, ...], definitions: Json, name: str) -> tuple[tuple[int | str, ...], bool]:
-    """The innermost optional value around a place, and whether its name is free (not from the specification)."""
+    """Return the innermost optional value around a place, and whether its name is free (not from the specification)."""
     schema, end, is_named = definitions[name], 0, False
     for at, step in enumerate(place, 1):
         fields: Json = schema.get("properties", {})
@@ -181,7 +181,7 @@ def _referred(schema: Json) -> str:
 
 
 def _why_not_compiled(schema: Any) -> str:
-    """Why some clients could not compile a schema; empty if all can."""
+    """Return why some clients could not compile a schema; empty if all can."""
     if not isinstance(schema, dict):
         return "it is not an object"
     root = cast("Json", schema)
@@ -200,8 +200,8 @@ def _why_not_compiled(schema: Any) -> str:
 
 
 def _ends(schema: _Schema) -> bool:
-    """Whether the references of a schema end, for one value, within a limited number of steps."""
-    applied: dict[str, list[str]] = {}  # for each reference, those that apply to the same value
+    """Return whether a schema's references end, for one value, within a limited number of steps."""
+    applied: dict[str, list[str]] = {}  # for each reference, the references that apply to the same value
     steps = 0
     for reference in schema.references:
         found, waiting = applied.setdefault(reference, []), [schema_at(schema.root, reference[1:])]
@@ -227,7 +227,7 @@ def _validator(schema: Json, definitions: Json) -> SchemaValidator:
 
 
 def _core(schema: Any) -> Any:
-    """Convert a schema of the data for pydantic; only the JSON Schema keywords that occur there are supported."""
+    """Convert one of the protocol's schemas for pydantic; only the keywords that occur there are supported."""
     if isinstance(schema, bool):
         return core_schema.any_schema() if schema else core_schema.is_instance_schema(_Schema)
     if "$ref" in schema:
@@ -273,7 +273,7 @@ def _core(schema: Any) -> Any:
 
 
 def _if(schema: Any, check: Callable[[Any, _Schema], bool]) -> Any:
-    """A schema whose values must also pass a check."""
+    """Return a schema whose values must also pass a check."""
 
     def checked(value: Any, info: Any) -> Any:
         if not check(value, info.context):
@@ -298,9 +298,9 @@ def _bytes_of(text: str) -> bytes:
 
 
 def _is_expression(text: str, schema: _Schema) -> bool:
-    """Whether a text is a regular expression in both Python and ECMAScript.
+    """Return whether a text is a regular expression in both Python and ECMAScript.
 
-    Decided in one pass, since compiling may be slow.
+    This takes one pass, because compiling may be slow.
     """
     schema.pattern_chars += len(text)
     at, groups, can_repeat = 0, list[str](), False

@@ -1,4 +1,4 @@
-"""JSON-RPC messages of clients and upstreams: their kinds, and how they are parsed and written.
+"""JSON-RPC messages of clients and upstreams: kinds, parsing and encoding.
 
 The SDK's models validate every part of a message, which takes longer than processing most messages.
 """
@@ -27,28 +27,28 @@ logger = logging.getLogger(__name__)
 
 Json = dict[str, Any]
 RequestId = str | int
-AnyId = RequestId | float  # a fraction is a discouraged id, but such a request is answered too
+AnyId = RequestId | float  # a fraction is a discouraged id, but such requests are answered too
 MOST_TOGETHER = 128  # maximum length of a client's batch
-MOST_DEEP = 150  # nesting in a field of an upstream's item; parsers accept 200 in a message
-MOST_MENDED = 8 << 20  # characters of an upstream's message that is repaired, which is slower than parsing it
+MOST_DEEP = 150  # nesting depth in a field of an upstream's item; parsers accept 200 per message
+MOST_MENDED = 8 << 20  # longest upstream message to repair, in characters: repairing is slower than parsing
 _ARRAY = re.compile(rb"(?:\xef\xbb\xbf)?\s*\[")
 _NAMES = frozenset({"jsonrpc", "id", "method", "params", "result", "error"})
-_PARTS = 4  # the keys of a request with parameters; every other message has fewer
+_PARTS = 4  # the number of keys in a request with parameters; every other message has fewer
 
 ID_IS_TAKEN = (
-    "Another request with this id is still open; a number and the same number as a text are one id. Send this again "
+    "Another request with this id is still open; a number and the same number as a string are one id. Send this again "
     "with its own id."
 )
 
 
 def as_mapping(value: Any) -> Json:
-    """The value as an object; anything else counts as an empty one."""
-    # No `cast`, which is a function call: this runs several times per request.
+    """Return the value if it is an object, otherwise an empty one."""
+    # `cast` would be a function call, and this runs several times per request.
     return value if isinstance(value, dict) else {}  # pyright: ignore[reportUnknownVariableType] - keys of JSON are texts
 
 
 def comparable_id(identity: RequestId) -> RequestId:
-    """An id in comparable form: a number and the same number as a text are equal, since some peers convert it."""
+    """Return an id in comparable form: a number equals the same number as a string, because some peers convert it."""
     if isinstance(identity, str):
         with suppress(ValueError):
             return int(identity)
@@ -92,22 +92,24 @@ def read_message(line: bytes | str, *, is_of_client: bool = False) -> Message:
         is_strict = True
     except ValueError:
         line = line if is_of_client or len(line) > MOST_MENDED else _mended(line)
-        fields = from_json(line)  # with `NaN`, which many peers write
+        fields = from_json(line)  # accepts `NaN`, which many peers write
         is_strict = not is_of_client
     if not isinstance(fields, dict):
         raise ValueError(NOT_A_MESSAGE)  # noqa: TRY004 - of the text, not of an argument
     known = cast("Json", fields)
     if is_strict and (usual := _usual(known)) is not None:
         return usual
-    # The SDK's models are slow for large data, so they only see what may be a message.
+    # The SDK's models are slow for large data, so they only get known fields.
     known = {name: value for name, value in known.items() if name in _NAMES}
     if "method" not in known and isinstance(identity := known.get("id"), float) and identity.is_integer():
-        known["id"] = int(identity)  # some peers write every number as a fraction
+        known["id"] = int(identity)  # some peers write every number as a float
     has_odd_id = "id" in known and type(known["id"]) not in (int, str)
     if "method" in known and has_odd_id and (is_of_client or not isinstance(known["id"], int | None)):
-        raise ValueError("an id must be a text or a whole number")  # the SDK's models take it for a notification
+        raise ValueError(
+            "an id must be a string or a whole number"
+        )  # the SDK's models would take it for a notification
     if any(isinstance(value, list) for value in known.values()):
-        raise ValueError(NOT_A_MESSAGE)  # a position that no message has
+        raise ValueError(NOT_A_MESSAGE)  # no message has this position
     if (usual := _usual(known)) is not None:
         return usual
     line = to_json(known, inf_nan_mode="constants")
@@ -117,7 +119,7 @@ def read_message(line: bytes | str, *, is_of_client: bool = False) -> Message:
 
 
 def _mended(line: bytes | str) -> str:
-    """Repair an upstream's JSON so that other parsers accept it, and one item does not cost a whole list.
+    """Repair an upstream's JSON so that other parsers accept it, and one bad item does not cost a whole list.
 
     A lone surrogate becomes U+FFFD, and a field of a list item becomes null if it is nested too deeply.
     """
@@ -145,7 +147,7 @@ class BatchError(ValueError):
 
 
 def read_of_client(line: bytes, *, takes_batches: bool) -> Message | list[Message]:
-    """Parse a message of a client, or a batch if it may send one (2025-03-26); otherwise `ValueError`."""
+    """Parse a client's message, or a batch if allowed (2025-03-26); otherwise raise `ValueError`."""
     if not takes_batches or _ARRAY.match(line) is None:
         return read_message(line, is_of_client=True)
     parts: list[Any] = from_json(line.removeprefix(codecs.BOM_UTF8), allow_inf_nan=False)
@@ -164,7 +166,7 @@ def read_of_client(line: bytes, *, takes_batches: bool) -> Message | list[Messag
 
 
 def _usual(fields: Json) -> Message | None:
-    """A message of a common form, built without the SDK's models; `None` for any other form."""
+    """Return a message of a common form, built without the SDK's models; `None` for any other form."""
     if fields.get("jsonrpc") != "2.0":
         return None
     identity, method, params, parts = fields.get("id"), fields.get("method"), fields.get("params"), len(fields)
@@ -181,7 +183,7 @@ def _usual(fields: Json) -> Message | None:
 
 
 def _readable(error: Json) -> Json:
-    """An error with a numeric code and a text message, which some peers write differently."""
+    """Normalize an error to a numeric code and a string message, which some peers write differently."""
     code, message = error.get("code"), error.get("message")
     if type(code) is not int:
         is_number = re.fullmatch(r"(-?[0-9]{1,9})(\.0)?", str(code))
@@ -209,7 +211,7 @@ def fields_of(message: Message) -> Json:
             fields: Json = {"jsonrpc": "2.0", "id": identity, "method": method}
             return fields if params is None else {**fields, "params": params}
         case Notification(method, params):
-            # An empty key must be omitted: servers reject `null`, and would ignore the message.
+            # Servers would ignore a message with `null` here.
             return {"jsonrpc": "2.0", "method": method} | ({} if params is None else {"params": params})
         case Response(identity, result):
             return {"jsonrpc": "2.0", "id": identity, "result": result}
@@ -229,10 +231,10 @@ def error_of(identity: RequestId | None, message: str, code: int = INVALID_REQUE
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """JSON that is not a JSON-RPC message, but has an id, or is an array of such."""
+    """JSON that is not a JSON-RPC message but has an id, or an array of such values."""
 
     identity: AnyId | None  # the id; `None` if invalid or unknown
-    is_answer: bool  # meant as the answer to a question of this server, so it must not be answered
+    is_answer: bool  # meant as a response to this server's request, so it must not be answered
 
 
 def read_unreadable(line: bytes) -> Unreadable | None:
@@ -262,10 +264,7 @@ class ReadyList(list[Any]):
 
 
 def encoded(message: Mapping[str, Any]) -> bytes:
-    """Encode a message as JSON, whatever its texts contain.
-
-    An answer that cannot be encoded becomes an error, so that the connection survives.
-    """
+    """Encode a message as JSON. A response that cannot be encoded becomes an error, so that the connection survives."""
     try:
         try:
             return _json_of(message)
@@ -290,7 +289,7 @@ def _json_of(message: Mapping[str, Any]) -> bytes:
 
 
 def _encodable(value: Any) -> Any:
-    """A JSON value with lone surrogates replaced. Most are bytes of a file name that are not UTF-8."""
+    """Replace lone surrogates in a JSON value. Most are bytes of a file name that are not UTF-8."""
     if isinstance(value, str):
         is_escaped = all(0xDC80 <= ord(char) <= 0xDCFF for char in value if 0xD800 <= ord(char) <= 0xDFFF)
         return value.encode("utf-8", "surrogateescape" if is_escaped else "replace").decode("utf-8", "replace")

@@ -17,11 +17,11 @@ URL_ELICITATION_REQUIRED = -32042
 
 
 class MCPError(Exception):
-    """An error to answer a request with, or the error that answered a request of this server.
+    """An error to send as a response, or one received in response to this server's request.
 
     Args:
-        code: For programs.
-        message: For people and models.
+        code: The error code, for programs.
+        message: The message, for people and models.
         data: Details, as JSON; omitted if `None`.
     """
 
@@ -40,12 +40,12 @@ class MCPError(Exception):
 
 
 def internal_error() -> MCPError:
-    """The error for an exception in this server. The text of the exception is not sent."""
+    """Return the error for an exception in this server, without the exception's text."""
     return MCPError(
         INTERNAL_ERROR, "The request failed because of an internal error; the server's log has the details."
     )
 
 
 def invalid_params() -> MCPError:
-    """The error for parameters that do not match the schema of their request."""
+    """Return the error for parameters that do not match the request's schema."""
     return MCPError(INVALID_PARAMS, "Invalid request parameters", "")

@@ -1,7 +1,7 @@
-"""Checks whether the parameters of a request match the schema of the protocol.
+"""Checks whether the parameters of a request match the protocol's schema.
 
 Nearly all have one of a few simple forms, which are recognized here. Others are validated with the models of
-`mcp_types`, whose import takes longer than everything that a first list of tools needs.
+`mcp_types`, whose import takes longer than everything that a first tool list needs.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def check_params(method: str, version: str, params: Json | None) -> None:
 
 
 def capabilities_of(announced: Any) -> Json | None:
-    """The capabilities that a client announces, as far as the protocol knows them; `None` if malformed."""
+    """Return the known capabilities among those that a client declares; `None` if malformed."""
     if not _are_plain_capabilities(announced):
         from mcp_types import ClientCapabilities  # noqa: PLC0415 - as above
 
@@ -62,12 +62,12 @@ def capabilities_of(announced: Any) -> Json | None:
         except ValueError:
             return None
         announced = model.model_dump(by_alias=True, mode="json", exclude_none=True)
-    # Tasks of the 2025-11-25 revision are not relayed, so that requests about them reach neither side.
+    # The tasks of revision 2025-11-25 are not relayed.
     return {name: value for name, value in announced.items() if name in _KNOWN_CAPABILITIES}
 
 
 def elicits(capabilities: Json | None, mode: str) -> bool:
-    """Whether a client can show questions of a mode, `form` or `url`. One that names no mode can show forms."""
+    """Return whether a client supports an elicitation mode, `form` or `url`. Without modes, it supports forms."""
     announced = (capabilities or {}).get("elicitation")
     if not isinstance(announced, dict):
         return False
@@ -77,7 +77,7 @@ def elicits(capabilities: Json | None, mode: str) -> bool:
 
 
 def progress_token(params: Any) -> str | int | None:
-    """The token by which a client recognizes the progress of a request, if it wants any."""
+    """Return the progress token of a request, if any."""
     token = as_mapping(as_mapping(params).get("_meta")).get("progressToken")
     return token if type(token) in (str, int) else None
 
@@ -98,7 +98,7 @@ def _are_plain(method: str, params: Json) -> bool:
     required = _REQUIRED.get(method, {})
     for name, value in params.items():
         kind = required.get(name) or optional.get(name)
-        # The exact type: by subclassing, a boolean would count as a number.
+        # The exact type, because a boolean is a subclass of a number.
         if type(value) is not kind and not (name == "_meta" and _is_plain_meta(value)):
             return False
     return params.keys() >= required.keys()
@@ -118,7 +118,7 @@ def _is_plain_meta(meta: Any) -> bool:
 
 
 def _is_plain_name(about: Any) -> bool:
-    """Whether client info is a name, a version and possibly a title, and nothing else."""
+    """Return whether client info consists of a name, a version and possibly a title."""
     if type(about) is not dict:
         return False
     fields = cast("Json", about)

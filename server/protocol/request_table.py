@@ -1,4 +1,4 @@
-"""Requests and notifications of clients, and the one table of their handlers. Independent of the transport."""
+"""Requests and notifications of clients, and the table of their handlers, independent of the transport."""
 
 from __future__ import annotations
 
@@ -38,21 +38,21 @@ logger = logging.getLogger(__name__)
 
 MAX_NAME_CHARS = 100  # of the client's name and version
 HANDSHAKE, MODERN = frozenset(HANDSHAKE_PROTOCOL_VERSIONS), frozenset(MODERN_PROTOCOL_VERSIONS)
-BEFORE_HANDSHAKE = frozenset({"initialize", "ping"})  # answer to a client that has not initialized
+BEFORE_HANDSHAKE = frozenset({"initialize", "ping"})  # allowed before a client has initialized
 
 
 class Outbound(Protocol):
-    """The way to a client: within one of its requests while that is open, or outside of its requests."""
+    """The way to a client: within one of its open requests, or outside of its requests."""
 
     async def request(self, method: str, params: Json | None) -> Json:
-        """Send a request to the client and wait.
+        """Send a request to the client, and wait for the result.
 
-        `MCPError` if it answers with an error, or cannot be asked this way.
+        Raises `MCPError` if the client answers with an error, or cannot be asked this way.
         """
         ...
 
     async def notify(self, method: str, params: Json | None) -> None:
-        """Send a notification to the client; it is dropped if the client has gone."""
+        """Send a notification to the client; it is dropped if the client is gone."""
         ...
 
 
@@ -60,12 +60,12 @@ class RequestOutbound(Outbound, Protocol):
     """The way to a client within one of its requests."""
 
     def person_is_asked(self) -> AbstractContextManager[None]:
-        """Active while a person is asked by other means than the client."""
+        """Mark that a person is being asked by other means than the client."""
         ...
 
 
 class _NoWay:
-    """No way to a client outside of its requests."""
+    """Stands for a client that cannot be reached outside of its requests."""
 
     async def request(self, method: str, params: Json | None) -> Json:
         del params
@@ -80,18 +80,18 @@ NO_WAY = _NoWay()
 
 @dataclass(eq=False, slots=True)
 class McpConnection:
-    """What is known of a client during its connection; in 2026-07-28, during the request."""
+    """What is known about a client during its connection (in 2026-07-28, during the request)."""
 
     outbound: Outbound  # outside of requests
     protocol_version: str = LATEST_HANDSHAKE_VERSION
     is_open: bool = False  # whether the client has initialized
-    client_info: Json = field(default_factory=dict[str, Any])  # its name and version, as it gives them
-    capabilities: Json | None = None  # its announced capabilities
-    state: Json = field(default_factory=dict[str, Any])  # data kept for it until the end
+    client_info: Json = field(default_factory=dict[str, Any])  # its own name and version
+    capabilities: Json | None = None  # its declared capabilities
+    state: Json = field(default_factory=dict[str, Any])  # data kept until the connection ends
     _at_end: list[Callable[[], object]] = field(default_factory=list[Callable[[], object]])
 
     def at_end(self, callback: Callable[[], object]) -> None:
-        """Register a callback for the end of the connection; the latest one runs first."""
+        """Register a callback for the end of the connection; the last one registered runs first."""
         self._at_end.append(callback)
 
     def close(self) -> None:
@@ -103,9 +103,9 @@ class McpConnection:
 
     @property
     def client_name(self) -> str:
-        """The client's name and version; empty if it gives none."""
+        """The client's name and version; empty if it does not give them."""
         name, version = self.client_info.get("name"), self.client_info.get("version")
-        # In 2026-07-28 this is read before the parameters are validated.
+        # In 2026-07-28, this runs before the parameters are validated.
         if not isinstance(name, str) or not isinstance(version, str):
             return ""
         return visible_line(f"{name} {version}"[:MAX_NAME_CHARS])
@@ -120,7 +120,7 @@ class RequestContext:
     request_id: RequestId | None  # `None` for a notification
     connection: McpConnection
     outbound: RequestOutbound  # while the request is open
-    http_request: HttpRequest | None = None  # the HTTP request that it came with
+    http_request: HttpRequest | None = None  # the HTTP request that carried it
 
     @property
     def protocol_version(self) -> str:
@@ -132,11 +132,11 @@ class RequestContext:
 
     @property
     def is_open(self) -> bool:
-        """Whether this is a request of an initialized client; others are refused."""
+        """Whether this request comes from an initialized client; others are refused."""
         return self.request_id is not None and self.connection.is_open
 
     async def report_progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
-        """Report progress to the client, if it asked for that."""
+        """Report progress to the client, if it asked for progress."""
         if (token := progress_token(self.params)) is None:
             return
         fields = {"progress": progress, "total": total, "message": message}
@@ -156,14 +156,14 @@ class Middleware(Protocol):
 
 
 class RequestTable:
-    """The handlers of requests by method, and their revisions. Middlewares see each request first, in their order.
+    """The request handlers by method, and their revisions. Middlewares see each request first, in their order.
 
     Args:
-        capabilities: The announced capabilities; by default those with handlers in the table.
+        capabilities: Returns the declared capabilities; by default, those with handlers in the table.
     """
 
     def __init__(self, capabilities: Callable[[], Json] | None = None) -> None:
-        self.instructions: str | None = None  # for clients that start from now on
+        self.instructions: str | None = None  # for clients that connect from now on
         self.middleware: list[Middleware] = []
         self._capabilities = capabilities or self.own_capabilities
         self._notifications: dict[str, NotificationHandler] = {}
@@ -179,7 +179,7 @@ class RequestTable:
         self._notifications[method] = handler
 
     def own_capabilities(self) -> Json:
-        """The capabilities of a server whose lists, except that of tools, never change."""
+        """Return the capabilities of a server whose lists never change, except the tool list."""
         offered: Json = {
             "tools/list": ("tools", {"listChanged": True}),
             "prompts/list": ("prompts", {"listChanged": False}),
@@ -189,7 +189,7 @@ class RequestTable:
         return dict(offered[method] for method in offered if method in self._requests)
 
     async def answer(self, ctx: RequestContext) -> Json:
-        """The result of a request; `MCPError` to answer with an error."""
+        """Return the result of a request; an `MCPError` becomes the error response."""
         result = await self._chain(ctx)
         if ctx.method == "initialize":
             params = ctx.params or {}
@@ -247,14 +247,14 @@ class RequestTable:
 
 
 async def answer_to(request: Request, work: Awaitable[Json]) -> Json:
-    """The answer to a request: the result of `work`, or the error that it raised."""
+    """Return the response to a request: the result of `work`, or the error that it raised."""
     answer: Json = {"jsonrpc": "2.0", "id": request.id}
     try:
         answer["result"] = await work
     except MCPError as error:
         answer["error"] = error.to_json()
     except Exception as error:
-        # Texts of exceptions are not sent.
+        # Exception texts are not sent.
         logger.exception("a handler of %r raised %s", request.method, type(error).__name__)
         answer["error"] = internal_error().to_json()
     return answer
@@ -266,7 +266,7 @@ def _negotiated(params: Json) -> str:
 
 
 def has_envelope(params: Mapping[str, Any] | None) -> bool:
-    """Whether a request declares the revision without a handshake."""
+    """Return whether a request declares a revision without a handshake."""
     meta = None if params is None else params.get("_meta")
     return isinstance(meta, Mapping) and PROTOCOL_VERSION_META_KEY in meta
 
@@ -277,7 +277,7 @@ def unsupported(version: str) -> MCPError:
 
 
 def opened_by(params: Json | None, outbound: Outbound) -> McpConnection:
-    """The connection of a 2026-07-28 request, which says itself who sent it; otherwise `MCPError`."""
+    """Return the connection for a 2026-07-28 request, which names its sender; raises `MCPError` if it does not."""
     fields, keys = (
         as_mapping(as_mapping(params).get("_meta")),
         (PROTOCOL_VERSION_META_KEY, CLIENT_CAPABILITIES_META_KEY),

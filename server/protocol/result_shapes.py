@@ -1,4 +1,4 @@
-"""Results in the format of the client's revision, and this server's own name and version."""
+"""Adapts results to the client's revision; also this server's own name and version."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from server.protocol.revisions import MODERN_PROTOCOL_VERSIONS, SERVER_INFO_META
 
 OUR_TITLE = "Core tools"
 NEVER_CACHED: Json = {"ttlMs": 0, "cacheScope": "private"}
-"""Lists may change at any time, and depend on the operator's settings."""
+"""For lists, which may change at any time, and depend on the operator's settings."""
 LINKS_SINCE = "2025-06-18"  # the first revision whose results may have resource links
 _CACHEABLE = frozenset({"server/discover", "resources/read", "resources/directory/read", "skills/get"})
 _OF_2026 = frozenset({"resultType", "ttlMs", "cacheScope"})
-"""Keys that results of the handshake era do not have."""
+"""Keys that handshake-era results do not have."""
 
 
 @cache
 def our_name() -> Json:
-    """This server's name and version."""
+    """Return this server's name and version."""
     return {"name": "coretools-mcp", "version": VERSION}
 
 
 def input_required(requests: Json, state: str) -> Json:
-    """A result with questions (2026-07-28): the client repeats its request with the answers and this state."""
+    """Return a result with questions (2026-07-28): the client repeats its request with the answers and this state."""
     return {"resultType": "input_required", "inputRequests": requests, "requestState": state}
 
 
 def result_for_client(method: str, result: Json, version: str) -> Json:
-    """A result of this server or an upstream in the format of the client's revision, without loss."""
+    """Convert a result of this server or an upstream to the client's revision, without loss."""
     is_modern = version in MODERN_PROTOCOL_VERSIONS
     given = as_mapping(result.get("_meta"))
-    if result.get("_meta", given) is None:  # some servers write null for nothing, which no client accepts
+    if result.get("_meta", given) is None:  # some servers write null instead, which no client accepts
         result = {name: value for name, value in result.items() if name != "_meta"}
     if not is_modern:
         if SERVER_INFO_META_KEY not in given and _OF_2026.isdisjoint(result):

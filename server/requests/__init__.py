@@ -1,4 +1,4 @@
-"""The requests of clients (tools, prompts, resources, completion), and the context that they run in.
+"""The handlers of client requests (tools, prompts, resources, completion), and the context that they run in.
 
-`app`, administration, the dashboard, the console and telemetry import it; it builds on consent, clients and upstreams.
+`app`, administration, dashboard, console and telemetry import it; it builds on consent, clients and upstreams.
 """

@@ -16,8 +16,8 @@ from tools.machine.threads import run_blocking
 AT = "at"
 PATHS = "paths"
 READER = "read_many_files"  # the tool that reads the files
-MAX_ERROR_CHARS = 2_000  # characters of an error; clients show it in a line or a box
-MAX_LINE_CHARS = 16_384  # characters of the argument, and of a line to complete; four times the longest path
+MAX_ERROR_CHARS = 2_000  # characters of an error, which clients show in a line or a box
+MAX_LINE_CHARS = 16_384  # characters of the argument, or of a line to complete: four times the longest path
 
 AT_PROMPT: dict[str, Any] = {
     "name": AT,
@@ -34,13 +34,13 @@ AT_PROMPT: dict[str, Any] = {
     ],
 }
 
-Runner = Callable[[FunctionCall], Awaitable[ToolResult | Question]]  # through the call flow, for the present client
+Runner = Callable[[FunctionCall], Awaitable[ToolResult | Question]]  # through the call flow, for the current client
 
 
 async def read_at(arguments: dict[str, str] | None, context: ToolContext, run: Runner) -> ToolResult | Question:
     """Read the files that the argument names.
 
-    Anything but a read file or a question becomes an error, which the person sees.
+    Anything except a read file or a question becomes an error, which the user sees.
     """
     from server.protocol.file_uris import UriRefusedError, path_of_uri  # noqa: PLC0415 - starting up does not need them
     from tools.files.find.path_completion import typed_paths  # noqa: PLC0415
@@ -67,7 +67,7 @@ async def read_at(arguments: dict[str, str] | None, context: ToolContext, run: R
             of_uris.append(path)
         paths.append(path)
     if of_uris:
-        # A person typed this name. If it does not exist, resolving it further could read other files.
+        # A person typed this name, so it is taken literally: approximating it could read other files.
         workspace = context.workspace
         try:
             await run_blocking(context.signal, lambda: [workspace.locate_exactly(path) for path in of_uris])
@@ -75,12 +75,12 @@ async def read_at(arguments: dict[str, str] | None, context: ToolContext, run: R
             raise _refusal(error.message, error.code.value) from None
     outcome = await run(FunctionCall(READER, {"paths": paths}))
     if len(paths) > 1 and isinstance(outcome, ToolResult) and not outcome.facts.get("files"):
-        # Some clients remove the quotes before they send the argument: then the blanks belong to one path.
+        # Some clients remove quotes from the argument; then the blanks belong to one path.
         whole = await run(FunctionCall(READER, {"paths": [line.strip().removeprefix("@")]}))
         outcome = whole if isinstance(whole, ToolResult) and whole.facts.get("files") else outcome
     if isinstance(outcome, Question):
         return outcome
-    # If no file was read, the client gets the text that the model would have received.
+    # If no file was read, the client shows the text that the model would have received.
     if outcome.error is not None:
         raise _refusal(outcome.error.message, outcome.error.code.value)
     if not outcome.facts.get("files"):

@@ -1,8 +1,8 @@
 """The client of a request, and the context that its calls run in.
 
-Over stdio the process has one client. Over HTTP a client is the principal of its token, across any number of sessions.
-Without a token it is the session, and is forgotten with it. Anonymous clients of the 2026-07-28 revision cannot be
-distinguished, so each request gets a fresh state that is not kept.
+Over stdio, the process has one client. Over HTTP, a client is the principal of a token, across any number of sessions.
+Without a token, a client is a session, and is forgotten with it. Anonymous clients of the 2026-07-28 revision cannot be
+told apart, so each request gets a fresh state that is not kept.
 """
 
 from __future__ import annotations
@@ -38,10 +38,12 @@ from tools.shell.job_table import JobTable
 
 logger = logging.getLogger(__name__)
 
-MAX_CLIENTS = 10_000  # client states to keep, more than the sessions and tokens at once; the longest silent goes first
-MOST_CALLS = 256  # of one client over the network at once; each holds its result until that is read
-MOST_PROGRAMS = 16  # sessionless programs of one token whose reads are tracked separately
-LOOK_SECONDS = 0.5  # silent clients are forgotten this long after their time, many at once
+MAX_CLIENTS = (
+    10_000  # client states to keep, more than sessions and tokens at once; the longest-silent is dropped first
+)
+MOST_CALLS = 256  # concurrent calls per network client; each keeps its result until that is read
+MOST_PROGRAMS = 16  # sessionless programs per token whose reads are tracked separately
+LOOK_SECONDS = 0.5  # how often to forget silent clients, in batches
 STDIO_KEY = "stdio"
 SESSION_KEYS = ("http:", "sse:")  # prefixes of client keys without a token
 
@@ -57,22 +59,22 @@ class Client:
     """One client between its requests."""
 
     state: ClientState
-    name: str = ""  # and version, as it gives it; empty if it gives none
-    version: str = ""  # of the protocol, in its first request
+    name: str = ""  # its own name and version; empty if not given
+    version: str = ""  # the protocol revision of its first request
     readable: tuple[str, ...] = ()  # folders outside its workspace whose files it may read
-    scratch: tuple[Scratch | str, Scratch | str] = ("", "")  # its `/tmp` and that of plan mode, or why it has none
-    folders: RootsState = field(default_factory=RootsState)  # the folders it works in
+    scratch: tuple[Scratch | str, Scratch | str] = ("", "")  # its `/tmp` and the one for plan mode, or why it has none
+    folders: RootsState = field(default_factory=RootsState)  # its roots
     connections: dict[McpConnection, None] = field(default_factory=dict[McpConnection, None])
-    """The ways to notify it outside of its requests, in revisions with connections."""
-    last_seen: float = field(default_factory=time.monotonic)  # of its latest request
+    """Its connections for notifications outside of requests, in revisions that have connections."""
+    last_seen: float = field(default_factory=time.monotonic)  # the time of its latest request
     calls: int = 0
     rights: Rights = ALL_RIGHTS  # the rights of its latest request, for the dashboard
     # What sessionless programs have read, by program name.
     reads: OrderedDict[str, ReadLedger] = field(default_factory=OrderedDict[str, ReadLedger])
 
     def __enter__(self) -> None:
-        """Begin a call, which lasts until `__exit__`. A network client with too many calls is refused."""
-        # Not a generator, which takes three times as long: every call uses this.
+        """Begin a call, which lasts until `__exit__`. Refuses a network client with too many calls."""
+        # A generator would take three times as long, and every call uses this.
         if self.calls >= MOST_CALLS and self.state.key != STDIO_KEY:
             raise TooManyCallsError
         self.calls += 1
@@ -84,13 +86,15 @@ class Client:
 
 @dataclass(slots=True)
 class ClientTable:
-    """Finds the client of a request, and forgets clients that are silent for too long."""
+    """Finds the client of a request, and forgets clients that have been silent for too long."""
 
     approval_mode: ApprovalMode
     idle_seconds: float
-    readable: Callable[[str], tuple[str, ...]]  # additional folders whose files a client may read, by its key
-    scratch: Callable[[str], tuple[Scratch | str, Scratch | str]]  # its `/tmp` and that of plan mode, by its key
-    on_new: Callable[[RequestContext], None]  # called with the first request of a client
+    readable: Callable[[str], tuple[str, ...]]  # returns additional folders that a client may read, by its key
+    scratch: Callable[
+        [str], tuple[Scratch | str, Scratch | str]
+    ]  # returns a client's `/tmp` and the one for plan mode, by its key
+    on_new: Callable[[RequestContext], None]  # called with a client's first request
     on_forget: Callable[[ClientState], None]
     replica: str = ""  # the name of this process, if others serve the same clients
     _clients: OrderedDict[str, Client] = field(default_factory=OrderedDict[str, Client], init=False)
@@ -115,16 +119,16 @@ class ClientTable:
             )
             self._clients[key] = client
             if key.startswith(SESSION_KEYS):
-                # From its first request on: it may never send the notification that it is initialized.
+                # Registered at the first request, because some clients never send `notifications/initialized`.
                 ctx.connection.at_end(partial(self._forget, client))
         client.last_seen, client.rights = time.monotonic(), rights_of(ctx)
         self._clients.move_to_end(key)
         return client
 
     def follow(self, ctx: RequestContext) -> bool:
-        """Remember the connection of a request, until it ends, as a way to notify the client.
+        """Remember a request's connection, until it ends, to send notifications to the client.
 
-        Returns whether it is the first one.
+        Returns whether it is the client's first.
         """
         connections = self.of(ctx).connections
         if ctx.connection in connections:
@@ -152,7 +156,7 @@ class ClientTable:
         return [client.state.jobs for client in self._clients.values() if client.state.jobs is not None]
 
     def _look_later(self, seconds: float) -> None:
-        """Forget silent clients even if nobody new comes: nobody needs what they left running."""
+        """Forget silent clients even without new requests, because nobody needs what they left running."""
         if self._next_look is None:
             self._next_look = asyncio.get_running_loop().call_later(seconds, self._look)
 
@@ -170,7 +174,7 @@ class ClientTable:
             if key == STDIO_KEY or (oldest.last_seen >= now - self.idle_seconds and len(self._clients) < MAX_CLIENTS):
                 return
             if oldest.calls:
-                # It waits for this server.
+                # The client is waiting for this server.
                 oldest.last_seen = now
                 self._clients.move_to_end(key)
                 continue
@@ -178,7 +182,7 @@ class ClientTable:
 
 
 def client_key(ctx: RequestContext) -> str | None:
-    """The key of the client state for a request; `None` for a client that cannot be distinguished from others."""
+    """Return the key of the client state for a request; `None` for a client that cannot be told apart from others."""
     request = ctx.http_request
     if request is None:
         return STDIO_KEY
@@ -186,7 +190,7 @@ def client_key(ctx: RequestContext) -> str | None:
         return f"{TOKEN_KEY}{principal.unique_name}"
     if ctx.is_modern:
         return None
-    # Not from `request.url`, which is built again for each request.
+    # `request.url` would be rebuilt for each request.
     if request.scope["path"].startswith("/messages"):
         return f"{SESSION_KEYS[1]}{UUID(hex=request.query_params.get('session_id') or '').hex}"
     session = request.headers.get("mcp-session-id")
@@ -203,7 +207,7 @@ class Contexts:
     media: MediaHandling
 
     async def of(self, client: Client, ctx: RequestContext) -> ToolContext:
-        """The context of a request for files. If the client's roots count but are unknown, it is asked first."""
+        """Return the context of a request for files. If unknown roots are needed, the client is asked."""
         folders, rights = client.folders, rights_of(ctx)
         changes, roots = folders.changes, folders.roots
         if roots is None and self.workspaces.asks_for_roots:
@@ -214,7 +218,7 @@ class Contexts:
         if client.state.reads is not None and not ctx.is_modern:
             reads = ctx.connection.state.get("reads") or ctx.connection.state.setdefault("reads", ReadLedger())
         elif client.state.key.startswith(TOKEN_KEY):
-            # Without sessions, programs with one token are distinguished by their names.
+            # Without sessions, programs that share a token are told apart by name.
             reads = client.reads.setdefault(ctx.connection.client_name, ReadLedger(is_shared=True))
             if len(client.reads) > MOST_PROGRAMS:
                 client.reads.popitem(last=False)
@@ -233,7 +237,7 @@ class Contexts:
         )
 
     async def folders(self, client: Client | None, exchange: Exchange | None) -> tuple[str, ...]:
-        """The folders of a client's workspace for upstream programs, which start in the first one."""
+        """Return a client's workspace folders for upstream programs, which start in the first one."""
         if client is None or exchange is None:
             return tuple(self.workspaces.folders(ClientRoots(), ALL_RIGHTS)[0])
         roots = client.folders.roots
@@ -242,7 +246,7 @@ class Contexts:
         return tuple(self.workspaces.folders(roots or ClientRoots(), exchange.rights)[0])
 
     def of_relayed(self, client: Client, exchange: Exchange) -> CallContext:
-        """The context of a call to an upstream tool. It uses no files of this server, so it does not wait for roots."""
+        """Return the context of a call to an upstream tool, which uses no files here and so does not wait for roots."""
         return CallContext(
             workspace=self.workspaces.workspace(client.folders.roots, client.readable, exchange.rights),
             limits=self.limits,

@@ -1,7 +1,7 @@
-"""Completion of paths: the last one in the prompt's line, and the template's `path`.
+"""Path completion: for the last path in the prompt's line, and for the template's `path`.
 
-Each key press lists one folder, the one whose entries are being typed. Text without a folder is also searched for in
-names of files below, for a limited time.
+Each key press lists the folder whose entry is being typed. Text without a folder is also searched for in file names
+below, for a limited time.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from tools.contract.tool_results import FunctionCall
 from tools.files.find.path_completion import last_typed, quoted_path
 
 LISTER = "list_directory"  # the tool whose rules apply to completing a path
-MIN_BELOW = 2  # minimum length to search names in folders below; a single character matches too many
-MAX_TYPED_CHARS = MAX_LINE_CHARS  # a longer line is not completed; it exceeds any path
+MIN_BELOW = 2  # minimum length for searching folders below; a single character matches too much
+MAX_TYPED_CHARS = MAX_LINE_CHARS  # a longer line is not completed
 _FOLDER_END = re.compile(r"[/\\]" if ON_WINDOWS else "/")
 
 
@@ -29,18 +29,18 @@ class Completion:
     """One completion: the values so far, without duplicates."""
 
     run: Runner
-    value: Callable[[str], str | None]  # converts a path to a value, `None` if it cannot be one
+    value: Callable[[str], str | None]  # converts a path to a value; `None` if impossible
     values: list[str] = field(default_factory=list[str])  # at most `MAX_VALUES`
     total: int = 0  # the number found so far
     partial: bool = False  # whether there may be more
 
     @property
     def has_more(self) -> bool:
-        """Whether some values are missing here."""
+        """Whether some values are missing."""
         return self.partial or self.total > len(self.values)
 
     async def absolute(self, typed: str, roots: Sequence[str]) -> None:
-        """Find the roots that begin with an absolute path, and its completions inside them."""
+        """Find the roots that begin with an absolute path, and the path's completions inside them."""
         above = [root for root in map(_as_folder, roots) if root.startswith(typed) and root != typed]
         self._add(above, len(above))
         folder, start = _split(typed)
@@ -61,7 +61,7 @@ class Completion:
     async def _look(self, folder: str, shown: str, start: str, *, below: bool = False) -> None:
         outcome = await self.run(FunctionCall(LISTER, {"path": folder, "start": start, "below": below}))
         if isinstance(outcome, Question) or outcome.error is not None:
-            # Outside the workspace, not a folder, or only listable with consent: no proposals.
+            # Outside the workspace, not a folder, or listing it needs consent: no proposals.
             return
         facts = outcome.facts
         self._add([shown + name for name in facts["names"]], facts["total"])
@@ -85,8 +85,8 @@ async def complete_line(line: str, roots: Sequence[str], run: Runner) -> Complet
         try:
             path.encode()
         except UnicodeEncodeError:
-            return None  # a name that is not text cannot appear there
-        # The prompt removes one @ from the start of a path, so the line keeps its own.
+            return None  # a name that is not valid text cannot appear there
+        # The prompt removes one @ from the start of a path, so keep the user's.
         return head + (quoted_path(path).removeprefix("@") if item.has_at else quoted_path(path))
 
     found = Completion(run, value)
@@ -104,7 +104,7 @@ async def complete_template(value: str, roots: Sequence[str], run: Runner) -> Co
         return found
     typed = typed_path(value)
     if ".." in _FOLDER_END.split(typed):
-        # A URI with `..` cannot be read, so none is proposed.
+        # A URI with `..` cannot be read.
         return found
     await found.absolute(typed, roots)
     if not value.startswith("/"):
@@ -113,7 +113,7 @@ async def complete_template(value: str, roots: Sequence[str], run: Runner) -> Co
 
 
 def _split(typed: str) -> tuple[str, str]:
-    """The folder with its slash, and the beginning of a name in it."""
+    """Return the folder with its slash, and the start of a name in it."""
     end = max((found.end() for found in _FOLDER_END.finditer(typed)), default=0)
     return typed[:end], typed[end:]
 

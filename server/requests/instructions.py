@@ -1,4 +1,4 @@
-"""The server's instructions for clients and their models: what its tools are for, and what applies to all of them."""
+"""The server's instructions for clients and models: what the tools are for, and what applies to all of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tools.contract.limits import ApprovalMode
 from tools.permissions.client_rights import ALL_RIGHTS, READ, RUN, WRITE, Rights
 from tools.text.file_names import shown_path
 
-MAX_SHOWN_ROOTS = 5  # folders of the operator to name; others are counted
+MAX_SHOWN_ROOTS = 5  # maximum number of the operator's folders to name; others are counted
 
 _FOR_FILES: Mapping[str, Sequence[str]] = {
     "find": ("list_directory", "glob", "grep_search"),
@@ -36,11 +36,11 @@ _CONFINED = (
 
 
 def instructions(report: SettingsReport, offered: Collection[str], rights: Rights = ALL_RIGHTS) -> str | None:
-    """The server's own text, and the operator's description of each upstream; `None` if there is neither.
+    """Return the server's own text and the operator's descriptions of upstreams; `None` if there is neither.
 
     Args:
         report: The settings.
-        offered: The names of the tools that clients see; no other tool is mentioned.
+        offered: The names of the tools that clients see; no others are mentioned.
         rights: The rights of the client.
     """
     settings, texts = report.settings, list[str]()
@@ -75,7 +75,7 @@ def instructions(report: SettingsReport, offered: Collection[str], rights: Right
 
 
 def _purposes(offered: Collection[str]) -> Iterator[str]:
-    """What the tools are for, a sentence for each kind."""
+    """Yield a sentence about each kind of tool."""
     names = {verb: [name for name in named if name in offered] for verb, named in _FOR_FILES.items()}
     parts = [f"{_listed(found)} {verb if len(found) > 1 else f'{verb}s'}" for verb, found in names.items() if found]
     if parts:
@@ -96,13 +96,13 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _confinement(shell: ShellSettings) -> str:
-    """Whether commands run confined.
+    """Return the sentence about the sandbox for commands.
 
-    The sandbox is tested with the first command, so until then the text says "may".
+    The first command tests the sandbox, so until then the text says "may".
     """
     if shell.sandbox == "required":
         return f"Commands run confined: they {_CONFINED}"
-    # Where bubblewrap is searched for; a check before it runs excludes programs inside a workspace.
+    # The search path for bubblewrap; a check before it runs excludes programs inside a workspace.
     path = f"/usr/bin{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     is_likely = shell.sandbox == "auto" and shutil.which("bwrap", path=path) is not None
     return f"Commands may run confined: then they {_CONFINED}" if is_likely else ""

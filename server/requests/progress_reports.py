@@ -1,6 +1,6 @@
-"""Progress for clients that asked for it, so that none gives up on a long, silent request.
+"""Sends progress to clients that asked for it, so that long requests do not time out.
 
-Clients give up on a request after a minute or less of silence, even while a person thinks about a question.
+Clients give up after a minute or less of silence, even while a person thinks about a question.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from server.protocol.request_table import CallNext, RequestContext, RequestOutbo
 from server.requests.tool_search import CALL
 from tools.contract.display import visible_line
 
-STEP = 1e-6  # increment between two values if no tool reports progress: too small to notice beside a tool's values
+STEP = 1e-6  # increment if no tool reports progress: negligible next to a tool's own values
 MAX_SHOWN_NAME = 100
 _ASKED = {
     "elicitation/create": "Waiting for the user to answer a question",
-    "sampling/createMessage": "Waiting for an answer of the client's model",
+    "sampling/createMessage": "Waiting for an answer from the client's model",
 }
 
 
 class PatientWay:
-    """The way to a client in a request with a progress token; the values of progress always increase."""
+    """The way to a client in a request with a progress token; progress values always increase."""
 
-    pulse_seconds: ClassVar[float] = 10.0  # after this long without progress, some is reported
+    pulse_seconds: ClassVar[float] = 10.0  # after this long without progress, report some
 
     def __init__(self, ctx: RequestContext, token: str | int) -> None:
         self._way: RequestOutbound = ctx.outbound
@@ -39,7 +39,7 @@ class PatientWay:
         params = as_mapping(ctx.params)
         name = as_mapping(params.get("arguments") if params.get("name") == CALL else params).get("name")
         self._at_work = f"{visible_line(name[:MAX_SHOWN_NAME]) if isinstance(name, str) else ctx.method} is in progress"
-        self._waits_for: list[str] = []  # what else the request waits for, the latest last
+        self._waits_for: list[str] = []  # what else the request is waiting for, latest last
         self._latest: Json = {}  # the last reported value
         self._loop = asyncio.get_running_loop()
         self._spoke = self._loop.time()
@@ -60,11 +60,11 @@ class PatientWay:
 
     @contextmanager
     def person_is_asked(self) -> Generator[None]:
-        with self._way.person_is_asked(), self._waiting("Waiting for the user to answer a question at the dashboard"):
+        with self._way.person_is_asked(), self._waiting("Waiting for the user to answer a question on the dashboard"):
             yield
 
     def close(self) -> None:
-        """End the reports: the request is over."""
+        """Stop reporting, because the request is over."""
         self._timer.cancel()
         if self._pulse is not None:
             self._pulse.cancel()
@@ -95,7 +95,7 @@ class PatientWay:
 
 
 async def keep_patient(ctx: RequestContext, call_next: CallNext) -> Any:
-    """A middleware that reports progress regularly while a request runs, if its client asked for progress."""
+    """Report progress regularly while a request runs, if its client asked for progress. A middleware."""
     if (token := progress_token(ctx.params)) is None or ctx.method == "subscriptions/listen":
         return await call_next(ctx)
     way = PatientWay(ctx, token)

@@ -1,6 +1,6 @@
-"""Converts this server's types to those of the protocol: tools, results, annotations. The only place that does.
+"""Converts this server's types to protocol types: tools, results, annotations. Nothing else does.
 
-Results are built as wire mappings; `protocol.result_shapes` adapts them to each revision.
+Results are built in wire format; `protocol.result_shapes` adapts them to each revision.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tools.contract.tool_results import FileDataPart, InlineDataPart, Part, Text
 
 DISPLAY_KEY = "coretools-mcp/display"
 ERROR_KEY = "coretools-mcp/error"
-AUDIO_SINCE = "2025-03-26"  # older clients get the nearest kind that they know
+AUDIO_SINCE = "2025-03-26"  # older clients get the closest kind that they know
 DisplayPlace = Literal["block", "meta"]
 
 
@@ -26,9 +26,9 @@ def tool_to_wire(tool: BaseTool[Any]) -> dict[str, Any]:
     if isinstance(tool, DiscoveredMCPTool):
         return tool.published()
     behaviour = tool.behaviour
-    # Clients assume different defaults for missing hints, so those that decisions depend on are always present.
+    # Clients assume different defaults for missing hints, so hints that affect decisions are always present.
     hints = {"readOnlyHint": behaviour.read_only, "openWorldHint": behaviour.open_world}
-    if not behaviour.read_only:  # the others have no meaning then
+    if not behaviour.read_only:  # the other hints mean nothing for read-only tools
         hints["destructiveHint"] = behaviour.destructive
         if behaviour.idempotent:
             hints["idempotentHint"] = True
@@ -42,11 +42,10 @@ def tool_to_wire(tool: BaseTool[Any]) -> dict[str, Any]:
 
 
 def result_to_wire(name: str, result: ToolResult, display: DisplayPlace, protocol_version: str) -> dict[str, Any]:
-    """A result as `tools/call` returns it: content for the model, display for people, facts for programs."""
+    """Convert a result for `tools/call`: content for the model, display for people, data for programs."""
     if result.verbatim is not None:
         verbatim = result.verbatim
         if result.note:
-            # A note from this server after the content.
             note = {"type": "text", "text": result.note}
             verbatim = {**verbatim, "content": [*verbatim.get("content", ()), note]}
         return dict(verbatim)
@@ -73,10 +72,10 @@ def result_to_wire(name: str, result: ToolResult, display: DisplayPlace, protoco
 
 
 def prompt_to_wire(description: str, name: str, result: ToolResult, protocol_version: str) -> dict[str, Any]:
-    """The result of a tool as `prompts/get` returns it.
+    """Convert a tool's result for `prompts/get`.
 
-    A message holds one block, and Qwen Code and Gemini CLI read only the first message, as text. So that message holds
-    all text, with a line for each picture or sound; these follow in messages of their own.
+    A message has one block, and Qwen Code and Gemini CLI read only the first message, as text. So that message contains
+    all text, with a line for each image or sound; these follow in separate messages.
     """
     texts: list[str] = []
     blocks: list[dict[str, Any]] = []
@@ -98,7 +97,7 @@ def prompt_to_wire(description: str, name: str, result: ToolResult, protocol_ver
 
 
 def contents_to_wire(uri: str, result: ToolResult) -> dict[str, Any]:
-    """The result of reading one file as `resources/read` returns it: one part, text or bytes."""
+    """Convert the result of reading one file for `resources/read`: one part, text or bytes."""
     facts = dict(result.facts)
     text_type = facts.pop("mime_type", "text/plain")
     contents: dict[str, Any] = {"uri": uri, "_meta": {FACTS_KEY: facts}}

@@ -1,4 +1,4 @@
-"""The latest calls of clients, for the dashboard. Expensive parts are computed once somebody looks."""
+"""The latest client calls, for the dashboard. Expensive parts are computed only when somebody looks."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from tools.call.audit_entries import without_secrets
 from tools.contract.tool_errors import ToolErrorType
 
 MAX_CALLS = 200  # latest calls to keep
-MAX_SUMMARY_CHARS = 200  # of the arguments of one call
-MAX_LOOKED_AT = 4 * MAX_SUMMARY_CHARS  # of these, checked for secrets
+MAX_SUMMARY_CHARS = 200  # per call's arguments
+MAX_LOOKED_AT = 4 * MAX_SUMMARY_CHARS  # of the arguments, checked for secrets
 
 
 @dataclass(slots=True, eq=False)
 class RecordedCall:
     """One call of a client."""
 
-    client: str  # the client's name, as it gives it
+    client: str  # the client's own name for itself
     tool: str = ""
     given: Any = None  # the beginning of its arguments
     began: float = field(default_factory=time.time)  # seconds since the epoch
@@ -48,13 +48,13 @@ _SHOW: ContextVar[Callable[[Mapping[str, Any]], None] | None] = ContextVar("how 
 
 
 def show_as(params: Mapping[str, Any]) -> None:
-    """Show the call in progress with these parameters, if anybody looks."""
+    """Show the current call with these parameters."""
     if (show := _SHOW.get()) is not None:
         show(params)
 
 
 class RecentCalls:
-    """The latest calls, the newest last. A middleware of the server."""
+    """The latest calls, newest last. A middleware."""
 
     def __init__(self) -> None:
         self.calls: deque[RecordedCall] = deque(maxlen=MAX_CALLS)
@@ -84,13 +84,13 @@ class RecentCalls:
 
     def _show(self, call: RecordedCall, params: Mapping[str, Any]) -> None:
         call.tool = str(params.get("name"))[:MAX_SUMMARY_CHARS]
-        # Checks more than is shown, so that no cut secret is shown.
+        # Keep more than is shown, so that a secret is not missed because it is cut.
         call.given, call.summary = _beginning(params.get("arguments"), [2 * MAX_LOOKED_AT]), None
         self.on_change()
 
 
 def _beginning(value: Any, room: list[int]) -> Any:
-    """A JSON value cut to a number of characters: it may never be looked at, so it is not kept whole."""
+    """Return a JSON value cut to a number of characters, because it may never be looked at."""
     room[0] -= 1
     if isinstance(value, str):
         kept = value[: max(room[0], 0)]

@@ -32,21 +32,21 @@ class SkillRequests:
     policy: PermissionPolicy
     contexts: Contexts
     router: UpstreamRouter
-    told: set[str] = field(default_factory=set[str])  # why skills are not used, as already logged
+    told: set[str] = field(default_factory=set[str])  # problems of skills that are already logged
 
     async def known(self, client: Client, ctx: RequestContext) -> Skills:
-        """The skills for a client, as far as known, without asking the client or an upstream."""
+        """Return the skills for a client, as far as known, without asking the client or an upstream."""
         tool = self.registry.find(SKILL)
         folders, rights = client.folders, rights_of(ctx)
         if not isinstance(tool, SkillTool) or self.policy.why_not_offered(tool.traits, rights) is not None:
             return Skills()
         exchange = exchange_of(ctx, client.state.key)
         if folders.roots is None and (exchange.is_modern or exchange.capabilities.get("roots") is None):
-            await ask_roots(folders, exchange)  # it has no skills, so nothing to wait for
+            await ask_roots(folders, exchange)  # an upstream without skills has nothing to wait for
         workspace = self.contexts.workspaces.workspace(folders.roots, rights=rights)
         try:
             skills = await tool.known(workspace, rights, await self.relayed(ctx, False), AbortSignal())
-        except ToolError:  # a temporary lack of resources must not cost the list of tools
+        except ToolError:  # a temporary lack of resources must not break the tool list
             return Skills()
         for why in skills.unused:
             if why not in self.told:
@@ -55,7 +55,7 @@ class SkillRequests:
         return skills
 
     async def relayed(self, ctx: RequestContext, is_fresh: bool) -> list[RelayedSkill]:
-        """The skills of the upstreams: those already known, or with `is_fresh` the present ones."""
+        """Return the upstreams' skills: those already known, or with `is_fresh` the current ones."""
         if not self.router.pool.upstreams:
             return []
         return [self._relayed(ctx, skill) for skill in await self.router.skills(ctx, is_fresh=is_fresh)]

@@ -47,19 +47,19 @@ from tools.contract.tool_results import FunctionCall, ToolResult
 from tools.permissions.client_rights import ALL_RIGHTS, Rights
 from tools.permissions.tool_names import DELEGATING
 
-MOST_NAMED = 5  # tools that an error proposes
-MOST_LISTINGS = 256  # cached lists: tokens may have many different rights
+MOST_NAMED = 5  # maximum number of tools that an error suggests
+MOST_LISTINGS = 256  # cached lists, because tokens may have many different rights
 Kept = tuple[bool, bool, bool, bool, bool, str, Rights]
-"""What a list depends on: plan mode, whether that may be entered, forms, search, 2026-07-28, skills, rights."""
-EXIT_PLAN_MODE = "exit_plan_mode"  # listed for clients in plan mode only
-ENTER_PLAN_MODE = "enter_plan_mode"  # listed for clients outside plan mode whose person can be asked to end it
-ASK_USER_QUESTION = "ask_user_question"  # listed for clients that can show a person a form
+"""What a list depends on: plan mode, whether it can be entered, forms, search, 2026-07-28, skills, rights."""
+EXIT_PLAN_MODE = "exit_plan_mode"  # listed only in plan mode
+ENTER_PLAN_MODE = "enter_plan_mode"  # listed outside plan mode, if a person can be asked to end it
+ASK_USER_QUESTION = "ask_user_question"  # listed for clients that can show forms
 
 NO_AGENTS = (
     f"Tool '{DELEGATING}' does not exist, because no agent is configured. Do the work yourself; the operator can "
     "configure programs that run tasks with the setting agents."
 )
-"""For a model that knows the tool from another program."""
+"""For models that know the tool from another program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +74,9 @@ class ToolRequests:
     custom_tools: CustomTools
     is_built_in: bool
     display: DisplayPlace
-    published_uri: Callable[[Upstream, str], str]  # the URI by which clients know a resource of an upstream
+    published_uri: Callable[[Upstream, str], str]  # returns the URI under which clients know an upstream's resource
     skills: SkillRequests
-    told: Callable[[Rights], str | None]  # the instructions about all tools, for given rights
+    told: Callable[[Rights], str | None]  # returns the instructions about all tools, for given rights
     modes_changed: Callable[[Sequence[McpConnection]], Awaitable[None]]
     listings: dict[Kept, dict[str, Any]] = field(default_factory=dict["Kept", dict[str, Any]])
 
@@ -86,7 +86,7 @@ class ToolRequests:
         await self.relay.pool.wait_for_first_list(LIKE_SECONDS if is_of_like else None, is_live=is_of_like)
         await self.custom_tools.wait_for_first_list()
         await self.relay.pool.before_list("tools")
-        # A client that cannot be distinguished from others has no mode to leave.
+        # An unidentified client has no mode to leave.
         plans = client.state.approval_mode is ApprovalMode.PLAN and not client.state.is_anonymous
         may_plan = not (plans or client.state.is_anonymous) and self.consent.can_ask(ctx)
         shows_forms, searches, rights = self.consent.shows_forms(ctx), self.search.is_on(ctx), rights_of(ctx)
@@ -98,7 +98,7 @@ class ToolRequests:
             plans=plans, may_plan=may_plan, shows_forms=shows_forms, has_skills=bool(about_skills), rights=rights
         )
         if is_of_like:
-            # It judges calls by this list, so the list must not be from the last run.
+            # The client decides about calls by this list, so it must not be from the last run.
             offered = [tool for tool in offered if self._stored_owner(tool) is None]
             for upstream in self.relay.pool.upstreams:
                 upstream.is_withheld = TOOLS.field in upstream.offer.stored
@@ -114,7 +114,6 @@ class ToolRequests:
             tools = list(map(for_handshake, tools))
         if is_of_like:
             return {"tools": listed_for(meta, tools), **NEVER_CACHED, **list_meta(meta)}
-        # It may change at any time, and depends on the operator's settings.
         if len(self.listings) >= MOST_LISTINGS:
             self.listings.clear()
         listing = self.listings[kept] = {
@@ -128,7 +127,7 @@ class ToolRequests:
         return wire if owner is None else with_app_links(wire, partial(self.published_uri, owner))
 
     def _stored_owner(self, tool: BaseTool[Any] | None) -> Upstream | None:
-        """The server of a tool that is known only from the last run."""
+        """Return a tool's server, if the tool is known only from the last run."""
         owner = self.relay.pool.owner_of_tool(tool) if tool is not None else None
         return owner if owner is not None and TOOLS.field in owner.offer.stored else None
 
@@ -141,7 +140,7 @@ class ToolRequests:
         has_skills: bool = False,
         rights: Rights = ALL_RIGHTS,
     ) -> list[BaseTool[Any]]:
-        """The tools that a client would see, depending on plan mode and on whether a person can be asked."""
+        """Return the tools that a client would see, given plan mode and whether a person can be asked."""
         of_use = {
             EXIT_PLAN_MODE: plans,
             ENTER_PLAN_MODE: may_plan,
@@ -150,25 +149,25 @@ class ToolRequests:
         }
         hidden = {name for name, is_of_use in of_use.items() if not is_of_use}
         tools = [tool for tool in self.registry.get_all_tools() if tool.is_listed]
-        if self.is_built_in:  # otherwise upstreams may use these names
+        if self.is_built_in:  # otherwise upstreams can use these names
             tools = [tool for tool in tools if tool.name not in hidden]
         return [tool for tool in tools if self.runner.policy.why_not_offered(tool.traits, rights) is None]
 
     async def dispatch(self, ctx: RequestContext, call_next: CallNext) -> Any:
-        """A middleware that routes calls of upstream tools, also through `call_tool`, and lists for each client."""
+        """Route calls to upstream tools, also through `call_tool`, and list tools per client. A middleware."""
         if "inputResponses" in (ctx.params or {}):
             ctx = with_marked_answer(ctx, ctx.params or {})
         method, params = ctx.method, ctx.params or {}
         if method in WELCOMES and (rights := rights_of(ctx)) is not ALL_RIGHTS:
             welcome = {name: each for name, each in as_mapping(await call_next(ctx)).items() if name != "instructions"}
             instructions = self.told(rights)
-            # Null is nothing that clients read.
+            # Clients do not accept null.
             return {**welcome, **({"instructions": instructions} if instructions else {})}
         is_call = method == "tools/call" and ctx.is_open
         if is_call and params.get("name") in SEARCH_NAMES and self.search.is_on(ctx):
             if params["name"] != CALL:
                 return await self._search(ctx, params)
-            # From here on it is a call of the named tool, in each of its rounds.
+            # From here on, this is a call of the named tool, in each of its rounds.
             params = await self.search.unwrapped(params, rights_of(ctx))
             ctx = replace(ctx, params=params)
             show_as(params)
@@ -201,12 +200,12 @@ class ToolRequests:
         return listed_for({}, [self._listed(tool)])[0]
 
     async def on_call(self, ctx: RequestContext) -> Mapping[str, Any]:
-        """A call of one of this server's own tools."""
+        """Run a call of one of this server's own tools."""
         params = ctx.params or {}
         return await self._call(ctx, FunctionCall(params["name"], params.get("arguments") or {}))
 
     async def _call(self, ctx: RequestContext, call: FunctionCall, owner: Upstream | None = None) -> Mapping[str, Any]:
-        """Run a call of any tool, of this server or of an upstream; it may be one round of several."""
+        """Run a call of any tool, of this server or of an upstream; it may be one of several rounds."""
         client = self.clients.of(ctx)
         exchange, mode = exchange_of(ctx, client.state.key), client.state.approval_mode
         try:
@@ -234,7 +233,7 @@ class ToolRequests:
             outcome = ToolResult.failed(await self._why_missing(call.name, owner, exchange.rights))
         except ToolError as error:
             outcome = ToolResult.failed(error)
-        if owner is None and client.state.approval_mode is not mode:  # no upstream changes it
+        if owner is None and client.state.approval_mode is not mode:  # upstreams cannot change it
             await self.modes_changed(list(client.connections))
         if isinstance(outcome, Question):
             return self.consent.input_required(outcome, client.state.key, ctx.protocol_version)
@@ -252,7 +251,7 @@ class ToolRequests:
         tool = self.registry.find(name)
         builtin = tool.name if tool is not None and tool.is_builtin else ""
         if builtin == ENTER_PLAN_MODE and not self.consent.can_ask(ctx):
-            # Plan mode ends when a person approves the plan. If nobody can be asked, it would never end.
+            # Only a person's approval ends plan mode, so without a person it would never end.
             raise ToolError(
                 ToolErrorType.EXECUTION_DENIED,
                 "Plan mode was not entered: this client cannot show questions (form elicitation), so nobody could "
@@ -268,11 +267,11 @@ class ToolRequests:
         if "requestState" in exchange.params:
             exchange = await self.relay.resumed(ctx.method, exchange)
         is_bare = self.relay.pool.catalog.names.find(call.name) is None
-        if not owner.tried.is_set() or owner.entry.prefix == "none" or is_bare:  # another server may have the name
+        if not owner.tried.is_set() or owner.entry.prefix == "none" or is_bare:  # another server may own the name
             if self.registry.find(call.name) is not None and not self._is_offered(exchange.rights, call.name):
                 return owner, exchange  # the runner refuses it
             owner = await self.relay.pool.wait_for_owner(call.name, owner)
-        if owner.is_connecting_again:  # it comes back with a login or without one, which decides who is asked
+        if owner.is_connecting_again:  # whether it returns with a login decides who is asked
             await owner.come_back()
         if owner.wants_login or "login" in exchange.carried:
             logged_in = await self._log_in(ctx, call, owner, exchange)
@@ -280,15 +279,15 @@ class ToolRequests:
                 return logged_in
             exchange = logged_in
         if TOOLS.field in owner.offer.stored:
-            raise owner.unavailable()  # nobody is asked about a tool as it was in the last run
+            raise owner.unavailable()  # never ask about a tool's definition from the last run
         return owner, exchange
 
     async def _why_missing(self, name: str, owner: Upstream | None, rights: Rights) -> ToolError:
-        """Why a tool is unavailable now; raises `MCPError` if no tool has this name."""
+        """Return why a tool is unavailable; raises `MCPError` if no tool has this name."""
         pool = self.relay.pool
         unused = pool.why_not_used(name)
         if owner is not None and owner.live_session is None:
-            return unused or owner.unavailable()  # the tool of an upstream that is down is unavailable, not unknown
+            return unused or owner.unavailable()  # a tool of a failed upstream is unavailable, not unknown
         if owner is not None and name in pool.catalog.vanished.get(owner.alias, ()):
             return ToolError(
                 ToolErrorType.TOOL_NOT_REGISTERED,
@@ -309,7 +308,7 @@ class ToolRequests:
         raise _unknown(error.nearest, NO_AGENTS if is_of_agents else error.message)
 
     def _is_proposed(self, rights: Rights, tool: BaseTool[Any]) -> bool:
-        """Whether a tool may be proposed to a model that has called one that does not exist."""
+        """Return whether to suggest a tool to a model that called an unknown one."""
         is_for_apps = isinstance(tool, DiscoveredMCPTool) and not is_for_models(tool.definition)
         return not is_for_apps and self.runner.policy.why_not_offered(tool.traits, rights) is None
 
@@ -320,14 +319,14 @@ class ToolRequests:
     async def _log_in(
         self, ctx: RequestContext, call: FunctionCall, owner: Upstream, exchange: Exchange
     ) -> Exchange | ToolResult:
-        """Have a person log in to the server of a call.
+        """Have the user log in to the server of a call.
 
         Returns the request to continue with, or the result to send instead.
         """
         is_asked = self.relay.why_denied(owner.alias, exchange.rights) == ""
         is_ours = owner.is_login_offered or bool(exchange.carried.get("ours"))  # the server may list this name itself
         for _ in range(MOST_LOGINS):
-            # A login that the person has already agreed to continues if it is needed.
+            # A login that the user has already agreed to continues if it is needed.
             is_resumed = "login" in exchange.carried and not exchange.carried.get("consented")
             if not is_asked or not (owner.wants_login or is_resumed):
                 break

@@ -1,11 +1,11 @@
-"""Search instead of lists: three tools replace those of upstreams when listing them would cost too much.
+"""Tool search: three tools replace those of upstreams when listing them would cost too much.
 
-`search_tools` finds tools, `describe_tool` describes one, and `call_tool` calls it. The list of tools never changes
-with the results, because the prompt caches of models depend on it. A `call_tool` becomes a call of the tool that it
-names before anything else (`ToolRequests.dispatch`), so the rules, questions and limits of that tool apply. A client
-that decides with its own dialog sees `call_tool`, annotated like the most dangerous tool behind it. Always allowing it
-there is like always allowing all of these tools. What such a dialog may not decide for the tool itself, it may not
-decide this way either (`tools.call.consent.accept` looks at that tool).
+`search_tools` finds tools, `describe_tool` describes one, and `call_tool` calls it. The tool list never changes with
+the results, because prompt caches depend on it. `ToolRequests.dispatch` first turns a `call_tool` into a call of the
+tool that it names, so that tool's rules, questions and limits apply. A client that decides in its own dialog sees
+`call_tool`, annotated like the most dangerous tool behind it. Always allowing it there means always allowing all of
+these tools. What such a dialog may not decide for the tool itself, it may not decide this way either
+(`tools.call.consent.accept` looks at that tool).
 """
 
 from __future__ import annotations
@@ -42,39 +42,39 @@ if TYPE_CHECKING:
 
 SEARCH, DESCRIBE, CALL = SEARCH_NAMES
 LARGE_CHARS = 40_000
-"""The size of the lists, in characters of JSON, from which tools are searched for: about 10,000 tokens. That is 5 % of
-a context of 200,000 tokens, and some 50 tools, above which models are said to choose worse.
+"""The size of the lists, in characters of JSON, that turns on tool search: about 10,000 tokens. That is 5 % of a
+context of 200,000 tokens, or some 50 tools, above which models are said to choose worse.
 """
 SEARCHING_CLIENTS = ("claude-code", "codex", "qwen-cli-mcp-client", "github-copilot-developer", "eca ")
-"""The beginnings, in lower case, of the names of clients that defer tools and have their own search."""
+"""Prefixes, in lower case, of the names of clients that defer tools and have their own search."""
 USUAL, MOST = 5, 20  # maximum number of tools in one search result (Qwen Code)
-MOST_SERVER_CHARS = 3_600  # of the list of servers in the description
-MOST_ABOUT_CHARS = 100  # of the description of one server there
-MOST_LINE_CHARS = 200  # of the description of a found tool
-MOST_ARGUMENTS = 8  # arguments named of a found tool
+MOST_SERVER_CHARS = 3_600  # of the server list in the description
+MOST_ABOUT_CHARS = 100  # of each server's description there
+MOST_LINE_CHARS = 200  # of each found tool's description
+MOST_ARGUMENTS = 8  # arguments named per found tool
 
 
 @dataclass(slots=True)
 class ToolSearch:
-    """Which tools are hidden from whose list, and the three tools in their place."""
+    """Decides which tools are hidden from which client's list, and provides the three search tools."""
 
     mode: Literal["auto", "on", "off"]
     registry: ToolRegistry
     policy: PermissionPolicy
     pool: UpstreamPool
-    _is_large: bool | None = None  # whether the lists are too large for clients; once true, it stays
-    _version: int = 0  # of the set of tools
-    _found: tuple[ToolIndex, list[DiscoveredMCPTool]] | None = None  # of this version
+    _is_large: bool | None = None  # whether the lists are too large for clients; never reset once true
+    _version: int = 0  # version of the set of tools
+    _found: tuple[ToolIndex, list[DiscoveredMCPTool]] | None = None  # the index for that version
     _turn: anyio.Lock = field(default_factory=anyio.Lock)
 
     def changed(self) -> None:
         """Record that the tools, or the rules about them, have changed."""
         self._version += 1
-        self._found = None  # nothing else refers to the old tools
+        self._found = None  # drop the last references to the old tools
         self._is_large = self._is_large or None
 
     def is_on(self, ctx: RequestContext) -> bool:
-        """Whether the client of a request searches for tools here. Servers like this one always get the full list."""
+        """Return whether the client of a request uses this server's tool search. Servers like this one never do."""
         if self.mode == "off" or not self.pool.upstreams or chain_of(as_mapping(as_mapping(ctx.params).get("_meta"))):
             return False
         return self.mode == "on" or (
@@ -93,7 +93,7 @@ class ToolSearch:
         return self._is_large
 
     def is_kept_back(self, tool: BaseTool[Any] | None) -> TypeGuard[DiscoveredMCPTool]:
-        """Whether a tool is hidden when search is on. Tools for apps only are listed, so that hosts know them."""
+        """Return whether tool search hides a tool. Tools only for apps are listed, so that hosts know them."""
         if not isinstance(tool, DiscoveredMCPTool) or not is_for_models(tool.definition):
             return False
         owner = self.pool.owner_of_tool(tool)
@@ -107,11 +107,11 @@ class ToolSearch:
         return self.policy.why_not_offered(tool.traits, rights) is None
 
     def _is_callable(self, tool: BaseTool[Any] | None, rights: Rights) -> TypeGuard[DiscoveredMCPTool]:
-        """Whether a model may call a tool that is not in its list."""
+        """Return whether a model may call a tool that is not in its list."""
         return isinstance(tool, DiscoveredMCPTool) and is_for_models(tool.definition) and self._is_offered(tool, rights)
 
     def listed(self, rights: Rights) -> list[Json]:
-        """The three tools as `tools/list` has them."""
+        """Return the three tools in the format of `tools/list`."""
         text, more = {"type": "string"}, {"type": "integer", "default": USUAL, "minimum": 1, "maximum": MOST}
         query = {
             **text,
@@ -149,7 +149,7 @@ class ToolSearch:
         ]
 
     def _servers(self, rights: Rights) -> str:
-        """The servers with the operator's descriptions, as far as there is room."""
+        """Return as many servers with the operator's descriptions as fit."""
         entries = [(each.alias, visible_line(each.entry.description)) for each in self.pool.upstreams]
         entries = [each for each in entries if not self.policy.why_server_not_offered(each[0], rights)]
         room = (MOST_SERVER_CHARS - sum(len(alias) + 5 for alias, _ in entries)) // max(len(entries), 1)
@@ -161,12 +161,12 @@ class ToolSearch:
     async def answer(
         self, name: str, arguments: Json, published: Callable[[DiscoveredMCPTool], Json], rights: Rights
     ) -> ToolResult:
-        """The result of `search_tools` or `describe_tool`.
+        """Return the result of `search_tools` or `describe_tool`.
 
         Args:
             name: The name of the called tool.
             arguments: The arguments as received.
-            published: Returns the definition of a tool that clients see.
+            published: Returns the definition of a tool as clients see it.
             rights: The rights of the client.
 
         Raises:
@@ -178,10 +178,10 @@ class ToolSearch:
         return await (self._describe(arguments, published, rights) if is_about_one else self._search(arguments, rights))
 
     async def _search(self, arguments: Json, rights: Rights) -> ToolResult:
-        # With the first search.
+        # Imported at the first search.
         from server.upstreams.catalog.tool_index import MOST_QUERY_CHARS  # noqa: PLC0415
 
-        query, limit = arguments.get("query"), arguments.get("limit") or USUAL  # some models send 0 for nothing
+        query, limit = arguments.get("query"), arguments.get("limit") or USUAL  # some models send 0 for "not set"
         if not isinstance(query, str) or not query.strip():
             raise _invalid(SEARCH, "query must be a text that says what the tool does.")
         if len(query) > MOST_QUERY_CHARS:
@@ -222,7 +222,7 @@ class ToolSearch:
         return ToolResult(json.dumps(definition, ensure_ascii=False), structured=definition)
 
     def _is_there(self, tool: DiscoveredMCPTool, rights: Rights) -> bool:
-        """Whether an indexed tool still has its name, and may be called."""
+        """Return whether an indexed tool still has its name and may be called."""
         return self.registry.find(tool.name) is tool and self._is_callable(tool, rights)
 
     async def _indexed(self) -> tuple[ToolIndex, list[DiscoveredMCPTool]]:
@@ -234,7 +234,7 @@ class ToolSearch:
                 tools: list[DiscoveredMCPTool] = []
                 async for tool in in_turns(self.registry.get_all_tools()):
                     owner = self.pool.owner_of_tool(tool)
-                    # A tool for a login is always listed.
+                    # A login tool is always listed.
                     if self._is_callable(tool, ALL_RIGHTS) and not (owner is not None and owner.is_login_offered):
                         tools.append(tool)
 
@@ -261,7 +261,7 @@ class ToolSearch:
         """Convert the parameters of `call_tool` to those of a call of the tool that it names.
 
         Raises:
-            MCPError: There is no such tool for a model, or it cannot be called this way.
+            MCPError: Models have no such tool, or it cannot be called this way.
         """
         given = as_mapping(params.get("arguments"))
         name, arguments = given.get("name"), coerce(given.get("arguments"), {"type": "object"})
@@ -287,11 +287,11 @@ class ToolSearch:
                 f"'{_shown(name)}' is one of this server's own tools, so call_tool does not call it: call it directly."
             )
         owner = self.pool.owner_of(name)
-        # The list from the last run does not say whether models may call the tool now.
+        # A list from the last run cannot tell whether models may call the tool now.
         if owner is not None and not owner.tried.is_set() and (tool is None or self._is_callable(tool, rights)):
             owner = await self.pool.wait_for_owner(name, owner)
             tool = self.registry.find(name)
-        # For a tool whose server is unavailable, the error is the same as for a direct call.
+        # If the tool's server is unavailable, the error is the same as for a direct call.
         if not self._is_callable(tool, rights) and (tool is not None or owner is None):
             unknown = self._unknown(name, rights)
             raise _refusal(unknown.message, nearest=list(unknown.nearest))
@@ -299,7 +299,7 @@ class ToolSearch:
         return {**rest, "name": name} | ({} if arguments is None else {"arguments": arguments})
 
     def _unknown(self, name: str, rights: Rights) -> ToolNotRegisteredError:
-        """The error for a name without a callable tool; it proposes only callable ones."""
+        """Return the error for a name without a callable tool; it suggests only callable ones."""
         nearest = self.registry.not_registered(name, lambda tool: self._is_callable(tool, rights)).nearest
         return ToolNotRegisteredError(_shown(name), nearest)
 
@@ -317,7 +317,7 @@ def _tool(
 
 
 def _cut(text: str, room: int) -> str:
-    """As many whole words of a text as fit."""
+    """Cut a text to as many whole words as fit."""
     return text if len(text) <= room else f"{text[:room].rpartition(' ')[0] or text[:room]}…"
 
 
@@ -326,7 +326,7 @@ def _shown(name: str) -> str:
 
 
 def _about(tool: DiscoveredMCPTool) -> Json:
-    title = {"title": tool.display_name} if tool.definition.get("title") else {}  # a text with nothing hidden in it
+    title = {"title": tool.display_name} if tool.definition.get("title") else {}  # a title without hidden characters
     return {"name": tool.name, **title, "description": _first_line(tool), "server": tool.alias}
 
 
@@ -336,14 +336,14 @@ def _first_line(tool: DiscoveredMCPTool) -> str:
 
 
 def _parameters_of(tool: DiscoveredMCPTool) -> dict[str, str]:
-    """The names of a tool's parameters, with their descriptions."""
+    """Return the names of a tool's parameters, with their descriptions."""
     properties = as_mapping(tool.parameter_schema.get("properties"))
     descriptions = {name: as_mapping(each).get("description") for name, each in properties.items()}
     return {name: text if isinstance(text, str) else "" for name, text in descriptions.items()}
 
 
 def _arguments_of(tool: DiscoveredMCPTool) -> str:
-    """The arguments of a tool for models, the required ones first."""
+    """Return the arguments of a tool for models, required ones first."""
     needed: Any = tool.parameter_schema.get("required")
     required: Sequence[Any] = cast("list[Any]", needed) if isinstance(needed, list) else ()
     names = list(_parameters_of(tool))

@@ -48,13 +48,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-FLAGS = {"tools.include": "--include-tools", "tools.exclude": "--exclude-tools"}  # options that replace lists of rules
+FLAGS = {"tools.include": "--include-tools", "tools.exclude": "--exclude-tools"}  # options that replace rule lists
 _NO_SESSION = "This client has no session, so each of its commands has its own /tmp, and tools have none."
-CLOSE_SECONDS = 5.0  # limit for the end of commands at shutdown; the broker ends the rest
+CLOSE_SECONDS = 5.0  # limit for ending commands at shutdown; the broker kills the rest
 
 
 def page_fetcher(settings: WebSettings) -> Callable[[], PageFetcher]:
-    """A function that returns the only page fetcher, which is created on first use."""
+    """Return a function that returns the only page fetcher, which is created on first use."""
 
     @cache
     def fetcher() -> PageFetcher:
@@ -67,7 +67,7 @@ def page_fetcher(settings: WebSettings) -> Callable[[], PageFetcher]:
 
 
 class LazyJournal:
-    """The only journal of changes, loaded at the first change. `open` is `None` if there is no journal."""
+    """The journal of changes, loaded at the first change. `open` is `None` if there is no journal."""
 
     def __init__(self, report: SettingsReport) -> None:
         self._undo, self._folder = report.settings.undo, report.state_folder
@@ -96,7 +96,7 @@ def audit_file(report: SettingsReport) -> str | None:
 
 
 def skill_folders(report: SettingsReport) -> SkillFolders:
-    """The folders of skills: in the user's home folder, and in trusted parts of workspaces."""
+    """Return the skill folders: in the user's home folder, and in trusted parts of workspaces."""
     if report.inputs is None:
         return SkillFolders()
     environ = report.inputs.environ
@@ -104,12 +104,12 @@ def skill_folders(report: SettingsReport) -> SkillFolders:
 
 
 def guarded_paths(report: SettingsReport) -> GuardedPaths:
-    """The files that nobody may write without a person's consent. Blocks, since it follows links.
+    """Return the files that need a person's consent before any write. Blocks, because it resolves links.
 
-    These are the files that configure the server, or are read as soon as they exist; the record of trust; the audit
-    log; the journal of changes; and the user's own folder, except for the memory that tools write there.
+    These are the files that configure the server or will once they exist; the trust record; the audit log; the journal
+    of changes; and the user's own folder, except for the memory that tools write there.
     """
-    # Those of workspaces have no effect until a person trusts them.
+    # Workspace files have no effect until a person trusts them.
     files = [file.path for file in report.candidates if not file.is_in_workspace or file.state is FileState.READ]
     if report.inputs is not None:
         trusted = trust_file(report.inputs.environ)
@@ -123,16 +123,16 @@ def guarded_paths(report: SettingsReport) -> GuardedPaths:
     folder = memory.global_folder or own
     if folder is not None:
         path = os.path.join(folder, memory.file_name[0])
-        # A link that cannot be followed leads to no memory.
+        # An unresolvable link does not lead to a memory.
         with suppress(OSError, ValueError):
-            # No other file becomes writable by having its name, or a link with its name.
+            # Both names must match, so that no other file becomes writable through a name or a link.
             if is_memory_name(path) and is_memory_name(os.path.realpath(path)):
                 free.append(path)
     return GuardedPaths(files, [path for path in (own, report.state_folder) if path is not None], free)
 
 
 def permission_policy(report: SettingsReport, registry: ToolRegistry) -> PermissionPolicy:
-    """The policy from the settings. Problems of a rule are logged."""
+    """Return the policy from the settings. Invalid rules are logged."""
     on_command_line = {dotted(given.path) for given in report.given if given.source == COMMAND_LINE}
     flags = {key: flag for key, flag in FLAGS.items() if key in on_command_line}
     rules, warnings = read_rules(rule_lists(report.settings), registry.canonical, report.home, flags)
@@ -148,13 +148,13 @@ def permission_policy(report: SettingsReport, registry: ToolRegistry) -> Permiss
 
 
 class Commands:
-    """Runs commands and programs, with everything that this needs. Nothing is started before the first one."""
+    """Runs commands and programs, with everything that they need. Nothing starts before the first one."""
 
     def __init__(self, report: SettingsReport) -> None:
         self._report = report
         self._shell = report.settings.shell
         caches = os.path.join(report.state_folder, "caches") if report.state_folder is not None else None
-        # None of these is created before the first command.
+        # Nothing is created before the first command.
         self.folders = PrivateFolders(
             caches=caches, comes_back=lambda key: bool(key) and not key.startswith(SESSION_KEYS)
         )
@@ -163,10 +163,10 @@ class Commands:
         self._programs: ProgramRunner | None = None
         self.code_asked: CodeIntelligence | None = None
         self.consented: dict[str, str] = {}
-        """Real paths of files that tools wrote with a person's consent, with the SHA-256 of the content."""
+        """Real paths of files that tools wrote with consent, with the SHA-256 of the content."""
 
     def change(self, settings: Settings) -> None:
-        """Use the changed `shell.env` for the next command. Running commands are not affected."""
+        """Use the changed `shell.env` from the next command on. Running commands are not affected."""
         if settings.shell.env != self._shell.env:
             self._shell = self._shell.model_copy(update={"env": settings.shell.env})
             self._runner = None  # the next command creates it again
@@ -190,7 +190,7 @@ class Commands:
         return StartQueue()
 
     def confinement(self) -> BubblewrapConfinement:
-        """The sandbox for commands, from the settings at the start."""
+        """Return the sandbox for commands, from the settings at startup."""
         if self._confinement is not None:
             return self._confinement
         from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxMode  # noqa: PLC0415 - for commands
@@ -199,7 +199,7 @@ class Commands:
 
         report, shell = self._report, self._report.settings.shell
         if report.state_folder is not None:
-            with suppress(OSError):  # only existing files can be hidden from a command
+            with suppress(OSError):  # only existing files can be masked
                 os.makedirs(report.state_folder, 0o700, exist_ok=True)
         own_files = (*report.files, *([report.lock.path] if report.lock else ()))
         own_files += tuple(report.inputs.links.values()) if report.inputs is not None else ()
@@ -228,11 +228,11 @@ class Commands:
         return self._confinement
 
     async def are_confined(self, roots: Sequence[str]) -> bool:
-        """Whether commands certainly run in the sandbox."""
+        """Return whether commands certainly run in the sandbox."""
         return self._shell.sandbox != "off" and (await self.confinement().status(roots)).failure is None
 
     def runner(self) -> CommandRunner:
-        """The runner of commands. Created for the first one, since many servers never run any."""
+        """Return the command runner, created at first use, because many servers never run commands."""
         if self._runner is not None:
             return self._runner
         from tools.shell.command_runner import CommandRunner, ShellOptions  # noqa: PLC0415
@@ -256,7 +256,7 @@ class Commands:
         return self._programs
 
     def language_servers(self) -> ServerPrograms:
-        """Where language servers are searched for: those of the operator, and of workspaces that a person trusts."""
+        """Return where to search for language servers: the operator's, and those of trusted workspaces."""
         from tools.lsp.language_servers import ServerPrograms  # noqa: PLC0415 - with the first list
 
         configured = self._report.settings.lsp.for_tools()
@@ -264,12 +264,12 @@ class Commands:
 
     @cached_property
     def has_language_servers(self) -> bool:
-        """Whether there is any language server; determined once."""
+        """Whether there is any language server; checked once."""
         roots = self._report.settings.workspace.roots or (working_folder() or os.sep,)
         return sys.platform != "win32" and self.language_servers().are_any([*map(real_path, roots)])
 
     def code(self, policy: PermissionPolicy) -> CodeIntelligence:
-        """The client of language servers. Created for the first question."""
+        """Return the client for language servers, created at first use."""
         if self.code_asked is None:
             from tools.lsp.code_intelligence import CodeIntelligence  # noqa: PLC0415 - with the first question
             from tools.shell.process_spec import command_environment  # noqa: PLC0415
@@ -291,7 +291,7 @@ class Commands:
         return (folder,) if folder is not None else ()
 
     def scratch(self, client_key: str) -> tuple[Scratch | str, Scratch | str]:
-        """The folder that commands and tools of a client see as `/tmp`, and that of plan mode; or why there is none."""
+        """Return the folder that a client sees as `/tmp`, and the one for plan mode, or why there is none."""
 
         def of(path: str | None) -> Scratch | str:
             if path is None:
@@ -300,7 +300,7 @@ class Commands:
             return Scratch(path, partial(self.folders.make_scratch, path), work)
 
         if sys.platform != "linux" or self._shell.sandbox == "off" or os.path.realpath(SCRATCH_NAME) != SCRATCH_NAME:
-            return "", ""  # commands see the machine's own
+            return "", ""  # commands see the machine's /tmp
         own, plans = (self.folders.scratch_of(client_key, is_plan=is_plan) for is_plan in (False, True))
         return of(own), of(plans)
 
@@ -331,9 +331,9 @@ class Commands:
 
 
 class CustomTools:
-    """Keeps the tools of the discovery command in the registry, which already has the built-in tools.
+    """Keeps the discovery command's tools in the registry, next to the built-in tools.
 
-    None of it is imported without such a command.
+    Nothing is imported unless there is such a command.
     """
 
     def __init__(
@@ -361,7 +361,7 @@ class CustomTools:
             self.discovery.start(tasks)
 
     def _set_environment(self, given: Mapping[str, str]) -> None:
-        """Use these variables for whatever starts from now on: the dictionary stays, and its content is replaced."""
+        """Use these variables for whatever starts from now on, by replacing the shared dictionary's content."""
         from tools.shell.process_spec import command_environment  # noqa: PLC0415 - only with a discovery command
 
         fresh = command_environment(given, os.environ)
@@ -370,7 +370,7 @@ class CustomTools:
         self._environment.update(fresh)
 
     async def wait_for_first_list(self) -> None:
-        """Wait a moment for the discovery after the start, so that the first list is complete if possible."""
+        """Wait a moment for the discovery at startup, so that the first list is complete if possible."""
         if self.discovery is not None:
             await self.discovery.wait_for_first_list()
 
@@ -383,6 +383,6 @@ class CustomTools:
         self._set_environment(settings.shell.env)
         site = ProgramSite(self._commands.programs, self._environment, roots[0] if roots else self._folder, roots)
         wait_seconds = self._settings.proxy.first_list_wait / 1000
-        # Without agents the tool does not exist, but a rule about it must not apply to another tool.
+        # Even without agents, a rule about `task` must not apply to another tool.
         reserved = self._reserved | {GROUP, TaskTool.name, *TaskTool.aliases}
         return Discovery(settings.tools.for_tools(), self._registry, site, reserved, wait_seconds)

@@ -1,8 +1,8 @@
 """Prompts, resources and completion over the files of the workspace, and memories as resources.
 
 All reading and listing goes through the call flow, under the name of the tool whose rules apply, with the same
-workspace, limits and consent. If the built-in tools are off, none of this is announced. Loading memories into a
-conversation is the client's part; it gets them as resources.
+workspace, limits and consent. If the built-in tools are off, none of this is offered. Clients get memories as
+resources, and load them into conversations themselves.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tools.permissions.verdict import Permission
 from tools.planning.todo_lists import TodoLists
 
 RunIn = Callable[[FunctionCall, ToolContext], Awaitable[ToolResult | Question]]
-"""Runs one call that no client can name, under the rules that apply to it."""
+"""Runs an internal call under the rules of the tool that it corresponds to."""
 Wire = dict[str, Any]
 READER = "read_file"  # the tool whose rules apply to reading a resource
 
@@ -64,7 +64,7 @@ _NOT_FOUND = frozenset(
         ToolErrorType.READ_CONTENT_FAILURE,
     }
 )
-"""There is no such resource in this server, whatever the path holds."""
+"""Errors that mean that there is no such resource here."""
 
 TODO_LIST = "todo://list"
 MARKDOWN = "text/markdown"
@@ -88,7 +88,7 @@ class FileRequests:
     remembered: MemoryResources
 
     def register(self, table: RequestTable) -> None:
-        """Add the handlers that the present tools make possible."""
+        """Add the handlers that the available tools make possible."""
         names = {tool.name for tool in self.runner.registry.get_all_tools()}
         has_prompt, has_files = MANY_READER in names, READER in names
         handlers: dict[str, Handler] = {}
@@ -111,7 +111,7 @@ class FileRequests:
             raise MCPError(INVALID_REQUEST, error.message) from None
 
     def _why_not_offered(self, tool: str, ctx: RequestContext) -> Permission | None:
-        """The verdict on an item whose tool's rules hide it from a client completely."""
+        """Return the verdict if a tool's rules hide the corresponding item from a client completely."""
         found = self.runner.registry.find(tool)
         return None if found is None else self.runner.policy.why_not_offered(found.traits, rights_of(ctx))
 
@@ -134,7 +134,7 @@ class FileRequests:
         return prompt_to_wire(description, MANY_READER, outcome, ctx.protocol_version)
 
     async def _list_resources(self, ctx: RequestContext) -> Wire:
-        """List the memories. A workspace may have a hundred thousand files; the template reaches each of them."""
+        """List the memories. Files, of which there may be a hundred thousand, are reached through the template."""
         is_open = self._why_not_offered(READER, ctx) is None
         resources = await self.remembered.listed(await self.context_of(ctx)) if is_open else []
         return {"resources": resources, **NEVER_CACHED}
@@ -165,7 +165,7 @@ class FileRequests:
         if isinstance(outcome, Question):
             return self.consent.input_required(outcome, context.client.key, ctx.protocol_version)
         if (failure := outcome.error) is not None:
-            # The result of a resource cannot report a failure, so this is a protocol error.
+            # A resource result cannot report a failure, so this is a protocol error.
             code = INVALID_PARAMS
             if failure.code in _NOT_OF_THE_CLIENT:
                 code = INTERNAL_ERROR
@@ -183,7 +183,7 @@ class FileRequests:
         if ref["type"] == "ref/prompt":
             is_known, completer = (ref["name"], name) == (AT, PATHS), complete_line
         else:
-            # Some clients take the operator of the expression for a part of the variable's name.
+            # Some clients take the expression's operator for a part of the variable's name.
             is_known = ref["uri"] == FILE_TEMPLATE and name.removeprefix("+") == "path"
             completer = complete_template
         if not is_known:
@@ -204,7 +204,7 @@ class FileRequests:
 
     @cached_property
     def _unpublished(self) -> ToolRunner:
-        """The flow for calls that no client can name: the tools in it have the names whose rules they follow."""
+        """The call flow for internal calls: its tools have the names whose rules they follow."""
         from tools.builtin.file_requests import (  # noqa: PLC0415 - starting up does not need them
             CompletePathTool,
             FileResourceTool,
@@ -217,7 +217,7 @@ class FileRequests:
 
 
 class _NobodyIsAsked:
-    """Nobody wants a question at every key press, so anything that needs one is not proposed."""
+    """Refuses all questions, because nobody wants one at every key press."""
 
     async def ask(self, question: Question) -> Unavailable:
         del question
@@ -232,11 +232,11 @@ class MemoryResources:
     todos: TodoLists
 
     def knows(self, uri: str) -> bool:
-        """Whether a URI is one of these, even if nothing is there now."""
+        """Return whether a URI is one of these, even if it has no content now."""
         return uri in _MEMORY_URIS or uri == TODO_LIST
 
     async def listed(self, context: ToolContext) -> list[dict[str, Any]]:
-        """The present resources of this client, in wire format."""
+        """Return this client's current resources, in wire format."""
         files = await run_blocking(context.signal, lambda: self._present(context))
         resources = [
             {
@@ -257,7 +257,7 @@ class MemoryResources:
         return resources
 
     async def read(self, uri: str, context: ToolContext, run: RunIn) -> ToolResult | Question:
-        """The content of one of these for `contents_to_wire`, a failed result, or a question to ask first."""
+        """Return a resource's content for `contents_to_wire`, a failed result, or a question to ask first."""
         if uri == TODO_LIST:
             todos = [asdict(todo) for todo in self.todos.of(context.client.key, context.workspace)]
             if not todos:
@@ -276,7 +276,7 @@ class MemoryResources:
         return replace(outcome, facts={**outcome.facts, "mime_type": MARKDOWN})
 
     async def shown(self, context: ToolContext) -> list[tuple[str, str]]:
-        """Titles and texts of memories and todos for the dashboard; nothing counts as read by the client."""
+        """Return titles and texts of memories and todos for the dashboard; nothing counts as read by the client."""
 
         def read() -> list[tuple[str, str]]:
             found: list[tuple[str, str]] = []

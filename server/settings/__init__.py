@@ -1,4 +1,4 @@
-"""Reads the settings: takes files and the command line, returns frozen settings with the source of each value."""
+"""Turns files and command-line options into frozen settings, with the source of each value."""
 
 from __future__ import annotations
 

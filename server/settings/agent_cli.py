@@ -1,7 +1,7 @@
-"""The settings files of Qwen Code and Gemini CLI: where they are, and which of their keys have a meaning here.
+"""The settings files of Qwen Code and Gemini CLI: where they are, and which of their keys are used here.
 
-Keys about their user interface, model or account are ignored without a warning. Keys that restrict and have no
-counterpart here are reported.
+Keys about their user interface, model or account are ignored silently. Restricting keys without a counterpart here are
+reported.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class AgentCli:
         return os.path.join(other or home_folder(environ), self.folder)
 
     def system_files(self, environ: Mapping[str, str], platform: str = sys.platform) -> tuple[str, str]:
-        """Its machine-wide files: the one that users may override, and the one that they may not."""
+        """Return its system-wide files: the one that users can override, and the one that they cannot."""
         folder = self.system.get(platform, self.system["linux"])
         if platform == "win32":
             folder = os.path.join(environ.get("ProgramData", "C:\\ProgramData"), folder)
@@ -66,7 +66,7 @@ class AgentCli:
         return environ.get(f"{self.variable}_SYSTEM_DEFAULTS_PATH") or beside, overrides
 
     def defaults(self, environ: Mapping[str, str]) -> Tree:
-        """Defaults that differ from this server's own when the CLI's settings are read."""
+        """Return the defaults that differ from this server's own when the CLI's settings are read."""
         folder = self.user_folder(environ)
         return {"memory": {"fileName": [self.memory_file], "globalFolder": folder, "section": self.memory_section}}
 
@@ -93,7 +93,7 @@ AGENT_CLIS: Mapping[CliName, AgentCli] = {
         home_is_folder=False,
     ),
 }
-"""Where their documentation puts these files."""
+"""The locations in their documentation."""
 
 _SAME_KEYS = key_paths("""
     mcpServers mcp.serverCommand mcp.allowed mcp.excluded
@@ -102,7 +102,7 @@ _SAME_KEYS = key_paths("""
 """)
 """Keys with the same name and meaning here."""
 
-_EMPTY_IS_ALL = {("mcp", "allowed"), ("allowMCPServers",)}  # lists that exclude nothing in the CLI if they are empty
+_EMPTY_IS_ALL = {("mcp", "allowed"), ("allowMCPServers",)}  # in the CLI, an empty list excludes nothing
 
 
 def _mode(value: Any) -> Any:
@@ -110,7 +110,7 @@ def _mode(value: Any) -> Any:
     return mode if mode in list(ApprovalMode) else WRONG
 
 
-_MODES: Converters = dict.fromkeys(  # the places of the approval mode in their versions
+_MODES: Converters = dict.fromkeys(  # where their versions keep the approval mode
     key_paths("tools.approvalMode approvalMode general.defaultApprovalMode"), (("approvalMode",), _mode)
 )
 _SWITCHES: Converters = {
@@ -136,13 +136,13 @@ _RESTRICTIONS: Mapping[tuple[str, ...], str] = {
     ("hooks",): "hooks do not run here, so they cannot refuse a call",
     ("policyPaths",): "policy files are not read; put rules into permissions",
     ("adminPolicyPaths",): "policy files are not read; put rules into permissions",
-    ("admin",): "what an administrator forbids there is not forbidden here",
+    ("admin",): "an administrator's restrictions there do not apply here",
 }
 """Keys that restrict, with what applies here instead."""
 
 
 def translate(data: Tree, source: str, diagnostics: Diagnostics) -> Tree:
-    """Move the keys that have a meaning here out of `data`, under canonical keys or known aliases."""
+    """Move the keys that are used here out of `data`, under canonical keys or known aliases."""
     result: Tree = {}
     for path in (*_SAME_KEYS, *(alias for alias in FOREIGN_KEYS if alias not in _MODES)):
         value = value_at(data, path)
@@ -156,7 +156,6 @@ def translate(data: Tree, source: str, diagnostics: Diagnostics) -> Tree:
         if why:
             diagnostics.warn(source, f"{dotted(('mcpServers', name))} is left out: {why}.")
             del result["mcpServers"][name]
-    # Their modes vary between versions.
     convert_keys(data, _MODES, result, source, diagnostics, "this server does not know that mode")
     if value_at(data, ("yolo",)) is True:
         set_default(result, ("approvalMode",), "yolo")
@@ -168,7 +167,7 @@ def translate(data: Tree, source: str, diagnostics: Diagnostics) -> Tree:
 
 
 def _why_unusable(entry: Any) -> str:
-    """Why an entry cannot be used, as the end of a sentence without values, which may be secret. Empty if it can."""
+    """Return why an entry cannot be used, as the end of a sentence without values; empty if it can."""
     try:
         settings = UpstreamSettings.model_validate_json(json.dumps(entry))
     except ValidationError as error:
@@ -186,10 +185,10 @@ _ALLOWING = key_paths("permissions.allow tools.allowed tools.core")
 
 
 def expand_variables(data: Tree, source: str, environ: Mapping[str, str], diagnostics: Diagnostics) -> None:
-    """Expand variables in the texts of a layer that nothing expands later, in place. Both CLIs expand every text.
+    """Expand, in place, the variables in strings of a layer that nothing else expands. Both CLIs expand every string.
 
-    Rules are different, since a dollar sign in them may belong to a command. A rule that allows stays as written. A
-    rule that asks or refuses applies both as written and expanded.
+    Rules are different, because a dollar sign may belong to a command. A rule that allows stays as written. A rule that
+    asks or refuses applies both as written and expanded.
     """
     expander = VariableExpander(environ)
 
@@ -203,7 +202,7 @@ def expand_variables(data: Tree, source: str, environ: Mapping[str, str], diagno
         if isinstance(value, list):
             items = cast("list[Any]", value)
             values = [expand(item, (*path, index)) for index, item in enumerate(items)]
-            if path in REFUSING:  # an empty text would be a rule about every tool
+            if path in REFUSING:  # an empty string would be a rule about every tool
                 return [item for item in values if item != ""] + [item for item in items if item not in values]
             return values
         return expander.text(value, path) if isinstance(value, str) else value

@@ -72,14 +72,14 @@ _NUMBERS: Converters = {
 }
 
 _MEANINGLESS = key_paths("$schema $version tools.shell.enableInteractiveShell tools.shell.pager tools.shell.showColor")
-"""Keys that editors and both CLIs write, and that have no meaning here."""
+"""Keys that editors and both CLIs write and that mean nothing here."""
 FOREIGN_KEYS = (*KEY_ALIASES, *_NUMBERS)  # every key of both CLIs that is read in any file
 TRANSPORT_ALIASES: Mapping[str, str] = {"streamable-http": "http", "streamableHttp": "http", "streamable_http": "http"}
 """How other clients spell the type of a server, and its name here."""
 MODE_ALIASES: Mapping[str, str] = {"auto_edit": "auto-edit", "autoEdit": "auto-edit"}  # as both CLIs write them
 _COMMAND_LINES = (("tools", "discoveryCommand"), ("tools", "callCommand"), ("mcp", "serverCommand"))
-"""Keys whose value may be a command line in one string, which is split as a shell does it."""
-MAX_SUGGESTIONS = 20  # warnings of unknown keys stop after this many, since each lookup takes time
+"""Keys whose value may be a command line in one string, which is split like a shell would."""
+MAX_SUGGESTIONS = 20  # warnings about unknown keys stop after this many, because each lookup takes time
 
 
 def canonicalise(layer: Layer, environ: Mapping[str, str], diagnostics: Diagnostics) -> None:
@@ -95,7 +95,7 @@ def canonicalise(layer: Layer, environ: Mapping[str, str], diagnostics: Diagnost
         if other == ("webSearch",) and isinstance(value, dict):
             value = _providers_by_type(cast("Tree", value), source, diagnostics)
         target = parent_at(data, ours, create=True)
-        # If both are set, the canonical key counts. Validation reports a section that is not an object.
+        # If both are set, the canonical key wins. Validation reports a section that is not an object.
         if target is not None and target.setdefault(ours[-1], value) != value:
             warn_of_difference(other, ours, source, diagnostics)
     convert_keys(data, _NUMBERS, data, source, diagnostics, "it is not a number")
@@ -116,7 +116,7 @@ def canonicalise(layer: Layer, environ: Mapping[str, str], diagnostics: Diagnost
         lexer = shlex.shlex(line or "", posix=True)
         lexer.whitespace_split, lexer.commenters = True, ""
         if sys.platform == "win32":
-            lexer.escape = ""  # paths have backslashes there
+            lexer.escape = ""  # Windows paths contain backslashes
         try:
             parent[path[-1]] = list(lexer) or None
         except ValueError:
@@ -181,7 +181,7 @@ def convert_keys(
 ) -> None:
     """Move values from other keys to their canonical keys, converted.
 
-    Of several keys for one, the first that is set counts.
+    If several keys map to the same one, the first that is set wins.
     """
     counting: dict[tuple[str, ...], tuple[str, ...]] = {}
     for other, (ours, convert) in converters.items():
@@ -203,13 +203,13 @@ def convert_keys(
 def warn_of_difference(
     other: tuple[str, ...], counting: tuple[str, ...], source: str, diagnostics: Diagnostics
 ) -> None:
-    """Warn that two keys with one meaning have two values, and say which one counts."""
-    said = f"{dotted(other)} and {dotted(counting)} mean the same but differ; {dotted(counting)} counts."
+    """Warn that two keys with the same meaning have different values, and say which one is used."""
+    said = f"{dotted(other)} and {dotted(counting)} mean the same but differ; {dotted(counting)} is used."
     diagnostics.warn(source, said)
 
 
 def adapt_servers(data: Tree) -> None:
-    """Rename the types of servers to those used here, and split scopes given as one text, in place."""
+    """Rename server types to those used here, and split scopes given as one string, in place."""
     for entry in table_at(data, "mcpServers").values():
         named: Any = cast("Tree", entry).get("type") if isinstance(entry, dict) else None
         if isinstance(named, str):
@@ -220,7 +220,7 @@ def adapt_servers(data: Tree) -> None:
 
 
 def _by_alias(layer: Layer, diagnostics: Diagnostics) -> Tree:
-    """The servers of a layer by alias. Two servers with the same alias are an error."""
+    """Return the servers of a layer by alias. Two servers with the same alias are an error."""
     source, entries = layer.source, dict[str, Any]()
     for name, entry in table_at(layer.data, "mcpServers").items():
         alias, shown = alias_of(name), dotted(("mcpServers", name))

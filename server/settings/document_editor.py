@@ -1,6 +1,6 @@
 """Edits the text of a JSON or TOML file: additions follow the style of the file, and every other byte stays.
 
-Each edit is checked: parsed again, the new text must hold the old content plus the change.
+Each edit is verified: when parsed again, the new text must contain the old content plus the change.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def with_member(
     above, key = containers[-1], path[len(containers) - 1]
     expected = _tree_with(document.tree, path, value)
     if len(containers) == len(path) and key in above.keys:
-        at = len(above.keys) - 1 - above.keys[::-1].index(key)  # of a repeated key, the last one counts
+        at = len(above.keys) - 1 - above.keys[::-1].index(key)  # for a repeated key, the last one counts
         _, first, last = above.items[at]
         new = document.value_text(value, None if document.is_inline(above) else document.indent_in(above))
         return document.choose([document.text[:first] + new + document.text[last:]], expected)
@@ -104,7 +104,7 @@ def without_member(content: bytes, path: MemberPath, source: str = _SOURCE, max_
 
 
 def doubtful_key(content: bytes, path: MemberPath, source: str, max_bytes: int = MAX_FILE_BYTES) -> str | None:
-    """The first key on the way to `path` that is ambiguous: repeated, or in two spellings. `None` if there is none.
+    """Return the first ambiguous key on the way to `path`: repeated, or in two spellings. `None` if there is none.
 
     Raises:
         SettingsError: The file is not a JSON object, or a value on the way is not an object.
@@ -122,7 +122,7 @@ def doubtful_key(content: bytes, path: MemberPath, source: str, max_bytes: int =
 
 
 def _tree_with(tree: Tree, path: MemberPath, value: Any) -> Tree:
-    """A copy of a tree with another value at a path; unchanged parts are shared."""
+    """Return a copy of a tree with another value at a path; unchanged parts are shared."""
     return {**tree, path[0]: _tree_with(tree.get(path[0], {}), path[1:], value)} if path else value
 
 
@@ -140,7 +140,7 @@ class _Container:
 
     @property
     def members(self) -> dict[str, int]:
-        """Where the value of each key begins; of a repeated key, the last one counts."""
+        """Return where the value of each key begins; for a repeated key, the last one."""
         return {key: start for key, (_, start, _) in zip(self.keys, self.items, strict=True)}
 
     @classmethod
@@ -190,7 +190,7 @@ class JsonDocument:
         return cls(source, max_bytes, content[: len(content) - len(body)], text, plain, strict, tree)
 
     def choose(self, candidates: Iterator[str] | Sequence[str], expected: Tree) -> bytes:
-        """The first of these texts with the expected content.
+        """Return the first of these texts with the expected content.
 
         Raises:
             SettingsError: None of them has it.
@@ -205,7 +205,7 @@ class JsonDocument:
         raise SettingsError([f"{self.source}: this file cannot be edited safely because of how it is written."])
 
     def containers(self, path: MemberPath) -> list[_Container]:
-        """The existing objects along a path, from the top down."""
+        """Return the existing objects along a path, from the top down."""
         found = [_Container.at(self.strict, self.strict.index("{"))]
         for depth, step in enumerate(path, start=1):
             if step not in found[-1].keys:
@@ -222,7 +222,7 @@ class JsonDocument:
 
     @property
     def unit(self) -> str:
-        """The indentation of one level, as the outermost object shows it."""
+        """The indentation of one level, taken from the outermost object."""
         top = _Container.at(self.strict, self.strict.index("{"))
         first = top.items[0][0] if top.items else 0
         indent = _indent_of(self.text, first) if "\n" in self.text[:first] else ""
@@ -233,7 +233,7 @@ class JsonDocument:
         return ":" if re.match(r'\s*\{\s*"(?:[^"\\]|\\.)*":\S', self.text) else ": "
 
     def is_inline(self, container: _Container) -> bool:
-        """Whether additions to a container go on the same line: decided by its items, or else by the whole file."""
+        """Return whether additions go on the same line: the container's items decide, or else the whole file."""
         if container.items:
             return "\n" not in self.text[container.start : container.items[0][0]]
         top = _Container.at(self.strict, self.strict.index("{"))
@@ -245,7 +245,7 @@ class JsonDocument:
         return _indent_of(self.text, container.start) + self.unit
 
     def value_text(self, value: Any, indent: str | None) -> str:
-        """A value in the style of this file, on lines that begin with `indent`; on one line for `None`."""
+        """Return a value in the style of this file, on lines that begin with `indent`; on one line for `None`."""
         colon = self.colon
         if indent is None:
             return json.dumps(value, ensure_ascii=False, separators=(colon.replace(":", ","), colon))
@@ -266,7 +266,7 @@ class JsonDocument:
             if inline:
                 yield text[: container.start + 1] + comma.join(items) + text[container.start + 1 :]
             inside = text[container.start + 1 : container.end]
-            # A container without items may hold a comment; blanks on one line can go.
+            # An empty container may contain a comment; blanks on a single line can go.
             rest = inside if inside.strip() or "\n" in inside else f"{newline}{_indent_of(text, container.start)}"
             yield f"{text[: container.start + 1]}{newline}{indent}{comma.join(items)}{rest}{text[container.end :]}"
             return
@@ -275,7 +275,7 @@ class JsonDocument:
         stop = self._line_end(last)
         behind = self.plain[last:stop].strip()
         if not inline and stop < container.end and behind == ("," if has_comma else ""):
-            # After a comment that may follow the last item.
+            # Insert after any comment behind the last item.
             lines = f"{newline}{indent}{comma.join(items)}"
             yield text[:last] + "," * (not has_comma) + text[last:stop] + lines + "," * has_comma + text[stop:]
         yield text[:last] + "".join(f"{comma}{item}" for item in items) + text[last:]
@@ -291,7 +291,7 @@ class JsonDocument:
         has_own_line = line >= before and not text[line + 1 : start].strip()
         cuts: list[tuple[int, int]] = []
         if comma < 0 or (is_last and index and not has_own_line):
-            # The comma before it goes; a comma after it now belongs to the previous item.
+            # Remove the comma before the item; one after it now belongs to the previous item.
             if index:
                 cuts.append((comma_before, comma_before + 1))
                 start = start if has_own_line or text[comma_before + 1 : start].strip() else comma_before + 1
@@ -350,14 +350,14 @@ def toml_tree(content: bytes, source: str) -> Tree:
         return tomllib.loads(text, parse_float=lambda digits: math.nan if "nan" in digits else float(digits))
     except UnicodeDecodeError:
         raise SettingsError([f"{source}: this file is not UTF-8."]) from None
-    except (ValueError, RecursionError) as error:  # also from a number with thousands of digits
+    except (ValueError, RecursionError) as error:  # also raised for a number with thousands of digits
         place = re.search(r"at line \d+, column \d+", str(error))
         where = f" {place[0]}" if place else ""
         raise SettingsError([f"{source}: this file is not valid TOML{where}."]) from None
 
 
 def toml_table(path: MemberPath, table: Mapping[str, Any]) -> str:
-    """A table of texts, numbers, lists and objects of texts, in TOML."""
+    """Return a table of strings, numbers, lists and objects of strings as TOML."""
     lines = [f"{_toml_key(key)} = {_toml_value(value)}" for key, value in table.items()]
     return "\n".join([f"[{'.'.join(map(_toml_key, path))}]", *lines]) + "\n"
 
@@ -415,7 +415,7 @@ def without_table(content: bytes, path: MemberPath, source: str) -> bytes:
     text, left = body.decode(), ""
     for first, last in pairwise([0, *(match.start() for match in _HEADER.finditer(text)), len(text)]):
         piece = text[first:last]
-        if _is_below(piece, path) and _is_toml(text[:first]):  # otherwise it is part of a multi-line text
+        if _is_below(piece, path) and _is_toml(text[:first]):  # otherwise it is part of a multi-line string
             # Comments before the next header belong to that header. The blank lines before this table were added with
             # it.
             piece = piece.removeprefix(_COMMENTS_AT_END.sub("", piece))
@@ -424,7 +424,7 @@ def without_table(content: bytes, path: MemberPath, source: str) -> bytes:
     shorter = content[: len(content) - len(body)] + left.encode()
     after = toml_tree(shorter, source)
     if not above and len(path) > 1:
-        # The table above it may have disappeared with it, or still exist.
+        # The parent table may have disappeared with it.
         parent = cast("Tree", parent_at(expected, path[:-1]))
         if value_at(after, path[:-1]) is None:
             del parent[path[-2]]
@@ -435,7 +435,7 @@ def without_table(content: bytes, path: MemberPath, source: str) -> bytes:
 
 
 def _is_below(section: str, path: MemberPath) -> bool:
-    """Whether a piece of TOML that begins with a header is this table, or one below it."""
+    """Return whether a piece of TOML that begins with a header is this table or one below it."""
     head = section.partition("\n")[0].rstrip("\r")
     tree: Any = tomllib.loads(head) if _is_toml(head) else None
     for step in path:

@@ -1,4 +1,4 @@
-"""Explains in words what the value of a key must be, and what is wrong with one. Imported only when needed."""
+"""Explains what a key's value must be, and what is wrong with an invalid one. Imported only when needed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 from server.settings.models import Settings
 from server.settings.section_model import MILLISECONDS, Expected, Key, KeyPath, Section, dotted, keys_of
 
-MAX_SHOWN_VALUE = 80  # characters of a wrong value that a message repeats
+MAX_SHOWN_VALUE = 80  # characters of an invalid value that a message quotes
 MAX_PROBLEMS = 20  # problems listed at once
 
 
@@ -63,7 +63,7 @@ def _item_words(annotation: Any) -> str:
 
 
 def explain(error: ValidationError, source_of: Callable[[KeyPath], str]) -> list[str]:
-    """Explain each wrong value: the file, the key, the value unless it may be secret, and what is expected."""
+    """Explain each invalid value: the file, the key, the value unless it may be secret, and what is expected."""
     sentences: dict[KeyPath, str] = {}
     for item in error.errors(include_url=False, include_context=False):
         path, value = item["loc"], item["input"]

@@ -1,4 +1,4 @@
-"""Replaces a file of the user, such as settings or trust, as a whole; no other writer can interleave."""
+"""Replaces a user's file, such as settings or trust, as a whole; writers cannot interleave."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tools.files.workspace import Workspace
 
 PRIVATE_FOLDER = 0o700  # modes of a new folder and a new file
 PRIVATE_FILE = 0o600
-TRIES = 20  # how often a change is retried because another program wrote at the same moment
+TRIES = 20  # attempts if another program writes at the same moment
 
 
 def rewrite(path: str, change: Callable[[bytes], bytes], signal: AbortSignal) -> None:
@@ -21,11 +21,11 @@ def rewrite(path: str, change: Callable[[bytes], bytes], signal: AbortSignal) ->
 
     Args:
         path: The file. A missing file counts as empty, and is created readable only by its owner.
-        change: Maps the old content to the new one. It is called again if another program wrote meanwhile.
-        signal: Ends the wait for another writer of this process.
+        change: Maps the old content to the new one. It is called again if another program has written in the meantime.
+        signal: Aborts the wait for another writer in this process.
 
     Raises:
-        ToolError: It cannot be read or written, or others keep writing it (`file_changed_since_read`).
+        ToolError: The file cannot be read or written, or others keep writing it (`file_changed_since_read`).
         OSError: Its folder cannot be made.
     """
     path = os.path.realpath(path)

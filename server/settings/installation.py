@@ -1,4 +1,4 @@
-"""Finds the command that reinstalls this program with an extra that is missing."""
+"""Finds the command that reinstalls this program with a missing extra."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NAME = "coretools-mcp"
 
 
 def install_command(extra: str) -> str:
-    """The command that adds an extra, with the same installer and from the same source as the present installation."""
+    """Return the command that adds an extra, with the installer and source of the current installation."""
     origin: dict[str, Any] = json.loads(metadata.distribution(NAME).read_text("direct_url.json") or "{}")
     url, vcs = str(origin.get("url", "")), origin.get("vcs_info")
     what = f"{NAME}[{extra}]"

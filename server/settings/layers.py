@@ -1,4 +1,4 @@
-"""The settings from one source, all sources merged, and which source each value came from."""
+"""The settings from one source, and all sources merged, with the source of each value."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class SettingsScope(IntEnum):
     """What a layer applies to, in order of precedence: a later one wins."""
 
     CLI_DEFAULTS = 0  # the defaults that `--settings` implies, before any file
-    SYSTEM_DEFAULTS = 1  # the other CLI's machine-wide defaults
-    USER = 2  # this server's file of the user
-    CLI_USER = 3  # the other CLI's file of the user
+    SYSTEM_DEFAULTS = 1  # the other CLI's system-wide defaults
+    USER = 2  # this server's user file
+    CLI_USER = 3  # the other CLI's user file
     CLI_PROJECT = 4  # the other CLI's file in the workspace
     WORKSPACE = 5  # this server's file in the workspace
-    SYSTEM_OVERRIDES = 6  # the other CLI's machine-wide overrides
+    SYSTEM_OVERRIDES = 6  # the other CLI's system-wide overrides
     CONFIG = 7  # a file named on the command line
     COMMAND_LINE = 8
 
@@ -42,7 +42,7 @@ class Layer:
 
 
 class FileState(StrEnum):
-    """What happened to a file that may hold settings, as the end of a sentence about it."""
+    """What happened to a possible settings file, as the end of a sentence about it."""
 
     READ = "read"
     ABSENT = "missing"
@@ -53,7 +53,7 @@ class FileState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SettingsFile:
-    """A file that may hold settings, and what happened to it."""
+    """A possible settings file, and what happened to it."""
 
     path: str
     scope: SettingsScope
@@ -61,12 +61,12 @@ class SettingsFile:
 
     @property
     def is_in_workspace(self) -> bool:
-        """Whether it belongs to a workspace, and so needs trust."""
+        """Whether the file belongs to a workspace, and so needs trust."""
         return self.scope in (SettingsScope.CLI_PROJECT, SettingsScope.WORKSPACE)
 
 
 REFUSING = key_paths("permissions.ask permissions.deny tools.exclude tools.confirmationRequired mcp.excluded")
-"""Lists of what is asked about, refused or left out: a longer list restricts more."""
+"""Lists of calls and tools to ask about, refuse or leave out: a longer list restricts more."""
 ADDED_RULES: tuple[KeyPath, ...] = (*REFUSING, *key_paths("permissions.allow tools.allowed"))
 """Lists of rules that some layers add to, so that they cannot remove another layer's restrictions."""
 
@@ -88,11 +88,11 @@ class MergedLayers:
         self.data = _merge(self.data, layer.data, (), adds_rules=layer.scope.adds_rules)
 
     def source_of(self, path: KeyPath) -> str:
-        """The layer that a value came from, or else the nearest value around it."""
+        """Return the layer that set a value, or else the nearest value around it."""
         names = tuple(step for step in path if isinstance(step, str))
         for length in range(len(names), 0, -1):
             giving = [layer for layer in self._layers if _is_given(layer.data, names[:length])]
-            if len(names) > 2 and names[0] == "mcpServers":  # an entry is replaced as a whole
+            if len(names) > 2 and names[0] == "mcpServers":  # a later entry replaces the whole entry
                 entries = [layer for layer in self._layers if _is_given(layer.data, names[:2])]
                 giving = [layer for layer in giving if layer is entries[-1]]
             if giving and names[:length] in ADDED_RULES:

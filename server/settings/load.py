@@ -53,16 +53,16 @@ COMMAND_LINE = "command line"  # the source of values from command-line options
 
 @dataclass(frozen=True, slots=True)
 class SettingsInputs:
-    """All inputs of the settings, so that they can be read again."""
+    """Everything needed to read the settings, or to read them again."""
 
-    config_files: Sequence[str]  # named on the command line, in its order; each must exist
+    config_files: Sequence[str]  # from the command line, in its order; each must exist
     overrides: Mapping[str, Any]  # the other options, in the form of a settings file
     environ: Mapping[str, str]
-    cli: CliName | None  # the other CLI whose settings count too
+    cli: CliName | None  # the other CLI whose settings are also used
     working_folder: str | None  # the workspace if no setting names another one
     # The content of config files that can be read only once, such as a shell's `<(...)`.
     streams: Mapping[str, bytes] = field(default_factory=dict[str, bytes], repr=False, compare=False)
-    # The targets of links among the config files at the start; these are read from then on.
+    # The link targets of config files at startup; later reads use these.
     links: Mapping[str, str] = field(default_factory=dict[str, str], compare=False)
 
 
@@ -94,10 +94,10 @@ class SettingsReport:
     user_file: str | None = None
     home: str = ""
     given: tuple[GivenValue, ...] = field(default=(), repr=False)
-    candidates: tuple[SettingsFile, ...] = ()  # every file that may hold settings, and what happened to it
+    candidates: tuple[SettingsFile, ...] = ()  # every possible settings file, and what happened to it
     inputs: SettingsInputs | None = field(default=None, repr=False)
-    lock: LockContent | None = None  # `None` if there is no place for it
-    # The restrictions from workspace files, for when those files lose their trust.
+    lock: LockContent | None = None  # `None` if it has no possible location
+    # The restrictions from workspace files, in case those files lose their trust.
     restrictions: workspace_trust.Restrictions = field(default_factory=dict[str, Layer], repr=False)
 
     @property
@@ -118,7 +118,7 @@ class SettingsReport:
 
     @property
     def written(self) -> Mapping[str, UpstreamSettings]:
-        """All servers, used or not, with the names of variables instead of their values."""
+        """All servers, used or not, with variables unexpanded."""
         return {entry.alias: entry.written for entry in self.entries}
 
     @property
@@ -135,7 +135,7 @@ class UnusableSettingsError(SettingsError):
 
 
 def working_folder() -> str | None:
-    """The working folder of this process; `None` if it no longer exists."""
+    """Return the working folder of this process; `None` if it no longer exists."""
     try:
         return os.getcwd()
     except OSError:
@@ -143,7 +143,7 @@ def working_folder() -> str | None:
 
 
 def why_no_dashboard() -> str | None:
-    """Why this server cannot open a dashboard, and what to do; `None` if it can."""
+    """Return why this server cannot open a dashboard, and what to do; `None` if it can."""
     if sys.platform == "win32":
         return "there is no dashboard on Windows; choose client or deny"
     if find_spec("jinja2") is None:
@@ -161,7 +161,7 @@ def load_settings(
     cli: CliName | None = None,
     folder: str | None = None,
 ) -> SettingsReport:
-    """Read and merge the files of the user, the workspace and the command line, and the options; a later one wins.
+    """Read and merge the user's files, the workspace's, those on the command line, and options; a later one wins.
 
     The workspace is `folder`, or else the working folder, unless a setting names another one.
 
@@ -170,7 +170,7 @@ def load_settings(
     """
     where = folder if folder is not None else working_folder()
     streams: dict[str, bytes] = {}
-    links: dict[str, str] = {}  # the target of a link may change while the server runs
+    links: dict[str, str] = {}  # a link's target may change while the server runs
     for path in config_files:
         if os.path.isfile(path):
             real = real_path(path)
@@ -282,7 +282,7 @@ def read_settings(inputs: SettingsInputs, before: SettingsReport | None = None) 
 
 
 def _read_lock(inputs: SettingsInputs, before: LockContent | None) -> LockContent | None:
-    """Read the lock file beside the last named file, or else beside the user's own. A lock file must not disappear."""
+    """Read the lock file next to the last named file, or else the user's own. A lock file must not disappear."""
     named = [path for path in inputs.config_files if path not in inputs.streams]
     beside = named[-1] if named else user_file(inputs.environ)
     if beside is None:
@@ -293,7 +293,7 @@ def _read_lock(inputs: SettingsInputs, before: LockContent | None) -> LockConten
     except (FileNotFoundError, NotADirectoryError):
         was_there = before is not None and (before.content is not None or before.problem)
         problem = "it existed before and is now missing" if was_there else ""
-        return LockContent(path, problem="it is a link to nothing" if _is_lost(path) else problem)
+        return LockContent(path, problem="it is a dangling link" if _is_lost(path) else problem)
     except (OSError, ValueError):
         return LockContent(path, problem="it cannot be read, or is not a regular file")
     if len(content) > MOST_LOCK_BYTES:
@@ -302,7 +302,7 @@ def _read_lock(inputs: SettingsInputs, before: LockContent | None) -> LockConten
 
 
 def _is_lost(path: str) -> bool:
-    """Whether the last part of a path is a link to something that does not exist."""
+    """Return whether a path is a dangling link."""
     while not os.path.lexists(path):
         path = os.path.dirname(path)
     return not os.path.exists(path)
@@ -311,7 +311,7 @@ def _is_lost(path: str) -> bool:
 def _operator_layers(
     inputs: SettingsInputs, before: SettingsReport | None, diagnostics: Diagnostics
 ) -> tuple[list[Layer], list[SettingsFile]]:
-    """The operator's own layers in canonical form, and every file that was searched for."""
+    """Return the operator's own layers in canonical form, and every file that was looked for."""
     environ = inputs.environ
     layers: list[Layer] = []
     files: list[SettingsFile] = []
@@ -339,7 +339,7 @@ def _operator_layers(
             diagnostics.problems += error.problems  # the other files are still read
             continue
         if before is not None and not content.strip() and any(path in each.source for each in before.given):
-            # Somebody may be about to write it, and until then its rules must not be lost.
+            # Another program may be about to write it, and its rules must not be lost until then.
             diagnostics.refuse(path, "this file is now empty; write {} into it if that is intended.")
             continue
         if scope not in (SettingsScope.USER, SettingsScope.CONFIG):
@@ -364,7 +364,7 @@ def _canonicalise(layer: Layer, environ: Mapping[str, str], diagnostics: Diagnos
 
 
 def _workspace_folders(inputs: SettingsInputs, operators: Sequence[Layer]) -> list[str]:
-    """The folders that may bring settings: the operator's, or else the working folder; never those of a client."""
+    """Return the folders that may provide settings: the operator's, or else the working folder; never a client's."""
     for layer in sorted(operators, key=lambda layer: layer.scope, reverse=True):
         roots: Any = value_at(layer.data, ("workspace", "roots"))
         if isinstance(roots, list) and roots:
@@ -380,7 +380,7 @@ def _workspace_folders(inputs: SettingsInputs, operators: Sequence[Layer]) -> li
 def _resolved_agents(
     configured: Mapping[str, AgentSettings], environ: Mapping[str, str], source_of: SourceOf, diagnostics: Diagnostics
 ) -> dict[str, AgentSettings]:
-    """The agents that can be used, with variables expanded."""
+    """Return the agents that can be used, with variables expanded."""
     agents: dict[str, AgentSettings] = {}
     for name, agent in configured.items():
         path = ("agents", name)
@@ -411,7 +411,7 @@ def _resolve(settings: Settings, environ: Mapping[str, str], source_of: SourceOf
     for path, folder in folders.items():
         try:
             os.path.realpath(folder)
-        except OSError:  # It is unknown what it contains.
+        except OSError:  # its content is unknown
             said = f"{dotted(path)} leads through a link that this server may not follow; name another folder."
             diagnostics.refuse(source_of(path), said)
         except ValueError:
@@ -463,9 +463,9 @@ def _resolve(settings: Settings, environ: Mapping[str, str], source_of: SourceOf
 
 
 def _starts_itself(entry: UpstreamSettings, inputs: SettingsInputs, *, of_workspace: bool) -> bool:
-    """Whether a server is this program with the same settings.
+    """Return whether a server is this program with the same settings.
 
-    With other settings it is a further server in a chain.
+    With other settings, it is another server in a chain.
     """
     options = options_for_us(entry.command, list(entry.args)) if entry.transport == "stdio" else None
     if options is None or {"HOME", "XDG_CONFIG_HOME", "APPDATA"}.intersection(entry.env):

@@ -1,7 +1,7 @@
 """The keys of the settings, except those about tools (`tool_models`): types, defaults and bounds.
 
-Keys are camelCase in files and snake_case here; durations are in milliseconds. The sentence below a field also appears
-in docs/configuration.md. Building the validators takes milliseconds, so the defaults come from `model_construct`.
+Keys are camelCase in files and snake_case here; durations are in milliseconds. The docstring of a field also appears in
+docs/configuration.md. Building the validators takes milliseconds, so the defaults come from `model_construct`.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class OAuthSettings(Section):
     support it (Client ID Metadata Documents). Variables are expanded.
     """
     issuer: str | None = None
-    """The only authorization server to log in at, exactly as it identifies itself. null takes the one that the server
-    names, and with a clientId stays with the first one. Variables are expanded.
+    """The only authorization server to log in at, exactly as it identifies itself. null uses the one that the server
+    names; with a clientId, the first one used stays fixed. Variables are expanded.
     """
     scopes: tuple[str, ...] | None = None
-    """The scopes to request; null requests what the server says. Variables are expanded."""
+    """The scopes to request; null requests those that the server names. Variables are expanded."""
     grant: Literal["authorization-code", "client-credentials"] = "authorization-code"
     """Who logs in: a person in a browser, or this program itself with a secret or a key."""
     private_key: Annotated[str | None, Field(repr=False)] = None
@@ -58,7 +58,7 @@ class OAuthSettings(Section):
     callback_port: Annotated[int | None, Field(ge=1, le=65_535)] = None
     """The port on this machine for the redirect of the browser; null is proxy.loginPort."""
     shared: bool = False
-    """Whether all clients over HTTP use the login of this machine's person, instead of one login per token."""
+    """Whether all clients over HTTP use the login of this machine's user, instead of one login per token."""
 
 
 def _names_or_all(given: object) -> object:
@@ -87,8 +87,8 @@ class UpstreamSettings(Section):
     if there is no workspace. Variables are expanded.
     """
     inherit_env: tuple[str, ...] = ()
-    """Names of variables from this server's environment that the command gets besides the usual few (PATH, HOME, LANG,
-    ...).
+    """Names of variables from this server's environment that the command gets in addition to the usual few (PATH, HOME,
+    LANG, ...).
     """
     url: Annotated[str | None, Field(repr=False)] = None
     """Address of a remote server. Without a type, Streamable HTTP is tried first, then SSE. Variables are expanded."""
@@ -115,26 +115,27 @@ class UpstreamSettings(Section):
     2026-07-28 revision.
     """
     timeout: Annotated[Duration, Field(ge=1, le=DAY)] = 600_000
-    """How long a call may go on without progress."""
+    """How long a call may run without progress."""
     connect_timeout: Annotated[Duration, Field(ge=1, le=DAY)] = 30_000
     """How long starting or connecting to the server may take, until it is initialized."""
     list_timeout: Annotated[Duration, Field(ge=1, le=DAY)] = 10_000
     """How long listing its tools, prompts or resources may take."""
     isolation: Literal["shared", "per-client"] = "per-client"
-    """Whether each client over the network gets a connection of its own, or all share one. On a shared connection, a
-    question of the server reaches a client only while no other client has a call in progress.
+    """Whether each client over the network gets its own connection, or all share one. On a shared connection, a
+    question from the server reaches a client only while no other client has a call in progress.
     """
     max_sessions: Annotated[int, Field(ge=1, le=10_000)] = 16
-    """The maximum number of client connections at once, if each client has its own. For one more, an idle connection is
-    closed, or else one of a client that has more than half of them. If there is none, the client is refused.
+    """The maximum number of simultaneous client connections, if each client has its own. To make room for another, an
+    idle connection is closed, or else one of a client that has more than half of them. Otherwise the new client is
+    refused.
     """
     max_concurrent: Annotated[int | None, Field(ge=1, le=10_000)] = None
     """The maximum number of client requests that the server works on at once, including those that wait for an answer
-    of their client. Others wait for at most their timeout. null is no limit.
+    from their client. Further requests wait for at most their timeout. null means no limit.
     """
     calls_per_minute: Annotated[int | None, Field(ge=1, le=1_000_000)] = None
-    """The maximum number of calls per minute sent to the server, of all clients together; more are refused with the
-    time to retry. null is no limit.
+    """The maximum number of calls per minute sent to the server, for all clients together; further calls are refused
+    with the time to retry. null means no limit.
     """
     prefix: Literal["alias", "none"] = "alias"
     """Whether tools are published as alias__tool or under their own names. Without the alias, a tool whose name is
@@ -148,18 +149,18 @@ class UpstreamSettings(Section):
         BeforeValidator(_names_or_all, json_schema_input_type=bool | tuple[str, ...]),
         Expected("true, false or an array of strings"),
     ] = ()
-    """Tools that are listed even if the others must be searched for (proxy.search), by their names; true means all. A
-    tool of a trusted server may ask for this itself, with anthropic/alwaysLoad in its _meta.
+    """Names of tools that are listed even if the others must be searched for (proxy.search); true means all. A tool of
+    a trusted server may ask for this itself, with anthropic/alwaysLoad in its _meta.
     """
 
     def is_reached_like(self, other: UpstreamSettings) -> bool:
-        """Whether both entries use the same connection: at most, they publish or call its tools differently."""
+        """Return whether both entries use the same connection; how tools are published or called may differ."""
         return self.model_copy(update={name: getattr(other, name) for name in _OF_PUBLISHING}) == other
 
     def reach_digest(self) -> str:
-        """A digest of the settings that decide the connection; the same in every process with the same entry."""
+        """Return a digest of the settings that decide the connection, the same in every process with the same entry."""
         entry = {name: value for name, value in self if name not in _OF_PUBLISHING}
-        # Not by pydantic, which would build the serializers of the models first.
+        # pydantic would first build the serializers of the models.
         return sha256(json.dumps(entry, sort_keys=True, default=dict).encode()).hexdigest()
 
     @property
@@ -198,11 +199,11 @@ class ProxySettings(Section):
     first_list_wait: Annotated[Duration, Field(ge=0, le=60_000)] = 3_000
     """How long the first list waits for upstreams that have not answered yet; later ones are announced."""
     name_budget: Annotated[int, Field(ge=16, le=64)] = 48
-    """The maximum length in characters of the published name of a server's tool; longer names are shortened. Clients
-    may accept 64, including a prefix of their own.
+    """The maximum length in characters of the published name of a server's tool; longer names are shortened. Many
+    clients accept 64, including their own prefix.
     """
     catalogue: bool = True
-    """Whether the lists of servers are kept for the next run, so that its first list need not wait for them."""
+    """Whether the lists of servers are stored, so that the first list of the next run does not wait for them."""
     prefix: Literal["alias", "none"] = "alias"
     """With none, the tools of all servers are published under their own names, whatever the servers' prefix says."""
     require_pins: bool = False
@@ -246,10 +247,10 @@ class ClientPermissionSettings(PermissionSettings):
 
 class ConfirmationSettings(Section):
     when_unavailable: Literal["client", "page", "deny"] | None = None
-    """Who decides for a client that cannot be asked: its own approval dialog (client), the person at the page that
+    """Who decides for a client that cannot be asked: its own approval dialog (client), the person on the page that
     coretools-mcp dashboard opens (page), or nobody, so that the call is refused (deny). page counts as deny if there is
-    no dashboard: on Windows, and without the extra dashboard. null is client over stdio, and deny for agent frameworks
-    and over HTTP.
+    no dashboard: on Windows, and without the extra dashboard. null means client over stdio, and deny for agent
+    frameworks and over HTTP.
     """
     timeout: Annotated[Duration, Field(ge=1, le=DAY)] = 300_000
     """How long a question waits for its answer, and how long its state, or a call that waits for it, is kept."""
@@ -259,17 +260,17 @@ class ConfirmationSettings(Section):
 
 class ResultSettings(Section):
     display: Literal["block", "meta"] = "block"
-    """Where the display for people (such as a diff) goes: also into a small text block, or only into _meta."""
+    """Where the display for people, such as a diff, goes: only into _meta, or also into a small text block."""
 
 
 class WorkspaceSettings(Section):
     roots: tuple[str, ...] = ()
-    """The folders. A relative one starts from the folder of its settings file, or on the command line from the working
-    folder; ~ is the home folder. Empty takes the client's roots, or else the working folder.
+    """The folders. A relative path starts from the folder of its settings file, or on the command line from the working
+    folder; ~ is the home folder. Empty uses the client's roots, or else the working folder.
     """
     client_roots: Literal["fallback", "intersect"] = "fallback"
-    """What the client's roots do if workspace.roots is set: nothing, or narrow the workspace. Without workspace.roots
-    they always are the workspace.
+    """What the client's roots do if workspace.roots is set: nothing, or narrow the workspace. Without workspace.roots,
+    they are always the workspace.
     """
     respect_git_ignore: bool = True
     """Whether listing and searching leave out what git ignores."""
@@ -281,11 +282,11 @@ class PrincipalSettings(Section):
     """Settings for the bearer of one token."""
 
     workspace: tuple[str, ...] = ()
-    """Its own workspace folders, in place of workspace.roots and in the same form."""
+    """Its own workspace folders, instead of workspace.roots and in the same form."""
     profile: Literal["core", "full"] = "full"
-    """Which of the built-in tools it has, as in tools.profile."""
+    """Which built-in tools it gets, as in tools.profile."""
     rules: PermissionSettings = Field(default_factory=PermissionSettings.model_construct)
-    """Its own rules besides those of permissions; a rule that denies always wins."""
+    """Its own rules, in addition to permissions; a deny rule always wins."""
 
 
 class TokenSource(PrincipalSettings):
@@ -303,7 +304,7 @@ class IntrospectionSettings(Section):
     JWT.
     """
     client_id: str = ""
-    """The client id of this server there."""
+    """This server's client id at the issuer."""
     file: Annotated[str | None, Field(repr=False)] = None
     """The file that holds the secret for clientId, readable only by its owner (mode 0600)."""
     env: Annotated[str | None, Field(repr=False)] = None
@@ -311,32 +312,32 @@ class IntrospectionSettings(Section):
 
 
 class IssuerSettings(Section):
-    """Whose access tokens are accepted, besides those of `http.tokens` (OAuth 2.1 resource server)."""
+    """The issuer whose access tokens are accepted, in addition to `http.tokens` (OAuth 2.1 resource server)."""
 
     issuer: str = ""
     """The issuer of the tokens, exactly as it identifies itself; https, or on this machine. Empty accepts none."""
     resource: str = ""
-    """The address at which clients reach /mcp, exactly as they write it; tokens must be issued for it."""
+    """The address of /mcp, exactly as clients write it; tokens must be issued for it."""
     audience: tuple[str, ...] = ()
     """Other values accepted in the aud of a token, for issuers that do not write the resource there."""
     jwks_uri: str | None = None
-    """Where the keys of the issuer are; null takes the address from its metadata."""
+    """The address of the issuer's keys; null takes it from the issuer's metadata."""
     algorithms: tuple[
         Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"], ...
     ] = ("RS256", "PS256", "ES256", "EdDSA")
     """The accepted signature algorithms of tokens."""
     scopes: tuple[str, ...] = ()
-    """The scopes that clients are told to request, as the issuer spells them; empty is read, write, run, upstream:*."""
+    """The scopes that clients should request, as the issuer spells them; empty means read, write, run, upstream:*."""
     required_scopes: tuple[str, ...] = ()
-    """Scopes without which a token is refused."""
+    """Scopes that every token must have."""
     default_scopes: tuple[str, ...] = ()
-    """The scopes of a token that has none of this server's: read, write, run, upstream:ALIAS or upstream:*."""
+    """The scopes for a token that has none of this server's: read, write, run, upstream:ALIAS or upstream:*."""
     scope_prefix: str = ""
-    """The issuer's prefix of this server's scopes: with "tools." a token has tools.read."""
+    """The issuer's prefix for this server's scopes: with "tools.", a token has tools.read."""
     scope_claims: tuple[str, ...] = ("scope", "scp")
-    """The claim with a token's scopes, as an array or a text separated by spaces."""
+    """The claim with a token's scopes, as an array or a space-separated string."""
     introspection: IntrospectionSettings = Field(default_factory=IntrospectionSettings.model_construct)
-    """Where tokens that are not JWTs are checked."""
+    """How tokens that are not JWTs are checked."""
     principals: Mapping[str, PrincipalSettings] = Field(default_factory=dict[str, PrincipalSettings])
     """Settings for people and programs, by the subject (sub) of their tokens."""
 
@@ -358,21 +359,21 @@ class HttpSettings(Section):
     host: Annotated[str, Field(min_length=1), Expected("a host name or an address")] = "127.0.0.1"
     """The address to listen on."""
     port: Annotated[int, Field(ge=0, le=65_535)] = 8808
-    """The port to listen on; 0 takes a free one."""
+    """The port to listen on; 0 picks a free one."""
     tokens: Annotated[Mapping[str, TokenSource], Field(repr=False)] = Field(default_factory=dict[str, TokenSource])
     """Tokens of clients, by a name for each client. If there are any, every client needs one. If there are none, the
-    token in the variable CORETOOLS_MCP_TOKEN counts, if that is set.
+    token in the variable CORETOOLS_MCP_TOKEN is used, if it is set.
     """
     oauth: IssuerSettings = Field(default_factory=IssuerSettings.model_construct)
-    """Whose access tokens are also accepted, such as those of a company's authorization server."""
+    """The issuer whose access tokens are also accepted, such as a company's authorization server."""
     tls_cert: str | None = None
     """The file with the certificate for HTTPS and its chain (PEM)."""
     tls_key: str | None = None
     """The file with its private key (PEM); null if it is in the same file."""
     allowed_hosts: tuple[str, ...] = ()
-    """Host headers accepted besides those of the listening address."""
+    """Host headers accepted in addition to those of the listening address."""
     allowed_origins: tuple[str, ...] = ()
-    """Origins of web pages accepted besides this server's own; they may read the answers (CORS)."""
+    """Origins of web pages accepted in addition to this server's own; they may read responses (CORS)."""
     root_path: Annotated[
         str, Field(pattern=r"^(/[A-Za-z0-9._~-]+)*$"), Expected('a path that begins with "/" and does not end with it')
     ] = ""
@@ -390,26 +391,27 @@ class HttpSettings(Section):
         AfterValidator(lambda address: None if address is None else str(AnyUrl(address)).rstrip("/")),
         Expected("an address that begins with https:// (with http:// only on this machine), without a query, or null"),
     ] = None
-    """The address at which people reach this server, without /mcp at its end. With it, people log in to upstream
-    servers on a page that this server provides, from any machine.
+    """The public address of this server, without /mcp at the end. If it is set, people can log in to upstream servers
+    from any machine, on a page that this server provides.
     """
     state_keys: Annotated[
         tuple[StateKey, ...], Field(repr=False), Expected("an array of objects, each with one of file and env")
     ] = ()
-    """Where keys are stored that replicas of this server share, each a secret text of at least 32 characters: a file
-    (mode 0600) or an environment variable. With them, a replica continues the questions of others and uses their
-    logins. The first key seals, and all of them open. If empty, a random key is used and lost when the process ends.
+    """Where the keys that replicas of this server share are stored, each a secret text of at least 32 characters: a
+    file (mode 0600) or an environment variable. With them, a replica can continue the questions of others and use their
+    logins. The first key encrypts, and all of them decrypt. If empty, a random key is used and lost when the process
+    ends.
     """
     session_idle: Annotated[Duration, Field(ge=1, le=7 * DAY)] = 1_800_000
     """How long a session may be silent before it ends."""
     drain: Annotated[Duration, Field(ge=0, le=3_600_000)] = 0
     """How long the server still accepts requests after SIGTERM, while /readyz already answers 503: long enough for a
-    load balancer to notice and send them elsewhere.
+    load balancer to notice and route requests elsewhere.
     """
     grace: Annotated[Duration, Field(ge=0, le=3_600_000)] = 3_000
-    """How long open calls and streams may go on after that, when no new ones are accepted."""
+    """How long open calls and streams may then continue, while no new ones are accepted."""
     metrics: bool = False
-    """Whether /metrics shows counters in the Prometheus text format; if tokens are required, it needs one too."""
+    """Whether /metrics serves counters in the Prometheus text format; if tokens are required, it needs one too."""
 
     @property
     def is_loopback(self) -> bool:
@@ -433,25 +435,25 @@ class StoreSettings(Section):
         ),
         Expected('"memory:", "sqlite:PATH", or "valkey://USER@HOST:PORT/DB" without a password in it'),
     ] = "memory:"
-    """Where replicas keep what they share: which answers have counted, lasting permissions of users, approved tools of
-    other servers, logins to these, and the call rates of clients. memory: is this process alone. sqlite:PATH is a file
-    for several processes of one machine, with an absolute path. valkey://USER@HOST:PORT/DB is a Valkey or Redis server
-    (valkeys:// with TLS), which needs the extra valkey. Only a server on the network uses it. Without http.stateKeys it
-    holds only call rates and list changes.
+    """Where replicas keep what they share: which answers have been used, lasting permissions of users, approved tools
+    of other servers, logins to these, and the call rates of clients. memory: means this process alone. sqlite:PATH is a
+    file for several processes on one machine, with an absolute path. valkey://USER@HOST:PORT/DB is a Valkey or Redis
+    server (valkeys:// with TLS), which needs the extra valkey. Only a server on the network uses the store. Without
+    http.stateKeys it contains only call rates and list changes.
     """
     password: StorePassword = Field(default_factory=StorePassword.model_construct)
     """The password of the Valkey server."""
     replica: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{0,64}$"), Expected("a name of letters, digits and ._-")] = (
         ""
     )
-    """The name of this replica in messages and in the log; empty is the host name."""
+    """The name of this replica in messages and in the log; empty means the host name."""
 
 
 class LogSettings(Section):
     level: Literal["debug", "info", "warning", "error"] = "warning"
     """The lowest severity to write."""
     audit: str | None = None
-    """The file to which every decision on a call is appended, as JSON lines; null writes them to the log only. ~ is the
+    """The file to which every decision on a call is appended, as JSON lines; null writes them only to the log. ~ is the
     home folder.
     """
 
@@ -464,8 +466,8 @@ class Settings(Section):
     approval_mode: Annotated[
         ApprovalMode, Expected('one of "plan", "default", "auto-edit" ("yolo" only on the command line)')
     ] = ApprovalMode.DEFAULT
-    """How much may happen without a question: plan changes nothing; auto-edit edits files, fetches and searches the web
-    without asking.
+    """How much may happen without a question: plan allows no changes; auto-edit edits files, fetches and searches the
+    web without asking.
     """
     permissions: ClientPermissionSettings = Field(default_factory=ClientPermissionSettings.model_construct)
     """Rules for single calls."""

@@ -11,7 +11,7 @@ Tree = dict[str, Any]  # an object from JSON
 
 
 def parent_at(tree: Tree, path: KeyPath, *, create: bool = False) -> Tree | None:
-    """The object that holds the last key of a path; `None` if there is none and none can be made."""
+    """Return the object that contains the last key of a path; `None` if it is missing and cannot be created."""
     parent: Any = tree
     for step in path[:-1]:
         if create:
@@ -23,13 +23,13 @@ def parent_at(tree: Tree, path: KeyPath, *, create: bool = False) -> Tree | None
 
 
 def value_at(tree: Tree, path: KeyPath) -> Any:
-    """The value at a path; `None` if there is none."""
+    """Return the value at a path; `None` if there is none."""
     parent = parent_at(tree, path)
     return parent.get(str(path[-1])) if parent is not None else None
 
 
 def table_at(tree: Tree, key: str) -> Tree:
-    """The object at a key, such as that of all servers. Any other value gives an empty object, which is not added."""
+    """Return the object at a key, such as all servers; for any other value, an empty object that is not added."""
     table = tree.get(key)
     return cast("Tree", table) if isinstance(table, dict) else {}
 
@@ -56,7 +56,7 @@ def pop_value(tree: Tree, path: KeyPath) -> Any:
 
 
 def leaves(value: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
-    """Each value in a tree that is not a non-empty object, with its path."""
+    """Yield each value in a tree that is not a non-empty object, with its path."""
     if isinstance(value, dict) and value:
         for key, item in cast("Tree", value).items():
             yield from leaves(item, (*path, key))

@@ -12,7 +12,7 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 PROGRAM = "coretools-mcp"
-DEFAULT_PORT = 8808  # that of `http.port` if the settings have none
+DEFAULT_PORT = 8808  # of `http.port`, if the settings do not set it
 _DEFAULTS = re.compile(r"\$\{\w+:-([^{}]*)\}")  # the default in `${NAME:-default}`
 _NAMES = frozenset({PROGRAM, "coretools_mcp"})
 _ENDINGS = re.compile(r"\.(?:exe|cmd|bat|ps1|py|pyw)\Z")
@@ -23,7 +23,7 @@ _RUNNERS = frozenset(
     {"timeout", "sudo", "doas", "su", "ionice", "chrt", "taskset", "poetry", "hatch", "pdm", "pixi"}
     | {"mise", "asdf", "direnv", "nix", "wsl", "docker", "podman"}
 )
-"""Programs that run a command given in their own arguments, after subcommands of their own."""
+"""Programs that run a command from their arguments, after optional subcommands."""
 _TAKES_VALUE = re.compile(
     r"--(?:from|with|with-editable|with-requirements|python|index|index-url|default-index|extra-index-url|find-links"
     r"|directory|project|cache-dir|config-file|env-file|refresh-package|spec|pip-args|package|constraints|overrides"
@@ -33,7 +33,7 @@ _TAKES_VALUE = re.compile(
 
 
 def options_for_us(command: Any, args: Any) -> list[str] | None:
-    """The options of this program in a command line that starts it, also through other programs; else `None`."""
+    """Return this program's options in a command line that starts it, even through other programs; else `None`."""
     given = cast("list[Any]", args) if isinstance(args, list) else []
     words = [str(word) for word in given]
     if not isinstance(command, str):
@@ -74,9 +74,9 @@ def _options(words: Sequence[str]) -> list[str] | None:
         while program == "env" and rest and re.match(r"\w+=", rest[0]):
             rest.pop(0)
     elif re.search(r"\s", words[0]) and not os.path.exists(words[0]):
-        return _options_in_line(" ".join(words))  # a whole command line in the place of a program
+        return _options_in_line(" ".join(words))  # a whole command line in place of a program
     elif program in _RUNNERS:
-        # A folder of that name, or an option's value, does not count.
+        # A folder with that name, or an option's value, does not count.
         named = (
             at
             for at, word in enumerate(rest)
@@ -91,7 +91,7 @@ def _options(words: Sequence[str]) -> list[str] | None:
 
 
 def _options_in_line(line: str) -> list[str] | None:
-    """The same for a command line as a shell parses it; the first command that starts this program counts."""
+    """Do the same for a shell command line; the first command that starts this program counts."""
     import shlex  # noqa: PLC0415 - few entries are written so
 
     try:
@@ -106,7 +106,7 @@ def _options_in_line(line: str) -> list[str] | None:
 
 
 def _first_argument(words: Sequence[str]) -> int | None:
-    """The position of the first word that is neither an option nor an option's value."""
+    """Return the position of the first word that is neither an option nor an option's value."""
     skips = False
     for at, word in enumerate(words):
         if skips:
@@ -119,20 +119,20 @@ def _first_argument(words: Sequence[str]) -> int | None:
 
 
 def _name_of(word: str) -> str:
-    """The name of a program in a path, or of a package with its version and extras."""
+    """Return the name of a program in a path, or of a package with its version and extras."""
     name = _ENDINGS.sub("", re.split(r"[/\\]", word.strip().rstrip("/\\"))[-1].casefold())
     return re.split(r"[\[@=<>~!:]", name)[0]
 
 
 def reaches_us(entry: Mapping[str, Any], ports: Sequence[int]) -> bool:
-    """Whether an entry's address, or one given to a bridge, is this program on this machine.
+    """Return whether an entry's address, or one given to a bridge, is this program on this machine.
 
     Args:
         entry: A server in the format of any client.
         ports: The ports on which this program may listen.
     """
     args: Any = entry.get("args")
-    # A bridge, whichever it is, gets the address as an argument.
+    # Any bridge gets the address as an argument.
     given = [entry.get(key) for key in ("url", "httpUrl", "serverUrl")]
     given += cast("list[Any]", args) if isinstance(args, list) else []
     return any(isinstance(address, str) and _is_our_address(address, ports) for address in given)
@@ -147,7 +147,7 @@ def _is_our_address(address: str, ports: Sequence[int]) -> bool:
     host = (parts.hostname or "").rstrip(".")
     is_here = host == "localhost"
     with suppress(OSError, ValueError):
-        # As the C library parses numbers: `127.1`, `2130706433`.
+        # The C library also accepts forms like `127.1` and `2130706433`.
         found = ip_address(host if ":" in host else socket.inet_ntoa(socket.inet_aton(host)))
         found = getattr(found, "ipv4_mapped", None) or found
         is_here = found.is_loopback or found.is_unspecified
@@ -156,7 +156,7 @@ def _is_our_address(address: str, ports: Sequence[int]) -> bool:
 
 
 def is_own(entry: Mapping[str, Any], ports: Sequence[int]) -> bool:
-    """Whether an entry, in the format of any client, starts or reaches this program."""
+    """Return whether an entry, in the format of any client, starts or reaches this program."""
     command, args = entry.get("command"), entry.get("args")
     if isinstance(command, dict):  # the format of older versions of Zed
         program = cast("dict[str, Any]", command)

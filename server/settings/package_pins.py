@@ -1,4 +1,4 @@
-"""Finds the package that a command fetches, and whether its version is fixed: an unfixed package may change."""
+"""Finds the package that a command fetches, and whether its version is pinned: an unpinned package may change."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _RUNNERS: dict[tuple[str, ...], tuple[frozenset[str], frozenset[str]]] = {
 
 
 def unpinned_package(command: str | None, args: Sequence[str]) -> str | None:
-    """The package that a command fetches in its newest version; `None` if there is none."""
+    """Return the package that a command fetches in its newest version; `None` if there is none."""
     words = [_ENDINGS.sub("", re.split(r"[\\/]", command or "")[-1]).lower(), *args]
     if words[0] in ("cmd", "env"):  # prefixes that start another program
         rest = words[1:]

@@ -1,4 +1,4 @@
-"""Finds names of tools in the rules of the settings that cannot exist, usually misspelled."""
+"""Finds tool names in the settings' rules that cannot exist, usually misspellings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tools.permissions.tool_names import BETWEEN, DELEGATING, GROUPS, names_of_a
 
 
 def rule_lists(settings: Settings) -> Mapping[str, Sequence[str]]:
-    """The rules of the settings, by key."""
+    """Return the rules of the settings, by key."""
     permissions, tools = settings.permissions, settings.tools
     return {
         "permissions.allow": permissions.allow,
@@ -30,7 +30,7 @@ def rule_lists(settings: Settings) -> Mapping[str, Sequence[str]]:
 
 
 def rules_of_principals(settings: Settings) -> Iterator[Rights]:
-    """The rules of each token and person that has some."""
+    """Yield the rules of each token and principal that has any."""
     tokens = ((f"http.tokens.{name}", own.rules) for name, own in settings.http.tokens.items())
     people = ((f"http.oauth.principals.{name}", own.rules) for name, own in settings.http.oauth.principals.items())
     for place, rules in (*tokens, *people):
@@ -39,7 +39,7 @@ def rules_of_principals(settings: Settings) -> Iterator[Rights]:
 
 
 def rule_problems(report: SettingsReport) -> Iterator[str]:
-    """The problems of the rules of the settings, a sentence each: brackets, patterns, unknown tools."""
+    """Yield the problems of the settings' rules, one sentence each: brackets, patterns, unknown tools."""
     registry = ToolRegistry()
     for tool in builtin_tools():
         registry.register_tool(tool)
@@ -51,7 +51,7 @@ def rule_problems(report: SettingsReport) -> Iterator[str]:
 
 
 def unknown_names(report: SettingsReport) -> Iterator[str]:
-    """A sentence for each unknown tool in the rules of the settings."""
+    """Yield a sentence for each unknown tool in the settings' rules."""
     lists = dict(rule_lists(report.settings))
     for own in rules_of_principals(report.settings):
         place = f"{own.source}.rules"
@@ -61,15 +61,15 @@ def unknown_names(report: SettingsReport) -> Iterator[str]:
 
 
 def check_included(names: Iterable[str], report: SettingsReport) -> list[str]:
-    """Why names in `--include-tools` would offer nothing."""
+    """Explain why names in `--include-tools` would offer nothing."""
     return [f"--include-tools: {problem}" for problem in unknown_tools(names, report)]
 
 
 def unknown_tools(rules: Iterable[str], report: SettingsReport) -> Iterator[str]:
-    """A sentence for each rule whose tool cannot exist, with the most similar one that can.
+    """Yield a sentence for each rule whose tool cannot exist, with the most similar name that can.
 
-    The names of custom tools, and of servers without a prefix, are known only once those run. Names that could be
-    theirs are not reported.
+    The names of custom tools, and of tools without a prefix, are known only at run time. Names that could be theirs are
+    not reported.
     """
     rules = list(rules)
     if not rules:
@@ -90,7 +90,7 @@ def unknown_tools(rules: Iterable[str], report: SettingsReport) -> Iterator[str]
         if between or name.startswith("mcp_"):
             like = nearest(alias, prefixes)
             told = f" Did you mean {like}{BETWEEN}{rest}?" if like else ""
-            yield f"there is no server '{visible_line(alias)}', which '{visible_line(rule)}' names.{told}"
+            yield f"there is no server '{visible_line(alias)}', but '{visible_line(rule)}' names it.{told}"
         elif not is_open:
             by_folded = {known.casefold(): known for known in sorted(own)}
             like = MEANT.get(name.casefold()) or by_folded.get(nearest(name.casefold(), by_folded))
@@ -99,7 +99,7 @@ def unknown_tools(rules: Iterable[str], report: SettingsReport) -> Iterator[str]
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """The name most similar to a word; empty if none is similar."""
+    """Return the name most similar to a word; empty if none is similar."""
     import difflib  # noqa: PLC0415 - needed only where something is misspelled
 
     return next(iter(difflib.get_close_matches(word, list(known), n=1)), "")

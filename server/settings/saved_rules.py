@@ -1,4 +1,4 @@
-"""Saves rules that a person allows permanently to the user's own settings file."""
+"""Saves rules that a person allows permanently in the user's own settings file."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _WHY_NOT_SAVED: Mapping[ToolErrorType, str] = {
     ToolErrorType.PERMISSION_DENIED: "this server may not read or write it",
     ToolErrorType.NO_SPACE_LEFT: "the disk is full",
     ToolErrorType.FILE_CHANGED_SINCE_READ: "another program changed it at the same moment",
-    ToolErrorType.TARGET_IS_DIRECTORY: "there is a folder with its name",
+    ToolErrorType.TARGET_IS_DIRECTORY: "a folder has its name",
 }
-"""Why the file was not written, in words without a path."""
+"""Why the file was not written, without a path."""
 
 
 class SavedRules:

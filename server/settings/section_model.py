@@ -1,4 +1,4 @@
-"""A section of the settings and its keys; collects warnings, and problems that prevent a start."""
+"""A section of the settings and its keys, and the collection of warnings and of problems that prevent startup."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Duration = Annotated[int, MILLISECONDS]
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """Says what a value must be, if the type alone does not say it right."""
+    """Describes what a value must be, if its type alone would be misleading."""
 
     words: str
 
@@ -29,11 +29,11 @@ CommandLine = Annotated[
     Field(repr=False),
     Expected("a command line, as a string or as an array of strings, or null"),
 ]
-"""A program and its arguments. A string has already been split as a shell does it."""
+"""A program and its arguments. A string has already been split like a shell would."""
 
 
 def wire_name(name: str) -> str:
-    """The key in files for an attribute here: `http_url` is `httpUrl`."""
+    """Return the key in files for an attribute here: `http_url` becomes `httpUrl`."""
     first, *rest = name.split("_")
     return first + "".join(part.capitalize() for part in rest)
 
@@ -63,7 +63,7 @@ class Key:
 
 @cache
 def keys_of(section: type[Section]) -> Mapping[str, Key]:
-    """The keys of a section by their names in files, in the order of the model."""
+    """Return the keys of a section by their names in files, in the order of the model."""
     keys: dict[str, Key] = {}
     for name, model_field in section.model_fields.items():
         annotation = cast("Any", model_field.annotation)
@@ -74,13 +74,13 @@ def keys_of(section: type[Section]) -> Mapping[str, Key]:
     return keys
 
 
-MAX_SHOWN_KEY = 60  # characters of a key that a message repeats
+MAX_SHOWN_KEY = 60  # characters of a key that a message quotes
 KeyPath = tuple[str | int, ...]
 """The keys from the top of the settings down to a value; an integer is a position in an array."""
 
 
 def key_paths(table: str) -> tuple[tuple[str, ...], ...]:
-    """The paths in a text, dotted and separated by blanks."""
+    """Parse dotted paths, separated by blanks."""
     return tuple(tuple(path.split(".")) for path in table.split())
 
 
@@ -98,7 +98,7 @@ class SettingsError(Exception):
 
 @dataclass(slots=True)
 class Diagnostics:
-    """Collects messages while the settings are read, so that one start reports everything that is wrong."""
+    """Collects messages while the settings are read, so that one run reports everything that is wrong."""
 
     warnings: list[str] = field(default_factory=list[str])
     problems: list[str] = field(default_factory=list[str])
@@ -111,7 +111,7 @@ class Diagnostics:
 
 
 def dotted(path: KeyPath) -> str:
-    """The path as messages write it: `mcpServers.docs.args[0]`."""
+    """Return the path as messages write it: `mcpServers.docs.args[0]`."""
     shown = ""
     for step in path:
         if isinstance(step, int):
@@ -122,6 +122,6 @@ def dotted(path: KeyPath) -> str:
 
 
 def shown_name(name: str) -> str:
-    """A key or other name from a file for messages: cut, on one line, with every character visible."""
+    """Return a key or other name from a file for messages: cut, on one line, with every character visible."""
     cut = name if len(name) <= MAX_SHOWN_KEY else name[:MAX_SHOWN_KEY] + "..."
     return cut if cut.isprintable() and cut else json.dumps(cut)

@@ -1,4 +1,4 @@
-"""Settings for people: no secrets, no terminal control characters, and everything that decides what a server runs."""
+"""Shows settings to people: everything that decides what a server runs, without secrets and control characters."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from tools.files.change.diff import unified_diff
 from tools.text.secrets import HIDDEN, RANDOM, is_secret_name, redact
 
 _ONLY_A_VARIABLE = re.compile(r"(?:(?:Bearer|Basic|token) )?\$(?:[A-Za-z_]\w*|\{[A-Za-z_]\w*\})", re.IGNORECASE)
-"""A text that names where a secret is, and is not one itself."""
-MIN_HIDDEN = 4  # minimum length of a text that is hidden wherever it occurs
+"""A value that only refers to a secret."""
+MIN_HIDDEN = 4  # minimum length of a secret that is hidden wherever it occurs
 _REFERENCE = re.compile(r"\$(?:\{(?:env:)?\w+\}|\w+)")
-_ENDS_OF_NAMES = re.compile(r'(\{|"\$(?:\{(?:env:)?\w+\}|\w+)")')  # values that are no secret, whatever their names are
+_ENDS_OF_NAMES = re.compile(r'(\{|"\$(?:\{(?:env:)?\w+\}|\w+)")')  # values that are not secrets, whatever their names
 _OPTION = re.compile(r"--[a-z][a-z0-9-]*(?:=.*)?|-[A-Za-z]", re.DOTALL)  # even after an option that takes a value
-_ENDS_OF_WORDS = re.compile(r"[\"'\r\n]")  # what would end a quoted word of a command line
+_ENDS_OF_WORDS = re.compile(r"[\"'\r\n]")  # characters that end a quoted word of a command line
 _HEADER_OPTIONS = frozenset({"-H", "--header", "--headers", "--http-header"})  # their values are hidden as in `headers`
 _USER_AT_HOST = re.compile(r"\A(?P<user>[^\s:/@]+):[^\s/@]+@(?=[^\s@]+\Z)")  # `name:password@host`, without a scheme
 _URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]{0,30}://)(?P<rest>[^\s\"'<>]+)")
 _PARAMETER = re.compile(r"(?<![^&;#?])(?P<name>[^=&;#?]+)=(?P<value>[^&;#]*)")
-_SIGNATURES = frozenset({"sig", "signature", "code", "sas", "hmac", "pwd"})  # parameters that hold credentials
+_SIGNATURES = frozenset({"sig", "signature", "code", "sas", "hmac", "pwd"})  # parameters with credentials
 _PART_OF_A_PATH = re.compile(r"(?<=/)[^/]+")
 
 
 def shown_value(path: KeyPath, value: Any) -> Any:
-    """A value without its secrets, which the names in its path help to recognize."""
+    """Return a value without its secrets; the names in its path help to recognize them."""
     if isinstance(value, dict):
         return {key: shown_value((*path, key), item) for key, item in cast("dict[str, Any]", value).items()}
     if isinstance(value, list):
-        # Each item is judged with the one before it: an option says what follows it.
+        # An option says what the next item is, so each item is judged with the one before it.
         items = cast("list[Any]", value)
         first = items[0] if items else ""
         program = _shown_text(first) if isinstance(first, str) and not first.startswith("-") else ""
@@ -62,7 +62,7 @@ def shown_value(path: KeyPath, value: Any) -> Any:
 
 
 def _shown_argument(program: str, option: str, value: str) -> str:
-    """The value of an option, judged together with the option."""
+    """Return the value of an option, judged together with the option."""
     if not value or _ONLY_A_VARIABLE.fullmatch(value):
         return value
     name = option.lstrip("-")
@@ -89,7 +89,7 @@ def _shown_text(text: str) -> str:
 
 
 def _shown_url(url: re.Match[str]) -> str:
-    """A URL with likely secrets hidden: user and password, parameters, and parts of its path."""
+    """Return a URL with likely secrets hidden: user and password, parameters, and parts of its path."""
 
     def shown_parameter(found: re.Match[str]) -> str:
         name, value = found["name"], found["value"]
@@ -117,15 +117,15 @@ _DESCRIBED = (*_TRANSPORT_KEYS, *_PASSED_KEYS, "args", "cwd", "trust", "enabled"
 
 
 def is_remote(entry: Mapping[str, Any]) -> bool:
-    """Whether the server is reached at an address, as the connection code decides, rather than started as a program."""
+    """Return whether the server is reached at an address, like the connection code decides it."""
     return _settings(entry).transport in ("http", "sse", "detect")
 
 
 def describe_entry(entry: Mapping[str, Any], *, hides: bool = True) -> str:
-    """The address, or the whole command line, and everything else that affects what runs.
+    """Return the address, or the whole command line, and everything else that affects what runs.
 
-    Nothing of a command line is hidden: what looks like a secret may be a program. This also holds for the address, the
-    environment and the headers, so `hides` is only for the person's own entries.
+    Nothing in a command line is hidden, because what looks like a secret may be a program. The same applies to the
+    address, the environment and the headers, so `hides` is only for the user's own entries.
     """
     if is_remote(entry):
         endpoint = _settings(entry).endpoint or ""
@@ -152,12 +152,12 @@ def describe_entry(entry: Mapping[str, Any], *, hides: bool = True) -> str:
 
 
 def _settings(entry: Mapping[str, Any]) -> UpstreamSettings:
-    """The keys that decide the transport. Values may still have a wrong type, so nothing is validated."""
+    """Return the keys that decide the transport, unvalidated: values may still have the wrong type."""
     return UpstreamSettings.model_construct(**{key: entry[key] for key in _TRANSPORT_KEYS if key in entry})
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """The texts in a value, in order; other values become empty texts."""
+    """Yield the strings in a value, in order; other values become empty strings."""
     if isinstance(value, dict | list):
         items = cast("dict[str, Any]", value).values() if isinstance(value, dict) else cast("list[Any]", value)
         for item in items:
@@ -167,13 +167,13 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def shown_difference(path: str, before: bytes | None, after: bytes | None, documents: Sequence[Any]) -> str:
-    """The change of a file as a unified diff, without secrets.
+    """Return a change to a file as a unified diff, without secrets.
 
     Args:
         path: The path to display.
         before: The old content; `None` means no file.
         after: The new content.
-        documents: Both contents, parsed: a single line does not show everything that is secret in it.
+        documents: Both contents, parsed, because a single line does not reveal everything that is secret in it.
     """
     old, new = (path if side is not None else os.devnull for side in (before, after))
     texts = [(side or b"").decode("utf-8", "replace") for side in (before, after)]
@@ -184,27 +184,27 @@ def shown_difference(path: str, before: bytes | None, after: bytes | None, docum
         part = _part_in(whole, document)
         for given, shown in zip(_texts(part), _texts(shown_value((), part)), strict=True):
             if given != shown and not _REFERENCE.fullmatch(given):
-                # A multi-line text is compared line by line.
+                # A multi-line value is compared line by line.
                 by_lines = dict.fromkeys(given.splitlines(), HIDDEN)
                 ways |= {one: by_lines.get(one, shown) if one != given else shown for one in _spellings(given)}
     for number, text in enumerate(lines):
         line = text
         for spelled in sorted(ways, key=len, reverse=True):
             line = line.replace(spelled, ways[spelled])
-        # A name says nothing about an object, whose members have names of their own; a reference is no secret.
+        # An object's members have their own names, so its name does not matter; a reference is not a secret.
         parts = _ENDS_OF_NAMES.split(line)
         lines[number] = visible_line("".join(part if at % 2 else redact(part) for at, part in enumerate(parts)))
     return "\n".join(lines)
 
 
 def _spellings(text: str) -> list[str]:
-    """How a text may appear in the lines of a file: as it is, as JSON writes it, and line by line."""
+    """Return the forms in which a text may appear in a file: as it is, as JSON, and line by line."""
     spelled = [json.dumps(text, ensure_ascii=False)[1:-1], *text.splitlines(), text]
     return [each for each in spelled if len(each) >= MIN_HIDDEN]
 
 
 def _part_in(whole: str, document: Any) -> Any:
-    """The part of a document that occurs in a text. A list is kept whole, since its items explain each other."""
+    """Return the part of a document that occurs in a text. Lists stay whole: their items explain each other."""
     if isinstance(document, dict):
         parts = ((key, _part_in(whole, item)) for key, item in cast("dict[str, Any]", document).items())
         return {key: part for key, part in parts if part} or None

@@ -16,14 +16,14 @@ from typing import Any, cast
 from server.settings.nested_values import Tree
 from server.settings.section_model import Diagnostics, KeyPath, SettingsError, dotted
 
-LOCK_NAME = "mcp.lock.json"  # beside the settings: the approved tools of other servers
-MAX_FILE_BYTES = 1_000_000  # bytes; a larger file is no settings file
+LOCK_NAME = "mcp.lock.json"  # next to the settings: the approved tools of other servers
+MAX_FILE_BYTES = 1_000_000  # bytes; a larger file is not a settings file
 MAX_DEPTH = 50  # nesting depth of objects and arrays
 _STRING = r'"[^"\\\n]*+(?>(?:\\[^\n][^"\\\n]*+)*)"?'  # or the rest of a line, if unclosed
 _TEXT_OR_COMMENT = re.compile(rf'(?>(?:[^"/]++|{_STRING}|/(?![/*]))+)|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
-"""Strings are matched too, but only to skip their content. No character is examined twice."""
+"""Strings are matched too, only to skip their content. No character is examined twice."""
 _TEXT_OR_COMMA = re.compile(rf'((?>(?:[^",{{\[]++|{_STRING}|[{{\[,]\s*+,|[{{\[]|,(?!\s*+[}}\]]))+))|,')
-"""A comma after the last item of a list. One with nothing before it is left for the parser to reject."""
+"""A comma after the last item of a list. If no item precedes it, the parser rejects it later."""
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 _REASONS = {
@@ -37,7 +37,7 @@ _REASONS = {
 
 
 def own_folder(environ: Mapping[str, str], platform: str = sys.platform) -> str | None:
-    """The folder of the user's own settings, whether or not it exists; `None` without a home folder."""
+    """Return the folder of the user's own settings, whether or not it exists; `None` without a home folder."""
     if platform == "win32":
         base = environ.get("APPDATA", "")
     else:
@@ -48,21 +48,21 @@ def own_folder(environ: Mapping[str, str], platform: str = sys.platform) -> str 
 
 
 def state_folder(environ: Mapping[str, str], platform: str = sys.platform) -> str | None:
-    """This program's private folder for state, whether or not it exists; `None` without a home folder."""
+    """Return this program's private state folder, whether or not it exists; `None` without a home folder."""
     base = environ.get("LOCALAPPDATA" if platform == "win32" else "XDG_STATE_HOME", "")
-    if platform != "win32" and not os.path.isabs(base):  # as above
+    if platform != "win32" and not os.path.isabs(base):  # the XDG specification, as above
         base = os.path.join(home_folder(environ), ".local", "state")
     return os.path.join(base, "coretools-mcp") if os.path.isabs(base) else None
 
 
 def user_file(environ: Mapping[str, str], platform: str = sys.platform) -> str | None:
-    """The user's own settings file, whether or not it exists; `None` without a home folder."""
+    """Return the user's own settings file, whether or not it exists; `None` without a home folder."""
     folder = own_folder(environ, platform)
     return os.path.join(folder, "settings.json") if folder is not None else None
 
 
 def runtime_folders(environ: Mapping[str, str], platform: str = sys.platform) -> list[str]:
-    """The folders where a control socket may be, the best place first, whether or not they exist.
+    """Return the folders where a control socket may be, best first, whether or not they exist.
 
     Not every client passes `XDG_RUNTIME_DIR` to the servers that it starts.
     """
@@ -73,17 +73,17 @@ def runtime_folders(environ: Mapping[str, str], platform: str = sys.platform) ->
     found = [os.path.join(base, "coretools-mcp") for base in bases if os.path.isabs(base)]
     bases = [environ.get("TMPDIR", ""), "/tmp"]  # noqa: S108 - the folder in it has to be ours, and closed to others
     found += [os.path.join(base, f"coretools-mcp-of-{user}") for base in bases if os.path.isabs(base)]
-    # Does not follow the last part: a link placed there by somebody else is not a folder of this server.
+    # The last part is not resolved: a link that somebody else put there is not this server's folder.
     return list(dict.fromkeys(os.path.join(real_path(os.path.dirname(path)), os.path.basename(path)) for path in found))
 
 
 def home_folder(environ: Mapping[str, str]) -> str:
-    """The user's home folder; some clients start servers without `HOME`."""
+    """Return the user's home folder; some clients start servers without `HOME`."""
     return environ.get("HOME") or os.path.expanduser("~")
 
 
 def real_path(path: str) -> str:
-    """A path without links. If this process may not follow a link in it, the path stays as written."""
+    """Resolve the links in a path. If this process may not follow one of them, the path stays as written."""
     try:
         return os.path.realpath(path)
     except (OSError, ValueError):
@@ -154,7 +154,7 @@ def parse(
     except UnicodeEncodeError:
         problem = "a \\u escape in this file is half of a surrogate pair."
     except ValueError:
-        problem = "this file holds a number that JSON cannot express (NaN, or too large)."
+        problem = "this file contains a number that JSON cannot express (NaN, or too large)."
     except RecursionError:
         problem = f"objects and arrays are nested more than {MAX_DEPTH} deep in this file."
     else:
@@ -163,12 +163,12 @@ def parse(
                 for path in repeated:
                     diagnostics.warn(source, f"{dotted(path)} occurs more than once; the last one counts.")
             return cast("Tree", tree)
-        problem = "settings must be one JSON object, in { }; this file holds something else."
+        problem = "settings must be one JSON object, in { }; this file contains something else."
     raise SettingsError([f"{source}: {problem}"])
 
 
 def without_comments(text: str, source: str) -> str:
-    """Blank out every comment, so that lines and columns stay those of the file.
+    """Blank out every comment, so that lines and columns stay the same.
 
     Raises:
         SettingsError: A comment is never closed.
@@ -187,7 +187,7 @@ def without_comments(text: str, source: str) -> str:
 
 
 def without_trailing_commas(text: str) -> str:
-    """Blank out every comma before a closing bracket; other clients write those. The text has no comments."""
+    """Blank out commas before closing brackets, which other clients write. The text has no comments."""
     return _TEXT_OR_COMMA.sub(lambda match: match[1] or " ", text)
 
 

@@ -1,4 +1,4 @@
-"""Reads stored JSON back with the types that it was stored with, or rejects it."""
+"""Reads stored JSON back with its original types, or rejects it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _format = cache(TypeAdapter[Any])
 
 
 def read_stored(kind: type[T], content: bytes | str) -> T:
-    """Parse the content of a file, a row or a line.
+    """Parse the content of a file, row or line.
 
     Raises:
-        ValueError: It does not have these types. The message contains parts of the content, which may be secret.
+        ValueError: The content does not have these types. The message quotes parts of it, which may be secret.
     """
     return _format(kind).validate_json(content, strict=True)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tools.web.address_guard import WebRules
 
 MAX_COUNT: Final = 10_000_000
-"""The largest limit of lines, characters, entries, matches or files for one call."""
+"""The largest possible limit on lines, characters, entries, matches or files for one call."""
 Count = Annotated[int, Field(ge=1, le=MAX_COUNT)]
 Secret = Annotated[str | None, Field(repr=False)]
 _LIMITS: Final = Limits()
@@ -83,19 +83,19 @@ class LimitSettings(Section):
     read_many_chars: Count = _LIMITS.read_many_chars
     """Characters of one read_many_files."""
     result_chars: Count | None = 100_000
-    """Characters of a result of a server's tool that are passed on in full. A longer result is saved to a file that the
-    client can read. null passes everything on.
+    """The maximum length in characters of a result from a server's tool that is passed on in full. A longer result is
+    saved to a file that the client can read. null passes everything on.
     """
     request_bytes: Annotated[int, Field(ge=1024, le=1_073_741_824)] = 16_777_216
     """Bytes of one request from a client."""
     calls_per_minute: Annotated[int | None, Field(ge=1, le=1_000_000)] = None
     """The maximum number of calls per minute of one client, including requests for prompts, resources and completion;
-    more are refused with the time to retry. A client is a token, or else a session; clients with neither share the
-    limit. null is no limit.
+    further calls are refused with the time to retry. A client is a token, or else a session; clients with neither share
+    the limit. null means no limit.
     """
     calls_at_once: Annotated[int | None, Field(ge=1, le=256)] = None
-    """The maximum number of these in progress at once, including those that wait for a person; more are refused. null
-    means 256 over the network.
+    """The maximum number of these calls in progress at once, including those that wait for a person; further calls are
+    refused. null means 256 over the network.
     """
 
     def for_tools(self) -> Limits:
@@ -114,12 +114,12 @@ class ShellSettings(Section):
     env: Annotated[Mapping[str, str], Field(repr=False)] = Field(default_factory=dict[str, str])
     """Environment variables for commands."""
     readable: tuple[str, ...] = ()
-    """Files and folders that sandboxed commands can see although they are known to hold secrets, such as ~/.npmrc or
-    ~/.ssh/known_hosts. A relative one starts from the folder of its settings file; ~ is the home folder.
+    """Files and folders that sandboxed commands can see although they are known to contain secrets, such as ~/.npmrc or
+    ~/.ssh/known_hosts. A relative path starts from the folder of its settings file; ~ is the home folder.
     """
     writable: tuple[str, ...] = ()
     """Files and folders of the workspace that sandboxed commands may create and change although other programs obey
-    them, such as .vscode. A relative one applies to every folder of the workspace.
+    them, such as .vscode. A relative path applies to every folder of the workspace.
     """
     max_concurrent: Annotated[int, Field(ge=1, le=1_000)] = 8
     """The maximum number of commands running at once."""
@@ -157,7 +157,7 @@ class WebSearchSettings(Section):
     """`web.search`: the search providers. A provider is available if its key or its address is set."""
 
     default: ProviderName | None = None
-    """The provider for calls that name none; null is the first available one, in the order of these keys."""
+    """The provider for calls that do not name one; null is the first available one, in the order of these keys."""
     tavily: TavilySettings = Field(default_factory=TavilySettings.model_construct)
     """Tavily."""
     brave: BraveSettings = Field(default_factory=BraveSettings.model_construct)
@@ -187,8 +187,8 @@ class WebSearchSettings(Section):
 class WebSettings(Section):
     allow_private_hosts: tuple[str, ...] = ()
     """Hosts that may be fetched although their addresses are private: a name, or all names below it, `*.example`; an
-    address, or a network, `10.1.0.0/16`. With a port, as in `localhost:3000`, a name or address is open at that port
-    only, which need not be one of `web.allowedPorts`.
+    address, or a network, `10.1.0.0/16`. With a port, as in `localhost:3000`, a name or address is allowed only at that
+    port, which does not have to be in `web.allowedPorts`.
     """
     allowed_ports: tuple[Annotated[int, Field(ge=1, le=65_535)], ...] = (80, 443)
     """Ports that may be fetched from."""
@@ -205,13 +205,13 @@ class MemorySettings(Section):
     file_name: Annotated[tuple[str, ...], Field(min_length=1), Expected("a file name, or an array of them")] = (
         "AGENTS.md",
     )
-    """The name of the memory file, a Markdown file (.md); of several, the first counts."""
+    """The name of the memory file, a Markdown file (.md); if there are several, the first is used."""
     project_file_name: str | None = None
     """The name of that file in the workspace; null is memory.fileName. If a trusted file of a workspace sets
     memory.fileName, it sets this key.
     """
     global_folder: str | None = None
-    """The folder of the memory for all projects; null is that of the user's own settings. A relative one starts from
+    """The folder of the memory for all projects; null is that of the user's own settings. A relative path starts from
     the folder of its settings file; ~ is the home folder.
     """
     section: Annotated[str, Field(min_length=1)] = "Added Memories"
@@ -230,9 +230,9 @@ class UndoSettings(Section):
     reported.
     """
     max_bytes: Annotated[int, Field(ge=1_000_000, le=1_000_000_000_000)] = 256_000_000
-    """The maximum size, of all workspaces together; the oldest changes are deleted first."""
+    """The maximum size for all workspaces together; the oldest changes are deleted first."""
     max_days: Annotated[int, Field(ge=1, le=3_650)] = 30
-    """For how many days a change is kept."""
+    """How many days a change is kept."""
     max_file_bytes: Annotated[int, Field(ge=0, le=64_000_000)] = 10_000_000
     """The largest file to keep; changes of a larger one cannot be undone."""
 
@@ -280,7 +280,7 @@ class AgentSettings(Section):
     env: Annotated[Mapping[str, str], Field(repr=False)] = Field(default_factory=dict[str, str])
     """Environment variables for it. Variables are expanded."""
     inherit_env: tuple[str, ...] = ()
-    """Names of variables from this server's environment that it gets besides the usual few (PATH, HOME, LANG, ...)."""
+    """Names of variables from this server's environment that it gets in addition to the usual few (PATH, HOME, ...)."""
     prompt: Literal["stdin", "argument"] = "stdin"
     """How it gets the task: on standard input, or as its last argument."""
     output: Literal["text", "json"] = "text"

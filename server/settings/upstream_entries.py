@@ -1,4 +1,4 @@
-"""The servers of the settings: their aliases, which of them are used, and whether those can work."""
+"""The servers in the settings: their aliases, which ones are used, and whether those can work."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from server.settings.variable_expansion import HINT, SourceOf, VariableExpander
 
 MAX_ALIAS = 24  # so that `alias__tool` stays short enough for clients that add a prefix
 ABOVE_VARIABLE = "CORETOOLS_MCP_SERVERS_ABOVE"  # passes to a started server how many servers like it are above it
-EXPANDED_IN_SERVERS = ("command", "args", "env", "cwd", "url", "httpUrl", "headers", "oauth")  # with variables in texts
+EXPANDED_IN_SERVERS = ("command", "args", "env", "cwd", "url", "httpUrl", "headers", "oauth")  # may contain variables
 LIKELY_SECONDS = 1_000  # a smaller number of milliseconds was probably meant as seconds
 MAX_ABOVE = 3  # servers like this one in a chain; a longer chain is a loop
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # a token of RFC 9110, 5.6.2
@@ -40,7 +40,7 @@ class UpstreamEntry:
 
 
 def alias_of(name: str) -> str:
-    """The alias for a configured name: the name itself if it fits, or else the nearest one that does.
+    """Return the alias for a configured name: the name itself if it fits, or else the nearest one that does.
 
     An alias has at most 24 of `A-Z a-z 0-9 _ -`, no `__`, and no `_` at either end, so that `alias__tool` can be parsed
     only one way.
@@ -66,9 +66,9 @@ def resolve_entries(
         environ: The environment variables.
         source_of: The source of a value.
         diagnostics: Collects problems and warnings.
-        starts_itself: Whether a server from a source is this program with the same settings.
+        starts_itself: Returns whether a server from a source is this program with the same settings.
     """
-    # A misspelled name in a filter would leave out nothing, or everything.
+    # A misspelled name in a filter would exclude nothing, or everything.
     mcp, known = settings.mcp, {*names, *names.values()}
     for key, listed in (("allowed", mcp.allowed), ("excluded", mcp.excluded)):
         for name in listed or ():
@@ -140,12 +140,12 @@ def resolve_entries(
 
 
 def unpinned_package_of(entry: UpstreamSettings) -> str | None:
-    """The package whose newest version the server's command fetches; `None` if there is none."""
+    """Return the package that the server's command fetches in its newest version; `None` if there is none."""
     return unpinned_package(entry.command, entry.args) if entry.transport == "stdio" else None
 
 
 def servers_above(environ: Mapping[str, str]) -> int:
-    """How many servers like this one are above it in the chain."""
+    """Return how many servers like this one are above it in the chain."""
     given = environ.get(ABOVE_VARIABLE, "")
     return int(given) if given.isascii() and given.isdigit() and len(given) < len("1000") else 0
 
@@ -157,7 +157,7 @@ def _transport_key(entry: UpstreamSettings) -> str:
 
 
 def _problems_of(entry: UpstreamSettings, path: KeyPath, name_budget: int) -> Iterator[str]:
-    """Why an entry cannot work: new names, the transport, and texts that no process or HTTP request can carry."""
+    """Yield why an entry cannot work: bad names, the transport, or text that a process or request cannot carry."""
     here = dotted(path)
     budget = max(name_budget - (len(f"{path[-1]}__") if entry.prefix == "alias" else 0), 0)
     owners: dict[str, str] = {}
@@ -208,7 +208,7 @@ def _problems_of(entry: UpstreamSettings, path: KeyPath, name_budget: int) -> It
 
 
 def _problems_of_login(oauth: OAuthSettings, here: str, *, is_remote: bool) -> Iterator[str]:
-    """Why a login as described by the entry cannot work."""
+    """Yield why the login that an entry describes cannot work."""
     if not is_remote:
         yield f"{here} is only for a server that is reached at an address; pass credentials to a program in env."
     texts: dict[str, str | None] = {key: getattr(oauth, key) for key in _CLIENT_TEXTS}

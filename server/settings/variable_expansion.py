@@ -1,4 +1,4 @@
-"""Environment variables in the texts of settings: their syntax and their expansion."""
+"""Environment variables in settings: their syntax and expansion."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ SourceOf = Callable[[KeyPath], str]  # the layer that a value came from
 
 @dataclass(frozen=True, slots=True)
 class VariableExpander:
-    """Expands environment variables in texts.
+    """Expands environment variables in strings.
 
-    `$NAME` and `${NAME}` are the variable; `${NAME:-text}` is the text if the variable is not set or empty; `$$` is a
+    `$NAME` and `${NAME}` are the variable; `${NAME:-text}` is the text if the variable is unset or empty; `$$` is a
     dollar sign. The value of a variable is not expanded again.
     """
 
     environ: Mapping[str, str]
     missing: list[tuple[KeyPath, str]] = field(default_factory=list[tuple[KeyPath, str]])
-    """The unset variables, and the places that name them."""
+    """The unset variables, and where they are used."""
 
     def text(self, text: str, path: KeyPath) -> str:
-        """Expand the variables of a text. One that is not set stays as written, and is recorded in `missing`."""
+        """Expand the variables in a string. An unset one stays as written, and is recorded in `missing`."""
 
         def value(match: re.Match[str]) -> str:
             if match["dollar"]:
@@ -43,15 +43,15 @@ class VariableExpander:
         return _VARIABLE.sub(value, text) if "$" in text else text
 
     def texts(self, texts: Sequence[str], path: KeyPath) -> tuple[str, ...]:
-        """Expand each text of an array."""
+        """Expand each string of an array."""
         return tuple(self.text(text, (*path, index)) for index, text in enumerate(texts))
 
     def table(self, table: Mapping[str, str], path: KeyPath) -> dict[str, str]:
-        """Expand each text of an object."""
+        """Expand each string of an object."""
         return {name: self.text(text, (*path, name)) for name, text in table.items()}
 
     def warn_of_missing(self, diagnostics: Diagnostics, source_of: SourceOf, consequence: str) -> bool:
-        """Warn of each variable that is not set, with the consequence as the end of the sentence.
+        """Warn about each unset variable; the consequence ends the sentence.
 
         Returns whether there are any.
         """
@@ -62,10 +62,10 @@ class VariableExpander:
 
 
 def variables_in(text: str) -> Iterator[str]:
-    """The names of the variables that the expander looks up for a text, in order, with repetitions."""
+    """Yield the names of the variables that the expander looks up for a string, in order, with repetitions."""
     return (_name_and_default(match)[0] for match in _VARIABLE.finditer(text) if not match["dollar"])
 
 
 def _name_and_default(match: re.Match[str]) -> tuple[str, str, str]:
-    """The name of a variable, `:-` if there is a default, and the default."""
+    """Return the name of a variable, `:-` if there is a default, and the default."""
     return (match["plain"] or match["braced"]).partition(":-")

@@ -1,8 +1,8 @@
 """Settings that come with a workspace: which of them a person has trusted, and what they may set.
 
 Anyone who can write to a workspace can write these files. So they start nothing, add nothing and allow nothing until
-somebody runs `coretools-mcp trust` on their content; the record is kept outside the workspace. When a file changes, or
-another one appears beside it, it must be reviewed again. Even trusted files cannot change what belongs to the operator.
+somebody runs `coretools-mcp trust` on their content; the record is kept outside the workspace. If a file changes or
+another one appears, the folder must be reviewed again. Even trusted files cannot change what belongs to the operator.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ Folders = Mapping[str, Mapping[str, str]]
 
 
 def trust_file(environ: Mapping[str, str]) -> str | None:
-    """Where trust is recorded: beside the user's own settings; `None` without a home folder."""
+    """Return the path of the trust record, next to the user's own settings; `None` without a home folder."""
     folder = own_folder(environ)
     return os.path.join(folder, "trusted.json") if folder is not None else None
 
 
 def digest(content: bytes) -> str:
-    """The identity of reviewed content: its SHA-256, in hexadecimal."""
+    """Return the identity of reviewed content: its SHA-256, in hexadecimal."""
     return hashlib.sha256(content).hexdigest()
 
 
 def read_trust(path: str | None, diagnostics: Diagnostics) -> Folders:
-    """The trusted folders, with their files as they were reviewed. A record that cannot be read trusts nothing."""
+    """Return the trusted folders, with their files as reviewed. An unreadable record trusts nothing."""
     try:
         return _folders(read_regular(path)) if path is not None else {}
     except FileNotFoundError:
@@ -91,7 +91,7 @@ def trust_folder(path: str, folder: str, files: Mapping[str, str] | None) -> boo
 
 
 def trusted_files(environ: Mapping[str, str]) -> Folders:
-    """The files that are trusted now."""
+    """Return the currently trusted files."""
     return read_trust(trust_file(environ), Diagnostics())
 
 
@@ -126,7 +126,7 @@ class WorkspaceFile:
 
 
 def find_files(folder: str, clis: Iterable[AgentCli]) -> list[WorkspaceFile]:
-    """The files in which a workspace folder may have settings, each with its present content."""
+    """Return the possible settings files of a workspace folder, each with its current content."""
     found: list[WorkspaceFile] = []
     own = (OWN_FOLDER, SettingsScope.WORKSPACE, None)
     for name, scope, cli in (*((cli.folder, SettingsScope.CLI_PROJECT, cli) for cli in clis), own):
@@ -145,9 +145,9 @@ def find_files(folder: str, clis: Iterable[AgentCli]) -> list[WorkspaceFile]:
 def read_trusted(
     files: Sequence[WorkspaceFile], trust: Folders, diagnostics: Diagnostics
 ) -> tuple[list[Layer], list[SettingsFile]]:
-    """The layers of the trusted files of one folder, and what happened to each file.
+    """Return the layers of the trusted files of one folder, and what happened to each file.
 
-    None of them keeps the server from starting: invalid ones are left out, with one warning for the folder.
+    They never keep the server from starting: invalid files are skipped, with one warning for the folder.
     """
     layers: list[Layer] = []
     seen: list[SettingsFile] = []
@@ -198,8 +198,8 @@ COMMAND_ALIAS = "mcp"  # the alias of the server that `mcp.serverCommand` starts
 ONLY_IF_NOT_GIVEN = tuple(
     map(key_paths, ("tools.core", "mcp.allowed", "mcp.serverCommand", "tools.discoveryCommand tools.callCommand"))
 )
-"""Keys that a workspace may set only if the operator does not. Replacing the operator's value would open what it
-closes, or run something else under an allowed name. If the operator sets one key of a group, the whole group is the
+"""Keys that a workspace may set only if the operator does not. Replacing the operator's value would allow what it
+forbids, or run something else under an allowed name. If the operator sets one key of a group, the whole group is the
 operator's.
 """
 
@@ -219,7 +219,7 @@ def sanitize(layer: Layer, operators: Sequence[Layer], diagnostics: Diagnostics)
         for path in paths if is_given else ():
             if pop_value(data, path) is not None:
                 diagnostics.warn(source, f"{dotted(path)} is ignored: the operator's own settings already set it.")
-    # Rules, or a person, could mistake an entry of the same name for the operator's.
+    # Rules, or a person, could mistake an entry with the same name for the operator's.
     for table in ENTRIES:
         taken = _names_taken(table, operators)
         entries = table_at(data, table)
@@ -233,7 +233,7 @@ def sanitize(layer: Layer, operators: Sequence[Layer], diagnostics: Diagnostics)
     if owner is not None and pop_value(data, SERVER_COMMAND) is not None:
         said = f"{dotted(SERVER_COMMAND)} is ignored: its server would be called {COMMAND_ALIAS}."
         diagnostics.warn(source, f"{said} {_why_taken(COMMAND_ALIAS, owner)}")
-    # It may name its own memory file, a Markdown file, if no stronger layer names one.
+    # A workspace may name its own memory file, if no stronger layer does.
     names = pop_value(data, MEMORY_NAME)
     if names is not None:
         listed = cast("list[Any]", names if isinstance(names, list) and names else [names])
@@ -246,7 +246,7 @@ def sanitize(layer: Layer, operators: Sequence[Layer], diagnostics: Diagnostics)
     stronger = [other for other in operators if other.scope > layer.scope]
     if any(value_at(other.data, path) is not None for other in stronger for path in (MEMORY_NAME, PROJECT_MEMORY_NAME)):
         pop_value(data, PROJECT_MEMORY_NAME)
-    # An approval mode counts only if it allows no more without a question than the operator's.
+    # An approval mode may only be as strict as the operator's, or stricter.
     wanted: Any = data.get("approvalMode")
     by_scope = sorted(operators, key=lambda other: other.scope)
     given: list[Any] = [mode for other in by_scope if (mode := other.data.get("approvalMode")) in _MODES]
@@ -266,7 +266,7 @@ def _why_taken(name: str, owner: str) -> str:
 
 
 def _names_taken(table: str, operators: Sequence[Layer]) -> dict[str, str]:
-    """The names of the operator's entries in comparable form, with the names themselves.
+    """Return the names of the operator's entries in comparable form, with the names themselves.
 
     The alias of the server that `mcp.serverCommand` starts is one of them. So is, for `git_hub`, each part before a
     `_`: a rule that allows `mcp_git_hub_search` could mean the server `git`.
@@ -280,20 +280,20 @@ def _names_taken(table: str, operators: Sequence[Layer]) -> dict[str, str]:
 
 
 def normalized_name(name: str) -> str:
-    """A name in comparable form: without case, surrounding blanks, width variants and invisible characters."""
+    """Return a name in comparable form: without case, surrounding blanks, width variants and invisible characters."""
     import unicodedata  # noqa: PLC0415 - only workspaces with settings need it
 
     seen = UNSEEN.sub("", unicodedata.normalize("NFKC", name).casefold())
     return " ".join(unicodedata.normalize("NFKC", seen).split())
 
 
-RESTRICTING = (*REFUSING, *key_paths("tools.core mcp.allowed"))  # keys that only ask, refuse or leave out
+RESTRICTING = (*REFUSING, *key_paths("tools.core mcp.allowed"))  # keys that only restrict
 
 Restrictions = Mapping[str, Layer]  # the restrictions in the last trusted content of each file, by path
 
 
 def restrictions_of(layers: Iterable[Layer]) -> dict[str, Layer]:
-    """The restrictions in each of these layers, by source; layers without any are omitted."""
+    """Return the restrictions in each of these layers, by source; layers without any are omitted."""
     found: dict[str, Layer] = {}
     for layer in layers:
         data: Tree = {}
@@ -309,9 +309,9 @@ def restrictions_of(layers: Iterable[Layer]) -> dict[str, Layer]:
 def retained_restrictions(
     restrictions: Restrictions, files: Iterable[SettingsFile], diagnostics: Diagnostics
 ) -> list[Layer]:
-    """The restrictions of files that were trusted and no longer are, while the server runs.
+    """Return the restrictions of files that have lost their trust while the server runs.
 
-    Without this, a single blank written into such a file would remove the rules that ask and refuse.
+    Otherwise, adding a single blank to such a file would remove its restricting rules.
     """
     lost = [file.path for file in files if file.state is not FileState.READ and file.path in restrictions]
     for path in lost:

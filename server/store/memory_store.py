@@ -1,4 +1,4 @@
-"""The store of a server without replicas: only this process has it."""
+"""The in-memory store of a server without replicas."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from anyio.streams.memory import MemoryObjectSendStream
 
 from server.store.shared_store import ABSENT, MOST_MISSED, Versioned, new_version
 
-LEAST_SWEPT = 256  # expired keys are swept above this many
+LEAST_SWEPT = 256  # expired keys are swept above this number of keys
 
 
 @dataclass(slots=True)
 class _MemoryRow:
     held: Versioned
-    expires: float  # by the clock of the store
+    expires: float  # by the store's clock
 
 
 class MemoryStore:
@@ -72,7 +72,7 @@ class MemoryStore:
                 stream.send_nowait(text)
             except anyio.WouldBlock:
                 self._subscribers[channel].discard(stream)
-                stream.close()  # tells the subscriber that it missed some
+                stream.close()  # tells the subscriber that it missed messages
 
     async def subscribe(self, channel: str) -> AsyncGenerator[str | None]:
         while True:

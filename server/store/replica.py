@@ -1,4 +1,4 @@
-"""This process among those that serve the same clients: its name, its keys, and the store that they share."""
+"""This process among the replicas that serve the same clients: its name, its keys, and the shared store."""
 
 from __future__ import annotations
 
@@ -20,37 +20,36 @@ from server.store.shared_store import Store
 class Replica:
     """One process of the server."""
 
-    name: str  # the name for people, followed by a part that is unique to this process
+    name: str  # a name for people, followed by a part unique to this process
     store: Store = field(default_factory=MemoryStore)
     seal_keys: Sequence[bytes] = field(default=(), repr=False)  # from `http.stateKeys`; see `keys_for`
 
     @property
     def place(self) -> str:
-        """The part of the name that a restart keeps: the name that the load balancer uses."""
+        """The part of the name that survives a restart, which the load balancer uses."""
         return self.name.rpartition("-")[0]
 
     @property
     def shares_secrets(self) -> bool:
-        """Whether there is a store that others use, and keys to seal what goes into it."""
+        """Whether there is a shared store, and keys to encrypt what goes into it."""
         return self.store.is_shared and bool(self.seal_keys)
 
     def keys_for(self, purpose: str) -> list[bytes]:
-        """The keys to seal and open for one purpose, the sealing key first.
+        """Return the encryption keys for one purpose, the current one first.
 
-        Without shared keys, one that ends with the process.
-
-        A state for one purpose cannot be opened for another.
+        Without shared keys, this is a random key that ends with the process. A state for one purpose cannot be
+        decrypted for another.
         """
         return [hmac.digest(key, purpose.encode(), "sha256") for key in self.seal_keys] or [os.urandom(32)]
 
 
 def lone_replica(name: str = "") -> Replica:
-    """A replica that shares nothing."""
+    """Return a replica that shares nothing."""
     return Replica(_unique(name))
 
 
 def read_replica(settings: StoreSettings, password: str, state_keys: Sequence[str]) -> Replica:
-    """The replica that the settings describe.
+    """Return the replica that the settings describe.
 
     Raises:
         SettingsError: This kind of store cannot be used here.

@@ -1,6 +1,6 @@
-"""Rows in the store that replicas share, each sealed for its own name: write access to the store cannot forge one.
+"""Encrypted rows in the shared store, each bound to its key: write access to the store is not enough to forge one.
 
-An old row can be restored under its name; its reader must allow for that.
+An old row can still be restored under its key, so readers must expect that.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-MOST_TRIES = 32  # of a write while others write too
+MOST_TRIES = 32  # of a write while others write concurrently
 
 
 @dataclass(frozen=True, slots=True)
 class SealedRow(Generic[T]):
-    value: T | None  # `None` if there is no row, or an unusable one
+    value: T | None  # `None` if the row is missing or unusable
     version: str
-    is_current: bool = True  # whether the first key has sealed it
+    is_current: bool = True  # whether the first key encrypted it
 
 
 def stored_dataclass(kind: type[T]) -> tuple[Callable[[bytes], T], Callable[[T], bytes]]:
-    """The parser and the writer of rows with the fields of a dataclass."""
+    """Return a parser and a serializer for rows with the fields of a dataclass."""
     return partial(read_stored, kind), lambda value: json.dumps(asdict(value)).encode()  # pyright: ignore[reportArgumentType] - it is a dataclass
 
 
 class SealedRows(Generic[T]):
-    """Rows for one purpose. Every method may raise `StoreUnavailableError`.
+    """The rows for one purpose. Every method may raise `StoreUnavailableError`.
 
     Args:
-        replica: Has the keys to seal and the store.
-        purpose: Their purpose, which is part of their names in the store.
-        form: Parses a row, or raises `ValueError` if it is damaged; and writes one.
+        replica: Has the keys and the store.
+        purpose: The purpose, which is part of the keys in the store.
+        form: Parses a row, or raises `ValueError` if it is damaged; and serializes one.
         seconds: The lifetime of a row after its last write; forever by default.
-        are_large: Whether to open and seal them in threads.
+        are_large: Whether to decrypt and encrypt in threads.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class SealedRows(Generic[T]):
         self._are_large = are_large
 
     async def read(self, key: str, known: SealedRow[T] | None = None) -> SealedRow[T]:
-        """Read a row. If it still has the version of `known`, that is returned, and nothing is opened or logged."""
+        """Read a row. If its version is still that of `known`, return `known` without decrypting or logging."""
         held = await self._store.get(self._name(key))
         if held is None:
             return SealedRow(None, ABSENT)
@@ -78,12 +78,12 @@ class SealedRows(Generic[T]):
                 except ValueError:
                     continue
                 return SealedRow(self._parse(content), held.version, number == 0)
-            raise ValueError("not sealed with a known key")
+            raise ValueError("not encrypted with a known key")
 
         try:
             return await THREADS.run(opened) if self._are_large else opened()
         except ValueError:
-            message = "the store has a row of %s that was not sealed with the keys of this server; it is ignored"
+            message = "the store has a row of %s that was not encrypted with this server's keys; it is ignored"
             logger.warning(message, self._purpose)
             return SealedRow(None, held.version)
 
@@ -92,7 +92,7 @@ class SealedRows(Generic[T]):
         return ABSENT if held is None else held.version
 
     async def write(self, key: str, value: T, over: str | None) -> str | None:
-        """Write a row over this version, or any. Returns the new version; `None` if the row has another version.
+        """Write a row over this version, or any. Returns the new version; `None` if the row's version differs.
 
         Raises:
             ValueError: The form does not allow it.
@@ -105,7 +105,7 @@ class SealedRows(Generic[T]):
         return await self._store.put(self._name(key), text, self._seconds, if_version=over)
 
     async def change(self, key: str, change: Callable[[T | None], T]) -> SealedRow[T] | None:
-        """Change a row. Returns what was written; `None` if too many replicas write at once."""
+        """Change a row. Returns what was written; `None` if too many replicas write concurrently."""
         for _ in range(MOST_TRIES):
             row = await self.read(key)
             value = change(row.value)
@@ -114,7 +114,7 @@ class SealedRows(Generic[T]):
         return None
 
     async def seal_again(self, key: str, row: SealedRow[T]) -> None:
-        """Seal a row with the first key if another key sealed it, so that the other can be retired."""
+        """Encrypt a row with the first key if another key was used, so that the other can be retired."""
         if row.value is not None and not row.is_current:
             await self.write(key, row.value, row.version)
 

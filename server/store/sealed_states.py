@@ -1,8 +1,8 @@
-"""States that travel to a client and back and cannot be forged: of a question, a relayed call, or a task's location.
+"""Encrypted states that travel to a client and back: for a question, a relayed call, or a task's location.
 
-A sealed state holds claims: the action, the client, a time limit, and a nonce that is spent if the state counts once.
-Nothing is stored for an open question, only which nonces are spent. Replicas with the same keys open each other's
-states, and record spent nonces in the store that they share.
+A state contains claims: the action, the client, an expiry, and a nonce that makes it valid only once. Nothing is stored
+for an open question; only spent nonces are. Replicas with the same keys can decrypt each other's states, and record
+spent nonces in the shared store.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from server.store.sealing import Sealer
 logger = logging.getLogger(__name__)
 
 LEEWAY_SECONDS = 30.0  # allowed difference between the clocks of two hosts
-CLOCK_ERROR_SECONDS = 3_600.0  # how far a host's clock may be wrong before a spent answer could count again
+CLOCK_ERROR_SECONDS = 3_600.0  # how far a host's clock may be off before a spent answer could be accepted again
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +37,13 @@ class _Claims:
 
 
 class SealedStates:
-    """Seals states for one purpose that are valid for a limited time. Without shared keys they end with the process.
+    """Encrypts states for one purpose, valid for a limited time. Without shared keys they end with the process.
 
     Args:
-        purpose: What the states are for; states for another purpose cannot be opened.
+        purpose: What the states are for; states for another purpose cannot be decrypted.
         seconds: How long they are valid.
-        replica: Has the keys to seal, and the store that records spent nonces.
-        clock: In seconds. If replicas share keys it must be common to all: the time of day.
+        replica: Has the keys, and the store that records spent nonces.
+        clock: Returns seconds. If replicas share keys, it must be common to all: the time of day.
     """
 
     def __init__(
@@ -55,13 +55,13 @@ class SealedStates:
         self._codec = Sealer(replica.keys_for(purpose))
         self._clock = clock or (time.time if is_shared else time.monotonic)
         self._leeway = LEEWAY_SECONDS if is_shared else 0.0
-        # No clock is consulted for this, so a wrong clock cannot make an answer count again.
+        # The margin keeps a wrong clock from making an answer valid again.
         self._spent_seconds = seconds + (CLOCK_ERROR_SECONDS if is_shared else 0.0)
 
     def seal(self, fingerprint: str, client_key: str, carried: Mapping[str, Any] | None = None) -> str:
-        """Seal a state for one action of one client, with `carried` as its content.
+        """Encrypt a state for one action of one client, with `carried` as its content.
 
-        The client key is empty for a client that cannot be distinguished from others.
+        The client key is empty for an unidentified client.
         """
         now = self._clock()
         nonce, store = os.urandom(12).hex(), self._store.generation
@@ -69,12 +69,12 @@ class SealedStates:
         return self._codec.seal(json.dumps(asdict(claims)).encode())
 
     async def open(self, state: str, fingerprint: str, client_key: str) -> dict[str, Any] | None:
-        """Spend a state and return its content; `None` if it is forged, replayed, late, or belongs to something else.
+        """Spend a state and return its content; `None` if it is forged, replayed, expired, or for something else.
 
-        It is also `None` if the store has since lost its record of spent nonces.
+        The result is also `None` if the store has since lost its record of spent nonces.
 
         Raises:
-            StoreUnavailableError: It is unknown whether the state was spent before, so it does not count.
+            StoreUnavailableError: It is unknown whether the state was spent before, so it is not accepted.
         """
         claims = self._claims(state, fingerprint, client_key, logging.WARNING)
         if claims is None:
@@ -83,8 +83,8 @@ class SealedStates:
         return claims.carried if is_ours else None
 
     def read(self, state: str, fingerprint: str, client_key: str) -> dict[str, Any] | None:
-        """The content of a state that may be used many times; `None` as for `open`."""
-        # The id of a task may be from before the last restart, which is no attack.
+        """Return the content of a state that may be used repeatedly; `None` as for `open`."""
+        # A task id from before the last restart is not an attack.
         claims = self._claims(state, fingerprint, client_key, logging.DEBUG)
         return None if claims is None else claims.carried
 
@@ -92,12 +92,12 @@ class SealedStates:
         try:
             claims = read_stored(_Claims, self._codec.unseal(state))
         except ValueError:
-            logger.log(level, "a client sent a state that this server did not seal")
+            logger.log(level, "a client sent a state that this server did not encrypt")
             return None
         now = self._clock()
         if claims.sealed > now + self._leeway:
             message = (
-                "a state was sealed by a clock that is %d s ahead, so it is refused: synchronize the clocks of "
+                "a state was encrypted with a clock that is %d s ahead, so it is refused: synchronize the clocks of "
                 "the hosts"
             )
             logger.warning(message, claims.sealed - now)

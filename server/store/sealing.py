@@ -1,4 +1,4 @@
-"""Sealing: clients and stores keep sealed texts for the server, and cannot read, change or forge them."""
+"""Authenticated encryption for texts that clients and stores keep for the server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Sealer:
-    """Seals with the first of some keys of 32 bytes, and opens what any of them sealed."""
+    """Encrypts with the first of several 32-byte keys, and decrypts with any of them."""
 
     def __init__(self, keys: Sequence[bytes]) -> None:
         self._keys = keys
@@ -27,13 +27,13 @@ class Sealer:
         return self._fernet.encrypt(payload).decode("ascii")
 
     def unseal(self, sealed: str) -> bytes:
-        """Open a sealed text; `ValueError` if none of the keys sealed it."""
+        """Decrypt a text; `ValueError` if it was not encrypted with one of the keys."""
         from cryptography.fernet import InvalidToken  # noqa: PLC0415 - as above
 
-        # An encoding other than that of `seal` means it was changed, even if it decodes to the same bytes.
+        # A different encoding means that the text was changed, even if it decodes to the same bytes.
         if base64.urlsafe_b64encode(base64.urlsafe_b64decode(sealed)).decode() != sealed:
-            raise ValueError("not as it was sealed")
+            raise ValueError("not as it was encrypted")
         try:
             return self._fernet.decrypt(sealed)
         except InvalidToken:
-            raise ValueError("not sealed with a known key") from None
+            raise ValueError("not encrypted with a known key") from None

@@ -1,6 +1,6 @@
-"""What the replicas of one server share: keys with values, counters and messages, wherever the operator stores them.
+"""The interface of the store that replicas share: keys with values, counters and messages.
 
-If the store cannot be used, `StoreUnavailableError` is raised and the callers refuse: nothing is guessed.
+If the store is unavailable, it raises `StoreUnavailableError` and callers refuse the request instead of guessing.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from tools.contract.tool_errors import ToolError, ToolErrorType
 logger = logging.getLogger(__name__)
 
 ABSENT = ""  # the version of a missing key
-MOST_MISSED = 1_000  # messages that wait for a slow subscriber
+MOST_MISSED = 1_000  # messages queued for a slow subscriber
 
 
 class StoreUnavailableError(ToolError):
-    """The store cannot be used now; `why` has more for the operator."""
+    """The store is unavailable; `why` has details for the operator."""
 
     def __init__(self, why: str) -> None:
         super().__init__(
             ToolErrorType.STORE_UNAVAILABLE,
             "The store that the replicas of this server share is unavailable, so it is unknown whether the user's "
-            "answer has counted before. Nothing was done. Call again a little later: the user is then asked again. "
+            "answer was already used. Nothing was done. Call again a little later: the user is then asked again. "
             "If this persists, tell the user that the operator must check store.url and the log.",
         )
         self.why = why
@@ -39,30 +39,30 @@ class Versioned:
 
 
 class Store(Protocol):
-    """Keys, counters and messages. Whatever is given `seconds` expires after them; `None` never expires.
+    """Keys, counters and messages. `seconds` is the time until expiry; `None` means never.
 
-    Every method may raise `StoreUnavailableError`, after about a second at most. Then it is unknown whether it took
-    effect.
+    Every method may raise `StoreUnavailableError`, after at most about a second. It is then unknown whether the
+    operation took effect.
     """
 
     @property
     def is_shared(self) -> bool:
-        """Whether other processes can use it too."""
+        """Whether other processes can use the store too."""
         ...
 
     @property
     def generation(self) -> str:
-        """A name that changes when the store has lost its content, as last seen; empty if unknown."""
+        """The last known generation, which changes when the store loses its content; empty if unknown."""
         ...
 
     async def start(self) -> None:
-        """Learn the generation. Raises nothing: a store that is unavailable now may come back."""
+        """Fetch the generation. Never raises, because an unavailable store may come back."""
         ...
 
     async def take_once(self, key: str, seconds: float, generation: str) -> bool:
-        """Take a key once. Returns whether it was free, and false if the generation has changed since.
+        """Claim a key. Returns whether it was free and the generation is unchanged.
 
-        Otherwise a key that the store has lost would count a second time.
+        Otherwise a key that the store has lost could be claimed twice.
         """
         ...
 
@@ -71,25 +71,25 @@ class Store(Protocol):
     async def put(
         self, key: str, value: str, seconds: float | None = None, *, if_version: str | None = None
     ) -> str | None:
-        """Write a value, only over this version if one is given (`ABSENT` for a missing key).
+        """Write a value; if a version is given, only over that version (`ABSENT` for a missing key).
 
         Returns:
-            The new version; `None` if the key has another version.
+            The new version; `None` if the key's version differs.
         """
         ...
 
     async def delete(self, key: str, *, if_version: str | None = None) -> None: ...
 
     async def add(self, key: str, count: int, seconds: float) -> int:
-        """Add to a counter, which expires that many seconds after its first use, and return the sum."""
+        """Add to a counter that expires `seconds` after its first use, and return the sum."""
         ...
 
     async def publish(self, channel: str, text: str) -> None: ...
 
     def subscribe(self, channel: str) -> AsyncGenerator[str | None]:
-        """Receive messages published from now on, including one's own.
+        """Receive messages published from now on, including this process's own.
 
-        `None` comes first, and after messages that may be lost.
+        `None` is yielded first, and whenever messages may have been lost.
         """
         ...
 
@@ -101,10 +101,10 @@ def new_version() -> str:
 
 
 class Availability:
-    """Whether a store can be used; changes of this are logged."""
+    """Tracks whether a store is available, and logs changes."""
 
     def __init__(self) -> None:
-        self._told: set[str] = set()  # why it cannot be used; alternating reasons are logged once each
+        self._told: set[str] = set()  # reasons already logged; alternating reasons are logged once each
 
     def lost(self, why: str) -> StoreUnavailableError:
         if why not in self._told:

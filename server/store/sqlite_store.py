@@ -1,4 +1,4 @@
-"""The store for several processes of one machine: an SQLite file on a local disk, with no server to run."""
+"""The store for several processes on one machine: an SQLite file on a local disk."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from tools.machine.threads import THREADS
 
 T = TypeVar("T")
 
-BUSY_SECONDS = 1.0  # the longest wait for another process's lock
-POLL_SECONDS = 0.5  # between two polls for messages
+BUSY_SECONDS = 1.0  # maximum wait for another process's lock
+POLL_SECONDS = 0.5  # interval of polling for messages
 MESSAGE_SECONDS = 60.0  # how long a message is kept for slow readers
-SWEEP_SECONDS = 60.0  # between two sweeps of expired keys
+SWEEP_SECONDS = 60.0  # interval of sweeping expired keys
 PRIVATE = 0o600
 
 _TABLES = """
@@ -40,16 +40,16 @@ CREATE TABLE IF NOT EXISTS messages (
 _REASONS = {
     sqlite3.SQLITE_BUSY: "another process has locked its file for too long",
     sqlite3.SQLITE_LOCKED: "another process has locked its file for too long",
-    sqlite3.SQLITE_READONLY: "its file, or the folder of that, is not writable",
-    sqlite3.SQLITE_CANTOPEN: "its file cannot be opened or made: its folder must exist and be writable",
+    sqlite3.SQLITE_READONLY: "its file or folder is not writable",
+    sqlite3.SQLITE_CANTOPEN: "its file cannot be opened or created: the folder must exist and be writable",
     sqlite3.SQLITE_FULL: "the disk is full",
-    sqlite3.SQLITE_CORRUPT: "its file is damaged: move it away, and a new one is made",
-    sqlite3.SQLITE_NOTADB: "its file is no SQLite database: move it away, and a new one is made",
+    sqlite3.SQLITE_CORRUPT: "its file is damaged: move it away, and a new one is created",
+    sqlite3.SQLITE_NOTADB: "its file is not an SQLite database: move it away, and a new one is created",
 }
 
 
 class SqliteStore:
-    """A store in a file. `path` is absolute; a missing file is created for this user alone."""
+    """A store in a file. `path` is absolute; a missing file is created, readable only by this user."""
 
     is_shared = True
 
@@ -139,7 +139,7 @@ class SqliteStore:
         try:
             outcome = await THREADS.run(partial(self._work, work, writes))
         except sqlite3.Error as error:
-            code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the remainder is more precise
+            code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # drop the extended part of the code
             raise self._available.lost(_REASONS.get(code, "its disk has failed")) from None
         except OSError as error:
             raise self._available.lost(f"its file cannot be used ({error.strerror})") from None
@@ -150,7 +150,7 @@ class SqliteStore:
 
     def _work(self, work: Callable[[sqlite3.Connection], T], writes: bool) -> T:
         if not self._lock.acquire(timeout=BUSY_SECONDS):
-            raise OSError(errno.EBUSY, "too many requests wait for it")
+            raise OSError(errno.EBUSY, "too many requests are waiting for it")
         try:
             database = self._opened()
             with _transaction(database, "IMMEDIATE" if writes else "DEFERRED"):  # others may write between the two
@@ -166,7 +166,7 @@ class SqliteStore:
             self._lock.release()
 
     def _opened(self) -> sqlite3.Connection:
-        """The file that has the name now: another one may have replaced it."""
+        """Open the current file: another one may have replaced it."""
         if self._connection is not None:
             with suppress(OSError):
                 info = os.stat(self._path)
@@ -174,7 +174,7 @@ class SqliteStore:
                     return self._connection
             self._close()
         flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
-        descriptor = os.open(self._path, flags, PRIVATE)  # SQLite would make it readable for others
+        descriptor = os.open(self._path, flags, PRIVATE)  # SQLite would make it readable by others
         try:
             info = os.fstat(descriptor)
         finally:
@@ -184,11 +184,11 @@ class SqliteStore:
         if sys.platform != "win32" and info.st_mode & 0o077:
             mode = f"{stat.S_IMODE(info.st_mode):04o}"
             raise OSError(errno.EPERM, f"others can read or write it, mode {mode}: run chmod 600 on it")
-        # Any thread may use the connection, one at a time.
+        # Threads share the connection, one at a time.
         database = sqlite3.connect(self._path, BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         self._connection, self._identity = database, (info.st_dev, info.st_ino)
         _use_log(database)
-        database.execute("PRAGMA synchronous = FULL")  # a power failure must not lose an answer that has counted
+        database.execute("PRAGMA synchronous = FULL")  # a power failure must not lose a spent answer
         with _transaction(database, "IMMEDIATE"):
             for statement in filter(str.strip, _TABLES.split(";")):
                 database.execute(statement)
@@ -222,9 +222,9 @@ class SqliteStore:
 
 
 def _use_log(database: sqlite3.Connection) -> None:
-    """Use write-ahead logging, so that readers never wait.
+    """Turn on write-ahead logging, so that readers never wait.
 
-    SQLite does not queue processes that set this at once, so retry.
+    SQLite does not queue processes that set this concurrently, so retry.
     """
     deadline = time.monotonic() + BUSY_SECONDS
     while database.execute("PRAGMA journal_mode").fetchone()[0] != "wal":

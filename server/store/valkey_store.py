@@ -1,7 +1,7 @@
 """The store for replicas on several machines: a Valkey or Redis server, version 6 or newer.
 
-The server's own clock expires keys. Every operation is one command, or one script, which the server runs atomically.
-Nothing is sent twice.
+Keys expire by the server's clock. Every operation is one command or one script, which the server runs atomically.
+Commands are never retried.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-ANSWER_SECONDS = 1.0  # to connect, and for an answer
-COMMAND_SECONDS = 1.5  # for both, and for a free connection
-MOST_CONNECTIONS = 32  # of one process; further requests wait for one
-RETRY_SECONDS = 1.0  # before a broken subscription is retried
+ANSWER_SECONDS = 1.0  # limit for connecting, and for a reply
+COMMAND_SECONDS = 1.5  # limit for both, and for getting a free connection
+MOST_CONNECTIONS = 32  # per process; further requests wait for a free one
+RETRY_SECONDS = 1.0  # pause before a broken subscription is retried
 USUAL_PORT = 6379
 _SILENT = f"it does not answer within {ANSWER_SECONDS:g} s"
-_PREFIX = "coretools:"  # before every key: others may use the database too
+_PREFIX = "coretools:"  # prefix of every key, because others may use the database too
 _GENERATION = f"{_PREFIX}generation"
-_VERSION_CHARS = len(new_version())  # separates a value from the version before it
+_VERSION_CHARS = len(new_version())  # length of the version that precedes each value
 
-# A server restored from a snapshot, or a replica that took over, has lost data but not the name of the generation. The
-# same goes for one that evicts keys, as most managed ones do.
+# A server restored from a snapshot, or a replica that took over, has lost data but not the stored name. The same
+# applies to one that evicts keys, as most managed servers do.
 _TAKE = """
 local name = redis.call('GET', KEYS[2])
 if not name then
@@ -91,14 +91,14 @@ class ValkeyStore:
             socket_timeout=ANSWER_SECONDS,
             socket_connect_timeout=ANSWER_SECONDS,
             decode_responses=True,
-            encoding_errors="replace",  # anything but text was not written by this server
+            encoding_errors="replace",  # this server writes only text
             **over_tls,
         )
         self._client = cast("Any", Valkey(connection_pool=self._pool))
 
     async def start(self) -> None:
         with suppress(StoreUnavailableError):
-            await self._take("", 1.0, "")  # matches no generation, so it only returns the present one
+            await self._take("", 1.0, "")  # matches no generation, so this only returns the current one
 
     async def take_once(self, key: str, seconds: float, generation: str) -> bool:
         return await self._take(f"{_PREFIX}{key}", seconds, generation) == "taken"
@@ -109,7 +109,7 @@ class ValkeyStore:
             if self.generation not in ("", outcome):
                 logger.warning(
                     "the store (store.url) was restarted or emptied, or has evicted keys (maxmemory-policy must be "
-                    "noeviction), so questions that were open are asked again"
+                    "noeviction), so open questions are asked again"
                 )
             self.generation = outcome
         return outcome
@@ -159,7 +159,7 @@ class ValkeyStore:
                         self._available.found()
                         is_asked = False
                         if message["type"] == "subscribe":
-                            await self.start()  # requests from now on must be counted
+                            await self.start()  # later requests must use the new generation
                             yield None
                         elif message["type"] == "message":
                             yield str(message["data"])
@@ -199,7 +199,7 @@ class ValkeyStore:
             raise self._available.lost("it cannot be reached") from None
 
     async def _hang_up(self) -> None:
-        """The other connections lead to the same server, and may be dead too."""
+        """Close all connections, because those to the same server may be dead too."""
         with anyio.move_on_after(ANSWER_SECONDS), suppress(exceptions.ValkeyError, OSError):
             await self._pool.disconnect(inuse_connections=False)
 

@@ -1,4 +1,4 @@
-"""One measured request, and its labels: a bounded number of names, whatever clients ask for."""
+"""One measured request, and its labels: a bounded number of names, whatever clients send."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any
 from server.protocol.json_rpc import as_mapping
 from server.requests.protocol_mapping import ERROR_KEY
 
-OTHER = "_OTHER"  # replaces an unknown name, or one too many (a value from the OpenTelemetry conventions)
+OTHER = "_OTHER"  # replaces unknown and surplus names (a value from the OpenTelemetry conventions)
 BUCKETS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
 """Upper bounds of the histogram buckets, in seconds (from the OpenTelemetry conventions for MCP)."""
-MOST_NAMES = 200  # tools, and as many prompts, with a label of their own; all others share one
+MOST_NAMES = 200  # tools with their own label, and as many prompts; all others share one
 MOST_CODES = 50  # the same for error codes, which upstreams may choose
 
 
 class Names:
-    """Limits the number of different names in labels: the first ones count, and every further one becomes `OTHER`."""
+    """Limits the number of different label values: the first ones are kept, all others become `OTHER`."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -40,9 +40,9 @@ class Operation:
     method: str
     tool: str = ""  # the called tool, if it exists
     prompt: str = ""
-    version: str = ""  # of the protocol
+    version: str = ""  # the protocol revision
     error: str = ""  # why it failed: a JSON-RPC error code or a word; empty if it did not
-    refusal: str = ""  # the stable code of a call that this server refused
+    refusal: str = ""  # the stable code, if this server refused the call
     asks: bool = False  # whether its result is a question
     answers: bool = False  # whether it carries the answer to a question
     is_done: bool = False
@@ -74,4 +74,4 @@ class UpstreamEnd:
     is_remote: bool
     host: str = ""
     port: int | None = None
-    version: str = ""  # of the protocol, once known
+    version: str = ""  # the protocol revision, once known

@@ -1,6 +1,6 @@
 """Measures each request once, from clients and to upstreams, for counters and spans.
 
-Nothing that a client writes is recorded: methods are those of the protocol, names those of existing tools and prompts.
+Client-chosen text is never recorded: methods are the protocol's, names those of existing tools and prompts.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ METHODS = frozenset(SPEC_CLIENT_METHODS) | {
 
 @dataclass(slots=True)
 class Observation:
-    """The outermost middleware, which measures requests of clients; it also creates the observers of upstreams."""
+    """The outermost middleware, which measures client requests, and the factory of upstream observers."""
 
     metrics: Metrics | None = None
     telemetry: Telemetry | None = None
-    find_tool: Callable[[str], Any] = lambda _: None  # finds a tool by name, if it exists
+    find_tool: Callable[[str], Any] = lambda _: None  # finds an existing tool by name
 
     async def __call__(self, ctx: RequestContext, call_next: CallNext) -> Any:
         if ctx.request_id is None:
@@ -51,7 +51,7 @@ class Observation:
         )
         name = params.get("name")
         if ctx.method == "tools/call":
-            if name == SEARCH_NAMES[-1]:  # the called tool is in its arguments
+            if name == SEARCH_NAMES[-1]:  # the called tool is in the arguments
                 name = as_mapping(params.get("arguments")).get("name")
             tool = self.find_tool(name) if isinstance(name, str) else None
             operation.tool = tool.name if tool is not None else name if name in SEARCH_NAMES else OTHER
@@ -61,7 +61,7 @@ class Observation:
             result = await call_next(ctx)
             operation.take_result(as_mapping(result))
             if ctx.method == "prompts/get" and isinstance(name, str):
-                operation.prompt = name  # now it is certain that the prompt exists
+                operation.prompt = name  # only now known to exist
             elif ctx.method == "initialize" and telemetry is not None:
                 ctx.connection.at_end(telemetry.time_session(ctx))
         except MCPError as error:
@@ -95,7 +95,7 @@ class UpstreamObserver:
     end: UpstreamEnd
 
     def begin(self, method: str, params: Json) -> tuple[Json, Callable[[RpcAnswer | None], None]]:
-        """Begin a request. Returns the parameters to send, and a callback for the answer, `None` if none came."""
+        """Begin a request. Returns the parameters to send, and a callback for the response (`None` if none came)."""
         name = params.get("name")
         operation = Operation(method, version=self.end.version)
         if method == "tools/call":

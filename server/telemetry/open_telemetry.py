@@ -1,8 +1,7 @@
-"""Spans and histograms by the OpenTelemetry conventions for MCP, sent by the SDK of the extra `otel`.
+"""Spans and histograms following the OpenTelemetry conventions for MCP, sent by the SDK in the extra `otel`.
 
-The providers are private rather than global. The MCP SDK has spans of its own, which would duplicate these and repeat
-what clients write. Attributes that a client chooses (a URI, a textual id), and the session id, which is a credential,
-are left out.
+The providers are private, not global, because the MCP SDK's own spans would duplicate these and contain client text.
+Attributes that a client chooses (a URI, a string id), and the session id, which is a credential, are omitted.
 """
 
 from __future__ import annotations
@@ -43,17 +42,15 @@ from tools.machine.threads import THREADS
 
 logger = logging.getLogger(__name__)
 
-LAST_SECONDS = 3.0  # limit for sending the rest at the end
-MOST_LOG_CHARS = 300  # characters of an SDK message that goes into this log
+LAST_SECONDS = 3.0  # limit for sending the rest at shutdown
+MOST_LOG_CHARS = 300  # characters of an SDK message in this log
 LONGEST: Mapping[str, int] = {"traceparent": 128, "tracestate": 512, "baggage": 8_192}
-"""The parts of a trace context in `_meta` (SEP-414), and the maximum length of each (W3C; for the first, a limit of
-this server).
-"""
+"""The parts of a trace context in `_meta` (SEP-414), with their maximum length (W3C, except the first)."""
 _OPERATION = contexts.create_key("coretools-mcp-operation")
 
 
 class _OneLineEach(logging.Handler):
-    """Writes the SDK's messages to this log on one line, without their exceptions."""
+    """Writes the SDK's messages to this log on one line, without exceptions."""
 
     def emit(self, record: logging.LogRecord) -> None:
         text = visible_line(record.getMessage()[:MOST_LOG_CHARS])
@@ -89,7 +86,7 @@ def telemetry_of_environment() -> Telemetry | None:
         if str(resource.attributes.get("service.name", "")).startswith("unknown_service"):
             resource = resource.merge(resources.Resource({"service.name": "coretools-mcp"}))
         resource = resources.Resource({"service.version": VERSION}).merge(resource)
-        # Never to standard output, which belongs to the protocol.
+        # Standard output belongs to the protocol.
         processors = [BatchSpanProcessor(OTLPSpanExporter())] if "otlp" in wanted["TRACES"] else []
         if "console" in wanted["TRACES"]:
             processors.append(BatchSpanProcessor(ConsoleSpanExporter(out=sys.stderr)))
@@ -110,7 +107,7 @@ def telemetry_of_environment() -> Telemetry | None:
         logger.warning("OTEL_* variables have values that OpenTelemetry rejects, so nothing is traced or measured")
         return None
 
-    # A span that is sent nowhere would cost as much, and sit between those of the client and the upstream.
+    # An unsent span would cost as much, and leave a gap between the client's and the upstream's.
     return Telemetry(
         tracers if processors else NoOpTracerProvider(),
         meters if readers else NoOpMeterProvider(),
@@ -119,12 +116,12 @@ def telemetry_of_environment() -> Telemetry | None:
 
 
 class Telemetry:
-    """Creates the spans of requests, and records how long they take.
+    """Creates the spans of requests, and records their durations.
 
     Args:
         tracers: Creates spans.
         meters: Creates histograms.
-        shutdowns: Send the rest. They block, each in a thread of its own.
+        shutdowns: Send the rest; each blocks, in its own thread.
     """
 
     def __init__(
@@ -139,7 +136,7 @@ class Telemetry:
         )
         self._shutdowns = shutdowns
         self._tools, self._prompts, self._codes = Names(MOST_NAMES), Names(MOST_NAMES), Names(MOST_CODES)
-        # Their warnings repeat what a client wrote.
+        # Their warnings quote client text.
         for name in ("opentelemetry.baggage.propagation", "opentelemetry.trace.span", "opentelemetry.attributes"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
 
@@ -156,7 +153,7 @@ class Telemetry:
             logger.warning("the last traces or metrics may not have been sent (%s)", type(error).__name__)
 
     def begin_server_span(self, operation: Operation, ctx: RequestContext) -> tuple[Span, Token[Context]]:
-        """Begin the span of a client's request, below the span that its `_meta` or else its HTTP header names."""
+        """Begin the span of a client's request, as a child of the one in its `_meta` or else its HTTP header."""
         request = _http_request(ctx)
         asked = _carried(as_mapping((ctx.params or {}).get("_meta")))
         below = None if request is None else _carried(request.headers)
@@ -182,9 +179,9 @@ class Telemetry:
         contexts.detach(token)
 
     def begin_client_span(self, operation: Operation, params: Json, to: UpstreamEnd) -> tuple[Json, Span]:
-        """Begin the span of a request to an upstream, and replace the context that came with the call by it."""
+        """Begin the span of a request to an upstream, and put it into `_meta` in place of the caller's context."""
         cause = contexts.get_value(_OPERATION)
-        # A request that outlives the one that began it gets its own trace.
+        # A request that outlives its cause gets its own trace.
         is_over = isinstance(cause, Operation) and cause.is_done
         context = Context() if is_over else contexts.get_current()
         attributes = _attributes(operation) | _address_of(to)
@@ -207,7 +204,7 @@ class Telemetry:
         return lambda: self._client_session.record(time.perf_counter() - began, attributes, Context())
 
     def _measured(self, operation: Operation) -> dict[str, Any]:
-        """The attributes of a measured duration, each with few possible values."""
+        """Return the attributes of a duration, each with few possible values."""
         attributes = _attributes(operation)
         if operation.tool:
             attributes["gen_ai.tool.name"] = self._tools(operation.tool)
@@ -219,7 +216,7 @@ class Telemetry:
 
 
 def _carried(carrier: Mapping[str, Any]) -> Context | None:
-    """The trace context in a carrier, if valid: a part that is too long or malformed is dropped."""
+    """Return the trace context in a carrier, if valid; malformed or overlong parts are dropped."""
     if "traceparent" not in carrier:
         return None
     sound = {

@@ -31,17 +31,17 @@ METRICS: Mapping[str, tuple[str, Labels, str]] = {
     "coretools_mcp_refusals_total": ("counter", ("code",), "Failed requests, by the error code sent to clients."),
     "coretools_mcp_http_refusals_total": ("counter", ("status",), "Requests refused by HTTP, by status."),
     "coretools_mcp_questions_total": ("counter", ("event",), "Questions to people, asked and answered."),
-    "coretools_mcp_questions_open": ("gauge", (), "Requests waiting for a person's answer now."),
+    "coretools_mcp_questions_open": ("gauge", (), "Requests waiting for a person's answer."),
     "coretools_mcp_sessions": ("gauge", (), "Connections of clients that began with a handshake."),
-    "coretools_mcp_calls_at_work": ("gauge", (), "Tool calls in progress now."),
+    "coretools_mcp_calls_at_work": ("gauge", (), "Tool calls in progress."),
     "coretools_mcp_upstream_requests_total": ("counter", ("upstream", "outcome"), "Requests to upstream servers."),
     "coretools_mcp_upstream_request_duration_seconds": (
         "histogram",
         ("upstream",),
         "Duration of requests to upstream servers.",
     ),
-    "coretools_mcp_upstream_state": ("gauge", ("upstream", "state"), "1 for the present state of an upstream server."),
-    "coretools_mcp_upstream_sessions": ("gauge", ("upstream",), "Upstream sessions that belong to single clients."),
+    "coretools_mcp_upstream_state": ("gauge", ("upstream", "state"), "1 for the current state of an upstream server."),
+    "coretools_mcp_upstream_sessions": ("gauge", ("upstream",), "Upstream sessions that each belong to one client."),
     "process_cpu_seconds_total": ("counter", (), "CPU time of this process."),
     "process_open_fds": ("gauge", (), "Open descriptors of this process."),
     "process_resident_memory_bytes": ("gauge", (), "Memory of this process."),
@@ -52,13 +52,13 @@ METRICS: Mapping[str, tuple[str, Labels, str]] = {
 
 @dataclass(slots=True)
 class Metrics:
-    """The counts since the start."""
+    """The counts since startup."""
 
     counts: Counter[tuple[str, Labels]] = field(default_factory=Counter[tuple[str, Labels]])
     durations: dict[tuple[str, Labels], tuple[list[int], list[float]]] = field(
         default_factory=dict[tuple[str, Labels], tuple[list[int], list[float]]]
     )
-    """The count of each bucket, and the sum of all seconds."""
+    """The count per bucket, and the sum of all seconds."""
     tools: Names = field(default_factory=lambda: Names(MOST_NAMES))
     codes: Names = field(default_factory=lambda: Names(MOST_CODES))
 
@@ -90,7 +90,7 @@ class Metrics:
         series[1][0] += seconds
 
     async def text(self, clients: ClientTable, router: UpstreamRouter) -> str:
-        """All metrics as text, with the present values of gauges."""
+        """Return all metrics as text, with the current values of gauges."""
         samples: dict[str, list[tuple[Labels, float]]] = {name: [] for name in METRICS}
         for (name, labels), count in self.counts.items():
             samples[name].append((labels, count))
@@ -137,7 +137,7 @@ def _number(value: float) -> str:
 
 
 def _of_process() -> dict[str, float]:
-    """What the system reports about this process; memory and descriptors only with `/proc`. Blocks."""
+    """Return what the system reports about this process; memory and descriptors only with `/proc`. Blocks."""
     times = os.times()
     found: dict[str, float] = {
         "process_cpu_seconds_total": times.user + times.system,

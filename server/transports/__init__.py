@@ -1,4 +1,4 @@
-"""How messages travel: standard input and output, Streamable HTTP, SSE.
+"""The transports: stdio, Streamable HTTP, SSE.
 
-`run_server`, the commands, the dashboard and the upstream wire import it; it is independent of what is served.
+`run_server`, the commands, the dashboard and the upstream wire import it; it does not depend on what is served.
 """

@@ -1,8 +1,7 @@
-"""Secrets that the settings refer to but never contain: client tokens, keys of replicas, the password of the store.
+"""Secrets that the settings refer to but never contain: client tokens, replica keys, the store's password.
 
-The server keeps only the digest of a token, so it cannot reveal one. Each token has a name, which is the principal.
-What belongs to a client (answers, jobs, files read, open questions) belongs to that name. `issuer` checks the tokens of
-an issuer.
+The server keeps only digests of tokens, so it cannot reveal one. Each token has a name, which is the principal. A
+client's state (answers, jobs, files read, open questions) belongs to that name. `issuer` checks an issuer's tokens.
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ from server.settings import SettingsError, TokenSource
 from server.settings.models import PrincipalSettings, StateKey, StorePassword
 from tools.permissions.client_rights import ALL_RIGHTS, Rights
 
-VARIABLE = "CORETOOLS_MCP_TOKEN"  # the environment variable with the token if the settings name none
+VARIABLE = "CORETOOLS_MCP_TOKEN"  # the variable with the token, if the settings do not name any
 VARIABLE_NAME = "environment"
-LEAST_CHARACTERS = 20  # of a token: 20 random letters and digits are 119 bits
-LEAST_KEY_CHARACTERS = 32  # of a key
+LEAST_CHARACTERS = 20  # per token: 20 random letters and digits are 119 bits
+LEAST_KEY_CHARACTERS = 32  # per key
 _TOKEN = re.compile(r"[A-Za-z0-9\-._~+/]+=*")  # the characters of a bearer token (RFC 6750, 2.1)
 MAKE_ONE = "make one with: openssl rand -hex 32"
 
 
 class Tokens:
-    """The accepted tokens, by the names of their principals, and their rights."""
+    """The accepted tokens, by principal, and their rights."""
 
     def __init__(self, tokens: Mapping[str, str], rights: Mapping[str, Rights] | None = None) -> None:
         self._digests = {name: digest_of(token) for name, token in tokens.items()}
@@ -39,19 +38,19 @@ class Tokens:
         return bool(self._digests)
 
     def principal_of(self, token: str) -> Principal | None:
-        """The principal of a token. Every token is compared, in constant time."""
+        """Return the principal of a token, compared with every known token in constant time."""
         given = digest_of(token)
         matching = [name for name, digest in self._digests.items() if hmac.compare_digest(digest, given)]
         return Principal(matching[0], self._rights.get(matching[0], ALL_RIGHTS)) if matching else None
 
 
 def digest_of(token: str) -> bytes:
-    """The digest that identifies a token here."""
+    """Return the digest that identifies a token."""
     return sha256(token.encode("utf-8", "surrogateescape")).digest()
 
 
 def read_tokens(sources: Mapping[str, TokenSource], environment: Mapping[str, str]) -> Tokens:
-    """Read the tokens that the settings name, or else the one in the environment.
+    """Read the tokens from the settings, or else the one from the environment.
 
     Raises:
         SettingsError: One cannot be read, is readable by others, is not a valid token, or occurs twice.
@@ -80,14 +79,14 @@ def read_tokens(sources: Mapping[str, TokenSource], environment: Mapping[str, st
 
 
 def rights_for(place: str, own: PrincipalSettings) -> Rights:
-    """The settings of a principal, at a place in the settings."""
+    """Return the rights from a principal's settings at a place."""
     profile, rules = "" if own.profile == "full" else own.profile, own.rules
     rights = Rights("", own.workspace, profile, rules.allow, rules.ask, rules.deny)
     return ALL_RIGHTS if rights == ALL_RIGHTS else replace(rights, source=place)
 
 
 def read_secret(place: str, file: str | None, env: str | None, environment: Mapping[str, str]) -> str:
-    """Read the secret from a file or a variable; `ValueError` if there is none, or others can read it."""
+    """Read the secret from a file or a variable; `ValueError` if it is missing, or others can read it."""
     if (file is None) == (env is None):
         raise ValueError(f"{place} needs either file or env: where the secret is stored.")
     if env is not None:
@@ -120,7 +119,7 @@ def read_secret(place: str, file: str | None, env: str | None, environment: Mapp
 
 
 def read_state_keys(sources: Sequence[StateKey], environment: Mapping[str, str]) -> list[str]:
-    """The keys that replicas share, the sealing key first.
+    """Return the keys that replicas share, the encrypting key first.
 
     Raises:
         SettingsError: One cannot be read, is readable by others, is too short, or occurs twice.
@@ -146,7 +145,7 @@ def read_state_keys(sources: Sequence[StateKey], environment: Mapping[str, str])
 
 
 def read_store_password(source: StorePassword, environment: Mapping[str, str]) -> str:
-    """The password of the store; empty if there is none.
+    """Return the store's password; empty if there is none.
 
     Raises:
         SettingsError: It cannot be read.

@@ -1,4 +1,4 @@
-"""JSON-RPC with one client, over any transport: one task per request."""
+"""Dispatches JSON-RPC with one client, over any transport, with one task per request."""
 
 from __future__ import annotations
 
@@ -54,26 +54,24 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-ENDING_SECONDS = 5.0  # limit for cancelled requests to clean up at the end (the SDK's value)
-READER_CHECK_SECONDS = 0.1  # after the end of input, interval of the check whether anybody still reads the answers
-MOST_AT_WORK = 128  # requests in progress at once; each holds memory, and later its answer
+ENDING_SECONDS = 5.0  # limit for the cleanup of cancelled requests at the end (the SDK's value)
+READER_CHECK_SECONDS = 0.1  # after end of input, interval of checks whether anybody still reads the responses
+MOST_AT_WORK = 128  # requests in progress at once; each takes memory, and later a response
 FEW_AT_WORK = 16
-"""The limit while the client leaves answers unread, since each request would add another. At most this many also begin
-together: only their answers show whether the client reads.
+"""The limit while responses are unread, because each request would add another. At most this many also start together:
+only their responses show whether the client reads.
 """
-TOGETHER_SECONDS = (
-    0.05  # how long the next requests wait for those that began together, if none of these is done before
-)
-WORK_BYTES = 8 << 20  # bytes of requests in progress at once, if there are several
-WAITING_BYTES = 8 << 20  # bytes of waiting messages before reading pauses
-LINE_BYTES = 256  # overhead of a waiting line, besides its own bytes
+TOGETHER_SECONDS = 0.05  # how long the next requests wait for those that started together, unless one finishes earlier
+WORK_BYTES = 8 << 20  # bytes of requests in progress, if there are several
+WAITING_BYTES = 8 << 20  # bytes of queued messages before reading pauses
+LINE_BYTES = 256  # overhead of a queued line, in addition to its own bytes
 MOST_EARLY = 8  # notifications kept until the first request (the SDK's value)
-MOST_HELD = 256  # messages waiting for the answer to the handshake before reading pauses
+MOST_HELD = 256  # messages waiting for the handshake's response before reading pauses
 WITH_BATCHES = "2025-03-26"  # the only revision with batches
 AT_ONCE = frozenset({"initialize", "ping", "server/discover"})
-"""Requests that never wait for others: their answers are small, and show whether anybody is there."""
+"""Requests that never wait for others: their responses are small, and show whether anybody is there."""
 INLINE = frozenset({"initialize"})
-"""Messages after such a request wait until it is answered, because some clients do not."""
+"""Messages after such a request wait for its response, because some clients do not."""
 TOO_MANY = (
     "This was not done: too many requests are waiting, and a question to you is open. Answer it, wait for answers, "
     "and send this again."
@@ -81,32 +79,32 @@ TOO_MANY = (
 CLOSED = "Connection closed"
 INPUT_ENDED = (
     "The input ended during this request, so it was cancelled; a command was ended with everything that it had "
-    "started. Keep the input open until the answer arrives."
+    "started. Keep the input open until the response arrives."
 )
 
 
 @dataclass(eq=False)
 class Incoming:
-    """One message of the client until it is answered, with the way back to the client."""
+    """One message from the client until it is answered, with the way back to the client."""
 
     dispatcher: Dispatcher
-    outgoing: Outgoing  # receives its answer and related messages
-    http_request: HttpRequest | None = None  # the HTTP request that it came with
+    outgoing: Outgoing  # receives its response and related messages
+    http_request: HttpRequest | None = None  # the HTTP request that carried it
     request_id: RequestId | None = None
-    key: RequestId = ""  # the id in comparable form: a number and its text are equal
+    key: RequestId = ""  # the id in comparable form: a number equals its string
     method: str = ""
     tool: object = None  # the name of the called tool, as received
-    line: bytes = b""  # kept while it waits for its turn
+    line: bytes = b""  # kept while the message waits for its turn
     size: int = 0
-    scope: anyio.CancelScope | None = None  # cancels its task, once that has begun
+    scope: anyio.CancelScope | None = None  # cancels its task, once started
     task: asyncio.Task[None] | None = None  # runs its task
-    round: int = 0  # the number of the group of requests that it began with
-    is_cancelled: bool = False  # it gets no answer: the client wants none, or received an error instead
+    round: int = 0  # the number of the group of requests that it started with
+    is_cancelled: bool = False  # it gets no response: the client cancelled it, or received an error
     is_done: bool = False  # nothing more is sent for it
 
     @contextmanager
     def person_is_asked(self) -> Generator[None]:
-        """Active while a person is asked without the client: everything is read, as during a question to the client."""
+        """Mark that a person is being asked without the client, so everything is read, as during a question to it."""
         self.dispatcher.asked_elsewhere += 1
         self.dispatcher.room_changed()
         try:
@@ -115,7 +113,7 @@ class Incoming:
             self.dispatcher.asked_elsewhere -= 1
 
     def cancel(self) -> None:
-        """Cancel its task, or never begin it."""
+        """Cancel its task, or never start it."""
         self.is_cancelled = True
         if self.scope is not None:
             self.scope.cancel()
@@ -123,7 +121,8 @@ class Incoming:
     async def request(self, method: str, params: Json | None) -> Json:
         if self.is_done:
             raise MCPError(
-                INVALID_REQUEST, f"The client cannot receive a request '{method}' after the answer to its own request."
+                INVALID_REQUEST,
+                f"The client cannot receive a request '{method}' after the response to its own request.",
             )
         return await self.dispatcher.ask(self.outgoing, method, params)
 
@@ -137,11 +136,11 @@ OnNotify = Callable[[Incoming, Notification], Awaitable[None]]
 
 
 class Dispatcher:
-    """Dispatches messages from and to one client, and tracks the open requests of both sides.
+    """Dispatches messages from and to one client, and tracks the open requests in both directions.
 
-    The cost of a client that reads nothing is bounded. The number of requests in progress is limited, few begin
-    together, few run while answers are unread, and none begins while much is unread. The others wait unparsed, and if
-    these are too many, reading pauses. But during a question to the client everything is read, since its answer may
+    The cost of a client that reads nothing is bounded. The number of requests in progress is limited, few start
+    together, few run while responses are unread, and none starts while much is unread. The others wait unparsed; if
+    there are too many, reading pauses. But during a question to the client, everything is read, because its answer may
     come after any number of requests; surplus requests are then refused.
     """
 
@@ -149,25 +148,25 @@ class Dispatcher:
         self.takes_batches = False  # whether this revision has batches
         self.may_ask = True  # whether this revision allows requests to the client
         self._outgoing = outgoing
-        self._is_bounded = is_bounded  # false if the transport limits the work in progress itself
+        self._is_bounded = is_bounded  # false if the transport itself limits the work in progress
         self._on_room = on_room  # called when more may be read
         self.owed: dict[RequestId, Incoming] = {}  # unanswered requests, by comparable id
-        # Messages after one that is inline, and the size of each.
+        # Messages after an inline request, with their sizes.
         self._held: deque[tuple[Message, Incoming | None, int]] = deque()
         self._is_held = True
-        self.waiting: OrderedDict[Incoming, None] = OrderedDict()  # unparsed requests that wait for their turn
+        self.waiting: OrderedDict[Incoming, None] = OrderedDict()  # unparsed requests that are waiting for their turn
         self._waiting_bytes = 0
         self._at_work = 0
-        self._begun = 0  # requests in progress that began together
-        self._round = 0  # the number of the present group of requests that began together
+        self._begun = 0  # requests in progress that started together
+        self._round = 0  # the number of the current group of requests that start together
         self._next_round: asyncio.TimerHandle | None = None
         self._work_bytes = 0
         self._asked: dict[RequestId, asyncio.Future[Json]] = {}  # open questions to the client
-        self.asked_elsewhere = 0  # open questions to a person that bypass the client
-        self._running: set[Incoming] = set()  # messages whose tasks have not ended
+        self.asked_elsewhere = 0  # open questions that bypass the client
+        self._running: set[Incoming] = set()  # messages whose tasks are running
         self._next_id = 0
         self._answered = asyncio.Event()
-        self._is_input_ended = False  # the client sends no more requests or answers
+        self._is_input_ended = False  # the client sends nothing more
         self._is_ended = False
         self._ended = asyncio.Event()
         self._on_request: OnRequest | None = None
@@ -187,11 +186,11 @@ class Dispatcher:
         return bool(self._asked or self.asked_elsewhere)
 
     def room_changed(self) -> None:
-        """Report that more may be read now."""
+        """Report that reading may continue."""
         self._on_room()
 
     def has_open(self, identity: RequestId) -> bool:
-        """Whether a request with this id is unanswered."""
+        """Return whether a request with this id is unanswered."""
         return comparable_id(identity) in self.owed
 
     def receive(
@@ -201,9 +200,9 @@ class Dispatcher:
         outgoing: Outgoing | None = None,
         http_request: HttpRequest | None = None,
     ) -> None:
-        """Receive a message, and the line that it came in.
+        """Receive a message, and the line that contained it.
 
-        `outgoing` receives its answer if that takes another way than messages outside of requests.
+        `outgoing` receives the response, if that goes a different way than messages outside of requests.
         """
         incoming, outgoing = None, outgoing or self._outgoing
         if isinstance(message, Request):
@@ -229,25 +228,25 @@ class Dispatcher:
     def receive_batch(
         self, messages: Sequence[Message], outgoing: Outgoing | None = None, http_request: HttpRequest | None = None
     ) -> None:
-        """Receive the messages of a batch; the answers are sent as one batch."""
+        """Receive the messages of a batch; the responses are sent as one batch."""
         count = sum(isinstance(message, Request) for message in messages)
         answers = _BatchAnswers(outgoing or self._outgoing, count)
         for message in messages:
             self.receive(message, encoded(fields_of(message)), answers, http_request)
 
     def refuse(self, error: Json, outgoing: Outgoing | None = None) -> None:
-        """Answer a message that was not accepted with an error."""
-        # Not by the encoder of answers: an id may contain a lone surrogate.
+        """Answer a rejected message with an error."""
+        # The usual encoder fails on lone surrogates, which an id may contain.
         (outgoing or self._outgoing).put_answer(json.dumps(error).encode())
 
     def fail_question(self, identity: AnyId | None) -> None:
-        """Fail the question with this id, if it is open: its answer is malformed."""
+        """Fail the open question with this id, whose answer is malformed."""
         asked = None if identity is None or isinstance(identity, float) else self._asked.get(identity)
         if asked is not None and not asked.done():
             asked.set_exception(MCPError(INVALID_REQUEST, "The client's answer is not a JSON-RPC response."))
 
     def go_on(self) -> None:
-        """Begin waiting requests within the limits. Called when a request is done, or answers have been read."""
+        """Start waiting requests within the limits. Called when a request is done, or responses have been read."""
         while self.waiting and self._may_begin(next(iter(self.waiting)).size):
             incoming, _ = self.waiting.popitem(last=False)
             self._waiting_bytes -= LINE_BYTES + incoming.size
@@ -256,9 +255,9 @@ class Dispatcher:
                 self._begin(request, incoming)
 
     async def finish(self, seconds_for: Callable[[object], float], is_read: Callable[[], bool]) -> None:
-        """After the end of input: fail the open questions, and wait for the remaining answers.
+        """After end of input, fail the open questions, and wait for the remaining responses.
 
-        `seconds_for` says how long calls of a tool may still take, by the tool's name as received.
+        `seconds_for` returns how long calls of a tool may still take, by the tool's name as received.
         """
         self._is_input_ended = True
         for asked in self._asked.values():
@@ -278,13 +277,13 @@ class Dispatcher:
         self.end()
 
     def end(self) -> None:
-        """End the run without waiting for unsent answers."""
+        """End the run without waiting for unsent responses."""
         self._is_ended = True
         if not self._is_held or self._on_request is None:
             self._ended.set()
 
     async def run(self, on_request: OnRequest, on_notify: OnNotify) -> None:
-        """Process messages until there are no more; requests that are still in progress are then cancelled."""
+        """Process messages until there are no more, then cancel requests still in progress."""
         self.start(on_request, on_notify)
         try:
             await self._ended.wait()
@@ -292,7 +291,7 @@ class Dispatcher:
             await self.aclose()
 
     def start(self, on_request: OnRequest, on_notify: OnNotify) -> None:
-        """Begin to process messages."""
+        """Start to process messages."""
         self._on_request, self._on_notify = on_request, on_notify
         self._release()
 
@@ -308,7 +307,7 @@ class Dispatcher:
             self._cancel(incoming)
 
     async def aclose(self, why: str = CLOSED) -> None:
-        """End the run as `give_up` does, and wait until no task is left."""
+        """End the run like `give_up`, and wait until no task is left."""
         self.give_up(why)
         self._on_request = self._on_notify = None  # the references would keep their objects alive
         with anyio.move_on_after(ENDING_SECONDS, shield=True):
@@ -326,11 +325,11 @@ class Dispatcher:
     async def ask(self, outgoing: Outgoing, method: str, params: Json | None) -> Json:
         """Send a request to the client and wait for its answer.
 
-        `MCPError` if that is an error, or the client has gone.
+        Raises `MCPError` if that is an error, or the client is gone.
         """
         if not self.may_ask:
             raise MCPError(INVALID_REQUEST, f"A client of this revision cannot receive a request '{method}'.")
-        # Registered before it is sent: if it is cancelled meanwhile, nothing is left behind.
+        # Registered before it is sent, so that a cancellation leaves nothing behind.
         await outgoing.backpressure.wait()
         if self._ended.is_set() or self._is_input_ended:
             raise MCPError(CONNECTION_CLOSED, CLOSED)
@@ -351,7 +350,7 @@ class Dispatcher:
                 outgoing.put(encoded({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": cancelled}))
 
     async def tell(self, outgoing: Outgoing, method: str, params: Json | None) -> None:
-        """Send a notification to the client. It is dropped if the client has gone, or only waits for answers."""
+        """Send a notification to the client, or drop it if the client is gone or only waits for responses."""
         if self._ended.is_set() or self._is_input_ended:
             return
         message: Json = {"jsonrpc": "2.0", "method": method}
@@ -361,7 +360,7 @@ class Dispatcher:
         await outgoing.backpressure.wait()
 
     def _cancel(self, incoming: Incoming) -> None:
-        """Cancel an unanswered request; its id is free at once."""
+        """Cancel an unanswered request, whose id is free at once."""
         del self.owed[incoming.key]
         incoming.cancel()
         if incoming.request_id is not None:
@@ -371,7 +370,7 @@ class Dispatcher:
             self._waiting_bytes -= LINE_BYTES + incoming.size
 
     def _release(self) -> None:
-        """Process held messages, up to the next one that others must wait for."""
+        """Process held messages, up to the next inline request."""
         self._is_held = False
         while self._held and not self._is_held:
             message, incoming, size = self._held.popleft()
@@ -384,7 +383,7 @@ class Dispatcher:
             self._ended.set()
 
     def _accept_message(self, message: Message, incoming: Incoming | None) -> None:
-        """Begin to process a message, or let it wait."""
+        """Start to process a message, or let it wait."""
         match message:
             case Request():
                 if incoming is None or incoming.is_cancelled:
@@ -412,7 +411,7 @@ class Dispatcher:
                     asked.set_exception(MCPError(error["code"], error["message"], error.get("data")))
 
     def _may_begin(self, size: int) -> bool:
-        """Whether one more request may begin."""
+        """Return whether another request may start."""
         if not self._is_bounded:
             return True
         if self._outgoing.size > OUTGOING_BYTES or not self._at_work:
@@ -432,7 +431,7 @@ class Dispatcher:
             self._next_round = loop.call_later(TOGETHER_SECONDS, self._begin_round)
         if request.method in INLINE:
             self._is_held = True
-        # The task removes itself at its end: a callback would cost a turn of the loop.
+        # The task removes itself at its end, because a callback would cost an iteration of the loop.
         self._running.add(incoming)
         incoming.task = loop.create_task(self._work(request, incoming, scope))
 
@@ -480,7 +479,7 @@ class Dispatcher:
 
 
 class _BatchAnswers:
-    """Collects the answers to the requests of a batch."""
+    """Collects the responses to the requests of a batch."""
 
     def __init__(self, outgoing: Outgoing, count: int) -> None:
         self.size = 0
@@ -510,7 +509,7 @@ class Conversation:
         self.connection = McpConnection(dispatcher)
         self._table = table
         self._dispatcher = dispatcher
-        self._is_modern = is_modern  # `None` until that is known
+        self._is_modern = is_modern  # `None` until known
         self._early: list[tuple[Incoming, Notification]] = []
 
     async def on_request(self, incoming: Incoming, request: Request) -> Json:
@@ -539,7 +538,7 @@ class Conversation:
         if self._is_modern is None:
             if len(self._early) < MOST_EARLY:
                 self._early.append((incoming, notification))
-        elif not self._is_modern:  # in 2026-07-28 there are only those that the dispatcher handles
+        elif not self._is_modern:  # the dispatcher handles the only notifications of 2026-07-28
             method, params = notification
             ctx = RequestContext(method, params, None, self.connection, incoming, incoming.http_request)
             await self._table.take_notification(ctx)

@@ -13,9 +13,9 @@ from starlette.types import Message, Receive, Send
 from server.protocol.json_rpc import RequestId, error_of
 from server.transports.json_lines import OUTGOING_BYTES, Backpressure
 
-UNWATCHED_SECONDS = 0.02  # how long a request runs before the check whether its client is still there begins
-KEPT_BYTES = 256 << 10  # of sent events, kept for a client that lost its connection and resumes
-REQUEST_CANCELLED = -32800  # the official SDKs' answer to a request that a client of the handshake era cancelled
+UNWATCHED_SECONDS = 0.02  # how long a request runs before its client is watched
+KEPT_BYTES = 256 << 10  # of sent events, kept for clients that lose their connection and resume
+REQUEST_CANCELLED = -32800  # the official SDKs' response to a request that a handshake-era client cancelled
 EVENT_STREAM = b"text/event-stream"
 _HEADERS = [
     (b"content-type", EVENT_STREAM),
@@ -27,11 +27,11 @@ _PING = b": ping\r\n\r\n"
 
 
 class EventStream:
-    """Messages to a client in order, kept until they are read; the latest ones are kept a little longer.
+    """Ordered messages to a client, kept until they are read; the latest ones are kept a little longer.
 
     Args:
-        name: Prefix of the event ids that let a client resume; empty if it cannot.
-        is_read: Whether somebody reads, or is about to. Otherwise only the latest messages are kept.
+        name: Prefix of the event ids that allow a client to resume; empty if it cannot.
+        is_read: Whether somebody is reading, or about to. Otherwise only the latest messages are kept.
     """
 
     ping_seconds: ClassVar[float] = 4.0
@@ -42,13 +42,13 @@ class EventStream:
         self.is_read = is_read
         self.size = 0  # bytes of unread messages
         self.backpressure = Backpressure()
-        self.is_ended = False  # whether no more messages come
-        self.last = 0  # number of messages so far
-        self.read = 0  # number of read messages
+        self.is_ended = False  # whether the stream is complete
+        self.last = 0  # number of the latest message
+        self.read = 0  # number of the latest read message
         self._kept: deque[bytes] = deque()  # the latest messages
         self.kept_bytes = 0
         self.on_read: Callable[[], None] = lambda: None  # called when messages were read
-        self.turn = 0  # identifies the present reader: a later one replaces it
+        self.turn = 0  # identifies the current reader, which a later one replaces
         self._waiter: asyncio.Future[bool] | None = None
 
     @property
@@ -74,7 +74,7 @@ class EventStream:
         self.put(line)
 
     def leave_unanswered(self, identity: RequestId) -> None:
-        """Do nothing: this stream does not show that there is no answer."""
+        """Do nothing: this stream does not signal a missing response."""
 
     def end(self) -> None:
         """Mark the end of the messages."""
@@ -83,7 +83,7 @@ class EventStream:
         self.wake()
 
     def take(self) -> list[bytes]:
-        """Return the unread messages, and count them as read."""
+        """Return the unread messages, and mark them as read."""
         count = min(self.unread, len(self._kept))
         lines = list(self._kept)[len(self._kept) - count :]
         self.read, self.size = self.last, 0
@@ -99,7 +99,7 @@ class EventStream:
         self.size = sum(map(len, list(self._kept)[len(self._kept) - self.unread :]))
 
     def _drop(self) -> None:
-        # Without a reader, unread messages are dropped too. An answer stays if the client can come back for it.
+        # Without a reader, unread messages are dropped too. A response stays if the client can come back for it.
         least = max(self.unread if self.is_read else 0, int(self.is_ended and (bool(self.name) or self.unread > 0)))
         while len(self._kept) > least and (self.kept_bytes > KEPT_BYTES or not self.name):
             dropped = len(self._kept.popleft())
@@ -120,7 +120,7 @@ class EventStream:
             self._waiter.set_result(True)
 
     async def wait(self, seconds: float) -> bool:
-        """Wait for messages or the end of the stream. Returns whether either came in time."""
+        """Wait for messages or the end of the stream. Returns false on timeout."""
         if self.last > self.read or self.is_ended:
             return True
         loop = asyncio.get_running_loop()
@@ -130,7 +130,7 @@ class EventStream:
             return await waiter
         finally:
             late.cancel()
-            if self._waiter is waiter:  # otherwise another reader waits by now
+            if self._waiter is waiter:  # otherwise another reader is waiting by now
                 self._waiter = None
 
     def as_event(self, line: bytes, number: int) -> bytes:
@@ -139,10 +139,10 @@ class EventStream:
 
 
 class RequestStream(EventStream):
-    """The stream of one request. It ends with the answer, and then calls `on_end`."""
+    """The stream of one request, which ends with the response and then calls `on_end`."""
 
     silent_seconds: ClassVar[float] = 1.0
-    """Seconds until the response begins while a request is in progress, so that its client sees that it was
+    """Seconds until the HTTP response starts while a request is in progress, so that the client sees that it was
     accepted.
     """
 
@@ -162,7 +162,7 @@ class RequestStream(EventStream):
 
 
 class AnswerStream(RequestStream):
-    """The stream of a request whose client accepts only the answer. Its other messages take another way."""
+    """The stream of a request whose client accepts only the response; other messages take another way."""
 
     silent_seconds: ClassVar[float] = 7 * 86_400.0  # how long a request may run if its client accepts no stream
 
@@ -178,7 +178,7 @@ class AnswerStream(RequestStream):
 class ClientWatch:
     """Detects that the client of a request has left, and wakes the reader of its stream.
 
-    It starts after a moment: most requests are answered before that.
+    It starts after a moment, because most requests are answered before that.
     """
 
     def __init__(self, receive: Receive, stream: EventStream) -> None:
@@ -214,7 +214,7 @@ async def send_events(
     headers: Iterable[tuple[bytes, bytes]] = (),
     first: bytes = b"",
 ) -> None:
-    """Send a stream until its end, or until its client leaves or resumes elsewhere.
+    """Send a stream until it ends, or its client leaves or resumes elsewhere.
 
     Args:
         stream: The stream.

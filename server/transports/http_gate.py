@@ -1,4 +1,4 @@
-"""Access control for HTTP: checks the host, the origin of a web page if there is one, and the token."""
+"""Access control for HTTP: checks the host, the origin of a web page, and the token."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SEND_HEADER = "send the header 'Authorization: Bearer TOKEN' with a token of thi
 
 
 class HttpGate:
-    """An application for permitted requests; all others are refused with 401, 403, 421 or 503."""
+    """Passes permitted requests to an application, and refuses all others with 401, 403, 421 or 503."""
 
     def __init__(self, app: ASGIApp, options: HttpOptions) -> None:
         self._app = app
@@ -39,7 +39,7 @@ class HttpGate:
         hosts = [*names, *(f"{name}:*" for name in names), *public, *http.allowed_hosts]
         pages = [f"{scheme}://{name}" for scheme in schemes for name in names]
         origins = [*pages, *(f"{page}:*" for page in pages), *http.allowed_origins]
-        readers = http.allowed_origins  # origins of pages that may read answers
+        readers = http.allowed_origins  # origins of pages that may read responses
         self._hosts, self._origins, self._readers = (
             [each.lower() for each in names_] for names_ in (hosts, origins, readers)
         )
@@ -49,11 +49,11 @@ class HttpGate:
         for name, value in scope["headers"]:
             shown.setdefault(name, []).append(value.decode("latin-1"))
         if b"content-length" in shown and b"transfer-encoding" in shown:
-            # A reverse proxy may have found a different end of this request (RFC 9112, 6.1).
+            # A reverse proxy may see a different end of this request (RFC 9112, 6.1).
             told = "A request must have either Content-Length or Transfer-Encoding, not both."
             await refuse(HTTPStatus.BAD_REQUEST, told, send, {"connection": "close"})
             return
-        # A foreign web page whose host name resolves to this server is not a client (DNS rebinding).
+        # Protects against DNS rebinding: a foreign page whose host name resolves to this server.
         if not _is_among(host := shown.get(b"host", [""])[0].lower(), self._hosts):
             _warn_refused(host)
             told = "This server does not serve the host in the header Host; http.allowedHosts adds hosts."
@@ -67,7 +67,7 @@ class HttpGate:
         if origin and _is_among(origin, self._readers):
             send = _readable_by(shown[b"origin"][0], send)
             if scope["method"] == "OPTIONS" and b"access-control-request-method" in shown:
-                # A preflight request has no token, and its answer only says what a page may send.
+                # A preflight request has no token, and its response only says what a page may send.
                 asked = shown.get(b"access-control-request-headers", [""])[0].encode("latin-1")
                 allowed = [(b"allow-methods", b"GET, POST, DELETE"), (b"allow-headers", asked), (b"max-age", b"600")]
                 headers = [(b"access-control-%b" % name, value) for name, value in allowed if value]
@@ -81,7 +81,7 @@ class HttpGate:
                 await self._refuse(refused, send)
                 return
             if scope["method"] == "GET" and OPEN_REQUEST in scope:
-                # A stream ends when its token expires, and the client opens another one. Requests in progress continue.
+                # A stream ends when its token expires, and the client reopens it. Requests in progress continue.
                 scope[OPEN_REQUEST].deadline = anyio.current_time() + principal.seconds_left
         if scope["method"] == "OPTIONS":
             told = "OPTIONS is only for pages in http.allowedOrigins that ask what they may send."
@@ -90,7 +90,7 @@ class HttpGate:
         await self._app(scope, receive, send)
 
     async def _whose(self, shown: list[str]) -> Principal:
-        # Of two headers, a reverse proxy may have checked the other one.
+        # With two headers, a reverse proxy may have checked the other one.
         token = shown[0][7:] if len(shown) == 1 and shown[0][:7].lower() == "bearer " else None
         if token and (principal := self._tokens.principal_of(token)) is not None:
             return principal
@@ -104,7 +104,7 @@ class HttpGate:
         raise TokenRefusedError(asked, code="", scope=" ".join(settings.required_scopes))
 
     async def _refuse(self, refused: TokenRefusedError, send: Send) -> None:
-        # Some clients show this header and not the body.
+        # Some clients show this header, but not the body.
         told = {"error": refused.code, "error_description": str(refused) if refused.code else ""}
         place = self._issuer.metadata_url if self._issuer is not None else ""
         told |= {"scope": refused.scope, "resource_metadata": place}
@@ -115,7 +115,7 @@ class HttpGate:
 
 
 def _readable_by(origin: str, send: Send) -> Send:
-    """Adds the headers that let pages of an origin read the answer (CORS)."""
+    """Add the headers that let pages of an origin read the response (CORS)."""
     exposed = b"mcp-session-id, www-authenticate, retry-after"
     readable = [(b"allow-origin", origin.encode("latin-1")), (b"expose-headers", exposed)]
     added = [(b"vary", b"origin"), *((b"access-control-%b" % name, value) for name, value in readable)]
@@ -129,7 +129,7 @@ def _readable_by(origin: str, send: Send) -> Send:
 
 
 def _is_among(value: str, allowed: list[str]) -> bool:
-    """Whether a host or an origin is allowed; a pattern that ends in `:*` matches any port."""
+    """Return whether a host or an origin is allowed; a pattern that ends in `:*` matches any port."""
     name, _, port = value.rpartition(":")
     return value in allowed or (port.isascii() and port.isdecimal() and f"{name}:*" in allowed)
 
@@ -139,12 +139,12 @@ def _warn_refused(value: str) -> None:
 
 
 def metadata_routes(issuer: Issuer) -> list[Route]:
-    """The metadata for clients without a token (RFC 9728), at the path for this server's address and at the root."""
+    """Serve the metadata for clients without a token (RFC 9728), for this server's path and at the root."""
 
     async def metadata(_request: Request) -> JSONResponse:
         return JSONResponse(issuer.metadata, headers={"cache-control": "public, max-age=3600"})
 
-    # As in the SDK: clients that are web pages read it too.
+    # As in the SDK, because clients that are web pages read it too.
     readable = CORSMiddleware(
         request_response(metadata), allow_origins=["*"], allow_methods=["GET"], allow_headers=["*"]
     )

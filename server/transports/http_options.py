@@ -1,4 +1,4 @@
-"""How the HTTP transports listen: the address, which is bound before anything else starts, and the certificate."""
+"""How the HTTP transports listen: the address, which is bound before anything else starts, and TLS."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class HttpOptions:
     max_body_bytes: int  # a larger request body is answered with 413
     tokens: Tokens  # accepted tokens; without any, every client that reaches a loopback address is accepted
     with_streamable: bool = True  # serve `/mcp` too, not only SSE
-    issuer: Issuer | None = None  # its tokens are accepted too
+    issuer: Issuer | None = None  # whose tokens are also accepted
 
     @property
     def needs_token(self) -> bool:
@@ -63,7 +63,7 @@ def open_socket(options: HttpOptions) -> socket.socket:
                 raise ListenError(f"There is no file '{path}' (--tls-cert, --tls-key). Name PEM files that exist.")
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         try:
-            # Otherwise the password of a key would be prompted for at the terminal, in the middle of a start.
+            # An empty password avoids a prompt in the terminal during startup.
             context.load_cert_chain(http.tls_cert, http.tls_key, lambda: b"")
         except (OSError, ValueError):
             raise ListenError(
@@ -71,12 +71,12 @@ def open_socket(options: HttpOptions) -> socket.socket:
                 "belong together, and the key must have no password."
             ) from None
     family = socket.AF_INET6 if ":" in http.host else socket.AF_INET
-    # With the protocol given, asyncio sends small writes at once; otherwise an answer waits 40 ms for the other side.
+    # With an explicit protocol, asyncio sets TCP_NODELAY; otherwise a response waits 40 ms for the other side.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((http.host, http.port))
-        # From here on, connections wait in the queue, so the address can be announced.
+        # From here on, connections are queued, so the address can be announced.
         listener.listen()
     except OSError as error:
         listener.close()

@@ -1,6 +1,6 @@
-"""MCP over HTTP: Streamable HTTP at `/mcp`, the older SSE transport at `/sse` and `/messages/`, on one port.
+"""MCP over HTTP on one port: Streamable HTTP at `/mcp`, the older SSE transport at `/sse` and `/messages/`.
 
-Covers the web server from start to shutdown, and its routes.
+This is the web server, from startup to shutdown, and its routes.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ logger = logging.getLogger(__name__)
 ROOT_PATHS = re.compile(r"(/(?!\.\.?(/|$))[A-Za-z0-9._~-]+)*/?")
 LAST_SECONDS = 2  # after the grace period, how long connections with unread data are kept
 MOST_CONNECTIONS = 4_000
-"""The maximum number of connections. Above it, the connection idle for longest is closed; if none is idle, a new one
-gets 503.
+"""The maximum number of connections. Above it, the longest-idle connection is closed; if none is idle, a new one gets
+503.
 """
 
 
@@ -64,16 +64,16 @@ class Application(Protocol):
 
     @property
     def pages(self) -> Sequence[Route]:
-        """Pages that people open in a browser, without a token."""
+        """Pages for browsers, without a token."""
         ...
 
     @property
     def is_settled(self) -> bool:
-        """Whether every upstream was tried once."""
+        """Whether every upstream has been tried once."""
         ...
 
     async def schema_with_headers(self, tool: str) -> Mapping[str, Any] | None:
-        """The schema of a tool that also wants arguments in HTTP headers."""
+        """Return a tool's schema if it also wants arguments in HTTP headers."""
         ...
 
 
@@ -88,7 +88,7 @@ class WebServer(uvicorn.Server):
 async def serve_http(
     app: Application, options: HttpOptions, listener: socket.socket, stopping: anyio.Event, descriptors: int
 ) -> None:
-    """Serve until `stopping` is set; then continue until a load balancer can have noticed, and shut down in order.
+    """Serve until `stopping` is set, give load balancers time to notice, and shut down gracefully.
 
     Half of the `descriptors` that the system allows are reserved for the work of requests.
     """
@@ -107,13 +107,13 @@ async def serve_http(
         lifespan="on",
         timeout_graceful_shutdown=math.ceil(http.grace / 1000) + LAST_SECONDS,
         ws="none",
-        proxy_headers=False,  # a client's address is that of its connection, whatever headers say
+        proxy_headers=False,  # a client's address is that of its connection, not from headers
     )
     paths = "/mcp and /sse" if options.with_streamable else "/sse"
     scheme = "https" if http.tls_cert else "http"
     address = f"{scheme}://{options.host_in_urls}:{listener.getsockname()[1]}"
-    # Printed at any log level: a person who starts a server must know its address, and whether it is open.
-    whom = "clients that show a token" if options.needs_token else "every client, without a token"
+    # Printed at any log level, because whoever starts a server must know its address, and whether it is open.
+    whom = "clients that send a token" if options.needs_token else "every client, without a token"
     sys.stderr.write(f"coretools-mcp: serving MCP at {address}, paths {paths}, to {whom}\n")
     sys.stderr.flush()
     if not http.is_loopback:
@@ -140,7 +140,7 @@ async def serve_http(
 
 
 class OpenRequests:
-    """An application that can end its open requests: streams, and calls that take long.
+    """An application that can end its open requests: streams, and long calls.
 
     The web server would also cancel them, but it resets their connections and logs each as an error. Once the server is
     `stopping`, no connection is kept alive, because the client's next request on it would be lost. `on_refusal` is
@@ -165,7 +165,7 @@ class OpenRequests:
 
         async def watched(message: Message) -> None:
             nonlocal has_head, has_end
-            # A readiness check never counts as a refusal.
+            # A failed readiness check does not count as a refusal.
             if not has_head and message["status"] >= HTTPStatus.BAD_REQUEST and scope["path"] != "/readyz":
                 self._on_refusal(message["status"])
             has_head = True
@@ -192,8 +192,8 @@ class OpenRequests:
 class WebApp(Starlette):
     """Both transports and the health checks as one application.
 
-    It is Starlette without redirects, and with a shortcut to `/mcp`. A slash at the end of a path is ignored instead:
-    not all clients follow a redirect, and it leads to the host in the request and past a proxy's TLS.
+    It is Starlette with a shortcut to `/mcp`, and without redirects: a slash at the end of a path is ignored instead.
+    Not all clients follow redirects, which would lead to the host in the request and bypass a proxy's TLS.
     """
 
     def __init__(
@@ -243,7 +243,7 @@ class WebApp(Starlette):
             await super().__call__(scope, receive, send)
 
     def _root_path_of(self, scope: Scope) -> str:
-        """The path below which a reverse proxy publishes this server, from a trusted header or else the settings."""
+        """Return the path below which a proxy publishes this server, from a trusted header or else the settings."""
         http, (client, *_) = self._options.http, scope.get("client") or ("",)
         prefix = header_of(scope["headers"], b"x-forwarded-prefix") if client in http.trusted_proxies else None
         return prefix.rstrip("/") if prefix is not None and ROOT_PATHS.fullmatch(prefix) else http.root_path
@@ -258,13 +258,13 @@ class WebApp(Starlette):
     async def _metrics(self, request: Request) -> Response:
         principal = principal_of(request)
         if self._app.metrics is None or (principal is not None and principal.rights != ALL_RIGHTS):
-            # Metrics name servers and tools, and a token may be limited to some of them.
+            # Metrics name servers and tools, and a token may be restricted to some of them.
             said = "Metrics need a token of http.tokens without a workspace, a profile or rules of its own."
             return JSONResponse(error_of(None, said), HTTPStatus.FORBIDDEN)
         return Response(await self._app.metrics(), media_type="text/plain; version=0.0.4")
 
     async def _leads_nowhere(self, request: Request, error: Exception) -> Response:
-        """The answer where there is no route, or none for this method."""
+        """Return the response for a path without a route, or without one for this method."""
         if self._options.with_streamable:
             routes = "MCP clients connect to /mcp (Streamable HTTP) or to /sse (SSE)"
         else:

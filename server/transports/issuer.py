@@ -1,9 +1,8 @@
-"""Access tokens of the authorization server that the operator names: their principals and rights.
+"""Checks access tokens of the operator's authorization server, for principals and rights.
 
-A JWT (RFC 9068) is checked here, with the keys that the issuer publishes. Any other token is checked by asking the
-issuer (RFC 7662). Any client can trigger such requests, so their rate is always bounded: keys are fetched at most once
-a minute, and few tokens are checked at a time. Results are kept for at most a minute. Imported only if there is an
-issuer.
+A JWT (RFC 9068) is checked here, with the issuer's published keys. For any other token, the issuer is asked (RFC 7662).
+Any client can trigger such requests, so their rate is bounded: keys are fetched at most once a minute, and few tokens
+are checked at a time. Results are cached for at most a minute. Imported only if there is an issuer.
 """
 
 from __future__ import annotations
@@ -37,19 +36,19 @@ from tools.permissions.client_rights import SCOPES, UPSTREAM, Rights
 
 logger = logging.getLogger(__name__)
 
-FETCH_SECONDS = 60.0  # the minimum time between two fetches of keys
-FIRST_FETCH_SECONDS = 5.0  # the same while there are none: an issuer may start after this server
-KEYS_SECONDS = 600.0  # interval of fetching keys again, so that a revoked one stops counting
-KNOWN_SECONDS = 60.0  # how long the result for a token is kept
-MOST_KNOWN = 4_096  # accepted tokens to remember, and as many rejected ones
-MOST_KEYS = 100  # of an issuer
-MOST_ASKED = 16  # tokens in introspection at once
-PLACE_SECONDS = 5.0  # how long a token waits for introspection
+FETCH_SECONDS = 60.0  # minimum time between two key fetches
+FIRST_FETCH_SECONDS = 5.0  # the same while there are no keys, because the issuer may start after this server
+KEYS_SECONDS = 600.0  # interval of refreshing keys, so that revoked ones are dropped
+KNOWN_SECONDS = 60.0  # how long the result for a token is cached
+MOST_KNOWN = 4_096  # accepted tokens to cache, and as many rejected ones
+MOST_KEYS = 100  # per issuer
+MOST_ASKED = 16  # concurrent introspections
+PLACE_SECONDS = 5.0  # how long a token waits for a free introspection slot
 LEEWAY_SECONDS = 60  # tolerance between clocks
 LAST_TIME = 1e12  # a later expiry is invalid: 30,000 years
 TOKEN_CHARS = 16_384  # a longer token is rejected; all headers together are limited to little more
 MOST_READABLE_NAME_CHARS = 200  # a longer display name is not shown
-SUBJECT_CHARS = 1_000  # of the subject of a token; OpenID Connect allows 255
+SUBJECT_CHARS = 1_000  # of a token's subject; OpenID Connect allows 255
 LEAST_RSA_BITS = 2_048  # RFC 7518, 3.3
 ValueT = TypeVar("ValueT")
 _TYPES = frozenset({"", "jwt", "at+jwt", "application/at+jwt"})
@@ -58,8 +57,8 @@ _FAMILIES: Mapping[str, str] = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP
 
 @dataclass(frozen=True, slots=True)
 class SigningKey:
-    algorithm: str  # the only algorithm that it is for, or empty
-    family: str  # the key as a JWK
+    algorithm: str  # the only algorithm that the key is for, or empty
+    family: str  # the key type of the JWK
     key: Any
 
 
@@ -74,15 +73,15 @@ class Issuer:
     def __init__(self, settings: IssuerSettings, secret: str = "") -> None:
         self.settings = settings
         slash = settings.resource.rstrip("/")
-        # Some write a URL that consists of a host with a slash at the end, and some without.
+        # Some issuers end a URL without a path with a slash, some do not.
         self._audience = frozenset((settings.resource, slash, f"{slash}/", *settings.audience))
         self._keys: dict[str, list[SigningKey]] = {}
         self._keys_at = settings.jwks_uri or ""
         self._fetched = -math.inf  # time of the last request for keys
-        self._is_away = False  # whether that failed
+        self._is_away = False  # whether it failed
         self._turn = anyio.Lock()
         self._places = anyio.CapacityLimiter(MOST_ASKED)
-        # By digest: the results for tokens, each with its expiry.
+        # The results for tokens by digest, with their expiry.
         self._known: OrderedDict[bytes, tuple[float, Principal]] = OrderedDict()
         self._refused: OrderedDict[bytes, tuple[float, tuple[str, int, str, str]]] = OrderedDict()
         self._asking: dict[bytes, anyio.Lock] = {}
@@ -104,7 +103,7 @@ class Issuer:
 
     @property
     def metadata(self) -> Json:
-        """What clients must know about this server. Not built by a model, which would normalize the URLs."""
+        """The metadata for clients. A model would normalize the URLs."""
         return {
             "resource": self.settings.resource,
             "authorization_servers": [self.settings.issuer],
@@ -114,10 +113,10 @@ class Issuer:
         }
 
     async def principal_of(self, token: str) -> Principal:
-        """The principal of a token.
+        """Return the principal of a token.
 
         Raises:
-            TokenRefusedError: It is invalid, has too few rights, or the issuer is needed and unavailable.
+            TokenRefusedError: It is invalid, lacks rights, or the issuer is needed and unavailable.
         """
         digest = digest_of(token)
         if (principal := self._known_principal(digest)) is not None:
@@ -128,7 +127,7 @@ class Issuer:
             return self._remember(digest, await self._verify_jwt(token, header))
         if not self.settings.introspection.url:
             raise TokenRefusedError("The token is not from the issuer.")
-        # Many requests may bring it at once: the issuer is asked only once.
+        # Many concurrent requests may have the same token; the issuer is asked only once.
         turn = self._asking.setdefault(digest, anyio.Lock())
         try:
             async with turn:
@@ -137,7 +136,7 @@ class Issuer:
                 try:
                     return self._remember(digest, await self._introspect(token))
                 except TokenRefusedError as refusal:
-                    if refusal.code:  # not if the issuer is unavailable
+                    if refusal.code:  # do not cache if the issuer is unavailable
                         refused = str(refusal), refusal.status, refusal.code, refusal.scope
                         _put(self._refused, digest, (time.time() + KNOWN_SECONDS, refused))
                     raise
@@ -146,9 +145,9 @@ class Issuer:
                 self._asking.pop(digest, None)
 
     def _known_principal(self, digest: bytes) -> Principal | None:
-        """The principal of a token that was checked within the last minute.
+        """Return the principal of a token that was checked within the last minute.
 
-        If it was rejected, raises the same error again.
+        Raises the same error again if it was rejected.
         """
         now = time.time()
         ends, principal = self._known.get(digest, (0.0, None))
@@ -161,12 +160,12 @@ class Issuer:
         return None
 
     def _remember(self, digest: bytes, claims: Json) -> Principal:
-        """Check the claims that do not depend on the principal, and remember the result."""
+        """Check the claims, and cache the result."""
         if not _is_time(claims.get("exp")):
             raise TokenRefusedError("The token does not say when it expires.")
         if "cnf" in claims:
             raise TokenRefusedError("The token is bound to a key, and could be replayed by somebody else here.")
-        # Valid tokens that are not meant for a resource server: ID tokens and refresh tokens.
+        # ID tokens and refresh tokens are valid, but not meant for a resource server.
         if "at_hash" in claims or claims.get("typ") in ("ID", "Refresh", "Offline"):
             raise TokenRefusedError("The token is not an access token.")
         principal = self._principal(claims)
@@ -176,7 +175,7 @@ class Issuer:
 
     async def _verify_jwt(self, token: str, header: Json) -> Json:
         algorithm, kind, kid = header.get("alg"), header.get("typ", ""), header.get("kid", "")
-        # Checked before looking for a key: rejects "none" and signatures with a shared secret.
+        # Checked before the key lookup, to reject "none" and shared-secret signatures.
         if algorithm not in self.settings.algorithms:
             raise TokenRefusedError("The token's signature algorithm is not accepted here (http.oauth.algorithms).")
         if not (isinstance(kind, str) and kind.lower() in _TYPES and isinstance(kid, str)):
@@ -184,7 +183,7 @@ class Issuer:
         if "crit" in header or "b64" in header:  # RFC 7515, 4.1.11: no extension is supported here
             raise TokenRefusedError("The token is not valid.")
         key = await self._key(kid, str(algorithm))
-        # Not with the library's decoder, which examines every character and takes twice as long as the signature.
+        # The library's decoder examines every character and takes twice as long as the signature.
         method = jwt.get_algorithm_by_name(str(algorithm))
         signed, _, signature = token.rpartition(".")
         try:
@@ -206,7 +205,7 @@ class Issuer:
         if found is not None and time.monotonic() - self._fetched < KEYS_SECONDS:
             return found
         if found is not None and self._turn.locked():
-            return found  # others use the old keys while one request fetches new ones
+            return found  # other requests use the old keys while one fetches new ones
         async with self._turn:
             if time.monotonic() - self._fetched >= (FETCH_SECONDS if self._keys else FIRST_FETCH_SECONDS):
                 self._fetched = time.monotonic()
@@ -215,7 +214,7 @@ class Issuer:
                     await self._fetch_keys()
                     self._is_away = False
                 except (NoJsonAnswerError, LongAnswerError) as error:
-                    self._keys_at = self.settings.jwks_uri or ""  # they may have moved
+                    self._keys_at = self.settings.jwks_uri or ""  # the keys may have moved
                     logger.warning("the keys of %s could not be fetched: it %s", self.settings.issuer, error)
             if (found := self._suitable(kid, algorithm)) is not None:
                 return found
@@ -224,21 +223,21 @@ class Issuer:
         raise TokenRefusedError("The token is signed with a key that the issuer does not have.")
 
     def _suitable(self, kid: str, algorithm: str) -> SigningKey | None:
-        """The key with this id for an algorithm; without an id, the only suitable one."""
+        """Return the key with this id for an algorithm; without an id, the only suitable one."""
         named = self._keys.get(kid, []) if kid else [key for keys in self._keys.values() for key in keys]
         family = _FAMILIES[algorithm[:2]]
         fitting = [key for key in named if key.family == family and key.algorithm in ("", algorithm)]
         return fitting[0] if len(fitting) == 1 or (kid and fitting) else None
 
     async def _fetch_keys(self) -> None:
-        """Fetch the issuer's present keys; the previous ones stay if that fails."""
+        """Fetch the issuer's current keys; the previous ones stay if that fails."""
         if not self._keys_at:
             for place in build_oauth_authorization_server_metadata_discovery_urls(
                 self.settings.issuer, self.settings.issuer
             ):
                 status, about = await fetch_json(httpx2.Request("GET", place, headers={"accept": "application/json"}))
                 address = about.get("jwks_uri")
-                # Byte for byte (RFC 8414, 3.3).
+                # Compared byte for byte (RFC 8414, 3.3).
                 if status == 200 and about.get("issuer") == self.settings.issuer and isinstance(address, str):
                     if not is_safe(address, may_be_local=True):
                         raise NoJsonAnswerError("has a key URL that is not https")
@@ -336,7 +335,7 @@ class Issuer:
         except UnicodeEncodeError:
             size = math.inf
         if size > SUBJECT_CHARS:
-            raise TokenRefusedError("The token's subject is not a text that can be used.")
+            raise TokenRefusedError("The token's subject is not a usable string.")
         named = {scope for claim in settings.scope_claims for scope in _texts(claims.get(claim))}
         if missing := [scope for scope in settings.required_scopes if scope not in named]:
             raise self._insufficient_scope(f"The token lacks the scope {' '.join(missing)}.")
@@ -346,7 +345,7 @@ class Issuer:
         )
         if not given:
             raise self._insufficient_scope("The token has none of the scopes that are used here.")
-        # Both contain the issuer, so neither can equal the name of a token in the settings.
+        # The name contains the issuer, so it cannot equal the name of a token in the settings.
         name = f"{settings.issuer} {subject}" if subject else f"program {client} of {settings.issuer}"
         own = settings.principals.get(subject or "")
         rights = rights_for(f"http.oauth.principals.{subject}", own) if own is not None else Rights("http.oauth")
@@ -362,9 +361,9 @@ class Issuer:
 
 
 def _readable_name(claims: Json) -> str:
-    """The display name, first from the claims that few people can choose themselves (OpenID Connect, RFC 7662)."""
+    """Return the display name, preferably from claims that few people can choose themselves (OIDC, RFC 7662)."""
     verified, names = claims.get("email_verified", True), ["preferred_username", "username", "name"]
-    if verified is True or verified == "true":  # some issuers write it as a text
+    if verified is True or verified == "true":  # some issuers write it as a string
         names.insert(0, "email")
     for name in names:
         value = claims.get(name)
@@ -377,7 +376,7 @@ def read_issuer(settings: IssuerSettings, environment: Mapping[str, str]) -> Iss
     """Read the issuer from the settings.
 
     Raises:
-        SettingsError: Something is wrong with it; lists all problems.
+        SettingsError: It is invalid; lists all problems.
     """
     problems: list[str] = []
     about = settings.introspection
@@ -395,7 +394,7 @@ def read_issuer(settings: IssuerSettings, environment: Mapping[str, str]) -> Iss
         or parts.query
         or parts.fragment
         or "@" in parts.netloc
-        or not settings.resource.isascii()  # it is shown in headers
+        or not settings.resource.isascii()  # it appears in headers
     ):
         said = "must be the address that clients use for /mcp, such as https://tools.example.com/mcp"
         problems.append(f"http.oauth.resource '{settings.resource}' {said}.")
@@ -423,7 +422,7 @@ def _put(table: OrderedDict[bytes, ValueT], digest: bytes, value: ValueT) -> Non
 
 
 def _header(token: str) -> Json | None:
-    """The header of a token that is a signed JWT; `None` for any other token."""
+    """Return the header of a signed JWT; `None` for any other token."""
     first, *rest = token.split(".", 3)
     if len(rest) != 2:
         return None
@@ -443,7 +442,7 @@ def _decoded_part(part: str) -> bytes:
 
 
 def _texts(given: Any) -> list[str]:
-    """The words of a text, or the texts of an array."""
+    """Return the words of a string, or the strings of an array."""
     if isinstance(given, str):
         return given.split()
     return [each for each in cast("list[Any]", given) if isinstance(each, str)] if isinstance(given, list) else []

@@ -1,4 +1,4 @@
-"""JSON-RPC lines: splits incoming bytes, rejects lines without a message, and queues outgoing lines."""
+"""JSON-RPC lines: splits incoming bytes, rejects invalid lines, and queues outgoing lines."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from server.protocol.json_rpc import NOT_A_MESSAGE, Json, RequestId, error_of, r
 from server.protocol.protocol_errors import PARSE_ERROR
 
 INBOX_MESSAGES = 256  # messages waiting to be processed before reading pauses
-KEPT_OF_OVERSIZED = 4096  # bytes kept of each end of an oversized line, to find its id
+KEPT_OF_OVERSIZED = 4096  # bytes kept at each end of an oversized line, to find its id
 USUAL_PIPE_BYTES = 1 << 16  # initial capacity of a pipe
-PIPE_BYTES = 1 << 20  # capacity of a pipe with much traffic (Linux allows this to every user)
-LARGE_PIECE = 4096  # smaller pieces of a line are joined, to limit their number
-OUTGOING_BYTES = 4 * 1024 * 1024  # bytes waiting for a slow reader before senders must wait
-UNREAD_BYTES = 1 << 18  # a longer queue means that the client reads more slowly than this server writes
+PIPE_BYTES = 1 << 20  # capacity of a busy pipe (Linux allows this for every user)
+LARGE_PIECE = 4096  # smaller pieces of a line are joined, to limit the number of pieces
+OUTGOING_BYTES = 4 * 1024 * 1024  # bytes queued for a slow reader before senders must wait
+UNREAD_BYTES = 1 << 18  # a longer queue means that the client is a slow reader
 LARGE_LINE = 1 << 16  # up to this size, copying a line is cheaper than another piece
 MOST_PIECES = 64  # pieces in one write
 
 _ID = rb'(-?\d{1,18}(?![\d.eE])|"(?:[^"\\]|\\.){0,200}")'
 _ID_AT_HEAD = re.compile(rb'^\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*' + _ID)
 _ID_AT_TAIL = re.compile(rb',\s*"id"\s*:\s*' + _ID + rb"\s*\}\s*$")
-"""In only these two places an id certainly belongs to the message, without reading the part between them."""
+"""Only in these two places does an id certainly belong to the message, even if the middle is unknown."""
 
 
 def enlarge(descriptor: int) -> None:
-    """Increase the capacity of a pipe if possible: large messages then need fewer turns."""
+    """Increase a pipe's capacity if possible, so that large messages need fewer loop iterations."""
     if sys.platform == "linux":
         import fcntl  # noqa: PLC0415 - only where it exists
 
@@ -41,17 +41,17 @@ def enlarge(descriptor: int) -> None:
 
 
 class LineSplitter:
-    """Splits a byte stream into lines; of a line longer than `max_bytes`, only the two ends are kept."""
+    """Splits a byte stream into lines. Only the two ends of a line longer than `max_bytes` are kept."""
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
-        self._pieces: list[bytes | bytearray] = []  # of the incomplete line; joined once, when it is complete
+        self._pieces: list[bytes | bytearray] = []  # pieces of the incomplete line, joined once it is complete
         self._size = 0
         self._head: bytes | None = None
-        self.oversized: list[bytes] = []  # the two ends of each oversized line, for the caller to remove
+        self.oversized: list[bytes] = []  # the two ends of each oversized line; the caller removes them
 
     def feed(self, data: bytes) -> Sequence[bytes]:
-        """Add bytes, and return the complete lines without blank ones."""
+        """Add bytes, and return the complete, non-blank lines."""
         if not self._pieces and data.find(b"\n") == len(data) - 1 < self.max_bytes:
             line = data[:-1]  # one whole line, the common case
             return (line,) if line and not line.isspace() else ()
@@ -91,7 +91,7 @@ class LineSplitter:
 
 
 class Backpressure:
-    """Tracks whether a reader is too slow to send more, and who waits for it."""
+    """Tracks whether sending must pause for a slow reader, and who is waiting."""
 
     def __init__(self) -> None:
         self.is_full = False  # nothing more should be sent for now
@@ -105,7 +105,7 @@ class Backpressure:
             tell()
 
     def when_free(self, tell: Callable[[], None]) -> None:
-        """Register a callback for the next time that sending is allowed."""
+        """Register a callback for when sending is allowed again."""
         self._waiting[tell] = None
 
     async def wait(self) -> None:
@@ -116,7 +116,7 @@ class Backpressure:
             await free.wait()
 
 
-STDIO_BACKPRESSURE = Backpressure()  # of this process's client over stdio; network clients never fill it
+STDIO_BACKPRESSURE = Backpressure()  # for this process's stdio client; network clients never fill it
 
 
 class Outgoing(Protocol):
@@ -128,20 +128,20 @@ class Outgoing(Protocol):
     def put(self, line: bytes) -> None: ...
 
     def put_answer(self, line: bytes) -> None:
-        """Add the answer to a request, its last message."""
+        """Add the response to a request, which is its last message."""
         ...
 
     def leave_unanswered(self, identity: RequestId) -> None:
-        """Record that a request gets no answer because its client cancelled it."""
+        """Record that a request gets no response because its client cancelled it."""
         ...
 
 
 class OutgoingLines:
-    """Outgoing lines in the pieces that were added: large ones are not copied."""
+    """A queue of outgoing lines, which does not copy large ones."""
 
     def __init__(self, on_data: Callable[[], None], backpressure: Backpressure) -> None:
         self.size = 0  # number of unwritten bytes
-        self.backpressure = backpressure  # full when too much is waiting, and free when everything is written
+        self.backpressure = backpressure  # full when too much is queued, and free when everything is written
         self._on_data = on_data  # called when there is something to write
         self._pieces: deque[bytes | memoryview] = deque()
         self._is_closed = False
@@ -149,7 +149,7 @@ class OutgoingLines:
         self._empty.set()
 
     def put(self, line: bytes) -> None:
-        """Queue a line, given without its end. It is dropped if it is empty or nobody reads any more."""
+        """Queue a line, given without its line ending. It is dropped if it is empty or nobody reads anymore."""
         if self._is_closed or not line:
             return
         if len(line) < LARGE_LINE:
@@ -166,7 +166,7 @@ class OutgoingLines:
     put_answer = put
 
     def leave_unanswered(self, identity: RequestId) -> None:
-        """Do nothing: this wire does not show that there is no answer."""
+        """Do nothing: this wire does not signal a missing response."""
 
     def next_pieces(self) -> Sequence[bytes | memoryview]:
         return self._pieces if len(self._pieces) <= MOST_PIECES else tuple(islice(self._pieces, MOST_PIECES))
@@ -189,7 +189,7 @@ class OutgoingLines:
             self._pieces.popleft()
 
     def close(self) -> None:
-        """Drop the queue and release waiting senders: nobody reads any more."""
+        """Drop the queue and release waiting senders, because nobody reads anymore."""
         self._is_closed = True
         self._pieces.clear()
         self.size = 0
@@ -197,16 +197,16 @@ class OutgoingLines:
         self.backpressure.free()
 
     async def wait_empty(self) -> None:
-        """Wait until everything is written, or nobody reads any more."""
+        """Wait until everything is written, or nobody reads anymore."""
         await self._empty.wait()
 
 
 def certain_id(head: bytes, tail: bytes) -> RequestId | None:
-    """The id of a message of which only the two ends are known, if it is certain."""
+    """Return the id of a message with only its two ends known, if it is certain."""
     match = _ID_AT_HEAD.search(head) or _ID_AT_TAIL.search(tail)
     try:
         return None if match is None else json.loads(match.group(1))
-    except ValueError:  # a text with invalid bytes or characters
+    except ValueError:  # a string with invalid bytes or characters
         return None
 
 
@@ -220,7 +220,7 @@ def refusal_of_oversized(ends: bytes, max_bytes: int) -> Json:
 
 
 def refusal_of_unreadable(line: bytes, *, is_post: bool = False) -> Json | None:
-    """The error for what is not a JSON-RPC message; `None` if nobody can be waiting for an answer to it.
+    """Return the error for a line that is not a JSON-RPC message; `None` if nobody can be waiting for it.
 
     The body of an HTTP POST is always answered.
     """
@@ -230,7 +230,7 @@ def refusal_of_unreadable(line: bytes, *, is_post: bool = False) -> Json | None:
         if not (b'"id"' in line and b'"method"' in line) and not is_post:
             return None
         message = "This is not valid JSON in UTF-8, is nested too deeply, or has a number with too many digits."
-        may_answer = b'"result"' in line or b'"error"' in line  # then its id is one of this server's
+        may_answer = b'"result"' in line or b'"error"' in line  # then its id is from this server
         identity = None if may_answer else certain_id(line[:KEPT_OF_OVERSIZED], b"")
         return error_of(identity, message, PARSE_ERROR)
     if unreadable is None or unreadable.is_answer:

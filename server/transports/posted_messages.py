@@ -1,4 +1,4 @@
-"""Messages that clients post over HTTP: reads the whole body, and rejects invalid ones."""
+"""Reads messages that clients post over HTTP, and rejects invalid ones."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SERVER_ENDS = "The server is shutting down, so this request was cancelled withou
 async def read_posted(
     scope: Scope, receive: Receive, send: Send, max_bytes: int, *, takes_batches: bool = False
 ) -> tuple[Message | list[Message], bytes] | None:
-    """The posted message or batch, and its bytes; `None` if it was refused, or the client has gone."""
+    """Return the posted message or batch, and its bytes; `None` if it was refused, or the client is gone."""
     headers = dict(scope["headers"])
     declared, kind = headers.get(b"content-length", b"0"), headers.get(b"content-type", b"")
     size = int(declared) if declared.isdigit() else 0
@@ -65,14 +65,14 @@ def _read(body: bytes, takes_batches: bool) -> Message | list[Message] | Json:
 
 
 async def say_accepted(send: Send, body: bytes = b"") -> None:
-    """Acknowledge a message whose answer, if any, takes another way."""
+    """Acknowledge a message whose response, if any, takes another way."""
     headers = [(b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": HTTPStatus.ACCEPTED, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
 
 async def refuse_json(error: Json, send: Send, status: int = HTTPStatus.BAD_REQUEST) -> None:
-    # Not by the encoder of answers: an id may contain a lone surrogate.
+    # The usual encoder fails on lone surrogates, which an id may contain.
     await send_json(json.dumps(error).encode(), status, send)
 
 

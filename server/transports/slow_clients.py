@@ -1,4 +1,4 @@
-"""Connections of clients that are slow, silent or gone: each is closed after a bounded time, at a bounded cost."""
+"""Closes connections of clients that are slow, silent or gone, in bounded time and at bounded cost."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from server.transports.streamable_http import is_of_handshake_era
 
 
 class ClientConnection(H11Protocol):
-    """One connection: uvicorn's protocol with time limits. uvicorn itself limits only the pause between requests.
+    """One connection: uvicorn's protocol with more time limits. uvicorn limits only the pause between requests.
 
-    If there are too many connections, the one without a request for longest is closed. uvicorn would keep those, and
-    refuse everybody else's requests: without a token, anyone could shut out all others by opening enough connections.
+    If there are too many connections, the longest-idle one is closed. uvicorn would keep those and refuse new requests,
+    so anyone could shut out all others by opening enough connections, even without a token.
     """
 
     _waiting: ClassVar[WeakKeyDictionary[ServerState, OrderedDict[ClientConnection, None]]] = WeakKeyDictionary()
-    """The connections of each server without a request in progress, the one that waits longest first."""
+    """The idle connections of each server, longest-idle first."""
 
-    head_seconds: ClassVar[float] = 15.0  # for the head of a request, from connecting or the first byte after an answer
+    head_seconds: ClassVar[float] = 15.0  # for a request's head, from the connection or the first byte after a response
     body_seconds: ClassVar[float] = 60.0  # for the body after that
     unread_seconds: ClassVar[float] = 30.0  # how long a client may leave data unread
 
@@ -40,8 +40,8 @@ class ClientConnection(H11Protocol):
         super().connection_made(transport)
         self._wait()
         self._make_room()
-        # The system closes a connection whose other end receives nothing, or is gone without notice. Otherwise a little
-        # data in the system's own buffer would never be noticed. Set by name, since type stubs know it only on Linux;
+        # Lets the system close a connection whose other end receives nothing, or has vanished. A little data in the
+        # system's buffer would otherwise go unnoticed. Looked up by name, because type stubs know it only on Linux;
         # elsewhere the system's limit of some minutes applies.
         option: int | None = getattr(socket, "TCP_USER_TIMEOUT", None)
         if option is not None:
@@ -56,21 +56,21 @@ class ClientConnection(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Receive data. The head of a request begins with the first byte after an answer."""
+        """Receive data. A request's head starts with the first byte after a response."""
         super().data_received(data)
-        # Checked afterwards: most requests arrive in one piece, and need no limit.
+        # Checked afterwards, because most requests arrive in one piece and need no limit.
         if self._slow_sender is None and self._is_between_requests():
             self._expect(self.head_seconds)
 
     def eof_received(self) -> bool:  # pyright: ignore[reportIncompatibleMethodOverride] - uvicorn's closes always
-        """The client sends no more, or is gone. It may still read, so its complete requests are answered.
+        """Handle a client that sends nothing more, or is gone. It may still read, so complete requests are answered.
 
-        This does not apply where leaving means that the answer is not wanted, as in 2026-07-28 and for endless streams.
+        This does not apply if leaving means that the response is unwanted, as in 2026-07-28 and for endless streams.
         """
         cycle = cast("RequestResponseCycle | None", self.cycle)
         if cycle is None or cycle.response_complete or cycle.more_body or cycle.scope["method"] != "POST":
             return False
-        # Over TLS nothing can be half open.
+        # TLS connections cannot be half-open.
         if self.scheme == "https" or not is_of_handshake_era(cycle.scope["headers"]):
             return False
         cycle.keep_alive = False
@@ -96,7 +96,7 @@ class ClientConnection(H11Protocol):
             self._wait()
 
     def pause_writing(self) -> None:
-        """The client reads more slowly than data is written."""
+        """Start the time limit for a client that reads more slowly than data is written."""
         self.flow.pause_writing()
         self._note_read()
         self._slow_reader = self.loop.call_later(self.unread_seconds, self.transport.abort)
@@ -114,7 +114,7 @@ class ClientConnection(H11Protocol):
         most, waiting = self.limit_concurrency, self._waiting_here
         while most is not None and len(self.connections) >= most and (longest := next(iter(waiting))) is not self:
             del waiting[longest]
-            # The end of the connection is reported only later.
+            # The connection reports its end only later.
             self.connections.discard(longest)
             longest.transport.abort()
 

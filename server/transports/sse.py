@@ -1,7 +1,7 @@
-"""The older HTTP transport of MCP: messages of the server by SSE at `/sse`, those of the client posted to `/messages/`.
+"""The older HTTP transport of MCP: server messages by SSE at `/sse`, client messages posted to `/messages/`.
 
-Requests and answers use different connections. So a client that reads nothing could keep sending requests, and every
-answer would take memory. Therefore posted messages are accepted only while few messages are unread.
+Requests and responses use different connections. So a client that reads nothing could keep sending requests, and every
+response would take memory. Therefore posted messages are accepted only while few messages are unread.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from server.transports.posted_messages import (
     say_accepted,
 )
 
-MOST_UNREAD = 64  # unread messages of a session before no more are accepted from its client
+MOST_UNREAD = 64  # unread messages per session before its client must wait
 SESSION_EXPIRED = (
     "The token of this connection has expired, so the connection ends and this request was cancelled without an "
     "answer. Connect again with a new one."
@@ -38,7 +38,7 @@ SESSION_EXPIRED = (
 
 
 class _Session:
-    """A client with a stream, while that lasts."""
+    """A client for the lifetime of its stream."""
 
     def __init__(self, table: RequestTable, principal: Principal | None, request: anyio.CancelScope | None) -> None:
         self._principal, self._request = principal, request
@@ -54,11 +54,11 @@ class _Session:
 
     @property
     def is_expired(self) -> bool:
-        """Whether all tokens that it used have expired."""
+        """Whether all tokens that the client used have expired."""
         return self._request is not None and self._request.deadline <= anyio.current_time()
 
     def last_with(self, principal: Principal | None) -> None:
-        """Extend the session to the expiry of the client's present token."""
+        """Extend the session to the expiry of the client's current token."""
         if principal is not None and self._request is not None:
             self._request.deadline = max(self._request.deadline, anyio.current_time() + principal.seconds_left)
 
@@ -71,7 +71,7 @@ class _Session:
         self._room.set()
 
     async def wait_for_room(self) -> None:
-        """Wait until its client has read enough."""
+        """Wait until the client has read enough."""
         while not self.events.is_ended and (self.events.unread >= MOST_UNREAD or self.dispatcher.is_full):
             self._room.clear()
             await self._room.wait()
@@ -112,7 +112,7 @@ class SseSessions:
             conversation.connection.close()
 
     async def post(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Accept a message once its client has read enough."""
+        """Accept a message once the client has read enough."""
         if scope["method"] != "POST":
             told = f"There is no {scope['method']} at '/messages'."
             await refuse(HTTPStatus.METHOD_NOT_ALLOWED, told, send, {"Allow": "POST"})
@@ -147,7 +147,7 @@ class SseSessions:
 
 
 def named_session(scope: Scope) -> str | None:
-    """The session that a request names, in any spelling of its id."""
+    """Return the session id in a request, in any spelling."""
     named = parse_qs(scope["query_string"].decode("latin-1")).get("session_id", [""])[0]
     try:
         return uuid.UUID(hex=named).hex

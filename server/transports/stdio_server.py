@@ -1,9 +1,9 @@
-"""MCP over standard input and output, on the event loop: no thread, and no hop for each line.
+"""MCP over stdio on the event loop, without threads.
 
-The wire moves to private descriptors. Descriptor 0 becomes empty and descriptor 1 goes to standard error, so that stray
-output of this process or a child cannot reach the protocol. After the end of input, pending answers are still sent if
-they come soon. The end may mean that somebody piped requests in, or that the client is leaving and waits for this
-process.
+The wire moves to private descriptors. Descriptor 0 becomes empty, and descriptor 1 goes to standard error, so that
+stray output from this process or a child cannot reach the protocol. After end of input, pending responses are still
+sent if they are ready soon. End of input may mean that somebody piped requests in, or that the client is leaving and
+waits for this process.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from tools.machine.threads import THREADS
 logger = logging.getLogger(__name__)
 
 
-READ_BYTES = 256 * 1024  # size of one read from the pipe; a Linux pipe holds 64 kB, a socket more
-DRAIN_SECONDS = 10.0  # limit for pending calls after the end of input
+READ_BYTES = 256 * 1024  # size of one read; a Linux pipe holds 64 kB, a socket more
+DRAIN_SECONDS = 10.0  # limit for pending calls after end of input
 COMMAND_SECONDS = 1.0
-"""The same for calls that run a program: a command, an agent, a custom tool. It may take any time and change anything.
-Clients that close the input wait two seconds for the end of this process before they send SIGTERM (the official SDKs).
+"""The same for calls that run a program (a command, an agent, a custom tool), which may run indefinitely. The official
+SDKs close the input and wait two seconds before they send SIGTERM.
 """
-FLUSH_SECONDS = 30.0  # how long a slow reader may take for pending answers
+FLUSH_SECONDS = 30.0  # how long a slow reader may take for pending responses
 
 
 async def serve_stdio(table: RequestTable, max_message_bytes: int, runs_command: Callable[[str], bool]) -> None:
     """Serve the process's standard input and output until its end.
 
-    A line longer than `max_message_bytes` is refused and dropped, and never held in memory. `runs_command` says whether
-    a tool, by its name, runs programs.
+    A line longer than `max_message_bytes` is refused without keeping it in memory. `runs_command` returns whether the
+    tool with this name runs programs.
     """
-    # The wire leaves the standard descriptors; then only this transport can reach it.
+    # Move the wire off the standard descriptors, so that only this transport can reach it.
     sys.stdout.flush()
     reading, writing = _private(0), _private(1)
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -66,12 +66,12 @@ async def serve_stdio(table: RequestTable, max_message_bytes: int, runs_command:
 
 
 def _private(descriptor: int) -> int:
-    """A copy of a descriptor, beyond the standard ones, that no child inherits."""
+    """Duplicate a descriptor above the standard ones, without inheritance."""
     if sys.platform == "win32":
         import msvcrt  # noqa: PLC0415 - where it exists
 
         copy = os.dup(descriptor)
-        msvcrt.setmode(copy, os.O_BINARY)  # otherwise line ends would be translated
+        msvcrt.setmode(copy, os.O_BINARY)  # otherwise line endings would be translated
         return copy
     import fcntl  # noqa: PLC0415 - where it exists
 
@@ -79,7 +79,7 @@ def _private(descriptor: int) -> int:
 
 
 def _is_pollable(descriptor: int) -> bool:
-    """Whether the event loop can wait for it: a pipe, a socket or a terminal on a POSIX system."""
+    """Return whether the event loop can poll a descriptor: a pipe, socket or terminal on POSIX."""
     if sys.platform == "win32":
         return False
     try:
@@ -130,7 +130,7 @@ class _Wire:
                 os.set_blocking(descriptor, was_blocking)
 
     def resume_reading(self) -> None:
-        """Continue reading, unless it must pause."""
+        """Continue reading, unless reading must pause."""
         if not (self._is_reading or self._is_stopped or self.dispatcher.is_full) and self._end is None:
             self._is_reading = True
             self._loop.add_reader(self._reading, self._on_readable)
@@ -191,15 +191,15 @@ class _Wire:
             self.dispatcher.fail_question(unreadable.identity)
 
     async def _finish(self) -> None:
-        """After the end of input."""
-        self._take(b"\n")  # the last line may lack its end
+        """Handle the end of input."""
+        self._take(b"\n")  # the last line may lack a line ending
         await self.dispatcher.finish(
             lambda tool: COMMAND_SECONDS if isinstance(tool, str) and self._runs_command(tool) else DRAIN_SECONDS,
             self._is_read,
         )
 
     def _is_read(self) -> bool:
-        """Whether anybody still reads the answers."""
+        """Return whether anybody still reads the responses."""
         if sys.platform == "win32":
             return True
         poll = select.poll()
@@ -209,10 +209,10 @@ class _Wire:
     def _schedule_write(self) -> None:
         if self._is_write_scheduled:
             return
-        if not self.dispatcher.owed:  # whatever is sent now is all for a while
+        if not self.dispatcher.owed:  # nothing else will be sent soon, so write now
             self._write()
             return
-        # One write for all answers of this turn of the loop.
+        # One write for all responses of this loop iteration.
         self._is_write_scheduled = True
         self._loop.call_soon(self._write)
 
@@ -237,7 +237,7 @@ class _Wire:
                 json_lines.enlarge(self._writing)
             self._loop.add_writer(self._writing, self._write)
         except OSError:
-            # Nobody reads any more: the client is gone.
+            # The client is gone.
             self.outgoing.close()
             self._is_stopped = True
             self._stop_reading()
@@ -245,7 +245,7 @@ class _Wire:
 
 
 class _BlockingWire(_Wire):
-    """The same with threads, for descriptors that the event loop cannot wait for: files, and those of Windows."""
+    """The same with threads, for descriptors that the event loop cannot poll: files, and those on Windows."""
 
     _reads: asyncio.Task[None] | None = None
     _writes: asyncio.Task[None] | None = None

@@ -1,8 +1,8 @@
-"""Streamable HTTP, at `/mcp`: in sessions for clients of the handshake era, request by request for 2026-07-28.
+"""Streamable HTTP, at `/mcp`: with sessions for handshake-era clients, request by request for 2026-07-28.
 
-A request is answered as JSON if the answer is its first message, and otherwise by a stream of events. A client that
-loses a stream of a session resumes it with `Last-Event-ID`; its requests continue meanwhile. In 2026-07-28, leaving
-means that the answer is not wanted.
+A request is answered with JSON if the response is its first message, otherwise with an event stream. A client that
+loses a session's stream resumes it with `Last-Event-ID`; its requests continue meanwhile. In 2026-07-28, leaving means
+that the response is unwanted.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ from server.transports.posted_messages import SERVER_ENDS, read_posted, refuse, 
 logger = logging.getLogger(__name__)
 
 MOST_SESSIONS = 1_000
-"""The maximum number of sessions; above it, only active ones are kept, and a silent one ends for each new one. Clients
-often leave without notice, so otherwise a client that opens enough sessions would shut out all others. A client whose
-session has ended gets 404 and opens a new one, as the protocol requires. docs/scale.md has the cost of a session.
+"""The maximum number of sessions; above it, a silent session ends for each new one. Clients often leave without notice,
+so otherwise a client that opens enough sessions could shut out all others. A client whose session has ended gets 404
+and opens a new one, as the protocol requires. docs/scale.md has the cost of a session.
 """
 MOST_KEPT = 64
 KEPT_BYTES = 512 << 10
-"""The finished streams kept for one session, and their bytes. An answer may wait for a client that lost its connection:
-that it was sent does not mean that it arrived.
+"""The limits on finished streams kept per session, in number and bytes. They are kept for clients that lose their
+connection, because a sent response may not have arrived.
 """
 JSON, STREAM = "application/json", "text/event-stream"
 SESSION_HEADER = b"mcp-session-id"
@@ -80,9 +80,9 @@ METHOD_HEADER = b"mcp-method"
 NAME_HEADER = b"mcp-name"
 EVENT_HEADER = b"last-event-id"
 LONGEST_NUMBER = 19  # digits of an event number, more than any stream reaches
-PRIMED_SINCE = "2025-11-25"  # the revision since which a stream begins with an event that has only an id
+PRIMED_SINCE = "2025-11-25"  # since this revision, a stream begins with an event that has only an id
 _NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
-"""The parameter that the header `Mcp-Name` repeats."""
+"""The parameter that the `Mcp-Name` header repeats."""
 _STATUS = {
     PARSE_ERROR: HTTPStatus.BAD_REQUEST,
     INVALID_REQUEST: HTTPStatus.BAD_REQUEST,
@@ -92,7 +92,7 @@ _STATUS = {
     UNSUPPORTED_PROTOCOL_VERSION: HTTPStatus.BAD_REQUEST,
     METHOD_NOT_FOUND: HTTPStatus.NOT_FOUND,
 }
-"""The HTTP status of a 2026-07-28 answer that is an error; any other has 200."""
+"""The HTTP status of 2026-07-28 error responses; all others have 200."""
 _REFUSED = re.compile(r"\bq\s*=\s*0(?:\.0*)?\s*(?:;|$)")  # a weight of zero
 SESSION_ENDED = "The session ended before this request was answered, so it was cancelled."
 NO_SUCH_SESSION = (
@@ -115,16 +115,16 @@ def is_of_handshake_era(headers: Iterable[tuple[bytes, bytes]]) -> bool:
 
 
 class HttpSession:
-    """A client of the handshake era between its requests."""
+    """A handshake-era client between its requests."""
 
     def __init__(self, table: RequestTable, owner: object, principal: str) -> None:
         self.id = uuid.uuid4().hex
-        self.owner = owner  # the principal whose token opened it
-        self.principal = principal  # its owner in the counts of sessions
-        self.requests = 0  # and its open streams
+        self.owner = owner  # whose token opened the session
+        self.principal = principal  # for counting sessions
+        self.requests = 0  # requests in progress and open streams
         self.silent_since = time.monotonic()
         self.events = EventStream("0", is_read=False)  # for messages outside of requests
-        self.streams: dict[str, EventStream] = {}  # of requests, the oldest first
+        self.streams: dict[str, EventStream] = {}  # of requests, oldest first
         self.dispatcher = Dispatcher(self.events, on_room=lambda: None, is_bounded=False)
         self.conversation = Conversation(table, self.dispatcher, is_modern=False)
         self.dispatcher.start(self.conversation.on_request, self.conversation.on_notify)
@@ -132,7 +132,7 @@ class HttpSession:
 
     @property
     def is_open(self) -> bool:
-        """Whether its client has initialized."""
+        """Whether the client has initialized."""
         return self.conversation.connection.is_open
 
     def new_stream(self) -> RequestStream:
@@ -140,7 +140,7 @@ class HttpSession:
         return RequestStream(str(self._streams), on_end=self._forget_streams)
 
     def stream_after(self, event_id: str) -> EventStream | None:
-        """The stream to resume after an event."""
+        """Return the stream to resume after this event."""
         name, _, number = event_id.partition("/")
         stream = self.events if name == self.events.name else self.streams.get(name)
         if stream is not None:
@@ -150,7 +150,7 @@ class HttpSession:
         return stream
 
     async def send_stream(self, stream: EventStream, receive: Receive, send: Send, first: bytes = b"") -> None:
-        """Send a stream to its end, and keep it for a client that loses its connection."""
+        """Send a stream until it ends, and keep it in case the client loses its connection."""
         if stream is not self.events:
             self.streams[stream.name] = stream
         with ClientWatch(receive, stream) as watch:
@@ -175,7 +175,7 @@ class HttpSession:
 
 @dataclass(slots=True)
 class _PrincipalSessions:
-    """The sessions of one principal, or of all clients if there are no tokens; the longest silent ones first."""
+    """The sessions of one principal, or of all clients without tokens, longest-silent first."""
 
     silent: OrderedDict[str, HttpSession] = field(default_factory=OrderedDict[str, HttpSession])
     busy: dict[str, HttpSession] = field(default_factory=dict[str, HttpSession])
@@ -186,7 +186,7 @@ class _PrincipalSessions:
 
 
 class Sessions:
-    """All sessions; there is always room to open one more."""
+    """All sessions; there is always room for a new one."""
 
     def __init__(self, table: RequestTable, most: int, idle_seconds: float) -> None:
         self._table = table
@@ -203,7 +203,7 @@ class Sessions:
         return session if session is not None and session.owner == owner else None
 
     def open(self, owner: object, principal: str) -> HttpSession:
-        """Open a session, which is busy until it is released."""
+        """Open a session, which counts as busy until it is released."""
         session = HttpSession(self._table, owner, principal)
         self._sessions[session.id] = session
         self.take(session)
@@ -213,16 +213,16 @@ class Sessions:
         return session
 
     def take(self, session: HttpSession) -> None:
-        """Mark a request in progress, or an open stream, of a session."""
+        """Count a request or open stream of a session."""
         session.requests += 1
         if session.id not in self._sessions:
-            return  # it was ended meanwhile
+            return  # it has ended in the meantime
         of_principal = self._principals.setdefault(session.principal, _PrincipalSessions())
         of_principal.silent.pop(session.id, None)
         of_principal.busy[session.id] = session
 
     def release(self, session: HttpSession) -> None:
-        """Mark a request as done, or a stream as ended."""
+        """Count a request or stream as finished."""
         session.requests -= 1
         if session.requests or session.id not in self._sessions:
             return
@@ -255,7 +255,7 @@ class Sessions:
     def _end_surplus(self) -> None:
         """End silent sessions until the limit holds."""
         while len(self._sessions) > self._most:
-            # The principal with the most sessions loses one, so that nobody suffers from the sessions of others.
+            # The principal with the most sessions loses one, so that others are not affected.
             with_silent = [each for each in self._principals.values() if each.silent]
             if not with_silent:
                 return
@@ -286,7 +286,7 @@ class Sessions:
 
 @dataclass(eq=False, slots=True)
 class _ModernRequest:
-    """A request of 2026-07-28: its client can be notified while it is open, and never be asked."""
+    """A 2026-07-28 request, whose client can be notified while it is open, but never asked."""
 
     stream: EventStream
 
@@ -307,7 +307,7 @@ class StreamableHttp:
 
     Args:
         table: The handlers of requests.
-        schema_of: The schema of a tool that also wants arguments in headers; it may wait for the tool to be known.
+        schema_of: Returns a tool's schema if it also wants arguments in headers; may wait until the tool is known.
         max_bytes: The maximum size of a body.
         most_sessions: See `MOST_SESSIONS`.
         idle_seconds: How long a session may be without requests and streams.
@@ -352,7 +352,7 @@ class StreamableHttp:
             await refuse(HTTPStatus.METHOD_NOT_ALLOWED, told, send, {"Allow": "GET, POST, DELETE"})
 
     async def _session(self, scope: Scope, send: Send) -> HttpSession | None:
-        """The session that a request names; if there is none, the request is refused."""
+        """Return the session that a request names, or refuse the request."""
         name = header_of(scope["headers"], SESSION_HEADER)
         if not name:
             await refuse(HTTPStatus.BAD_REQUEST, NO_SESSION, send)
@@ -364,7 +364,7 @@ class StreamableHttp:
         return session
 
     async def _post(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """A message of a session, or one that opens a session."""
+        """Handle a message in a session, or one that opens a session."""
         is_named, found = header_of(scope["headers"], SESSION_HEADER) is not None, None
         if not await _accepts(scope, send, JSON) or (is_named and (found := await self._session(scope, send)) is None):
             return
@@ -379,7 +379,7 @@ class StreamableHttp:
             owner, whose = (None, "") if principal is None else (principal.owner, principal.unique_name)
             session = self.sessions.open(owner, whose)
         else:
-            found = await self._session(scope, send)  # which may have ended meanwhile
+            found = await self._session(scope, send)  # the session may have ended in the meantime
             if found is None:
                 return
             session = found
@@ -400,7 +400,7 @@ class StreamableHttp:
             else:
                 await self._respond(session, identity, stream, receive, send)
         finally:
-            if not session.is_open:  # no session was opened
+            if not session.is_open:  # initialize failed
                 self.sessions.end(session)
             self.sessions.release(session)
 
@@ -420,14 +420,14 @@ class StreamableHttp:
             await session.send_stream(stream, receive, guarded, first)
 
     async def _listen(self, session: HttpSession, scope: Scope, receive: Receive, send: Send) -> None:
-        """Open a stream for messages outside of requests, or resume one that was lost."""
+        """Open a stream for messages outside of requests, or resume a lost one."""
         if not await _accepts(scope, send, STREAM):
             return
         stream = session.events
         if (last_event := header_of(scope["headers"], EVENT_HEADER)) is not None:
             if (found := session.stream_after(last_event)) is None:
                 told = "The stream of this Last-Event-ID is no longer kept. Open another one without that header."
-                # Not 404, which would mean that there is no such session.
+                # 404 would mean that there is no such session.
                 await refuse(HTTPStatus.BAD_REQUEST, told, send)
                 return
             stream = found
@@ -438,7 +438,7 @@ class StreamableHttp:
             self.sessions.release(session)
 
     async def _post_modern(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """A request of 2026-07-28."""
+        """Handle a 2026-07-28 request."""
         if not await _accepts(scope, send, JSON):
             return
         posted = await read_posted(scope, receive, send, self._max_bytes)
@@ -450,7 +450,7 @@ class StreamableHttp:
             await _refuse_version(message.id if isinstance(message, Request) else None, version, send)
             return
         if isinstance(message, Notification):
-            # Clients have no notifications to send here, and nobody reads an error.
+            # 2026-07-28 has no client notifications, and nobody reads an error.
             await say_accepted(send)
             return
         if not isinstance(message, Request):
@@ -482,7 +482,7 @@ class StreamableHttp:
     async def _work(
         self, request: Request, http_request: HttpRequest, stream: EventStream, scope: anyio.CancelScope
     ) -> int:
-        """Process a request. Returns the status of its answer, unless it is a stream."""
+        """Process a request. Returns the HTTP status, for a response that is not a stream."""
 
         async def work() -> Json:
             connection = await self._opened(request, http_request)
@@ -500,12 +500,12 @@ class StreamableHttp:
         return _STATUS.get(as_mapping(answer.get("error")).get("code", 0), HTTPStatus.OK)
 
     async def _opened(self, request: Request, http_request: HttpRequest) -> McpConnection:
-        """The sender of a request; `MCPError` if its headers and its own fields differ."""
+        """Return the sender of a request; raises `MCPError` if headers and fields differ."""
         headers, params = http_request.scope["headers"], request.params or {}
         for name in (REVISION_HEADER, METHOD_HEADER, NAME_HEADER):
             if sum(1 for each, _ in headers if each == name) > 1:
                 raise MCPError(HEADER_MISMATCH, f"The header {name.decode()} occurs more than once.")
-        if has_envelope(params):  # otherwise the error is about what is missing
+        if has_envelope(params):  # otherwise another error reports what is missing
             said = {REVISION_HEADER: params["_meta"][PROTOCOL_VERSION_META_KEY], METHOD_HEADER: request.method}
             given = {name: header_of(headers, name) for name in said}
             if (value := params.get(_NAMED_BY.get(request.method, ""))) is not None:
@@ -520,7 +520,7 @@ class StreamableHttp:
         return connection
 
     async def _check_repeated(self, request: Request, http_request: HttpRequest) -> None:
-        """Raise `MCPError` if a tool wants arguments in headers too, and these differ from those of the call."""
+        """Raise `MCPError` if a tool also wants arguments in headers, and these differ from the call's."""
         params = request.params or {}
         name, arguments = params.get("name"), params.get("arguments")
         if request.method != "tools/call" or not isinstance(name, str) or not isinstance(arguments, dict | None):
@@ -536,7 +536,7 @@ class StreamableHttp:
 
 @asynccontextmanager
 async def _answered(identity: RequestId | None, stream: EventStream, send: Send) -> AsyncGenerator[Send]:
-    """Sends the messages of a request, or an error if the server shuts down first."""
+    """Send the messages of a request, or an error if the server shuts down first."""
     status, is_stream, has_end = 0, False, False
 
     async def guarded(message: Message) -> None:
@@ -564,16 +564,16 @@ async def _refuse_version(identity: RequestId | None, version: str, send: Send) 
 
 
 def _takes(scope: Scope, kind: str) -> bool:
-    """Whether a client accepts a content type; without an Accept header it accepts all (RFC 9110, 12.5.1)."""
+    """Return whether a client accepts a content type; without an Accept header it accepts all (RFC 9110, 12.5.1)."""
     accept = header_of(scope["headers"], b"accept") or "*/*"
     parts = (each.lower().partition(";") for each in accept.split(","))
     taken = {name.strip(): _REFUSED.search(said) is None for name, _, said in parts}
-    names = (kind, f"{kind.partition('/')[0]}/*", "*/*")  # the most specific range counts
+    names = (kind, f"{kind.partition('/')[0]}/*", "*/*")  # the most specific range wins
     return next((taken[name] for name in names if name in taken), False)
 
 
 async def _accepts(scope: Scope, send: Send, kind: str) -> bool:
-    """Whether a client accepts a content type; otherwise its request is refused."""
+    """Return whether a client accepts a content type; otherwise its request is refused."""
     if _takes(scope, kind):
         return True
     wanted = "application/json, and text/event-stream for messages before an answer" if kind == JSON else kind

@@ -122,7 +122,7 @@ class OwnOffer:
     has_resources: bool = False
 
     def has(self, uri: str) -> bool:
-        """Whether this server answers for a URI or a template, so that no upstream gets it."""
+        """Return whether this server answers for a URI or a template, so that no upstream gets it."""
         return self.has_resources and scheme_of(uri) in OWN_SCHEMES
 
 
@@ -425,7 +425,7 @@ class UpstreamRouter:
         return {kind.field: listed_for(meta, [*ours, *theirs]), **NEVER_CACHED, **list_meta(meta)}
 
     async def skills(self, ctx: RequestContext, *, is_fresh: bool) -> list[Json]:
-        """The skills of all upstreams for a client, without their files.
+        """Return the skills of all upstreams for a client, without their files.
 
         With `is_fresh`, all upstreams are asked again, since nothing announces changes. Otherwise only those never
         asked before are asked, almost without waiting. An upstream that does not answer quickly keeps its last skills.
@@ -469,7 +469,7 @@ class UpstreamRouter:
         return {SKILLS.field: listed_for(meta, skills), **NEVER_CACHED, **list_meta(meta)}
 
     def _is_able(self, upstream: Upstream, method: str) -> bool:
-        """Whether an upstream supports skills or folder lists.
+        """Return whether an upstream supports skills or folder lists.
 
         One that is unavailable counts: the request then explains why.
         """
@@ -530,7 +530,7 @@ class UpstreamRouter:
         return found
 
     def _watchable(self, ctx: RequestContext, uris: list[Any]) -> Iterator[Route]:
-        """The resources to watch. A URI that matches none is left out, since a stream cannot report an error for it."""
+        """Return the resources to watch, without unknown URIs, for which a stream cannot report an error."""
         for uri in uris:
             try:
                 if (route := self._route(ctx, uri)) is not None:
@@ -561,7 +561,7 @@ class UpstreamRouter:
             raise MCPError(INVALID_PARAMS, message, {"uri": uri, "names": names}) from None
 
     def _prompt(self, name: Any) -> tuple[Upstream, str] | None:
-        """The upstream of a prompt, and the prompt's name there."""
+        """Return the upstream of a prompt, and the prompt's name there."""
         origin = self.prompts.find(name) if isinstance(name, str) else None
         if origin is None:
             if isinstance(name, str) and name not in self._own.prompts:
@@ -580,7 +580,7 @@ class UpstreamRouter:
                 raise MCPError(INVALID_PARAMS, f"{why} Continue without it; the operator can change the rule.")
 
     def _is_open(self, alias: str, ctx: RequestContext) -> bool:
-        """Whether the client of a request may use an upstream that others may use."""
+        """Return whether the client of a request may use an upstream that others may use."""
         rights = rights_of(ctx)
         return rights is ALL_RIGHTS or not self._dependencies.why_denied(alias, rights)
 

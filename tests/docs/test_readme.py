@@ -52,7 +52,7 @@ def test_the_page_of_tools_is_the_one_the_code_writes_and_the_readme_counts_them
 
 def compared() -> dict[str, str]:
     """What the comparison says of us, by its subject."""
-    found = re.search(r"^## Beside others\n\n(.*?)\n\n", README, re.MULTILINE | re.DOTALL)
+    found = re.search(r"^## Compared with others\n\n(.*?)\n\n", README, re.MULTILINE | re.DOTALL)
     assert found is not None
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in found[1].splitlines()]
     assert rows[0][1] == "coretools-mcp"
@@ -72,7 +72,7 @@ def test_whatever_the_comparison_says_of_us_is_a_link_to_its_proof() -> None:
 
 @pytest.mark.requirement("project.comparison")
 def test_the_comparison_claims_no_more_speed_than_the_bench_holds() -> None:
-    assert "at most the time of server-filesystem" in compared()["files found by their names"]
+    assert "at most as long as server-filesystem" in compared()["finding files by name"]
     found = [row for row in FILE_ROWS if row.figures[0].name.startswith("files by name among")]
     assert found
     assert all(row.figures[0].bar <= 1 and FILESYSTEM in row.targets for row in found)
@@ -162,7 +162,9 @@ def test_the_settings_in_the_pages_are_settings(tmp_path: Path) -> None:
 def test_every_promise_of_security_links_to_its_test() -> None:
     page = ROOT / "docs" / "security.md"
     tables = re.findall(
-        r"^\| promise \| held by \| test \|\n\|[- |]+\n((?:\|.*\n)+)", page.read_text(encoding="utf-8"), re.MULTILINE
+        r"^\| promise \| enforced by \| test \|\n\|[- |]+\n((?:\|.*\n)+)",
+        page.read_text(encoding="utf-8"),
+        re.MULTILINE,
     )
     rows = [row for table in tables for row in table.splitlines()]
     assert len(rows) >= 80

@@ -28,8 +28,8 @@ def test_the_page_names_the_script_and_its_rows_with_their_units() -> None:
 
 @pytest.mark.requirement("project.scale")
 def test_the_limits_that_the_page_reckons_with_are_those_of_the_server() -> None:
-    assert f"a process keeps {MOST_SESSIONS:,} of them" in PAGE
-    assert f"A process takes {MOST_CONNECTIONS:,} connections at once" in PAGE
+    assert f"a process keeps {MOST_SESSIONS:,} sessions" in PAGE
+    assert f"a process takes {MOST_CONNECTIONS:,} at once" in PAGE
 
 
 @pytest.mark.requirement("project.scale")
@@ -40,8 +40,8 @@ def test_the_page_says_what_is_extrapolated_and_reckons_rightly() -> None:
         for name, cost in re.findall(r"^\| ([^|]+) \| ([\d,]+) µs", PAGE, re.MULTILINE)
     }
     plain, asking = (costs[f"{name}, 2026-07-28"] for name in ("plain call over HTTP", "call with a question"))
-    mixed = 0.7 * plain + 0.25 * costs["call of an upstream over HTTP"] + 0.05 * asking
-    found = re.search(r"([\d,]+) µs a call on average", PAGE)
+    mixed = 0.7 * plain + 0.25 * costs["call to an upstream over HTTP"] + 0.05 * asking
+    found = re.search(r"([\d,]+) µs per call on average", PAGE)
     assert found is not None
     mean = float(found[1].replace(",", ""))
     assert mean == pytest.approx(mixed, rel=0.05)

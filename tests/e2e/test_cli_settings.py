@@ -298,7 +298,7 @@ def test_doctor_says_of_a_remote_server_to_bring_a_token_or_to_look_at_its_addre
     assert found["server locked"]["text"].startswith("needs authentication after ")
     assert "Put a token into its headers" in found["server locked"]["remedy"]
     assert found["server nobody"]["remedy"] == (
-        "check the address in mcpServers.nobody, and whether its server is running"
+        "check the address in mcpServers.nobody, and that its server is running"
     )
     assert "HTTP status 401" in found["server locked"]["text"]
     assert found["server gone"]["remedy"] == "check mcpServers.gone, and run its command by hand"
@@ -324,7 +324,7 @@ def test_doctor_warns_of_packages_without_a_version_and_of_odd_tools(home: Path,
     done = run(home, "doctor", "--json", "--workspace", str(project))
     found = findings(done)
     assert done.returncode == 0
-    assert found["package of odd"]["text"] == "mcp-thing has no version, so each start may run another one"
+    assert found["package of odd"]["text"] == "mcp-thing has no version, so each start may run a different one"
     assert "mcpServers.odd.args" in found["package of odd"]["remedy"]
     assert found["tools listed by odd"]["text"].endswith("title of 'odd'")
     assert found["tools of odd"]["text"].startswith("odd tells the model to hide something from the user")

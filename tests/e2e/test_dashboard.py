@@ -42,6 +42,7 @@ from tests.running_servers import ask, runtime_folder, served, status_of
 from tests.unit.test_large_lists import turns_during
 from tests.unit.test_tool_catalog import unreachable
 from tests.waiting import CEILING, pause, until
+from tools.contract.display import MAX_BLOCK_CHARS
 from tools.text.secrets import HIDDEN
 
 pytestmark = pytest.mark.anyio
@@ -307,7 +308,7 @@ def test_there_is_no_dashboard_on_windows(monkeypatch: pytest.MonkeyPatch) -> No
 async def test_what_is_too_long_to_be_shown_whole_can_only_be_denied(runtime: Path, root: Path) -> None:
     settings = {**ASKS_AT_PAGE, "mcpServers": {"up": stdio_upstream()}}
     async with client_and_browser(runtime, root, settings) as (client, browser):
-        long = {"text": "x" * (sections.MAX_TEXT_CHARS + 1)}
+        long = {"text": "x" * (MAX_BLOCK_CHARS + 1)}
         async with asking(client, "up__echo", long) as results:
             path, token = await question_on(browser)
             shown = (await browser.get("/")).text

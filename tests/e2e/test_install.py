@@ -325,7 +325,7 @@ def test_a_file_whose_servers_change_while_the_person_thinks_is_not_written(home
         home, "install", "cursor", "--profile", "core", meanwhile=lambda: file.write_text(other)
     )
     assert (code, file.read_text()) == (1, other)
-    assert "was changed meanwhile, so nothing was written" in said
+    assert "has changed in the meantime, so nothing was written" in said
 
 
 @pytest.mark.requirement("install.meanwhile")

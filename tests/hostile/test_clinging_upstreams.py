@@ -16,6 +16,7 @@ import anyio
 import pytest
 
 from server.settings import UpstreamSettings
+from server.upstreams.wire import stdio_upstream
 from tests.harness import PEERS, server_arguments, write_config
 from tests.pools import ONE_CLIENT, quiet_pool
 from tests.processes import CEILING, brokers_of, carrying, needs_proc, until_ended, until_none_carries
@@ -99,7 +100,11 @@ async def test_nothing_of_an_upstream_is_left_when_the_server_is_gone(
 
 
 @pytest.mark.requirement("upstream.nothing-left")
-async def test_nothing_is_left_of_an_upstream_whose_entry_is_changed_or_gone(mark: str) -> None:
+async def test_nothing_is_left_of_an_upstream_whose_entry_is_changed_or_gone(
+    mark: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stdio_upstream, "LEAVING_SECONDS", 0.1)
+    monkeypatch.setattr(stdio_upstream, "GRACE_SECONDS", 0.1)
     old, new = mark, mark[::-1]
     pool = quiet_pool({"demo": clinging(old)})
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import sys
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ from tools.contract.confirmation import (
     PlanConfirmation,
     Question,
 )
-from tools.contract.display import cut_at_line, display_block, render_question, true_hosts, visible
+from tools.contract.display import CUT_HERE, cut_at_line, display_block, render_question, true_hosts, visible
 from tools.contract.tool_results import FileDiff
 from tools.files.change.diff import unified_diff
 
@@ -188,6 +189,23 @@ def unseen() -> Iterator[str]:
         is_unseen = kind in ("Cc", "Cf", "Co", "Cs", "Zl", "Zp") and code not in {9, 10, *WITH_A_SHAPE}
         if is_unseen or code & 0xFFFE == 0xFFFE or 0xFDD0 <= code <= 0xFDEF:
             yield chr(code)
+
+
+class Endless(list[int]):
+    """A list that goes on for ever."""
+
+    def __iter__(self) -> Iterator[int]:
+        return itertools.count()
+
+
+@pytest.mark.requirement("questions.bounded")
+def test_no_more_of_the_arguments_is_rendered_than_a_question_could_show() -> None:
+    def shown(arguments: Mapping[str, Any]) -> str:
+        asked = McpConfirmation(title="t", server_name="up", tool_name="x", arguments=arguments)
+        return render_question(Question("Count", asked, "f"))
+
+    assert CUT_HERE in shown({"numbers": Endless([1])})
+    assert "[a line of more than 399," in shown({"text": "x" * 1_000_000})
 
 
 @pytest.mark.requirement("display.visible")

@@ -51,7 +51,7 @@ TODO = {"id": "1", "content": "a", "status": "pending"}
         ("write_file", {**WRITE, "flag": "a"}, "To append, use edit"),
         ("write_file", {**WRITE, "overwrite": 0}, "an empty old_string"),
         ("edit", {**EDIT, "use_regex": True}, "old_string is literal text"),
-        ("run_shell_command", {**RUN, "timeout": 5, "timeout_seconds": 5}, "it is given too"),
+        ("run_shell_command", {**RUN, "timeout": 5, "timeout_seconds": 5}, "was given too"),
         ("run_shell_command", {**RUN, "wait": False}, "is_background"),
         ("edit", {**EDIT, "dryRun": True}, "There is no dry run"),
         ("edit", {**EDIT, "start_line": 1, "replace_all": True}, "give the lines there as old_string"),
@@ -192,7 +192,7 @@ def test_a_misspelled_parameter_is_told_with_the_right_one(tool: str, arguments:
                     under_test.validate_tool_params({**arguments, wrong: "?"})
                 said = caught.value.message
             assert f"'{wrong}' is not a parameter of {tool}" in said
-            assert "did you mean" in said or "is given too" in said, said
+            assert "did you mean" in said or "was given too" in said, said
 
 
 @pytest.mark.requirement("params.empty")

@@ -136,7 +136,7 @@ async def test_a_row_that_somebody_else_has_written_approves_nothing_and_is_writ
         caplog.clear()
         judge = Judge(store)
         assert await judge.tool() == OTHER_TOOL
-        assert "not sealed with the keys of this server; it is ignored" in caplog.text
+        assert "not encrypted with this server's keys; it is ignored" in caplog.text
         await judge.approvals.refresh()
         assert caplog.text.count("it is ignored") == 1, "a row is opened again only once it was written again"
         await judge.approvals.approve(FILE, "up", {"find": TOOL})

@@ -10,6 +10,8 @@ import anyio
 import pytest
 
 from server.settings import UpstreamSettings
+from server.upstreams.connections import connection
+from server.upstreams.connections.connection import UpstreamState
 from server.upstreams.connections.pool import UpstreamPool
 from tests.harness import PEERS
 from tests.pools import ONE_CLIENT, quiet_pool, refusing
@@ -64,7 +66,10 @@ async def test_nothing_is_waited_for_before_the_start() -> None:
 
 
 @pytest.mark.requirement("proxy.status")
-async def test_a_failure_is_a_warning_when_it_is_new(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failure_is_a_warning_when_it_is_new(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "FIRST_RETRY_SECONDS", 0.01)
     program = tmp_path / "program"
     pool = quiet_pool({"bad": UpstreamSettings(command=str(program), cwd=str(tmp_path))})
     (bad,) = pool.upstreams
@@ -91,6 +96,13 @@ async def test_a_failure_is_a_warning_when_it_is_new(tmp_path: Path, caplog: pyt
         ended = "upstream bad is not available: it ended or did not answer during the connection attempt"
         assert warnings() == [missing, ended]
         tasks.cancel_scope.cancel()
+
+
+@pytest.mark.requirement("upstream.errors")
+async def test_a_call_right_after_a_loss_is_not_told_that_the_server_is_connected() -> None:
+    (lost,) = quiet_pool({"lost": UpstreamSettings(command="a-command")}).upstreams
+    lost.status.change(UpstreamState.CONNECTED)  # what the end of a session changes a moment later
+    assert "its connection was just lost" in lost.unavailable().message
 
 
 @pytest.mark.requirement("relay.ring")

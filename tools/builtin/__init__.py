@@ -1,4 +1,4 @@
-"""The built-in tools. Each has a module with its parameters, its description and its calls to the packages below.
+"""The built-in tools. Each module has a tool's parameters and description, and calls the packages below.
 
-Tools do not import each other. `all_tools` lists them, and the server uses only `all_tools`.
+Tools do not import each other. The server imports only `all_tools`, which lists them.
 """

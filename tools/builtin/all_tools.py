@@ -52,24 +52,24 @@ def builtin_tools(
     has_language_servers: Callable[[], bool] = lambda: True,
     skills: SkillFolders | None = None,
 ) -> list[BaseTool[Any]]:
-    """Create every built-in tool, in the order of listing.
+    """Create every built-in tool, in the order in which they are listed.
 
     By default only public addresses are fetched, no search provider is set up, memories belong to the project, and
-    there are no skills. Without agents and a program runner there is no `task`. `undo` says whether to include the
-    tools that undo changes, and `has_language_servers` whether `lsp` is listed.
+    there are no skills. `task` needs both agents and a program runner. `undo` adds the tools that undo changes, and
+    `has_language_servers` decides whether `lsp` is listed.
     """
 
     @cache
     def public_pages() -> PageFetcher:
-        from tools.web.page_fetcher import PageFetcher  # noqa: PLC0415 - the same
-        from tools.web.url_opener import UrlOpener  # noqa: PLC0415 - starting up does not need it
+        from tools.web.page_fetcher import PageFetcher  # noqa: PLC0415 - as above
+        from tools.web.url_opener import UrlOpener  # noqa: PLC0415 - not needed at startup
 
         return PageFetcher(UrlOpener())
 
     pages = fetcher or public_pages
     tasks: list[BaseTool[Any]] = []
     if agents and programs is not None:
-        from tools.builtin.task import TaskTool  # noqa: PLC0415 - few have agents
+        from tools.builtin.task import TaskTool  # noqa: PLC0415 - rarely needed
 
         tasks = [TaskTool(agents, programs)]
     return [

@@ -1,4 +1,4 @@
-"""`ask_user_question`: the model asks the user, who answers in a form."""
+"""`ask_user_question`: asks the user questions in a form."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tools.contract.tool_parameters import ToolParams, coerce, object_schema
 from tools.contract.tool_results import ToolResult
 from tools.text.file_names import brief, one_line
 
-MAX_QUESTIONS = 4  # as in Qwen Code and Gemini CLI; also the most options
+MAX_QUESTIONS = 4  # as in Qwen Code and Gemini CLI; also the limit on options
 MAX_HEADER_CHARS = 16  # the limit of Gemini CLI; models are told 12, the limit of Qwen Code
 MAX_LABEL_CHARS = 80
 MAX_DESCRIPTION_CHARS = 300
-MAX_QUESTION_CHARS = 1_000  # with every part at its limit, a question is still shown in full
+MAX_QUESTION_CHARS = 1_000  # a question is shown in full even if every part reaches its limit
 YES_OR_NO = (Option("Yes"), Option("No"))
 Outcome = Literal["answered", "declined", "dismissed", "timed_out"]
-# What the model reads if there is no answer. This is not a failed call
+# What the model is told if there is no answer. The call still succeeds.
 _OUTCOMES: Mapping[ConsentChannel, tuple[Outcome, str]] = {
     ConsentChannel.DECLINED: (
         "declined",
@@ -105,7 +105,7 @@ class AskUserQuestionParams(ToolParams):
 
 
 class AskUserQuestionTool(BuiltinTool[AskUserQuestionParams]):
-    """Asks the user. The runner brings the answer, as it does for consent. Offered if the client can show forms."""
+    """Asks the user. The runner gets the answer, as it does for consent. Offered only if the client can show forms."""
 
     name = "ask_user_question"
     title = "Ask the user"
@@ -122,7 +122,7 @@ class AskUserQuestionTool(BuiltinTool[AskUserQuestionParams]):
     output_schema = OUTPUT_SCHEMA
 
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Accept a single question outside a list, another spelling of multiSelect, and a text without its type."""
+        """Accept a single question outside a list, other spellings of multiSelect, and a missing type for free text."""
         questions = coerce(arguments.get("questions"), {"type": "array"})
         listed: list[Any] = cast("list[Any]", questions) if isinstance(questions, list) else [questions]
         if "questions" not in arguments or len(listed) > MAX_QUESTIONS:
@@ -199,7 +199,7 @@ class AskUserQuestionTool(BuiltinTool[AskUserQuestionParams]):
 
 
 def _plain(text: str) -> str:
-    """The visible part of a label, which the form uses to tell labels apart."""
-    from tools.contract.display import in_one_line  # noqa: PLC0415 - with the first call
+    """Return the visible part of a label. The form must be able to tell labels apart by it."""
+    from tools.contract.display import in_one_line  # noqa: PLC0415 - loaded on first use
 
     return in_one_line(text)

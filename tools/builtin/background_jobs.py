@@ -1,4 +1,4 @@
-"""The three tools for background jobs: list them, read their output, stop them."""
+"""The tools that list background jobs, read their output and stop them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ from tools.shell.job_table import Job, JobStatus, JobTable
 from tools.text.file_names import shortened_line, shown_whole_path
 
 MAX_LINES = 10_000
-# The text beside structured content stays below this size. The newest jobs come first and so are included
+# Limit for the text beside structured content. The newest jobs come first, so they are always included.
 MAX_TEXT_BYTES = 8_000
 LISTED_COMMAND_CHARS = 100
 STRUCTURED_COMMAND_CHARS = 500
-# Aliases of the parameter for the job's id
 JOB_ALIASES = {"id": "job_id", "task_id": "job_id", "shell_id": "job_id", "bash_id": "job_id"}
 _STATUS_PROPERTIES: Mapping[str, Any] = {
     "job_id": {"type": "string"},
@@ -46,7 +45,7 @@ class JobParams(ToolParams):
 
 
 def jobs_of(context: ToolContext) -> JobTable:
-    """Return the client's jobs. An anonymous client has none (`shell_execute_error`)."""
+    """Return the client's jobs. Raises `shell_execute_error` for an anonymous client, which cannot have any."""
     if context.client.jobs is None:
         raise ToolError(
             ToolErrorType.SHELL_EXECUTE_ERROR,
@@ -81,7 +80,7 @@ class ListJobsTool(BuiltinTool[ToolParams]):
         return "List background jobs"
 
     async def execute(self, params: ToolParams, context: ToolContext) -> ToolResult:
-        from tools.shell.result_text import size, status_text  # noqa: PLC0415 - with the first call
+        from tools.shell.result_text import size, status_text  # noqa: PLC0415 - loaded on first use
 
         context.signal.raise_if_aborted()
         jobs = list(reversed(jobs_of(context).all()))
@@ -147,7 +146,7 @@ class ReadOutputTool(BuiltinTool[ReadOutputParams]):
         return f"Read output of background job {shortened_line(params.job_id, len(params.job_id))} ({place})"
 
     async def execute(self, params: ReadOutputParams, context: ToolContext) -> ToolResult:
-        from tools.shell.program_output import last_lines, lines_from  # noqa: PLC0415 - with the first call
+        from tools.shell.program_output import last_lines, lines_from  # noqa: PLC0415 - loaded on first use
         from tools.shell.result_text import job_facts, sandbox_notes, size, status_text  # noqa: PLC0415
 
         context.signal.raise_if_aborted()
@@ -157,7 +156,7 @@ class ReadOutputTool(BuiltinTool[ReadOutputParams]):
             raise InvalidToolParamsError(
                 self.name,
                 f"'offset' {params.offset} is past the end: {output.total} bytes have been printed so far. Give at "
-                "most that, or omit it to see the last lines.",
+                "most that number, or omit offset to see the last lines.",
             )
         facts = job_facts(job)
         lines = [f"Status: {status_text(job)}"]
@@ -208,8 +207,8 @@ class StopJobTool(BuiltinTool[JobParams]):
         return f"Stop background job {shortened_line(params.job_id, len(params.job_id))}"
 
     async def execute(self, params: JobParams, context: ToolContext) -> ToolResult:
-        """Stop the job and wait for all its processes. No question: the client was already allowed to run it."""
-        from tools.shell.result_text import status_text  # noqa: PLC0415 - with the first call
+        """Stop the job and wait for all its processes. Needs no consent: the client was allowed to run it."""
+        from tools.shell.result_text import status_text  # noqa: PLC0415 - loaded on first use
 
         context.signal.raise_if_aborted()
         jobs = jobs_of(context)

@@ -1,4 +1,4 @@
-"""Finds the custom tools and keeps them in the registry, for the first client and whenever settings change."""
+"""Discovers the custom tools and registers them when the first client connects and whenever settings change."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
     from tools.discovery.custom_tool_declarations import Declarations
 
 
-GROUP = "DiscoveredTool"  # the name that rules use for all custom tools
-GEMINI_PREFIX = "discovered_tool_"  # Gemini CLI puts this before the name of a custom tool, so its rules contain it
+GROUP = "DiscoveredTool"  # the name for all custom tools in rules
+GEMINI_PREFIX = "discovered_tool_"  # Gemini CLI's prefix for custom tools, which its rules contain
 RUN_BY = "This is a custom tool. It runs through the call command that this server's operator has configured."
 DESCRIBED_CHARS = 200  # characters of parameter names in the one-line description of a call
 Arguments = Mapping[str, Any]
 
 
 class DiscoveredTool(BaseTool[Arguments]):
-    """Runs one custom tool. Its effect is unknown, so it is treated as able to do anything."""
+    """Runs one custom tool. Its effect is unknown, so it counts as able to do anything."""
 
     kind = ToolKind.EXECUTE
     behaviour = Behaviour(read_only=False, destructive=True, idempotent=False, open_world=True)
@@ -56,11 +56,11 @@ class DiscoveredTool(BaseTool[Arguments]):
         self.description = f"{declared.description}\n\n{RUN_BY}".lstrip("\n")
         self._declared = declared
         self._command = command
-        # A name with the separator would mean the tool of a server, both in rules and in calls.
+        # Rules and calls would take a name with the separator for a tool of an upstream.
         self.aliases = (declared.called,) if BETWEEN not in declared.called and declared.called != self.name else ()
 
     def __eq__(self, other: object) -> bool:
-        """Equal if clients see no difference."""
+        """True if clients cannot tell the two tools apart."""
         return isinstance(other, DiscoveredTool) and (self._declared, self._command) == (
             other._declared,
             other._command,
@@ -71,7 +71,7 @@ class DiscoveredTool(BaseTool[Arguments]):
 
     @property
     def rule_names(self) -> tuple[str, ...]:
-        """Its name, alone and with Gemini CLI's prefix, and the name of all custom tools."""
+        """Return its names, with and without Gemini CLI's prefix, and the name for all custom tools."""
         names = self.name, *self.aliases
         return *names, *(f"{GEMINI_PREFIX}{name}" for name in names), GROUP
 
@@ -81,8 +81,8 @@ class DiscoveredTool(BaseTool[Arguments]):
         return self._declared.schema
 
     def validate_tool_params(self, arguments: Arguments) -> Arguments:
-        """Check the arguments against the schema. A slow check is left to `execute`, which runs it in a thread."""
-        from tools.discovery.custom_tool_declarations import LongCheckError  # noqa: PLC0415 - loaded since the discovery
+        """Check the arguments against the schema. If this is slow, `execute` does it in a thread."""
+        from tools.discovery.custom_tool_declarations import LongCheckError  # noqa: PLC0415 - loaded by discovery
 
         try:
             read = self._declared.check.gently_read(arguments)
@@ -96,7 +96,7 @@ class DiscoveredTool(BaseTool[Arguments]):
         return f"Run the custom tool {self._declared.title} ({one_line(names[:DESCRIBED_CHARS])})"
 
     async def should_confirm_execute(self, params: Arguments, context: ToolContext) -> ConfirmationDetails | None:
-        import shlex  # noqa: PLC0415 - with the first question
+        import shlex  # noqa: PLC0415 - loaded on first use
 
         from tools.text.secrets import redact  # noqa: PLC0415 - as above
 
@@ -108,8 +108,8 @@ class DiscoveredTool(BaseTool[Arguments]):
         )
 
     async def execute(self, params: Arguments, context: ToolContext) -> ToolResult:
-        from tools.discovery.custom_tool_call import run_tool  # noqa: PLC0415 - with the first call
-        from tools.discovery.custom_tool_declarations import LongCheckError  # noqa: PLC0415 - loaded since the discovery
+        from tools.discovery.custom_tool_call import run_tool  # noqa: PLC0415 - loaded on first use
+        from tools.discovery.custom_tool_declarations import LongCheckError  # noqa: PLC0415 - loaded by discovery
 
         context.signal.raise_if_aborted()
         try:
@@ -125,8 +125,8 @@ class DiscoveredTool(BaseTool[Arguments]):
 
 
 logger = logging.getLogger(__name__)
-SOURCE = "discovered tools"  # their source in the registry
-LAST_WORDS = 500  # characters from the end of standard error that a problem quotes
+SOURCE = "discovered tools"  # the source of custom tools in the registry
+LAST_WORDS = 500  # characters quoted from the end of standard error when discovery fails
 
 
 class DiscoveryStatus(StrEnum):
@@ -151,8 +151,7 @@ class DiscoveryState:
 class Discovery:
     """Keeps the custom tools up to date. A failed discovery is reported and changes nothing else.
 
-    Names of built-in tools are reserved. The first list of tools waits some seconds after the start for the first
-    discovery.
+    Custom tools cannot take the names of built-in tools. The first `tools/list` waits briefly for the first discovery.
     """
 
     def __init__(
@@ -163,7 +162,7 @@ class Discovery:
         reserved: frozenset[str],
         first_list_seconds: float,
     ) -> None:
-        self.known = anyio.Event()  # set when the first discovery has ended, with or without tools
+        self.known = anyio.Event()  # set when the first discovery has ended, even if it failed
         self._settings = settings
         self._registry = registry
         self._site = site
@@ -180,13 +179,13 @@ class Discovery:
         registry.declare_source(SOURCE, self.known.wait)
 
     def start(self, tasks: TaskGroup) -> None:
-        """Start the first discovery; later calls do nothing. To be called once a client has really connected."""
+        """Start the first discovery once a client has really connected. Later calls do nothing."""
         if self._wait_until is None:
             self._wait_until = anyio.current_time() + self._first_list_seconds
             tasks.start_soon(self.refresh, name="discovery of tools")
 
     def change(self, settings: DiscoverySettings, tasks: TaskGroup) -> None:
-        """Use other settings from now on. If they differ and a discovery was started before, discover again."""
+        """Apply changed settings, and discover again if discovery was started before."""
         if settings == self._settings:
             return
         self._settings = settings
@@ -196,13 +195,13 @@ class Discovery:
             tasks.start_soon(self.refresh, name="discovery of tools")
 
     async def wait_for_first_list(self) -> None:
-        """Wait for the discovery for a moment after the start, so that the first list is complete if possible."""
+        """Wait briefly for the first discovery, so that the first list is complete if possible."""
         if self._wait_until is not None:
             with anyio.CancelScope(deadline=self._wait_until):
                 await self.known.wait()
 
     async def refresh(self) -> DiscoveryState:
-        """Discover again and update what differs in the registry. The state reports an error."""
+        """Discover again and update the registry. Errors are reported in the state."""
         async with self._turn:
             while True:
                 with anyio.CancelScope() as self._current:
@@ -215,7 +214,7 @@ class Discovery:
                     return self.state
 
     async def _discover(self, settings: DiscoverySettings) -> tuple[Declarations | None, str]:
-        """Return the declarations, or `None` if there is no discovery or it failed, and why it failed."""
+        """Return the declarations, or `None` and the reason if discovery failed. The reason is empty if it is off."""
         if settings.discovery_command is None:
             return None, ""
         if settings.call_command is None:
@@ -223,7 +222,7 @@ class Discovery:
         from tools.discovery.custom_tool_declarations import DiscoveryError, read_declarations  # noqa: PLC0415 - as above
         from tools.shell.result_text import code_and_signal  # noqa: PLC0415 - as above
         from tools.shell.shell_command import Ending  # noqa: PLC0415 - as above
-        from tools.text.secrets import redact  # noqa: PLC0415 - with the first discovery
+        from tools.text.secrets import redact  # noqa: PLC0415 - loaded on first use
 
         command, seconds = settings.discovery_command, settings.discovery_seconds
         try:
@@ -248,7 +247,7 @@ class Discovery:
         except (DiscoveryError, ToolError) as error:
             return None, error.message
         except Exception:
-            # Whatever failed, the server and all other tools continue.
+            # The server and all other tools must continue after any failure.
             logger.exception("the discovery of custom tools failed")
             return None, "The discovery failed because of an internal error. The log has details."
         last = f" Its last output: {one_line(redact(outcome.errors[-LAST_WORDS:]))}" if outcome.errors else ""
@@ -265,7 +264,7 @@ class Discovery:
             for warning in warnings:
                 logger.warning("discovery of custom tools: %s", warning)
         elif problem and settings.commands == self._published_by:
-            # The tools found earlier are kept: the command may soon work again.
+            # Keep the tools found earlier, because the command may soon work again.
             self.state = DiscoveryState(DiscoveryStatus.FAILED, self.state.tools, problem=problem, seconds=seconds)
         else:
             self._registry.replace_source(SOURCE, ())

@@ -1,4 +1,4 @@
-"""`edit`: replaces one text in a file. Every other byte stays the same."""
+"""`edit`: replaces text in a file and leaves every other byte unchanged."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tools.files.change.file_change import FileChange, TargetFile
 
 
-MAX_DESCRIBED_CHARS = 30  # characters of each text in the description of an edit (as in Qwen Code and Gemini CLI)
+MAX_DESCRIBED_CHARS = 30  # characters of each text in a call's description (as in Qwen Code and Gemini CLI)
 
 
 class EditParams(ChangeParams):
@@ -85,7 +85,7 @@ class EditTool(ChangingTool[EditParams]):
     )
 
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Accept the older count of expected replacements as an assertion. A count above one means all occurrences."""
+        """Accept the older `expected_replacements`. A count above one implies `replace_all`."""
         expected = coerce(arguments.get("expected_replacements"), {"type": "integer"})
         if isinstance(expected, int) and expected > 1:
             arguments.setdefault("replace_all", True)
@@ -104,7 +104,7 @@ class EditTool(ChangingTool[EditParams]):
         return f"Edit {path}: {' => '.join(brief)}"
 
     def plan(self, params: EditParams, target: TargetFile, text: str, *, is_users: bool) -> FileChange:
-        from tools.files.change.text_edit import plan_edit  # noqa: PLC0415 - with the first call
+        from tools.files.change.text_edit import plan_edit  # noqa: PLC0415 - loaded on first use
 
         return plan_edit(
             target,

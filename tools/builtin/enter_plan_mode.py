@@ -1,4 +1,4 @@
-"""`enter_plan_mode`: nothing may change from now on until a person approves a plan."""
+"""`enter_plan_mode`: allows no changes until a person approves a plan."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class EnterPlanModeParams(ToolParams):
 
 
 class EnterPlanModeTool(BuiltinTool[EnterPlanModeParams]):
-    """Only takes rights from its client, so there is no question. `exit_plan_mode` asks a person to restore them."""
+    """Needs no consent, because it only removes rights. `exit_plan_mode` asks a person to restore them."""
 
     name = "enter_plan_mode"
     title = "Enter plan mode"

@@ -1,4 +1,4 @@
-"""`exit_plan_mode`: a person approves the plan, and plan mode ends."""
+"""`exit_plan_mode`: asks a person to approve the plan, and ends plan mode."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolEr
 from tools.contract.tool_parameters import ToolParams, object_schema
 from tools.contract.tool_results import ToolResult
 
-MAX_PLAN_CHARS = 30_000  # a person has to read it, and a question shows about as much
+MAX_PLAN_CHARS = 30_000  # about as much as a question shows, and a person has to read it
 OUTPUT_SCHEMA = object_schema(
     {
         "approved": {"type": "boolean"},
@@ -32,7 +32,7 @@ class ExitPlanModeParams(ToolParams):
 
 
 class ExitPlanModeTool(BuiltinTool[ExitPlanModeParams]):
-    """Presents a plan. The person's decision sets the client's approval mode."""
+    """Presents a plan. The user's decision sets the client's approval mode."""
 
     name = "exit_plan_mode"
     title = "Leave plan mode"
@@ -55,7 +55,7 @@ class ExitPlanModeTool(BuiltinTool[ExitPlanModeParams]):
         return "Present a plan and leave plan mode"
 
     async def should_confirm_execute(self, params: ExitPlanModeParams, context: ToolContext) -> PlanConfirmation:
-        """Always ask, with the whole plan."""
+        """Always ask, and show the whole plan."""
         _refuse_outside(context)
         return PlanConfirmation(title="Approve the plan and leave plan mode", plan=params.plan)
 
@@ -80,7 +80,7 @@ class ExitPlanModeTool(BuiltinTool[ExitPlanModeParams]):
 
 
 def _refuse_outside(context: ToolContext) -> None:
-    """Refuse outside plan mode. An anonymous client cannot change its mode."""
+    """Raise an error outside plan mode, and for an anonymous client, which cannot change its mode."""
     if context.client.approval_mode is not ApprovalMode.PLAN:
         raise ToolError(ToolErrorType.EXECUTION_FAILED, "Plan mode is not on, so there is nothing to leave. Continue.")
     if context.client.is_anonymous:

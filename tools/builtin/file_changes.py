@@ -1,4 +1,4 @@
-"""What the tools that change one file share: locate the file, plan the change, ask about it, make it."""
+"""The common steps of tools that change one file: locate the file, plan the change, ask, and write."""
 
 from __future__ import annotations
 
@@ -25,10 +25,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 SHA256_PATTERN = r"^[0-9a-fA-F]{64}$"
-# Bytes of old and new content kept while a person is asked; a larger change is planned again after the answer
+# Limit on the old and new content kept while a person is asked. A larger change is planned again after the answer.
 MAX_PLAN_BYTES = 4_000_000
-# Keys in a call's memo for the file's location and the change planned for the question. Each is stored with the
-# parameters it belongs to
+# Keys in a call's memo for the file's location and the planned change. Each is stored with its parameters.
 _LOCATION, _PLAN = "location", "plan"
 
 _APPEND = "To append, use edit with the last line as old_string, and that line plus the new text as new_string."
@@ -62,8 +61,8 @@ ChangeParamsT = TypeVar("ChangeParamsT", bound=ToolParams)
 
 
 def author_of(tool: str, context: ToolContext) -> Author | None:
-    """Return the author of changes in a call, for the journal. `None` if changes are not recorded."""
-    from tools.files.change.file_change import Author  # noqa: PLC0415 - with the first call
+    """Return the author to record in the journal, or `None` if changes are not recorded."""
+    from tools.files.change.file_change import Author  # noqa: PLC0415 - loaded on first use
     from tools.files.change.journal import client_name  # noqa: PLC0415 - as above
 
     if context.services.journal is None or context.client.is_anonymous:
@@ -74,7 +73,7 @@ def author_of(tool: str, context: ToolContext) -> Author | None:
 async def change_and_tell_errors(
     context: ToolContext, location: Location | None, make: Callable[[], ToolResult]
 ) -> ToolResult:
-    """Change a file in a thread. If a language server runs for it, the result lists the errors that are new."""
+    """Change a file in a thread. If a language server runs for the file, add new errors to the result."""
     code, awaited, new_errors = context.services.code(), None, ""
     if code is not None and location is not None and not location.in_scratch:
         try:
@@ -95,16 +94,16 @@ async def change_and_tell_errors(
 
 
 class ChangingTool(BuiltinTool[ChangeParamsT], Generic[ChangeParamsT]):
-    """A tool that writes one file. It resolves the path once, and writes what was planned for the question."""
+    """Base class of tools that write one file. The path is resolved once, and the change is the one the user saw."""
 
     kind = ToolKind.EDIT
 
     path_parameter = "file_path"
-    text_parameter: str  # the parameter with the text that a person may replace in the question
+    text_parameter: str  # the parameter whose text a person may replace when asked
 
     @abstractmethod
     def plan(self, params: ChangeParamsT, target: TargetFile, text: str, *, is_users: bool) -> FileChange:
-        """Plan the change to the file as it is now, with `text` as the value of the text parameter. Writes nothing.
+        """Plan the change to the file's current content, with `text` as the text parameter. Writes nothing.
 
         Blocking. `is_users` is true if a person wrote the text. Raises a `ToolError` if the change is impossible.
         """
@@ -125,7 +124,7 @@ class ChangingTool(BuiltinTool[ChangeParamsT], Generic[ChangeParamsT]):
         return (located_subject(context.workspace, location, Access.WRITE),)
 
     async def should_confirm_execute(self, params: ChangeParamsT, context: ToolContext) -> ConfirmationDetails:
-        """Show the change as a diff against the present content. An impossible change raises an error instead."""
+        """Show the change as a diff against the current content. An impossible change raises an error instead."""
         proposed = self._proposed(params)
 
         def preview() -> EditConfirmation:
@@ -138,7 +137,7 @@ class ChangingTool(BuiltinTool[ChangeParamsT], Generic[ChangeParamsT]):
 
     async def execute(self, params: ChangeParamsT, context: ToolContext) -> ToolResult:
         """Change the file while other writers are locked out."""
-        from tools.files.change.file_change import make_change  # noqa: PLC0415 - with the first call
+        from tools.files.change.file_change import make_change  # noqa: PLC0415 - loaded on first use
 
         planned_for, planned = cast("tuple[object, FileChange | None]", context.memo.pop(_PLAN, (None, None)))
 
@@ -157,8 +156,8 @@ class ChangingTool(BuiltinTool[ChangeParamsT], Generic[ChangeParamsT]):
         return await change_and_tell_errors(context, location, make)
 
     def _target(self, params: ChangeParamsT, context: ToolContext) -> TargetFile:
-        """Return the file as located when the call was judged. A symlink that appeared since then is not followed."""
-        from tools.files.change.file_change import TargetFile  # noqa: PLC0415 - with the first call
+        """Return the file as located for the permission check. A symlink that appeared since then is not followed."""
+        from tools.files.change.file_change import TargetFile  # noqa: PLC0415 - loaded on first use
 
         located_for, location = cast("tuple[object, Location | None]", context.memo.get(_LOCATION, (None, None)))
         if location is None or located_for is not params:

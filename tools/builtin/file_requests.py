@@ -1,8 +1,8 @@
-"""Internal tools that clients do not see: a file as an MCP resource, and path completion.
+"""Internal tools that clients do not see: files as MCP resources, and path completion.
 
-Both go through the same runner as every call. A resource follows the rules for `read_file`, and completion those for
-`list_directory`. Unlike `read_file`, a resource returns media and other binary files as bytes, whatever the setting for
-media, because the client asked for this very file.
+Both go through the same runner as every other call. Resources follow the rules for `read_file`, and completions those
+for `list_directory`. Unlike `read_file`, a resource always returns media and other binary files as bytes, because the
+client asked for this very file.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from tools.files.workspace import explain
 from tools.machine.threads import run_blocking
 from tools.text.file_names import sendable_name
 
-# Most bytes of a file that is not text. Base64 makes 13 MB of them, the limit for media of `read_many_files`
+# Limit for a binary file. In base64 this is 13 MB, the limit for media in `read_many_files`.
 MAX_BLOB_BYTES = 10_000_000
-# Text types that clients display specially; all other text is `text/plain`. Notebooks are shown as their cells.
+# Text types that clients display specially; all other text is `text/plain`. A notebook is shown as its cells.
 _TEXT_TYPES = {
     **dict.fromkeys((".md", ".markdown", ".ipynb"), "text/markdown"),
     **dict.fromkeys((".html", ".htm"), "text/html"),
@@ -47,7 +47,7 @@ class FileResourceParams(ToolParams):
 
 
 class FileResourceTool(PathReader[FileResourceParams]):
-    """Reads one file for a client. The fact `mime_type` of its result is the type of a text."""
+    """Reads one file for a client. For text, the result's fact `mime_type` has its type."""
 
     name = "read_file"
     display_name = "ReadFileResource"
@@ -60,7 +60,7 @@ class FileResourceTool(PathReader[FileResourceParams]):
         return f"Read {shown(params.absolute_path, context.workspace)}"
 
     async def execute(self, params: FileResourceParams, context: ToolContext) -> ToolResult:
-        """Read in one thread. The model may never see the content, so this does not count as read before an edit."""
+        """Read the file in a thread. It does not count as read before an edit: the model may never see it."""
 
         def read_file() -> ToolResult:
             workspace, limits = context.workspace, context.limits
@@ -101,7 +101,7 @@ class FileResourceTool(PathReader[FileResourceParams]):
         return await run_blocking(context.signal, read_file)
 
 
-MAX_VALUES = 100  # values of one completion; the protocol allows no more
+MAX_VALUES = 100  # the protocol's limit on completion values
 
 
 class CompletePathParams(ToolParams):
@@ -111,7 +111,7 @@ class CompletePathParams(ToolParams):
 
 
 class CompletePathTool(PathReader[CompletePathParams]):
-    """Lists completions of a path. The facts of its result are `names`, `total` and `partial`."""
+    """Completes a path. The result's facts are `names`, `total` and `partial`."""
 
     name = "list_directory"
     display_name = "CompletePath"

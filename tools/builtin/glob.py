@@ -1,4 +1,4 @@
-"""`glob`: finds files by a pattern for their path."""
+"""`glob`: finds files whose path matches a pattern."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tools.contract.tool_results import ToolResult
 from tools.machine.threads import run_blocking
 from tools.text.file_names import brief
 
-RECENT_SECONDS = 24 * 60 * 60  # files changed within this time come first, as in Qwen Code and Gemini CLI
+RECENT_SECONDS = 24 * 60 * 60  # recently changed files come first, as in Qwen Code and Gemini CLI
 
 
 class GlobParams(ToolParams):
@@ -43,7 +43,7 @@ class GlobParams(ToolParams):
 
 
 class GlobTool(BuiltinTool[GlobParams]):
-    seconds = SEARCH_SECONDS  # how long one search may take before it returns what it has found
+    seconds = SEARCH_SECONDS  # after this time, a search returns what it has found so far
 
     name = "glob"
     title = "Find files"
@@ -76,7 +76,7 @@ class GlobTool(BuiltinTool[GlobParams]):
         return {**options, **gathered} if isinstance(options, dict) else gathered
 
     def check(self, params: GlobParams, spelled: Mapping[str, str]) -> None:
-        from tools.files.find.file_finder import compile_glob  # noqa: PLC0415 - with the first call
+        from tools.files.find.file_finder import compile_glob  # noqa: PLC0415 - loaded on first use
 
         if not os.path.isabs(params.pattern):
             compile_glob(params.pattern, ignore_case=not params.case_sensitive)
@@ -89,7 +89,7 @@ class GlobTool(BuiltinTool[GlobParams]):
         return start_subjects(context.workspace, params.path)
 
     async def execute(self, params: GlobParams, context: ToolContext) -> ToolResult:
-        from tools.files.find.file_finder import find_files  # noqa: PLC0415 - with the first call
+        from tools.files.find.file_finder import find_files  # noqa: PLC0415 - loaded on first use
 
         workspace = context.workspace
         options = FileFilteringOptions(

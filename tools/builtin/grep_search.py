@@ -1,4 +1,4 @@
-"""`grep_search`: finds lines by a pattern for their text."""
+"""`grep_search`: finds lines that match a pattern."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tools.contract.tool_results import ToolResult
 from tools.machine.threads import run_blocking
 from tools.text.file_names import brief
 
-MAX_LIMIT = 1_000_000  # matches that a call may request; the limit on characters cuts the result long before
+MAX_LIMIT = 1_000_000  # matches per call; the limit on characters cuts the result long before
 MAX_CONTEXT = 1_000  # lines shown around a match
 
 
@@ -48,7 +48,7 @@ class GrepParams(ToolParams):
 
 
 class GrepTool(BuiltinTool[GrepParams]):
-    seconds = SEARCH_SECONDS  # how long one search may take before it returns what it has found
+    seconds = SEARCH_SECONDS  # after this time, a search returns what it has found so far
 
     name = "grep_search"
     title = "Search files"
@@ -77,7 +77,7 @@ class GrepTool(BuiltinTool[GrepParams]):
     }
 
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Accept the other tools' option that means the same as `no_ignore`."""
+        """Accept the other tools' `respect_git_ignore: false` for `no_ignore`."""
         gathered = gather_options(arguments)
         options = gathered.pop(OPTIONS, None)
         if isinstance(options, dict) and cast("dict[str, Any]", options).get("respect_git_ignore") in (False, "false"):
@@ -85,7 +85,7 @@ class GrepTool(BuiltinTool[GrepParams]):
         return gathered
 
     def check(self, params: GrepParams, spelled: Mapping[str, str]) -> None:
-        from tools.files.search.content_search import check_pattern, compile_file_filter  # noqa: PLC0415 - first call
+        from tools.files.search.content_search import check_pattern, compile_file_filter  # noqa: PLC0415 - on first use
 
         check_pattern(spelled["pattern"], params.pattern)
         if params.exclude_pattern is not None:
@@ -107,7 +107,7 @@ class GrepTool(BuiltinTool[GrepParams]):
         return start_subjects(context.workspace, params.path)
 
     async def execute(self, params: GrepParams, context: ToolContext) -> ToolResult:
-        from tools.files.search.content_search import search_contents  # noqa: PLC0415 - with the first call
+        from tools.files.search.content_search import search_contents  # noqa: PLC0415 - loaded on first use
         from tools.files.search.match_report import ContentQuery  # noqa: PLC0415
 
         around = params.context or 0

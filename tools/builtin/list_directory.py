@@ -86,7 +86,7 @@ class LSTool(PathReader[LSParams]):
         return f"List {shown(params.path, context.workspace)}"
 
     async def execute(self, params: LSParams, context: ToolContext) -> ToolResult:
-        from tools.files.find.folder_listing import list_folder  # noqa: PLC0415 - with the first call
+        from tools.files.find.folder_listing import list_folder  # noqa: PLC0415 - loaded on first use
 
         workspace = context.workspace
         git, agent = respects(workspace, params.file_filtering_options)

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 DEFAULT_LIMIT, MAX_LIMIT = 100, 1_000
 REPORT_SECONDS = 20.0  # how long to wait for a server's report on one file
-SETTLE_SECONDS, QUIET_SECONDS = 30.0, 3.0  # seconds to wait in all, and seconds of silence that count as done
-_START = "start"  # key in a call's memo for the server that a question was about
+SETTLE_SECONDS, QUIET_SECONDS = 30.0, 3.0  # the longest wait, and how much silence means done
+_START = "start"  # key in a call's memo for the server to start
 _AT_PLACE = {
     "goToDefinition": "textDocument/definition",
     "findReferences": "textDocument/references",
@@ -79,7 +79,7 @@ class LspTool(BuiltinTool[LspParams]):
 
     @property
     def is_listed(self) -> bool:
-        """Listed only if there is a language server."""
+        """Return True if there is a language server."""
         return self._has_servers()
 
     def check(self, params: LspParams, spelled: Mapping[str, str]) -> None:
@@ -104,12 +104,12 @@ class LspTool(BuiltinTool[LspParams]):
         return () if params.filePath is None else (path_subject(context.workspace, params.filePath, Access.READ),)
 
     async def should_confirm_execute(self, params: LspParams, context: ToolContext) -> ConfirmationDetails | None:
-        from tools.lsp.language_server_session import LanguageServerSession  # noqa: PLC0415 - with the first call
+        from tools.lsp.language_server_session import LanguageServerSession  # noqa: PLC0415 - loaded on first use
 
         prepared = await self._prepared(params, context)
         if isinstance(prepared, LanguageServerSession) or not prepared.why_asked:
             return None
-        import shlex  # noqa: PLC0415 - with the first question
+        import shlex  # noqa: PLC0415 - loaded on first use
 
         return InfoConfirmation(
             title=f"Start the language server for {prepared.server.name}",
@@ -131,17 +131,17 @@ class LspTool(BuiltinTool[LspParams]):
                 return await self._ask(params, context, session, location)
             finally:
                 if location is not None and location.path in session.documents:
-                    await session.follow(context.workspace)  # a file that was opened for this call only is closed
+                    await session.follow(context.workspace)  # close a file that was opened only for this call
 
     async def _ask(
         self, params: LspParams, context: ToolContext, session: LanguageServerSession, location: Location | None
     ) -> ToolResult:
-        from tools.lsp.code_locations import Teller  # noqa: PLC0415 - with the first call
+        from tools.lsp.code_locations import Teller  # noqa: PLC0415 - loaded on first use
 
         document = None
         if location is not None:
             document = await session.follow(context.workspace, location)
-        elif not session.documents:  # some servers know no project before they have opened and checked a file
+        elif not session.documents:  # some servers load a project only when a file is opened
             code, workspace = self._intelligence(), context.workspace
             sample = await run_blocking(context.signal, lambda: code.sample(workspace, session.server))
             if (opened := await session.follow(workspace, sample)) is not None:
@@ -162,7 +162,7 @@ class LspTool(BuiltinTool[LspParams]):
         teller: Teller,
     ) -> str:
         """Return the server's answer as text for the model."""
-        from tools.lsp.code_locations import place_of, places_in, symbols_in  # noqa: PLC0415 - with the first call
+        from tools.lsp.code_locations import place_of, places_in, symbols_in  # noqa: PLC0415 - loaded on first use
         from tools.lsp.language_server_session import uri_of  # noqa: PLC0415
 
         operation = params.operation
@@ -193,7 +193,7 @@ class LspTool(BuiltinTool[LspParams]):
     async def _hover(
         self, asked: Mapping[str, Any], context: ToolContext, session: LanguageServerSession, teller: Teller
     ) -> str:
-        from tools.lsp.code_locations import hover_text, places_in  # noqa: PLC0415 - with the first call
+        from tools.lsp.code_locations import hover_text, places_in  # noqa: PLC0415 - loaded on first use
 
         text = hover_text(await session.ask(_AT_PLACE["hover"], asked))
         if text and (session.hidden.files.masked or session.hidden.problem):  # the text may come from a hidden file
@@ -208,7 +208,7 @@ class LspTool(BuiltinTool[LspParams]):
         return text or f"{session.program} knows nothing about this position. Set character to a position on a name."
 
     def _position(self, params: LspParams, session: LanguageServerSession, document: Document) -> Mapping[str, int]:
-        from tools.lsp.language_server_session import lines_of  # noqa: PLC0415 - with the first call
+        from tools.lsp.language_server_session import lines_of  # noqa: PLC0415 - loaded on first use
 
         lines, line, character = lines_of(document.text), params.line or 1, params.character or 1
         if line > len(lines):
@@ -228,7 +228,7 @@ class LspTool(BuiltinTool[LspParams]):
         teller: Teller,
         total: int | None = None,
     ) -> str:
-        """Format the requested number of places, one a line. Finding them may be slow, so it runs in a thread."""
+        """Find the places in a thread, because this may be slow, and format the requested number, one per line."""
         most = min(params.limit or DEFAULT_LIMIT, MAX_LIMIT)
 
         def tell() -> tuple[int, list[str]]:
@@ -248,7 +248,7 @@ class LspTool(BuiltinTool[LspParams]):
     async def _all_diagnostics(
         self, params: LspParams, context: ToolContext, session: LanguageServerSession, teller: Teller
     ) -> str:
-        from tools.lsp.code_locations import place_of  # noqa: PLC0415 - with the first call
+        from tools.lsp.code_locations import place_of  # noqa: PLC0415 - loaded on first use
 
         if session.widen() or not session.reports:
             await session.settle(SETTLE_SECONDS, QUIET_SECONDS)
@@ -277,7 +277,7 @@ class LspTool(BuiltinTool[LspParams]):
             return None
 
         def locate() -> Location:
-            from tools.files.find.near_names import not_there  # noqa: PLC0415 - with the first call
+            from tools.files.find.near_names import not_there  # noqa: PLC0415 - loaded on first use
             from tools.files.ignore_files import refuse_hidden  # noqa: PLC0415
 
             location = workspace.locate(path, by_look=True)

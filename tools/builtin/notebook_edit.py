@@ -1,4 +1,4 @@
-"""`notebook_edit`: changes one cell of a Jupyter notebook, by the id that `read_file` shows."""
+"""`notebook_edit`: changes one cell of a Jupyter notebook. `read_file` shows the cell ids."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class NotebookEditTool(ChangingTool[NotebookEditParams]):
 
     def _settled(self, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
         settled, spelled = super()._settled(arguments)
-        # An optional empty value counts as missing, but an empty cell is a valid content.
+        # An empty optional value normally counts as missing, but a cell may be empty.
         if any(value == "" and self._spellings.get(folded(name)) == "new_source" for name, value in arguments.items()):
             spelled.setdefault("new_source", "new_source")
         return settled, spelled
@@ -88,7 +88,7 @@ class NotebookEditTool(ChangingTool[NotebookEditParams]):
         return f"{params.edit_mode.capitalize()}{behind}{where} of {path}"
 
     def plan(self, params: NotebookEditParams, target: TargetFile, text: str, *, is_users: bool) -> FileChange:
-        from tools.files.change.notebook_change import plan_notebook_edit  # noqa: PLC0415 - with the first call
+        from tools.files.change.notebook_change import plan_notebook_edit  # noqa: PLC0415 - loaded on first use
 
         return plan_notebook_edit(
             target,

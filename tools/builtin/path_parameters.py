@@ -1,4 +1,4 @@
-"""Paths and patterns in calls: what rules check, how a path is shown, and which ignore files apply."""
+"""Paths and patterns in arguments: permission subjects, short forms for people, and ignore options."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FILE_ALIASES = {"absolute_path": "file_path", "path": "file_path"}  # other name
 
 
 def check_file_path(tool: str, path: str, parameter: str) -> None:
-    """Refuse a path that is blank, ends like a folder, or is relative although its parameter is `absolute_path`."""
+    """Refuse a path that is blank or looks like a folder, and a relative path given as `absolute_path`."""
     stripped = path.strip()
     if not stripped:
         raise InvalidToolParamsError(tool, f"'{parameter}' is empty; give the path of a file.")
@@ -37,7 +37,7 @@ def check_file_path(tool: str, path: str, parameter: str) -> None:
 
 
 def path_subject(workspace: Workspace, spelled: str, access: Access) -> PathSubject:
-    """Return a path as a subject of permission rules. Raises a `ToolError` if it is not in the workspace."""
+    """Return a path as a subject of permission rules. Raises a `ToolError` if it is outside the workspace."""
     return located_subject(workspace, workspace.locate(spelled, by_look=access is Access.READ), access)
 
 
@@ -48,7 +48,7 @@ def located_subject(workspace: Workspace, location: Location, access: Access) ->
 
 
 class PathReader(BuiltinTool[BuiltinParamsT], Generic[BuiltinParamsT]):
-    """A tool whose calls read what one path leads to."""
+    """Base class of tools that read one path."""
 
     behaviour = READS
     path_parameter = "path"
@@ -58,7 +58,7 @@ class PathReader(BuiltinTool[BuiltinParamsT], Generic[BuiltinParamsT]):
 
 
 def path_subjects(workspace: Workspace, entries: Iterable[str], access: Access) -> list[PathSubject]:
-    """Return subjects for those paths and globs that exist in the workspace. Rules hide what a glob finds."""
+    """Return subjects for the paths and globs inside the workspace. Rules are applied later to what a glob finds."""
     found: list[PathSubject] = []
     for entry in entries:
         with suppress(ToolError):
@@ -67,9 +67,9 @@ def path_subjects(workspace: Workspace, entries: Iterable[str], access: Access) 
 
 
 def shown(path: str, workspace: Workspace) -> str:
-    """Shorten a path for people, on one line: relative to its workspace folder, and cut in the middle if it is long."""
+    """Shorten a path for people: one line, relative to its workspace folder, and cut in the middle if long."""
     if len(path) > MAX_PATH_CHARS:
-        # No real path is this long. Looking only at its ends keeps a text of megabytes cheap.
+        # No real path is this long, but an argument may have megabytes, so only its ends are looked at.
         return _shortened(one_line(path[:MAX_BRIEF_CHARS]), one_line(path[-MAX_BRIEF_CHARS:]))
     short = path.strip()
     normal = os.path.normpath(short)
@@ -87,7 +87,7 @@ def _shortened(start: str, end: str) -> str:
 
 
 def start_subjects(workspace: Workspace, path: str | None) -> Sequence[PathSubject]:
-    """Return the folder where a search starts, by default all of them. Rules hide what it finds there."""
+    """Return the folders where a search starts, by default all. Rules are applied later to what it finds."""
     if path is None or not path.strip():
         return path_subjects(workspace, workspace.roots, Access.READ)
     return (path_subject(workspace, path, Access.READ),)
@@ -100,29 +100,28 @@ _OPTION_ALIASES = {
     "respect_gemini_ignore": "respect_agent_ignore",
     "respect_qwen_ignore": "respect_agent_ignore",
 }
-MAX_PATTERNS = 200  # patterns of one call; each is tried on every file
-# A pattern of plausible length
+MAX_PATTERNS = 200  # patterns per call; each is tried on every file
 ShortPattern = Annotated[str, Field(min_length=1, max_length=1_000)]
 
 
 class FileFilteringOptions(ToolParams):
-    """Which ignore files apply. The server's settings are the defaults, usually true."""
+    """Which ignore files apply. The defaults come from the server's settings, where they are usually true."""
 
     respect_git_ignore: bool | None = None
     respect_agent_ignore: bool | None = None
 
 
 def gather_options(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Collect the options, in any spelling and place, under `file_filtering_options`.
+    """Collect the filter options, in any spelling, under `file_filtering_options`.
 
-    An option given directly takes precedence over the same one inside the object.
+    An option at the top level takes precedence over the same option inside the object.
     """
     given = coerce(arguments.get(OPTIONS), {"type": "object"})
     if given is not None and not isinstance(given, dict):
         return arguments
     inside = cast("dict[str, Any]", given or {})
     if len(inside) > MAX_UNKNOWN:
-        # The check of all arguments refuses them.
+        # The general check of arguments refuses these.
         return arguments
     beside = {name: arguments[name] for name in _OPTION_ALIASES if arguments.get(name) is not None}
     gathered = {_OPTION_ALIASES.get(name, name): value for name, value in (*inside.items(), *beside.items())}

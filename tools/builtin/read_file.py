@@ -19,7 +19,7 @@ from tools.machine.threads import run_blocking
 from tools.text.file_names import sendable_name
 
 _INTEGER = {"type": "integer"}
-# What people are told about a file that is shown in converted form
+# What people are told about a converted file
 _SHOWN_AS = {"notebook": "notebook", "svg": "SVG as text", "pdf": "PDF as text"}
 
 
@@ -54,7 +54,7 @@ class ReadFileTool(PathReader[ReadFileParams]):
     parameter_aliases: Mapping[str, str] = {"file_path": "absolute_path", "path": "absolute_path"}
 
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Convert `start_line` and `end_line` (from 1, inclusive) to `offset` and `limit`, and a page number."""
+        """Convert `start_line` and `end_line` (from 1, inclusive) to `offset` and `limit`, and page numbers to text."""
         page = coerce(arguments.get("pages"), _INTEGER)
         if isinstance(page, int) and not isinstance(page, bool) and page:
             arguments["pages"] = str(page)
@@ -80,7 +80,7 @@ class ReadFileTool(PathReader[ReadFileParams]):
     def check(self, params: ReadFileParams, spelled: Mapping[str, str]) -> None:
         check_file_path(self.name, params.absolute_path, spelled.get("absolute_path", "absolute_path"))
         if params.pages is not None:
-            from tools.files.read.pdf import Pages  # noqa: PLC0415 - with the first call
+            from tools.files.read.pdf import Pages  # noqa: PLC0415 - loaded on first use
 
             try:
                 Pages.parse(params.pages)
@@ -90,7 +90,7 @@ class ReadFileTool(PathReader[ReadFileParams]):
                 ) from None
 
         if params.chars is not None:
-            from tools.files.read.line_window import CharRange  # noqa: PLC0415 - with the first call
+            from tools.files.read.line_window import CharRange  # noqa: PLC0415 - loaded on first use
 
             try:
                 CharRange.parse(params.chars)
@@ -113,9 +113,9 @@ class ReadFileTool(PathReader[ReadFileParams]):
         return f"Read {shown(params.absolute_path, context.workspace)}{lines}"
 
     async def execute(self, params: ReadFileParams, context: ToolContext) -> ToolResult:
-        """Read the file, in a thread if it may block, and record what was seen."""
+        """Read the file, in a thread if this may block, and record what the model has seen."""
         from tools.files.read.file_reader import read_path  # noqa: PLC0415
-        from tools.files.read.line_window import CharRange  # noqa: PLC0415 - with the first call
+        from tools.files.read.line_window import CharRange  # noqa: PLC0415 - loaded on first use
 
         work = partial(
             read_path,

@@ -25,7 +25,7 @@ from tools.contract.tool_results import ToolResult
 from tools.machine.threads import run_blocking
 from tools.text.file_names import brief
 
-MAX_PATHS = 1_000  # paths and globs of one call
+MAX_PATHS = 1_000  # paths and globs per call
 
 
 class ReadManyFilesParams(ToolParams):
@@ -49,7 +49,7 @@ class ReadManyFilesParams(ToolParams):
 
 
 class ReadManyFilesTool(BuiltinTool[ReadManyFilesParams]):
-    seconds = SEARCH_SECONDS  # limit for finding the files, and then again for reading them
+    seconds = SEARCH_SECONDS  # for finding the files, and as long again for reading them
 
     name = "read_many_files"
     title = "Read several files"
@@ -91,7 +91,7 @@ class ReadManyFilesTool(BuiltinTool[ReadManyFilesParams]):
 
     async def execute(self, params: ReadManyFilesParams, context: ToolContext) -> ToolResult:
         from tools.files.find.folder_walk import Filters  # noqa: PLC0415
-        from tools.files.find.glob_patterns import PatternRefusedError  # noqa: PLC0415 - with the first call
+        from tools.files.find.glob_patterns import PatternRefusedError  # noqa: PLC0415 - loaded on first use
         from tools.files.read.several_files import read_several  # noqa: PLC0415
 
         git, agent = respects(context.workspace, params.file_filtering_options)

@@ -38,7 +38,7 @@ _ALIASES = {
 }
 _IN_SECONDS = ("timeoutseconds", "timeoutsecs", "timeoutsec", "timeouts")  # other programs' timeout in seconds
 _NEEDS = foreign("false", way="Set 'needs' to 'write' or 'network' to ask the user for more.")
-# The `&` at the end of a background command. It is removed, because otherwise the job would be only the shell
+# The `&` at the end of a background command. If it stayed, the job would be only the shell.
 _TO_BACKGROUND = re.compile(r"(?<![&\\|<>;])&\s*\Z")
 
 
@@ -89,7 +89,7 @@ class ShellTool(BuiltinTool[ShellParams]):
             ("blocking", "wait"), foreign("true", way="Set is_background to let it continue after this call.")
         ),
         "shell": foreign("bash", "/bin/bash", "sh", "/bin/sh", way="Call another shell in the command, as in zsh -c."),
-        "delay_ms": ForeignParameter(),  # how long a job runs before its call returns (Gemini CLI)
+        "delay_ms": ForeignParameter(),  # Gemini CLI: how long to wait before a background call returns
         **dict.fromkeys(
             ("additional_permissions", "dangerously_disable_sandbox", "with_escalated_permissions"), _NEEDS
         ),
@@ -153,7 +153,7 @@ class ShellTool(BuiltinTool[ShellParams]):
         )
 
     async def execute(self, params: ShellParams, context: ToolContext) -> ToolResult:
-        from tools.shell import result_text  # noqa: PLC0415 - with the first call
+        from tools.shell import result_text  # noqa: PLC0415 - loaded on first use
         from tools.shell.changed_files import changes_since, state_of  # noqa: PLC0415
         from tools.shell.shell_command import CommandRequest, Ending  # noqa: PLC0415
 
@@ -165,7 +165,7 @@ class ShellTool(BuiltinTool[ShellParams]):
                 "Commands cannot run here. Use the file tools, or ask the user to run it.",
             )
         runner = context.services.commands()
-        view = context.view or UNCONFINED  # a call judged without a command runner has no view
+        view = context.view or UNCONFINED  # without a command runner, the permission check chooses no view
         request = CommandRequest(
             command=params.script,
             folder=folder.path,
@@ -197,7 +197,7 @@ class ShellTool(BuiltinTool[ShellParams]):
             raise ToolError(ToolErrorType.SHELL_TIMED_OUT, f"{message.rstrip()}\n{changes}" if changes else message)
         content = result_text.run_content(finished, params.directory)
         return ToolResult(
-            # Kept apart from the output, which could contain the same words.
+            # A part of its own, because the output could contain the same words.
             llm_content=[*content, TextPart(changes)] if changes else content,
             return_display=result_text.run_display(finished),
             facts=result_text.run_facts(finished),
@@ -205,7 +205,7 @@ class ShellTool(BuiltinTool[ShellParams]):
 
 
 async def _real_folder(params: ShellParams, context: ToolContext) -> Location:
-    """Return the folder to run in. If the call names one, it is checked in a thread."""
+    """Return the folder to run in. A folder named by the call is checked in a thread."""
     if params.directory is None:
         return context.workspace.at(context.workspace.first_root)
     return await run_blocking(context.signal, partial(_folder, params, context))
@@ -219,7 +219,7 @@ def _folder(params: ShellParams, context: ToolContext) -> Location:
     location = workspace.locate(params.directory, by_look=True)
     kind = workspace.kind_of(location)
     if kind is None:
-        from tools.files.find.near_names import not_there  # noqa: PLC0415 - only for what is not there
+        from tools.files.find.near_names import not_there  # noqa: PLC0415 - rarely needed
 
         raise not_there(workspace, location, context.signal, folders=True)
     if kind is not PathKind.FOLDER:

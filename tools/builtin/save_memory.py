@@ -1,4 +1,4 @@
-"""`save_memory`: keeps a fact for later conversations."""
+"""`save_memory`: saves a fact for later conversations."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from tools.text.file_names import brief
 if TYPE_CHECKING:
     from tools.files.change.file_change import TargetFile
 
-MAX_FACT_CHARS = 1_500  # a fact is a sentence or two; the result repeats it and stays below 8 kB in any script
-# Key in a call's memo: there was nothing to ask, because the file already contains the fact
+MAX_FACT_CHARS = 1_500  # a sentence or two; the result repeats it and must stay below 8 kB in any script
+# Key in a call's memo: no question was needed, because the file already contains the fact
 HELD_ALREADY = "memory_held_already"
 OUTPUT_SCHEMA = object_schema(
     {
@@ -40,7 +40,7 @@ OUTPUT_SCHEMA = object_schema(
 
 
 class SaveMemoryParams(ToolParams):
-    """What to remember, and for which scope."""
+    """The fact to remember, and its scope."""
 
     fact: str = Field(
         max_length=MAX_FACT_CHARS,
@@ -64,7 +64,7 @@ class MemoryTool(BuiltinTool[SaveMemoryParams]):
     kind = ToolKind.EDIT
     behaviour = Behaviour(read_only=False, idempotent=True)
     params_model = SaveMemoryParams
-    # Filled in by the dialogs of Qwen Code and Gemini CLI. Here a person changes the fact in the question
+    # The dialogs of Qwen Code and Gemini CLI fill these in. Here the user edits the fact in the question.
     foreign_parameters = dict.fromkeys(("modified_by_user", "modified_content"), ForeignParameter())
     output_schema = OUTPUT_SCHEMA
 
@@ -72,7 +72,7 @@ class MemoryTool(BuiltinTool[SaveMemoryParams]):
         self._files = files or MemoryFiles()
 
     def check(self, params: SaveMemoryParams, spelled: Mapping[str, str]) -> None:
-        from tools.memory.memory_entries import entry_of  # noqa: PLC0415 - starting up does not need it
+        from tools.memory.memory_entries import entry_of  # noqa: PLC0415 - not needed at startup
 
         if not entry_of(params.fact):
             raise InvalidToolParamsError(self.name, "'fact' is empty; give the fact to remember as a sentence.")
@@ -87,8 +87,8 @@ class MemoryTool(BuiltinTool[SaveMemoryParams]):
         return (PathSubject(Access.WRITE, location.path, location.spelled),)
 
     async def should_confirm_execute(self, params: SaveMemoryParams, context: ToolContext) -> EditConfirmation | None:
-        """Show the new line as a diff. No question if the fact is already in the file."""
-        from tools.memory.memory_entries import question_of  # noqa: PLC0415 - starting up does not need it
+        """Show the new line as a diff, or return `None` if the file already contains the fact."""
+        from tools.memory.memory_entries import question_of  # noqa: PLC0415 - not needed at startup
 
         scope = self._scope(params, context)
         question = await run_blocking(
@@ -99,7 +99,7 @@ class MemoryTool(BuiltinTool[SaveMemoryParams]):
         return question
 
     async def execute(self, params: SaveMemoryParams, context: ToolContext) -> ToolResult:
-        """Add the fact to the file that the person was asked about, safely beside other writers."""
+        """Add the fact to the file that the user was asked about. Other writers are locked out."""
         from tools.files.change.file_change import settled_text  # noqa: PLC0415 - as above
         from tools.memory.memory_entries import remember  # noqa: PLC0415 - as above
 
@@ -123,7 +123,7 @@ class MemoryTool(BuiltinTool[SaveMemoryParams]):
         return self._files.settled_scope(params.scope, context.workspace)
 
     def _target(self, scope: MemoryScope, context: ToolContext) -> TargetFile:
-        from tools.files.change.file_change import TargetFile  # noqa: PLC0415 - starting up does not need it
+        from tools.files.change.file_change import TargetFile  # noqa: PLC0415 - not needed at startup
 
         file = self._files.file(scope, context.workspace)
         # Undo covers only files in the workspace.

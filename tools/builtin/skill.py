@@ -1,4 +1,4 @@
-"""`skill`: returns the text of a skill and the place of its files."""
+"""`skill`: returns a skill's text and the location of its files."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from tools.skills.skill_folders import MAX_NAME_CHARS, MAX_SKILL_BYTES, RelayedS
 from tools.text.file_names import brief, shortened_line, shown_whole_path
 
 MAX_LIST_CHARS = 2_400  # characters of names and descriptions in the list of tools, about 600 tokens
-MAX_ABOUT_CHARS = 200  # characters of one description there
+MAX_ABOUT_CHARS = 200  # characters of one description in that list
 MOST_NAMED = 50  # skills that an error lists
-SHORT_CHARS = 2  # shorter words occur in every text
+SHORT_CHARS = 2  # words up to this length match almost anything
 MOST_FITTING = 5  # skills that a search returns
 MOST_REASONS = 10  # reasons why skills are not used, in an error
 
@@ -35,7 +35,7 @@ class SkillParams(ToolParams):
 
 
 class SkillTool(BuiltinTool[SkillParams]):
-    """Loads a skill. Each client may have different skills, so the list of tools adds them to the description."""
+    """Loads a skill. Skills differ between clients, so `tools/list` adds them to the description."""
 
     name = "skill"
     title = "Load skill"
@@ -57,7 +57,7 @@ class SkillTool(BuiltinTool[SkillParams]):
         self, workspace: Workspace, rights: Rights, relayed: Iterable[RelayedSkill], signal: AbortSignal
     ) -> Skills:
         """Return the skills that a client with this workspace and these rights may load."""
-        # A client restricted to certain folders or scopes gets no skills from the home folder.
+        # Clients restricted to certain folders or scopes get no skills from the home folder.
         with_home = not rights.roots and rights.scopes is None
         skills = await run_blocking(signal, lambda: self._folders.find(workspace, with_home=with_home, signal=signal))
         for skill in relayed:
@@ -67,7 +67,7 @@ class SkillTool(BuiltinTool[SkillParams]):
     async def execute(self, params: SkillParams, context: ToolContext) -> ToolResult:
         skills = await self.known(context.workspace, context.rights, (), context.signal)
         name = shortened_line(params.skill, MAX_NAME_CHARS)
-        # A skill already known does not wait for an upstream that is slow to list its own.
+        # Fresh lists may be slow, so upstreams are asked for them only if the skill is not known yet.
         for is_fresh in (False, True):
             for skill in await context.relayed_skills(is_fresh) if name not in skills.found else ():
                 skills.add(skill)
@@ -98,7 +98,7 @@ class SkillTool(BuiltinTool[SkillParams]):
 
 
 def _open_to(skill: Skill, context: ToolContext) -> str:
-    """Let the client's file tools read a skill's folder. Returns why they cannot, or an empty string."""
+    """Let the client's file tools read a skill's folder. Return why they cannot, or an empty string."""
     client, folder = context.client, skill.folder
     if not is_inside(folder, context.workspace.roots):
         if client.is_anonymous:
@@ -118,7 +118,7 @@ def _unknown(name: str, skills: Skills) -> ToolError:
 
 
 def told_skills(skills: Skills) -> str:
-    """List the skills for the tool description: names with descriptions while there is room, then only names."""
+    """List skills for the tool description: names with descriptions while there is room, then names alone."""
     lines: list[str] = []
     found = list(skills.found.values())
     room = MAX_LIST_CHARS - len(" Skills:\nOthers: , and 10000 more; search_tools finds them.")
@@ -139,7 +139,7 @@ def told_skills(skills: Skills) -> str:
 
 
 def with_skills(found: ToolResult, skills: Skills, query: str) -> ToolResult:
-    """Add the skills that contain words of the query to the result of a tool search."""
+    """Add skills that match words of the query to the result of a tool search."""
     words = {word for word in query.casefold().split() if len(word) > SHORT_CHARS}
     texts = {name: f"{name} {skill.about}".casefold() for name, skill in skills.found.items()}
     scores = {name: sum(word in text for word in words) for name, text in texts.items()}
@@ -147,5 +147,5 @@ def with_skills(found: ToolResult, skills: Skills, query: str) -> ToolResult:
     if not best:
         return found
     lines = [f"{name}: {skills.found[name].about[:MAX_ABOUT_CHARS]}" for name in best]
-    text = "\n".join([str(found.llm_content), "Skills, to be loaded with the tool skill:", *lines])
+    text = "\n".join([str(found.llm_content), "Skills (load them with the tool skill):", *lines])
     return replace(found, llm_content=text, structured={**(found.structured or {}), "skills": best})

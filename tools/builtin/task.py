@@ -1,4 +1,4 @@
-"""`task`: gives work to another agent, a program that the operator has configured."""
+"""`task`: hands a task to another agent, which is a program that the operator has configured."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tools.shell.command_runner import ProgramRunner
 
 
-MAX_PROMPT_CHARS = 24_000  # all of it has to be shown to a person
+MAX_PROMPT_CHARS = 24_000  # the whole prompt has to fit in a question
 MAX_DESCRIPTION_CHARS = 200
 PURPOSE = (
     "Hand a task to another agent and wait for its answer: self-contained work of many steps, such as a search through "
@@ -46,7 +46,7 @@ class TaskParams(ToolParams):
 class TaskTool(BuiltinTool[TaskParams]):
     """Hands a task to an agent and waits for its answer. Offered only if agents are configured.
 
-    An agent runs outside the command sandbox, because it needs the network and its own configuration. So every call
+    An agent needs the network and its own configuration, so it runs outside the command sandbox. Therefore every call
     needs consent, and the question shows the whole task and the command line. Each agent has a unique name.
     """
 
@@ -83,11 +83,11 @@ class TaskTool(BuiltinTool[TaskParams]):
 
     @property
     def parameter_schema(self) -> Mapping[str, Any]:
-        """Return the schema with the names of the agents. If there is only one, the name is optional."""
+        """Return the schema with the agents' names. If there is only one agent, its name is optional."""
         return self._schema
 
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Find an agent regardless of the case of its name."""
+        """Match the agent's name regardless of case."""
         named = arguments.get("subagent_type")
         if named is None and len(self._agents) == 1:
             arguments["subagent_type"] = next(iter(self._agents))
@@ -123,7 +123,7 @@ class TaskTool(BuiltinTool[TaskParams]):
         )
 
     async def execute(self, params: TaskParams, context: ToolContext) -> ToolResult:
-        from tools.planning.agents import run_agent  # noqa: PLC0415 - with the first call
+        from tools.planning.agents import run_agent  # noqa: PLC0415 - loaded on first use
 
         context.signal.raise_if_aborted()
         self._refuse_nested()

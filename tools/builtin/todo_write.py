@@ -17,10 +17,10 @@ from tools.contract.tool_results import TodoListDisplay, ToolResult
 from tools.planning.todo_lists import Todo, TodoLists, TodoStatus
 from tools.text.file_names import one_line
 
-MAX_TODOS = 100  # nobody follows a longer plan
+MAX_TODOS = 100  # nobody can follow a longer plan
 MAX_TODO_CHARS = 1_000
 MAX_ID_CHARS = 100
-# Bytes of todos repeated in the text for the model, below 8 kB in any script; the structured result has them all
+# Limit on todos repeated in the model's text, below 8 kB in any script. The structured result has them all.
 MAX_TEXT_CHARS = 2_000
 _STATUS = {"type": "string", "enum": list(get_args(TodoStatus))}
 _TODO_SCHEMA = object_schema({"id": {"type": "string"}, "content": {"type": "string"}, "status": _STATUS})
@@ -65,7 +65,7 @@ class TodoWriteTool(BuiltinTool[TodoWriteParams]):
     behaviour = Behaviour(read_only=False, idempotent=True)
     params_model = TodoWriteParams
     foreign_parameters = {  # noqa: RUF012 - declared as a Mapping
-        # The text a client shows for a todo in progress (Claude Code), and the field names of other programs
+        # Claude Code's text for a todo in progress, and field names of other programs
         **dict.fromkeys(("active_form", "priority"), ForeignParameter()),
         "merge": foreign("false", way="The list is replaced: give all todos, including unchanged ones."),
     }
@@ -75,7 +75,7 @@ class TodoWriteTool(BuiltinTool[TodoWriteParams]):
         self._lists = lists if lists is not None else TodoLists()
 
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Accept todos in Gemini CLI's form. A todo without an id gets its number."""
+        """Accept Gemini CLI's form of todos. A todo without an id gets its number as id."""
         given = coerce(arguments.get("todos"), {"type": "array"})
         if not isinstance(given, list) or len(cast("list[Any]", given)) > MAX_TODOS:
             return arguments
@@ -122,7 +122,7 @@ class TodoWriteTool(BuiltinTool[TodoWriteParams]):
         return "Clear the todo list" if not total else f"Write {total} {'todo' if total == 1 else 'todos'}"
 
     async def execute(self, params: TodoWriteParams, context: ToolContext) -> ToolResult:
-        """Replace the list. No question: this changes only what the tool itself has stored."""
+        """Replace the list. This needs no consent, because it changes only what the tool itself has stored."""
         context.signal.raise_if_aborted()
         todos = tuple(Todo(todo.id, todo.content, todo.status) for todo in params.todos)
         self._lists.replace(context.client.key, context.workspace, todos)

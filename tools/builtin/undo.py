@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tools.files.change.revert import ChangeUndo
 
 MAX_LISTED = 30  # changes in a list
-_CHANGE, _PLAN = "undone_change", "undo_plan"  # keys in a call's memo; each value comes with its parameters
+_CHANGE, _PLAN = "undone_change", "undo_plan"  # keys in a call's memo; each value is stored with its parameters
 
 
 def _author(tool: str, context: ToolContext) -> Author:
@@ -72,7 +72,7 @@ class ListChangesTool(BuiltinTool[ToolParams]):
         author = _author(self.name, context)
 
         def look() -> ToolResult:
-            from tools.files.change.revert import NOT_COVERED, change_as_json, described  # noqa: PLC0415 - with the first call
+            from tools.files.change.revert import NOT_COVERED, change_as_json, described  # noqa: PLC0415 - loaded on first use
 
             changes = author.journal.changes(author.client, context.workspace.roots, limit=MAX_LISTED)
             lines = described(changes, context.workspace) or ["No file changes are recorded in this workspace."]
@@ -92,7 +92,7 @@ class UndoParams(ToolParams):
 
 
 class UndoChangeTool(BuiltinTool[UndoParams]):
-    """Undoes one change, under the rules for an edit of its file. The change is chosen once for each call."""
+    """Undoes one change. The rules for editing the file apply. Each call chooses the change only once."""
 
     name = "undo_change"
     title = "Undo change"
@@ -129,7 +129,7 @@ class UndoChangeTool(BuiltinTool[UndoParams]):
         return await run_blocking(context.signal, preview)
 
     async def execute(self, params: UndoParams, context: ToolContext) -> ToolResult:
-        from tools.files.change.file_change import make_change  # noqa: PLC0415 - with the first call
+        from tools.files.change.file_change import make_change  # noqa: PLC0415 - loaded on first use
 
         planned_for, planned = cast("tuple[object, ChangeUndo | None]", context.memo.pop(_PLAN, (None, None)))
 
@@ -151,7 +151,7 @@ class UndoChangeTool(BuiltinTool[UndoParams]):
         )
 
     def _change(self, params: UndoParams, context: ToolContext) -> JournaledChange:
-        from tools.files.change.revert import find_change  # noqa: PLC0415 - with the first call
+        from tools.files.change.revert import find_change  # noqa: PLC0415 - loaded on first use
 
         found_for, change = cast("tuple[object, JournaledChange | None]", context.memo.get(_CHANGE, (None, None)))
         if change is None or found_for is not params:

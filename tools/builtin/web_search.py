@@ -46,7 +46,7 @@ class WebSearchParams(ToolParams):
 
 
 class WebSearchTool(BuiltinTool[WebSearchParams]):
-    """Searches the web with the operator's settings. Other settings make another tool object.
+    """Searches the web with the operator's settings. Changed settings create a new tool object.
 
     The URL opener is created by the first call and then reused.
     """
@@ -61,7 +61,7 @@ class WebSearchTool(BuiltinTool[WebSearchParams]):
         "a page with web_fetch, and name your sources to the user."
     )
     kind = ToolKind.SEARCH
-    # It changes nothing, but the query leaves this machine, so a client must not run it without asking.
+    # The query leaves this machine, so a client must ask first although nothing is changed.
     behaviour = Behaviour(read_only=False, idempotent=True, open_world=True)
     params_model = WebSearchParams
     parameter_aliases: Mapping[str, str] = {
@@ -75,7 +75,7 @@ class WebSearchTool(BuiltinTool[WebSearchParams]):
 
     @property
     def is_listed(self) -> bool:
-        """Listed only if a provider is set up."""
+        """Return True if a provider is set up."""
         return bool(self._settings.providers)
 
     def check(self, params: WebSearchParams, spelled: Mapping[str, str]) -> None:
@@ -97,7 +97,7 @@ class WebSearchTool(BuiltinTool[WebSearchParams]):
         return (HostSubject(self._provider(params).target.host),)
 
     async def should_confirm_execute(self, params: WebSearchParams, context: ToolContext) -> InfoConfirmation:
-        from tools.contract.display import visible_line  # noqa: PLC0415 - with the first question
+        from tools.contract.display import visible_line  # noqa: PLC0415 - loaded on first use
 
         provider = self._provider(params)
         authority = provider.target.authority
@@ -107,7 +107,7 @@ class WebSearchTool(BuiltinTool[WebSearchParams]):
         )
 
     async def execute(self, params: WebSearchParams, context: ToolContext) -> ToolResult:
-        from tools.web.search_providers import report  # noqa: PLC0415 - with the first call
+        from tools.web.search_providers import report  # noqa: PLC0415 - loaded on first use
 
         context.signal.raise_if_aborted()
         provider = self._provider(params)
@@ -126,8 +126,8 @@ class WebSearchTool(BuiltinTool[WebSearchParams]):
         )
 
     def _provider(self, params: WebSearchParams) -> SearchProvider:
-        """Return the provider to ask. If none is set up, the `ToolError` is `no_search_provider`."""
-        from tools.web.search_providers import SearchProvider  # noqa: PLC0415 - with the first call
+        """Return the provider to ask. Raises `no_search_provider` if none is set up."""
+        from tools.web.search_providers import SearchProvider  # noqa: PLC0415 - loaded on first use
 
         settings = self._settings.named(_named(params))
         if settings is None:

@@ -1,4 +1,4 @@
-"""`write_file`: writes the whole content of one file, new or existing."""
+"""`write_file`: writes the whole content of a new or existing file."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class WriteFileTool(ChangingTool[WriteFileParams]):
     params_model = WriteFileParams
     text_parameter = "content"
     parameter_aliases = {**FILE_ALIASES, "file_text": "content"}  # noqa: RUF012 - declared as a Mapping
-    foreign_parameters = {  # noqa: RUF012 - the same
+    foreign_parameters = {  # noqa: RUF012 - as above
         **FOREIGN_PARAMETERS,
         **dict.fromkeys(("overwrite", "allow_overwrite", "force"), foreign("true", way=CREATE_ONLY)),
         **dict.fromkeys(
@@ -71,7 +71,7 @@ class WriteFileTool(ChangingTool[WriteFileParams]):
         return f"Write {shown(params.file_path, context.workspace)}"
 
     def plan(self, params: WriteFileParams, target: TargetFile, text: str, *, is_users: bool) -> FileChange:
-        from tools.files.change.whole_file import plan_write  # noqa: PLC0415 - with the first call
+        from tools.files.change.whole_file import plan_write  # noqa: PLC0415 - loaded on first use
 
         return plan_write(
             target, text, expected_sha256=params.expected_sha256, encoding=params.encoding, is_users=is_users

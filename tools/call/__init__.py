@@ -1,4 +1,4 @@
 """What every call goes through: the base class of tools, the registry, consent, the runner and the audit.
 
-The built-in tools and the server import this package. It builds on the packages below it and knows no particular tool.
+The built-in tools and the server import this package. It uses the packages below it and depends on no specific tool.
 """

@@ -1,4 +1,4 @@
-"""Records for the audit log, and the redaction of secrets in the arguments that logs show."""
+"""Entries of the audit log, and the redaction of secrets in logged arguments."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from tools.contract.confirmation import Answer, Unavailable
 from tools.permissions.verdict import Permission
 from tools.text.secrets import HIDDEN, holds_secret, redact
 
-# The keys under which an object names a thing and holds its value, in any case: `{"name": "Cookie", "value": ...}`
+# Keys, in any case, that name a thing or hold its value in an object such as `{"name": "Cookie", "value": ...}`
 _NAMES = frozenset({"name", "key", "header", "field", "parameter", "param", "variable", "option", "id"})
 _VALUES = frozenset({"value", "values", "val"})
 _PROGRAMS = frozenset({"command", "program", "executable", "cmd"})
 _ONLY_BEARER = re.compile(r"\A(\s*bearer\s+)\S+\s*\Z", re.IGNORECASE)
 _SCHEMES = frozenset({"bearer", "basic", "digest", "negotiate"})
-_PRICE_OF_A_VALUE = 8  # the least number of characters that any value is counted as
+_PRICE_OF_A_VALUE = 8  # minimum number of characters that a value counts as
 _MAX_DEPTH = 20
-_MAX_BITS = 1_000  # Python refuses to print integers of very many digits
+_MAX_BITS = 1_000  # Python refuses to print integers with thousands of digits
 _LONGEST_PART = 20
 _LEFT_OUT = "..."
 
@@ -36,9 +36,9 @@ class AuditEntry:
     client: str  # the client that made the call
     permission: Permission  # the decision and its reason
     time: float  # seconds since the epoch
-    # The answer to the question; `None` before it is asked, and for calls without a question
+    # The answer to the question; `None` before the question, and for calls without one
     answer: Answer | Unavailable | None = None
-    # What the answer allows beyond this call; `None` if it was about this call alone
+    # The rules that the answer adds; `None` if it applies to this call only
     lasting: LastingAnswer | None = None
 
 
@@ -51,16 +51,16 @@ class Audit(Protocol):
 
 
 def without_secrets(value: Any, name: str = "", *, max_chars: int = 8_000) -> Any:
-    """Return a JSON value with its secrets left out. A secret is recognised by the name in front of it or by its form.
+    """Return a JSON value with its secrets left out. A secret is recognised by its name or its form.
 
-    That name can be a key, the `name` beside a `value`, the first item of a pair, or an option on a command line. At
+    The name can be a key, the `name` next to a `value`, the first item of a pair, or an option on a command line. At
     most `max_chars` characters of the value are examined; the rest is left out.
     """
     return _Redaction(max_chars).of(value, name, 0)
 
 
 def argument_names(fields: Mapping[Any, Any]) -> dict[Any, str]:
-    """Map each key of an object to the name of its value, for values that are not named by their own key."""
+    """Map the keys of an object to the names of their values, for values named by another field."""
     parts = {key: part for key in fields if (part := str(key)[:_LONGEST_PART].strip().lower()) in _NAMES | _VALUES}
     if _VALUES.isdisjoint(parts.values()):
         return {}
@@ -72,11 +72,11 @@ def argument_names(fields: Mapping[Any, Any]) -> dict[Any, str]:
 
 
 class _Redaction:
-    """The redaction of one value."""
+    """Redacts one value."""
 
     def __init__(self, max_chars: int) -> None:
         self._chars_left = max_chars
-        self._program = ""  # the program that the enclosing object names; a one-letter option can mean a password to it
+        self._program = ""  # the program named by the enclosing object; decides what its one-letter options mean
 
     def of(self, value: Any, name: str, depth: int) -> Any:
         self._chars_left -= _PRICE_OF_A_VALUE
@@ -98,7 +98,7 @@ class _Redaction:
         seen = text[: max(self._chars_left, 0)]
         self._chars_left -= len(seen)
         shown = redact(_ONLY_BEARER.sub(rf"\g<1>{HIDDEN}", seen))
-        # The cut may fall inside a secret, which its beginning alone would not reveal.
+        # The cut may fall inside a secret, whose beginning alone would not be recognised.
         return shown if len(seen) == len(text) else f"{shown[: len(seen) // 2]}{_LEFT_OUT}"
 
     def _fields(self, fields: Mapping[Any, Any], depth: int) -> dict[str, Any]:
@@ -119,7 +119,7 @@ class _Redaction:
             if self._chars_left <= 0:
                 break
             if isinstance(item, str) and item.lower() in _SCHEMES:
-                shown.append(self.of(item, "", depth + 1))  # an item that says "header" describes the item after it
+                shown.append(self.of(item, "", depth + 1))  # an item such as "header" describes the one after it
                 continue
             is_named = isinstance(before, str) and (
                 before[:1] == "-" or before[-1:] == ":" or (at % 2 and len(items) % 2 == 0)
@@ -128,7 +128,7 @@ class _Redaction:
             before = item
         if shown and all(isinstance(item, str) for item in shown):
             shown.insert(0, self._program)
-            # An unmatched quote means that this line was split at its spaces.
+            # An unmatched quote means that the command line was split at its spaces.
             is_torn = any(item.count(quote) % 2 for item in shown for quote in "\"'")
             line = " ".join(shown) if is_torn else shlex.join(shown)
             found, program = redact(line), shown.pop(0)

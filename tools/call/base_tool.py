@@ -34,12 +34,12 @@ ParamsT = TypeVar("ParamsT")
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """Facts by which clients decide. They are published as MCP tool annotations, and tests prove them."""
+    """Facts that clients base decisions on. They are published as MCP tool annotations, and tests prove them."""
 
     read_only: bool  # the tool changes nothing
     destructive: bool = False  # what it changes may be lost
     idempotent: bool = False  # repeating the call with the same arguments changes nothing more
-    open_world: bool = False  # it reaches beyond this machine
+    open_world: bool = False  # it contacts other machines
 
 
 READS = Behaviour(read_only=True, idempotent=True)  # looks at local files and changes nothing
@@ -52,7 +52,7 @@ class BaseTool(ABC, Generic[ParamsT]):
     called any number of times. `execute` runs at most once for each confirmed call.
     """
 
-    name: str  # the unique name used in calls
+    name: str  # its unique name, which calls use
 
     display_name: str  # its name in Qwen Code and Gemini CLI, which rules and calls may use
 
@@ -60,67 +60,67 @@ class BaseTool(ABC, Generic[ParamsT]):
 
     description: str  # what it does, for the model
 
-    kind: ToolKind  # the group that permission rules and approval modes put it in
+    kind: ToolKind  # its group in permission rules and approval modes
 
     behaviour: Behaviour
 
     aliases: tuple[str, ...] = ()  # older names, class names and display names that calls may use; never listed
 
-    is_builtin: bool = False  # whether it is built into this server
+    is_builtin: bool = False  # whether it is part of this server
 
     alias: str = ""  # the alias of the upstream server that offers it; empty for other tools
 
-    # What the tool was made from, if that can change while it is in use. An answer to a question holds only for this
-    # state
+    # Identifies what the tool was made from, if that can change while it is in use. Consent applies only to this
+    # version
     version: str = ""
 
     # JSON Schema of `ToolResult.structured`, if the tool always fills it. It is documented but not listed, because it
-    # would make up a third of the text that a model reads about tools
+    # would be a third of what a model reads about tools.
     output_schema: Mapping[str, Any] | None = None
 
     @property
     def is_listed(self) -> bool:
-        """Whether clients see it in the list. A call to an unlisted tool still works, or says what is missing."""
+        """True if the tool is listed. A call to an unlisted tool still works, or the error says what is missing."""
         return True
 
     @property
     @abstractmethod
     def parameter_schema(self) -> Mapping[str, Any]:
-        """JSON Schema of the parameters, as published."""
+        """Return the published JSON Schema of the parameters."""
 
     @abstractmethod
     def validate_tool_params(self, arguments: Mapping[str, Any]) -> ParamsT:
-        """Turn the arguments of a call into parameters.
+        """Validate the arguments of a call.
 
         Raises:
-            InvalidToolParamsError: They do not fit; the message says why.
+            InvalidToolParamsError: The arguments are invalid. The message says why.
         """
 
     def about_ignored(self, arguments: Mapping[str, Any]) -> str:
-        """Tell the model which valid arguments were not used. Empty if all were."""
+        """Tell the model which arguments were ignored. Return an empty string if none were."""
         del arguments
         return ""
 
     @abstractmethod
     def get_description(self, params: ParamsT, context: ToolContext) -> str:
-        """Describe this call for people, in one line. Pure and cheap."""
+        """Describe this call in one line, for people. Must be cheap and without side effects."""
 
     @property
     def asks(self) -> bool:
-        """Whether a person is asked about its calls when neither a rule nor the approval mode decides."""
+        """True if calls need consent when neither a rule nor the approval mode decides."""
         return type(self).should_confirm_execute is not BaseTool[Any].should_confirm_execute
 
     @property
     def rule_names(self) -> tuple[str, ...]:
-        """The names for this tool in permission rules, besides the names of groups of built-in tools.
+        """The tool's names in permission rules, apart from the names of groups of built-in tools.
 
-        No other tool has the first one, now or later, so the rules that a person saves use it.
+        The first one is never used by another tool, so it appears in the rules that a person saves.
         """
         return (self.name,)
 
     @property
     def loose_rule_names(self) -> tuple[str, ...]:
-        """Names that another tool may have tomorrow. Only rules that ask or deny may use them."""
+        """Names that another tool may get later. Only rules that ask or deny may use them."""
         return ()
 
     @cached_property
@@ -137,10 +137,10 @@ class BaseTool(ABC, Generic[ParamsT]):
         )
 
     async def make_ready(self, context: ToolContext) -> None:
-        """Find out, once, what `subjects` needs to know and cannot find out in a worker thread."""
+        """Prepare, once, what `subjects` needs and cannot get in a worker thread."""
 
     def subjects(self, params: ParamsT, context: ToolContext) -> Sequence[Subject]:
-        """Return what this call touches, for permission rules. Changes nothing. Blocks, because it may read the disk.
+        """Return what this call touches, for permission rules. Blocks on disk reads, and has no side effects.
 
         Raises:
             ToolError: The call cannot succeed.
@@ -149,7 +149,7 @@ class BaseTool(ABC, Generic[ParamsT]):
         return ()
 
     def why_asked_again(self, client_key: str) -> str:
-        """Why this client's user must be asked even if rules and modes allow the call. Empty if there is no reason."""
+        """Return why this client's user must be asked even if rules and modes allow the call, or an empty string."""
         del client_key
         return ""
 
@@ -158,11 +158,11 @@ class BaseTool(ABC, Generic[ParamsT]):
         del client_key
 
     def why_outdated(self) -> str:
-        """Why this object is no longer the tool that a person was asked about. Empty if it still is."""
+        """Return why this object is no longer the tool that the user agreed to, or an empty string."""
         return ""
 
     async def should_confirm_execute(self, params: ParamsT, context: ToolContext) -> ConfirmationDetails | None:
-        """Return what a person has to be asked before this call, or `None`. Has no side effects; may be repeated.
+        """Return the question to ask a person before this call, or `None`. Has no side effects and may be repeated.
 
         Raises:
             ToolError: The call cannot succeed, so there is nothing to ask.
@@ -175,16 +175,16 @@ class BaseTool(ABC, Generic[ParamsT]):
         """Perform the action.
 
         Raises:
-            ToolError: It failed in a way that the model can react to.
+            ToolError: The action failed in a way that the model can react to.
         """
 
     def declaration(self) -> FunctionDeclaration:
-        """The description of the tool that a model is given."""
+        """Return the tool's description for a model."""
         return FunctionDeclaration(self.name, self.description, self.parameter_schema)
 
 
-# Parameters that other programs give to every tool, by folded name: for their own use (Gemini CLI), or for the model to
-# explain its call
+# Parameters that other programs give to every tool, by folded name. Gemini CLI evaluates them itself; in other
+# programs, the model explains its call with them.
 REMARKS: Mapping[str, ForeignParameter] = dict.fromkeys(
     ("waitforprevious", "callid", "description", "displaydescription", "explanation", "goal", "instruction",
      "instructions", "justification", "purpose", "reason", "reasoning", "securityrisk", "summary", "taskprogress",
@@ -200,9 +200,9 @@ BuiltinParamsT = TypeVar("BuiltinParamsT", bound=ToolParams)
 
 
 class BuiltinTool(BaseTool[BuiltinParamsT], Generic[BuiltinParamsT]):
-    """A tool whose arguments are validated by a pydantic model, after other spellings have been renamed.
+    """A tool whose arguments are renamed to canonical names and validated by a pydantic model.
 
-    Subclasses set `params_model`, and `parameter_aliases` if there are older names.
+    Subclasses set `params_model`, and `parameter_aliases` for older names.
     """
 
     is_builtin = True
@@ -213,7 +213,7 @@ class BuiltinTool(BaseTool[BuiltinParamsT], Generic[BuiltinParamsT]):
 
     @property
     def parameter_schema(self) -> Mapping[str, Any]:
-        """JSON Schema of the parameters, as published."""
+        """Return the published JSON Schema of the parameters."""
         return self._published_schema
 
     @cached_property
@@ -236,9 +236,9 @@ class BuiltinTool(BaseTool[BuiltinParamsT], Generic[BuiltinParamsT]):
     def validate_tool_params(self, arguments: Mapping[str, Any]) -> BuiltinParamsT:
         """Rename other spellings, validate against the model, and run the tool's own checks.
 
-        A tool that only reads ignores unknown arguments. A tool that changes something refuses them, because they may
-        have been meant to limit the change. An unknown argument with a value like `false` asks for nothing and is
-        always ignored.
+        A tool that only reads ignores unknown arguments. Other tools refuse them, because an unknown argument may have
+        been meant to limit a change. An unknown argument with a value like `false` requests nothing and is always
+        ignored.
         """
         settled, spelled = self._settled(arguments)
         params = bind(self.name, self.params_model, self._own_schema, settled)
@@ -248,7 +248,7 @@ class BuiltinTool(BaseTool[BuiltinParamsT], Generic[BuiltinParamsT]):
         return params
 
     def about_ignored(self, arguments: Mapping[str, Any]) -> str:
-        """Name the unknown arguments, at any depth."""
+        """Name the unknown arguments at any depth."""
         return self._about_unknown(self._settled(arguments)[0], is_refused=False)
 
     def _settled(self, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
@@ -261,7 +261,7 @@ class BuiltinTool(BaseTool[BuiltinParamsT], Generic[BuiltinParamsT]):
         )
 
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Rewrite older forms of the arguments that differ by more than a name. Called before validation."""
+        """Rewrite older forms of the arguments that differ by more than names. Called before validation."""
         return arguments
 
     def check(self, params: BuiltinParamsT, spelled: Mapping[str, str]) -> None:
@@ -272,6 +272,6 @@ class BuiltinTool(BaseTool[BuiltinParamsT], Generic[BuiltinParamsT]):
             spelled: For each parameter in the call, the spelling that was used.
 
         Raises:
-            InvalidToolParamsError: The values do not fit together.
+            InvalidToolParamsError: The values contradict each other.
         """
         del params, spelled

@@ -1,4 +1,4 @@
-"""From a decision to consent: what a person is asked, whether the answer counts, and what it allows from now on."""
+"""Consent: which question a person is asked, whether the answer counts, and what it allows from now on."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from tools.text.file_names import one_line
 
 logger = logging.getLogger(__name__)
 
-MAX_GRANTS = 4  # the most rules that one answer names; if more were needed, no lasting answer is offered
+MAX_GRANTS = 4  # rules that one answer may name; if more are needed, no lasting answer is offered
 
 PLAN_CHOICES = (
     Choice(Decision.ONCE, "Carry out the plan, asking before each change"),
@@ -54,16 +54,16 @@ APPROVAL_CHOICES = (Choice(Decision.APPROVE, "Approve the tool as it is now"), D
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What would happen to a call."""
+    """What would happen to a call, and why."""
 
     tool: BaseTool[Any]
     params: Any
     permission: Permission  # the decision and its reason
-    details: ConfirmationDetails | None = None  # what the tool itself would ask, if it was consulted
+    details: ConfirmationDetails | None = None  # the tool's own question, if it was asked for one
     choices: tuple[Choice, ...] = ()  # the answers on offer, if a person has to be asked
     written: tuple[str, ...] = ()  # real paths of the files that the call writes, if a person has to be asked
-    state: str = ""  # the `state` of the details, as the tool gave it
-    is_granted: bool = False  # whether a rule or the mode allows the call, regardless of what the tool would ask
+    state: str = ""  # the `state` of the details that the tool returned
+    is_granted: bool = False  # whether a rule or the mode allows the call, whatever the tool would ask
 
 
 class GrantScope(StrEnum):
@@ -81,10 +81,10 @@ class RuleKeeper(Protocol):
         """Save rules that allow calls.
 
         Returns:
-            Where they are saved, for use in reasons.
+            Where the rules are saved, for use in reasons.
 
         Raises:
-            ToolError: Nothing could be saved. The message says why and what helps.
+            ToolError: Nothing could be saved. The message says why and what to do.
         """
         ...
 
@@ -93,7 +93,7 @@ class GrantStore(Protocol):
     """Shares what people allow for a session with the other processes that serve it."""
 
     async def take_up(self, client: ClientState) -> bool:
-        """Add what other processes have allowed to a client's grants; return whether anything was new. Never fails."""
+        """Add grants from other processes to the client's. Return True if any were new. Never fails."""
         ...
 
     async def add(self, client: ClientState, rules: Sequence[str]) -> None:
@@ -107,7 +107,7 @@ class LastingAnswer:
 
     rules: tuple[str, ...]  # the rules that it allows
     scope: GrantScope  # how far they apply
-    note: str = ""  # added to the call's result if the rules apply less far than the person wanted; else empty
+    note: str = ""  # added to the call's result if the scope is narrower than the user wanted; else empty
 
 
 def grants_for(
@@ -117,13 +117,13 @@ def grants_for(
     subjects: Sequence[Subject],
     workspace: Workspace,
 ) -> tuple[Grant, ...]:
-    """Return what would allow such a call from now on. Empty if no rule can, or if there would be too many to read."""
+    """Return grants for calls like this. Empty if no rule can allow them, or if there are too many rules to read."""
     if permission.is_explicit or permission.no_rule_allows or isinstance(details, AskUserConfirmation):
         return ()
     if permission.parts:
         found = permission.grants
     elif tool.kind is ToolKind.EDIT:
-        # Any edit in the same workspace folder; outside the workspace, edits of this file only.
+        # Covers any edit in the same workspace folder, but outside the workspace only edits of this file.
         titles: dict[str, str] = {}
         for subject in subjects:
             if isinstance(subject, PathSubject) and subject.access is Access.WRITE:
@@ -159,8 +159,8 @@ def choices_for(
     """Return the answers to offer for a call. An anonymous client gets no lasting ones.
 
     Args:
-        details: What is asked about.
-        grants: What would allow such calls from now on.
+        details: The action that needs consent.
+        grants: Grants for calls like this one.
         client: The client that made the call.
         saves: Whether rules can be saved.
         offers_sandboxed: Whether to offer an answer that allows every command that stays in the sandbox.
@@ -200,7 +200,7 @@ def question_of(judged: Judgement, arguments: Mapping[str, Any], description: st
     """
     tool, shown = judged.tool, judged.details
     if shown is None:
-        # The tool itself would not ask.
+        # The tool has no question of its own.
         text = json.dumps(dict(arguments), indent=2, ensure_ascii=False, default=str)
         shown = InfoConfirmation(title=f"Confirm: {tool.title or tool.display_name}", prompt=f"{tool.name}\n{text}")
     if isinstance(shown, ExecConfirmation) and not can_be_shown(shown.command):
@@ -213,11 +213,12 @@ def question_of(judged: Judgement, arguments: Mapping[str, Any], description: st
             "The description of this tool is too long to show in full in a question, so it was not approved. "
             + shown.way_out
         )
-    # Binds an answer to one action: the tool in its present form, its arguments, and the state that the details show.
+    # Binds an answer to one action: the tool in its current version, its arguments, and the state that the details
+    # show.
     action = [tool.name, tool.version, arguments, shown.state]
     canonical = json.dumps(action, sort_keys=True, separators=(",", ":"), default=str)
     fingerprint = hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()
-    # A question that asks for an answer and not for consent needs no reason.
+    # A question from the model needs no reason, because it does not ask for consent.
     reason = "" if isinstance(shown, AskUserConfirmation) else judged.permission.reason
     return Question(description, shown, fingerprint, judged.choices, reason)
 
@@ -225,25 +226,25 @@ def question_of(judged: Judgement, arguments: Mapping[str, Any], description: st
 async def require_consent(
     answer: Answer | Unavailable, judged: Judgement, context: ToolContext, policy: PermissionPolicy
 ) -> None:
-    """Continue only with consent, and only if nothing has changed meanwhile.
+    """Return only if there is consent and nothing has changed since.
 
     Raises:
-        ExecutionDeniedError: There is no consent, or none for the tool as it is now. The message says why and what
-            would help.
+        ExecutionDeniedError: There is no consent, or none for the current version of the tool. The message says why and
+            what to do.
     """
     tool, permission = judged.tool, judged.permission
-    # Answers to a question of the model, or the lack of one, are for the tool itself to report.
+    # The tool itself reports the answer to a question from the model, or its absence.
     if not isinstance(judged.details, AskUserConfirmation):
         if isinstance(answer, Unavailable):
-            # A client may run a tool that is published as read-only without asking. So its own dialog counts as consent
-            # only for other tools. A question that an operator's rule demands, or that is about a changed tool, must be
-            # shown. So must one about a file that decides which programs are started or which tools are approved.
+            # Clients may run tools that are published as read-only without asking. So a client's own dialog counts as
+            # consent only for other tools. Questions that an operator's rule demands, and those about a changed tool or
+            # a guarded file (one that decides which programs start or which tools are approved), must be shown.
             is_of_operator = permission.is_explicit or permission.is_guarded
             has_to_be_seen = is_of_operator or isinstance(judged.details, ApprovalConfirmation)
             if not answer.client_decides or tool.behaviour.read_only or has_to_be_seen:
                 is_particular = permission.is_explicit or permission.no_rule_allows or bool(permission.parts)
-                why = f"It was asked because: {permission.reason}." if is_particular else ""
-                who = "Use a client that can show it (form elicitation)." if permission.is_explicit else answer.way_out
+                why = f"The question was needed because {permission.reason}." if is_particular else ""
+                who = "Use a client that supports form elicitation." if permission.is_explicit else answer.way_out
                 sentences = (
                     "The user could not be asked for consent, so nothing was done.",
                     why,
@@ -260,20 +261,20 @@ async def require_consent(
     if not context.keeps_folders():
         raise ExecutionDeniedError(
             "The client changed its workspace folders while the user was being asked, so nothing was done. If the call "
-            "is still needed, repeat it: it is then checked against the present folders."
+            "is still needed, repeat it: it is then checked against the current folders."
         )
     if outdated := tool.why_outdated():
         raise ExecutionDeniedError(
             f"The user agreed to an earlier version of the tool, and {outdated}, so nothing was done. Read the tool's "
-            "present description. If you still need it, repeat the call: the user is then asked about this version."
+            "current description. If you still need it, repeat the call: the user is then asked about this version."
         )
-    # An edit makes this comparison itself, while it locks out other writers.
+    # An edit compares the states itself, while other writers are locked out.
     if judged.state and not isinstance(judged.details, EditConfirmation):
         now = await tool.should_confirm_execute(judged.params, context)
         if now is not None and now.state != judged.state:
             raise ExecutionDeniedError(
                 "What the user agreed to changed while they were being asked, so nothing was done. If it is still "
-                "needed, repeat the call: the user is then asked about the present state."
+                "needed, repeat the call: the user is then asked about the current state."
             )
 
 
@@ -284,9 +285,9 @@ async def keep_rules(
     keeper: RuleKeeper | None,
     shared_grants: GrantStore | None,
 ) -> LastingAnswer | None:
-    """Apply from now on what an answer allows beyond its call, if anything.
+    """Apply the rules that an answer adds, if any.
 
-    The policy uses saved rules from now on. A rule that cannot be saved applies to the session, if the client has one.
+    Saved rules take effect at once. Rules that cannot be saved apply to the session, if the client has one.
     """
     if choice is None or not choice.rules:
         return None
@@ -311,11 +312,11 @@ def refuse(permission: Permission) -> NoReturn:
     """Refuse a call that is denied.
 
     Raises:
-        ExecutionDeniedError: Always. The message says why, that nothing was done, and what helps.
+        ExecutionDeniedError: Always. The message says why, that nothing was done, and what to do.
     """
     way_out = permission.way_out
     if not way_out:
-        way_out = "Do not try to do it in another way; tell the user."
+        way_out = "Do not try another way; tell the user."
         if permission.setting:
             way_out += f" The operator can change {permission.setting}."
         elif permission.grants:
@@ -324,7 +325,7 @@ def refuse(permission: Permission) -> NoReturn:
 
 
 def _refusal(judged: Judgement, answer: Answer) -> str:
-    """Tell the model about an answer that is not consent."""
+    """Return the message for the model about an answer that is not consent."""
     match answer.channel:
         case ConsentChannel.FORM | ConsentChannel.EARLIER:
             said = f" Their reason: {answer.reason}" if answer.reason else ""
@@ -361,7 +362,7 @@ def _refusal(judged: Judgement, answer: Answer) -> str:
 
 
 def _way_out(judged: Judgement) -> str:
-    """What the operator can do to let such a call run without the question. Empty if that is not known."""
+    """Return how the operator can allow such calls without a question. Empty if unknown."""
     permission = judged.permission
     if isinstance(judged.details, ApprovalConfirmation):
         return judged.details.way_out

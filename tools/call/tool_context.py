@@ -1,4 +1,4 @@
-"""What a tool is given when it runs: the workspace, the limits and the client's state, but never the application."""
+"""What a tool gets when it runs: the workspace, the limits and the client's state, but never the application."""
 
 from __future__ import annotations
 
@@ -28,30 +28,30 @@ async def _no_skills(_is_fresh: bool) -> Sequence[RelayedSkill]:
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """The services that tools may use. Each is created by its first call and then shared."""
+    """The services that tools may use. Each is created on first use and then shared."""
 
-    commands: Callable[[], CommandRunner] | None = None  # runs shell commands; `None` if there is no way to run them
-    # Real paths of files that tools have written with consent, each with the SHA-256 of the last content
+    commands: Callable[[], CommandRunner] | None = None  # runs shell commands; `None` if commands cannot run
+    # Real paths of files that tools have written with consent, mapped to the SHA-256 of the last content
     consented: dict[str, str] = field(default_factory=dict[str, str])
     journal: Callable[[], Journal] | None = None  # records file changes for `undo`; `None` if they are not recorded
     forget_plan: Callable[[str], None] | None = None  # called with a client's key when its plan mode ends
-    code: Callable[[], CodeIntelligence | None] = lambda: None  # the language servers, once one has been used
+    code: Callable[[], CodeIntelligence | None] = lambda: None  # the language servers, if one has been used
 
 
 @dataclass(slots=True)
 class ClientState:
     """The state of one client between its calls."""
 
-    # Whom the state belongs to: the process over stdio, a token's name, or a session's id. Empty for an
-    # anonymous client. Nothing is kept for such a client: `reads`, `jobs` and `grants` are `None`.
+    # The owner of the state: the process over stdio, a token's name, or a session's id. Empty for an anonymous client,
+    # which has no stored state: `reads`, `jobs` and `grants` are `None`.
     key: str
-    approval_mode: ApprovalMode = ApprovalMode.DEFAULT  # how much may happen without a question
+    approval_mode: ApprovalMode = ApprovalMode.DEFAULT  # which calls may run without a question
     reads: ReadLedger | None = field(default_factory=ReadLedger)  # what a client without sessions has read
     jobs: JobTable | None = None  # its background jobs; `None` if it cannot have any
-    # What a person has allowed this client from now on, as permission rules
+    # Permission rules that a person has granted to this client
     grants: list[str] | None = field(default_factory=list[str])
     skill_folders: tuple[str, ...] = ()  # folders of loaded skills below the home folder, which it may read
-    owner: str = ""  # display name of its token; what is allowed to the owner applies to all their sessions
+    owner: str = ""  # display name of its token; grants to an owner apply to all their sessions
 
     def __post_init__(self) -> None:
         if self.is_anonymous:
@@ -59,7 +59,7 @@ class ClientState:
 
     @property
     def is_anonymous(self) -> bool:
-        """Whether this client cannot be told apart from others."""
+        """True if this client cannot be told apart from others."""
         return not self.key
 
 
@@ -70,25 +70,25 @@ class ToolContext:
     workspace: Workspace  # the folders that tools may touch, and the only way to open files in them
     limits: Limits  # how much one call may return
     client: ClientState  # the state of the calling client
-    services: Services = field(default_factory=Services)  # what outlives the call and is shared by all clients
+    services: Services = field(default_factory=Services)  # shared by all clients, and outlives the call
     answer: Answer | None = None  # the answer to this call's question, or `None`
-    # The details that were answered. The tool acts only while their `state` is still true
+    # The details that the user agreed to. The tool acts only if their `state` is still current
     confirmed: ConfirmationDetails | None = None
-    is_granted: bool = False  # whether a rule or mode allows the call, regardless of what the tool would ask
+    is_granted: bool = False  # whether a rule or the mode allows the call, whatever the tool would ask
     media: MediaHandling = MediaHandling.INLINE  # how images, sounds and other media are returned
     # Results that `should_confirm_execute` keeps for `execute`, so that work is not repeated
     memo: dict[str, object] = field(default_factory=dict[str, object])
-    progress: Progress = no_progress  # tells the client how far the work is (done, total or `None`, message)
+    progress: Progress = no_progress  # reports progress to the client (done, total or `None`, message)
     signal: AbortSignal = field(default_factory=AbortSignal)  # set when the client cancels
-    view: CommandView | None = None  # for a command: its view of the machine, as decided
+    view: CommandView | None = None  # for a command: the view of the machine that was chosen
     keeps_folders: Callable[[], bool] = lambda: True  # whether the client still uses these workspace folders
     clock: Callable[[], float] = time.time  # seconds since the epoch
-    rights: Rights = ALL_RIGHTS  # the rights of the token that came with this request; a client may have several tokens
-    # The skills of upstream servers: those already known, or a fresh list with `True` (which can take long)
+    rights: Rights = ALL_RIGHTS  # the rights of this request's token; a client may have several tokens
+    # The skills of upstream servers: those already known, or with `True` a fresh list, which can be slow
     relayed_skills: Callable[[bool], Awaitable[Sequence[RelayedSkill]]] = _no_skills
-    reads_of_session: ReadLedger | None = None  # what the session of this call has read, if there is a session
+    reads_of_session: ReadLedger | None = None  # what this call's session has read, if there is one
 
     @property
     def reads(self) -> ReadLedger | None:
-        """What the caller has read. Several agents may share a token, and each knows only what it has read itself."""
+        """What the caller has read. Agents that share a token have separate ledgers, one per session."""
         return self.reads_of_session or self.client.reads

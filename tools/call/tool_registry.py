@@ -15,7 +15,7 @@ from tools.permissions.tool_names import BETWEEN
 
 AnyTool = BaseTool[Any]
 
-NEAR = 0.55  # similarity from which a name is proposed, from 0 to 1
+NEAR = 0.55  # minimum similarity of a proposed name, from 0 to 1
 MEANT: Mapping[str, str] = {
     **dict.fromkeys(("bash", "sh", "shell", "exec", "execute", "run", "command", "terminal"), "run_shell_command"),
     **dict.fromkeys(("cat", "read", "open", "view"), "read_file"),
@@ -28,7 +28,7 @@ MEANT: Mapping[str, str] = {
     **dict.fromkeys(("remember", "memory"), "save_memory"),
     **dict.fromkeys(("todo", "todos", "plan"), "todo_write"),
 }
-"""Names from other programs and from habit, with their counterparts here. They are proposed, never resolved."""
+"""Common names from other programs, with their counterparts here. They are suggested, never resolved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class ToolRegistry:
     """Holds all tools. Built-in tools come first, then each source in the order of declaration.
 
     A source is the name of a group of tools that appear and disappear together, such as an upstream's alias or the
-    discovery command. If several tools claim a name, the first in this order has it, both in lists and in calls.
+    discovery command. If several tools claim a name, the first in this order gets it, both in lists and in calls.
     """
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class ToolRegistry:
         self._aliases: dict[str, str] = {}
         self._sources: dict[str, _Source] = {}
         self._visible: dict[str, AnyTool] = {}
-        self._others: dict[str, AnyTool] = {}  # by the additional names of tools from sources
+        self._others: dict[str, AnyTool] = {}  # by the aliases and unlisted names of tools from sources
         self._listeners: list[Callable[[], None]] = []
         self._discoveries: dict[str, Callable[[], Awaitable[None]]] = {}
 
@@ -69,7 +69,7 @@ class ToolRegistry:
         self._changed()
 
     def replace_tool(self, tool: AnyTool) -> None:
-        """Replace the built-in tool of the same name. Calls in progress continue with the old one."""
+        """Replace the built-in tool of the same name. Calls in progress finish with the old one."""
         self._builtin[tool.name] = tool
         self._changed()
 
@@ -89,8 +89,8 @@ class ToolRegistry:
 
         Args:
             source: Its name.
-            tools: Those to list. Their aliases work too, unless an alias is some tool's name.
-            unlisted: Those to leave out of lists. Their names and aliases work unless another tool has them.
+            tools: The tools to list. Their aliases work too, except those that are names of tools.
+            unlisted: The tools to leave out of lists. Their names and aliases work unless another tool has them.
         """
         fresh = _Source({tool.name: tool for tool in tools}, {tool.name: tool for tool in unlisted})
         if fresh == self._sources.get(source, _Source()):
@@ -99,13 +99,13 @@ class ToolRegistry:
         self._changed()
 
     def drop_source(self, source: str) -> None:
-        """Remove a source, its tools and its place. If it is declared again, it comes last."""
+        """Remove a source and its tools. If it is declared again, it comes last."""
         self._discoveries.pop(source, None)
         if self._sources.pop(source, _Source()) != _Source():
             self._changed()
 
     async def discover_all_tools(self) -> None:
-        """Wait until every source has reported its tools, or that it has none at the moment."""
+        """Wait until every source has reported its tools, which may be none."""
         for discover in tuple(self._discoveries.values()):
             await discover()
 
@@ -117,7 +117,7 @@ class ToolRegistry:
         """Find a tool by its name or an alias.
 
         Raises:
-            ToolNotRegisteredError: No tool has this name. It proposes up to three similar names.
+            ToolNotRegisteredError: No tool has this name. The message suggests up to three similar names.
         """
         tool = self.find(name)
         if tool is None:
@@ -134,7 +134,8 @@ class ToolRegistry:
         meant.update({spelling.casefold(): listed for spelling, listed in self._aliases.items()})
         meant.update(MEANT)
         nearest = [meant[folded]] if meant.get(folded) in visible else []
-        # A tool whose own name is this one at any upstream, or the same tool of an upstream with a similar alias.
+        # Also suggest tools of any upstream whose own name is this one, and the same tool of an upstream with a similar
+        # alias.
         nearest += [listed for listed in visible if listed.partition(BETWEEN)[2].casefold() == folded]
         alias, between, own = folded.partition(BETWEEN)
         if between:
@@ -146,28 +147,28 @@ class ToolRegistry:
         return ToolNotRegisteredError(name, tuple(dict.fromkeys(nearest))[:3])
 
     def canonical(self, name: str) -> str:
-        """Return the name that an alias stands for. Any other name is returned unchanged."""
+        """Resolve an alias. Any other name is returned unchanged."""
         return self._aliases.get(name, name)
 
     def find(self, name: str) -> AnyTool | None:
-        """Return the tool that has this name or alias now."""
+        """Return the tool that currently has this name or alias."""
         return self._visible.get(name) or self._builtin.get(self._aliases.get(name, "")) or self._others.get(name)
 
     def names(self) -> set[str]:
-        """Every name that a call may use now, including aliases."""
+        """Return every name that a call may use, including aliases."""
         return {*self._visible, *self._aliases, *self._others}
 
     def names_beside(self, sources: Container[str]) -> set[str]:
-        """Return the names and aliases of all listed tools, except those of some sources."""
+        """Return the names and aliases of all listed tools, except those of `sources`."""
         others = (source.listed for name, source in self._sources.items() if name not in sources)
         return {*self._builtin, *self._aliases, *chain.from_iterable(others)}
 
     def get_all_tools(self) -> list[AnyTool]:
-        """Return all tools in the order of listing."""
+        """Return all listed tools in order."""
         return list(self._visible.values())
 
     def get_function_declarations(self) -> list[FunctionDeclaration]:
-        """Return the descriptions of all tools, in the format of Qwen Code and Gemini CLI."""
+        """Return the descriptions of all listed tools, in the format of Qwen Code and Gemini CLI."""
         return [tool.declaration() for tool in self.get_all_tools()]
 
     def _changed(self) -> None:

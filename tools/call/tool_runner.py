@@ -1,4 +1,4 @@
-"""The one place where a call runs.
+"""The single place where calls run.
 
     1 receive the call                    2 find the tool
     3 validate the parameters             4 decide by the tool, the rules and what the call touches
@@ -6,9 +6,9 @@
     7 execute it                          8 package the result for the model
     9 display it to a person
 
-Nothing has a side effect until the question is answered. So a call that has to wait for an answer simply runs again
-from the beginning, together with the answer. Step 6 also keeps what the answer allows beyond this call. Steps 8 and 9
-are up to the caller: `package` returns the content for the model, and `ToolResult.return_display` is what a person
+Nothing has a side effect until the question is answered. A call that waits for an answer therefore starts again from
+the beginning, together with the answer. Step 6 also applies what the answer allows beyond this call. Steps 8 and 9
+belong to the caller: `package` returns the content for the model, and `ToolResult.return_display` is what a person
 sees.
 """
 
@@ -61,8 +61,8 @@ from tools.permissions.verdict import Permission, Verdict
 
 logger = logging.getLogger(__name__)
 
-PROGRESS_AFTER_SECONDS = 0.2  # no progress is reported for shorter calls
-APART_SECONDS = 0.03  # from the last report to the result: some clients mix up their order if both arrive at once
+PROGRESS_AFTER_SECONDS = 0.2  # shorter calls report no progress
+APART_SECONDS = 0.03  # between the last report and the result, because some clients reorder them otherwise
 
 
 _FOR_EVERYBODY = Permission(
@@ -78,9 +78,9 @@ class ToolRunner:
 
     registry: ToolRegistry  # finds the tools
     policy: PermissionPolicy  # decides whether a call may run, needs a question, or is denied
-    keeper: RuleKeeper | None = None  # saves permanent rules, if there is a place for them
-    audit: Audit | None = None  # is told about every decision; may be set later
-    shared_grants: GrantStore | None = None  # knows what other processes have allowed, if there are any
+    keeper: RuleKeeper | None = None  # saves permanent rules, if they can be saved
+    audit: Audit | None = None  # records every decision; may be set later
+    shared_grants: GrantStore | None = None  # grants from other processes, if there are any
 
     async def run(
         self, call: FunctionCall, context: ToolContext, confirmer: Confirmer, *, has_answer: bool = False
@@ -89,14 +89,14 @@ class ToolRunner:
 
         Args:
             call: The tool's name and the arguments as received.
-            context: The client that calls, and where it may act.
+            context: The calling client, and where it may act.
             confirmer: Asks the person behind this client.
-            has_answer: Whether this run brings the answer to an earlier question. What other processes allow was looked
-                up before that question and is not looked up again.
+            has_answer: Whether this run has the answer to an earlier question. Grants from other processes were looked
+                up before that question, and are not looked up again.
 
         Returns:
-            The result, whether it failed or not; or a question for the client. Once it is answered, run the same call
-            again with the answer.
+            The result, even of a failed call, or a question for the client. After the answer, run the same call again
+            with it.
 
         Raises:
             ToolNotRegisteredError: No tool has this name. This is a protocol error; all other failures are results.
@@ -137,7 +137,7 @@ class ToolRunner:
             logger.info("%s failed: %s", tool.name, error.code)
             result = ToolResult.failed(error)
         except Exception as error:
-            # Here a bug becomes an error message. The traceback goes to the log only, never to the client.
+            # A bug becomes an error message. The traceback goes only to the log, never to the client.
             logger.exception("%s raised %s", tool.name, type(error).__name__)
             sentence = f"{tool.name} failed because of an internal error. The server log has details. {UNKNOWN_EFFECT}"
             result = ToolResult.failed(exhaustion_of(error) or ToolError(ToolErrorType.EXECUTION_FAILED, sentence))
@@ -154,7 +154,7 @@ class ToolRunner:
         *,
         is_same: bool,
     ) -> LastingAnswer | None:
-        """Step 6: continue only with consent, unless the call is now denied. Returns the lasting part of the answer."""
+        """Step 6: require consent, and return the lasting part of the answer. A call that is denied by now fails."""
         lasting: LastingAnswer | None = None
         try:
             if not is_same:
@@ -165,7 +165,7 @@ class ToolRunner:
             choice = question.choice(answer.decision) if isinstance(answer, Answer) else None
             lasting = await keep_rules(choice, context.client, self.policy, self.keeper, self.shared_grants)
         finally:
-            # Every decision is recorded, before the action.
+            # Record every decision before the action.
             if self.audit is not None:
                 self.audit.note(replace(entry, answer=answer, lasting=lasting))
         return lasting
@@ -231,13 +231,13 @@ async def _execute(judged: Judgement, context: ToolContext, description: str) ->
                 await progress.end()
     digest = result.structured.get("sha256") if result.structured is not None else None
     if judged.permission.verdict is Verdict.ASK and digest is not None:
-        # The consent is for the text that was written, not for what another program puts in its place.
+        # Consent covers the text that was written, not what another program may put in its place later.
         context.services.consented.update(dict.fromkeys(judged.written, str(digest)))
     return result
 
 
 class LateProgress:
-    """Progress of one call. A call that finishes quickly reports none.
+    """Reports the progress of one call, unless the call finishes quickly.
 
     Clients built on the TypeScript SDK reject a progress notification that arrives right before its result, because the
     call is then unknown to them. Qwen Code then shows the server as disconnected.
@@ -251,7 +251,7 @@ class LateProgress:
         self.timer = asyncio.get_running_loop().call_later(PROGRESS_AFTER_SECONDS, self._begin)
 
     async def tell(self, done: float, total: float | None, message: str) -> None:
-        """Report progress now, or after the minimum interval; then only the latest report is sent."""
+        """Report progress, or keep only the latest report until the first one has been sent."""
         if self.telling is not None and self.telling.done():
             await self._tell(done, total, message)
         else:
@@ -280,7 +280,7 @@ class LateProgress:
 
 
 def package(name: str, result: ToolResult) -> FunctionResponse:
-    """Step 8: return the content for the model, which is never empty. A failed call shows only its error."""
+    """Step 8: return the content for the model, which is never empty. For a failed call it is only the error."""
     note = (TextPart(result.note),) if result.note else ()
     if result.error is not None:
         failure = TextPart(f"{result.error.message} [{result.error.code}]")

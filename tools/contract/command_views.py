@@ -1,8 +1,8 @@
-"""What a command can see and change: the view of the machine that was decided for it.
+"""What a command can see and change: the view of the machine that was chosen for it.
 
-The words of a command decide which rule applies; the view limits what the command does, whatever its words turn out to
-mean. The policy makes a view, a question shows it, and an answer is bound to it. The runner starts the command in
-exactly this view or refuses.
+A command's words decide which rule applies. The view limits what the command does, even if the words were
+misunderstood. The policy chooses the view, a question shows it, and an answer is bound to it. The runner starts the
+command in exactly this view, or refuses.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ class ViewKind(StrEnum):
 
 
 class Network(StrEnum):
-    """What a command can connect to."""
+    """The hosts that a command can connect to."""
 
     OWN_LOOPBACK = "own loopback"  # only itself
     SESSION_LOOPBACK = "session loopback"  # servers started by other commands of the session
     HOST = "host"  # everything that this machine can reach
 
 
-# What every program needs from the machine and every user may read, except for some files in `/etc`.
+# Folders that every program needs and every user may read, except for some files in `/etc`.
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix", "/etc")
-MAX_PATHS_TOLD = 50  # paths of each kind that the facts of a view list
+MAX_PATHS_TOLD = 50  # paths of each kind listed in the facts of a view
 
 
 @dataclass(frozen=True, slots=True)
 class FileRestrictions:
-    """What file rules deny to a command, given the disk as it is now. All paths are real and absolute."""
+    """What file rules deny to a command, given the current state of the disk. All paths are real and absolute."""
 
     masked: tuple[str, ...] = ()  # files and folders that cannot be opened
     read_only: tuple[str, ...] = ()  # files and folders that cannot be changed
-    # Their parent folders: renaming one would take the mount along
+    # Parent folders of these. They cannot be renamed, because the mounts would move with them
     pinned: tuple[str, ...] = ()
     # The rule or agent-ignore file responsible for each masked or read-only path
     why: Mapping[str, str] = field(default_factory=dict[str, str], compare=False)
@@ -57,14 +57,14 @@ NO_RESTRICTIONS = FileRestrictions()
 
 @dataclass(frozen=True, slots=True)
 class CommandSite:
-    """The conditions for all commands of one client."""
+    """The conditions that apply to all commands of one client."""
 
     engine: Engine
     failure: str = ""  # why bubblewrap is not used, phrased for the middle of a sentence
     is_required: bool = False  # whether commands may run only in a sandbox
     shown: tuple[str, ...] = ()  # real paths that a reading view shows besides the workspace
     has_network: bool = True  # whether the operator gives commands any network
-    has_session: bool = True  # whether the client can be told apart from others
+    has_session: bool = True  # whether the client is not anonymous
     scratch: str | None = None  # the real path of the folder that is the client's `/tmp`
 
 
@@ -78,19 +78,19 @@ class CommandView:
     engine: Engine
     kind: ViewKind
     network: Network
-    seen: tuple[str, ...] = ()  # readable: real paths outside the view, and hidden files, named in the question
-    writable: tuple[str, ...] = ()  # writable: real paths outside the workspace, and auto-run files, named in it
+    seen: tuple[str, ...] = ()  # also readable: real paths outside the view and hidden files that the question names
+    writable: tuple[str, ...] = ()  # also writable: other paths and auto-run files that the question names
     spelled: tuple[str, ...] = field(default=(), compare=False)  # paths in the command that lead through symlinks
     is_git: bool = False  # whether only git changes anything; the repository's own files are then writable
     is_asked: bool = False  # whether a person was asked about this very command
     is_plan: bool = False  # whether it runs in plan mode, which has its own `/tmp`
-    # Whether its `/tmp` starts empty. This is so if a rule lets it run, or if it reads with the network: files there
-    # may hold content that nobody was asked about
+    # Whether its `/tmp` starts empty. This is the case if a rule allows it, or if it reads with the network: older
+    # files there may have content that nobody was asked about
     has_new_tmp: bool = False
-    # Whether it may use per-user kernel resources that all programs share. A command that only reads can do without
+    # Whether it may use per-user kernel resources that all programs share. Reading commands do not need them
     may_take_shares: bool = True
     restrictions: FileRestrictions = NO_RESTRICTIONS  # what file rules deny to it, at the time of the decision
-    # Reads again what file rules deny to it. Blocking. Raises a `ToolError` if that cannot be enforced.
+    # Looks up again what file rules deny to it. Blocking. Raises a `ToolError` if they cannot be enforced.
     look: Callable[[], FileRestrictions] = field(default=lambda: NO_RESTRICTIONS, compare=False, repr=False)
 
     @property

@@ -16,7 +16,7 @@ from tools.contract.command_views import CommandView
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EditConfirmation:
-    """A file is about to be written."""
+    """Consent to write a file."""
 
     title: str  # one line that says what will happen
     state: str  # digest of the content that the diff is based on, or "absent"; the answer is bound to it
@@ -24,14 +24,14 @@ class EditConfirmation:
     file_diff: str  # the change as a unified diff; empty for a new file without content
     added: int  # lines added
     removed: int  # lines removed
-    truncated: bool = False  # whether the diff was cut
-    # The text, which the person may change before it is written; `None` if it is too long
+    truncated: bool = False  # whether the diff was cut off
+    # The text, which the user may edit before it is written; `None` if it is too long
     editable: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Details:
-    """The details of a question. Often the tool and its arguments are all that the answer is bound to."""
+    """The details of a question. Often the answer is bound only to the tool and its arguments."""
 
     title: str  # one line that says what will happen
     state: str = ""  # a digest of the other fields, if the answer is bound to them
@@ -39,19 +39,19 @@ class _Details:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecConfirmation(_Details):
-    """A shell command is about to run."""
+    """Consent to run a shell command."""
 
     command: str  # the whole command, as received
     directory: str  # the real path of the folder it runs in
     description: str = ""  # the model's explanation of the command
     is_background: bool = False  # whether it continues after the call
-    view: CommandView | None = None  # what the command will be able to do, if it is restricted; `state` has its digest
+    view: CommandView | None = None  # what the command will be able to do, if restricted; `state` has the digest
     roots: tuple[str, ...] = ()  # real paths of the workspace folders
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpConfirmation(_Details):
-    """A tool of an upstream server is about to be called."""
+    """Consent to call a tool of an upstream server."""
 
     server_name: str  # the alias in this server's configuration
     tool_name: str  # the tool's name at the upstream
@@ -60,28 +60,28 @@ class McpConfirmation(_Details):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InfoConfirmation(_Details):
-    """An action that one sentence describes completely."""
+    """Consent to an action that one sentence describes completely."""
 
-    prompt: str  # what the person has to know, as text
+    prompt: str  # what the user has to know, as text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalConfirmation(InfoConfirmation):
-    """A changed tool is about to be approved in its new form, for everybody, by a person who has seen it."""
+    """Approval of a changed tool, for everybody, by a person who has seen its new version."""
 
     way_out: str  # a sentence: how a person can approve it if they cannot be asked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanConfirmation(_Details):
-    """A plan is about to be carried out, which ends plan mode."""
+    """Consent to carry out a plan, which ends plan mode."""
 
     plan: str  # the plan, as Markdown
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One answer that the model proposes."""
+    """An answer that the model proposes."""
 
     label: str  # the answer in a few words; unique among the options
     description: str = ""  # what choosing it means
@@ -89,7 +89,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserQuestion:
-    """One question of the model to the user."""
+    """A question from the model to the user."""
 
     header: str  # the topic in a word or two; unique among the questions
     question: str
@@ -101,7 +101,7 @@ class UserQuestion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskUserConfirmation(_Details):
-    """The model asks the user for information. This needs answers, not consent, and has its own form."""
+    """Questions from the model to the user. They need answers, not consent, and have a form of their own."""
 
     questions: tuple[UserQuestion, ...]
 
@@ -124,7 +124,7 @@ class Decision(StrEnum):
 
 
 ALWAYS_IN_SESSION = (Decision.ALWAYS, Decision.ALWAYS_SANDBOXED)
-"""Answers that last for the session, which may include other processes."""
+"""Answers that last for the session, possibly in several processes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +132,8 @@ class Choice:
     """One answer that a question offers."""
 
     decision: Decision
-    title: str  # the text that a person reads; it names what the choice covers
-    rules: tuple[str, ...] = ()  # what it allows beyond this call, as permission rules
+    title: str  # the text that a person reads, with everything that the choice covers
+    rules: tuple[str, ...] = ()  # the permission rules that it adds
 
 
 ONCE = Choice(Decision.ONCE, "Allow once")
@@ -141,16 +141,16 @@ DENY = Choice(Decision.DENY, "Deny")
 
 
 class ConsentChannel(StrEnum):
-    """How an answer was obtained. This decides what the model is told about a refusal."""
+    """How an answer was obtained. Determines what the model is told about a refusal."""
 
     FORM = "form"
     DECLINED = "declined"
     CANCELLED = "cancelled"
     TIMED_OUT = "timed_out"
-    NOBODY_CAME = "nobody_came"  # nobody opened the dashboard, where it was asked
+    NOBODY_CAME = "nobody_came"  # nobody opened the dashboard, where the question was waiting
     MALFORMED = "malformed"
     FAILED = "failed"  # the client answered with an error; `reason` has its text
-    EARLIER = "earlier"  # given before, for a call that now continues
+    EARLIER = "earlier"  # given earlier, for a call that now continues
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,10 +159,10 @@ class Answer:
 
     decision: Decision  # whether the action may happen; anything but a valid acceptance is a denial
     channel: ConsentChannel = ConsentChannel.FORM  # how the answer was obtained
-    reason: str = ""  # the person's comment on a denial, or the client's error
-    content: str | None = None  # text that the person wrote in place of the proposed text, or `None`
-    # The answers to the questions of an `AskUserConfirmation`, in order: the chosen options and the written text of
-    # each. Empty for a question that was skipped
+    reason: str = ""  # the user's comment on a denial, or the client's error
+    content: str | None = None  # text with which the user replaced the proposed text, or `None`
+    # The answers to an `AskUserConfirmation`, in order: for each question the chosen options and any written text.
+    # Empty for a skipped question
     answers: tuple[tuple[str, ...], ...] = ()
 
 
@@ -170,8 +170,8 @@ class Answer:
 class Question:
     """What a person is asked before a call may continue."""
 
-    description: str  # one line that says what this call will do
-    details: ConfirmationDetails  # what the person has to know
+    description: str  # what this call will do, in one line
+    details: ConfirmationDetails  # what the user has to know
     fingerprint: str  # binds the answer to exactly this action and this state
     choices: tuple[Choice, ...] = (ONCE, DENY)  # the answers on offer, in order; no other answer is accepted
     reason: str = ""  # why the question is asked, as a sentence
@@ -182,14 +182,14 @@ class Question:
 
 
 class Pending:
-    """The question has to be sent to the client. The call is run again with the answer."""
+    """The question has to be sent to the client. The call runs again with the answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unavailable:
     """Nobody can be asked."""
 
-    client_decides: bool  # the operator lets the client's own approval dialog decide
+    client_decides: bool  # whether the operator lets the client's own approval dialog decide
     way_out: str  # a sentence that names the setting or mode that would allow the call
 
 

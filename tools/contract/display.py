@@ -1,4 +1,4 @@
-"""The one renderer of text for people: questions, displays, and marks for invisible characters.
+"""Renders all text for people: questions, displays, and marks for invisible characters.
 
 People must be able to trust what they read. So control characters, characters that change the text direction, and
 characters without a visible shape are replaced by marks.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tools.contract.command_views import CommandView, Network, ViewKind
@@ -25,18 +25,19 @@ from tools.contract.confirmation import (
 from tools.contract.tool_results import FileDiff, ReturnDisplay, TodoListDisplay
 from tools.text.file_names import UNSEEN
 
-# A question cuts a longer diff or argument and says so. Clients cut much earlier, or never.
+# A longer diff or argument is cut, and the question says so. Clients cut much earlier, or never.
 MAX_QUESTION_BYTES = 32_000
+MAX_BLOCK_CHARS = 400_000  # of arguments and prompts; rendering all of 10 MB would hold up every client for seconds
 CUT_HERE = "Cut here: it is too long to be shown in full."
-# A display beside the result stays below this size, because most clients give every block to the model
+# Limit for a display next to the result, because most clients give every block to the model.
 MAX_BLOCK_BYTES = 4_096
 ROOM_FOR_TOTALS = 80  # bytes reserved in the block for the line with the totals
-MAX_DROPPED_CHARS = 200  # the longest incomplete last line that is left out; of a longer one the beginning is shown
+MAX_DROPPED_CHARS = 200  # an incomplete last line up to this length is dropped; of a longer one the beginning is shown
 _BLANK = "[ \t\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]"
-# Whitespace of any width, and long runs of empty lines, which push the text after them out of sight
+# Long runs of whitespace or empty lines, which push the text after them out of sight
 _LONG_GAP = re.compile(f"(?:{_BLANK}*\n){{8,}}{_BLANK}*|\t{{20,}}|{_BLANK}{{40,}}")
-MAX_PURPOSE_CHARS = 1_000  # of what the model says an action is for
-MAX_HOST_CHARS = 253  # characters of a host, and of the part before it (RFC 1035 allows no longer name)
+MAX_PURPOSE_CHARS = 1_000  # of the model's description of an action
+MAX_HOST_CHARS = 253  # characters of a host, and of the part before it (the limit for names in RFC 1035)
 MAX_HOSTS_TOLD = 5
 MAX_PLACES_TOLD = 8  # files and folders that a question lists as changeable or visible
 
@@ -45,11 +46,11 @@ _URL = re.compile(
     r"(?i)(?P<usual>\b(?:https?|wss?|ftp):[/\\]*)|\b(?P<scheme>[a-z][a-z0-9+.-]{0,30}):[/\\]{2}|(?<![\w:/\\])[/\\]{2}"
 )
 
-# Browsers treat a backslash as a slash; other programs do not. Both readings are covered
+# Browsers treat a backslash as a slash and other programs do not, so both readings are checked.
 _ENDS_OF_AUTHORITY = (re.compile(r"[\s/\\?#]"), re.compile(r"[\s/?#]"))
-# Quotes may surround it: a shell removes them
+# Quotes may surround the host, because a shell removes them
 _HOST = re.compile(r"[\"'`]*(\[[^\s\]]{1,64}\]|[^\s/\\?#:@\"'`<>)\]]{1,300})")
-# A user name never contains these characters; `ssh://git@host` is what it seems to be
+# A user name never contains these characters, so `ssh://git@host` is what it seems to be
 _LIKE_A_HOST = re.compile("[.%\u3002\uff0e\uff61]")
 _CONTROL_PICTURES = 0x2400
 _LAST_C0 = 0x1F
@@ -116,11 +117,11 @@ def true_hosts(text: str) -> list[str]:
 
 
 class _Authorities:
-    """The part between the scheme and the path of each URL in a text. Each part is read only once.
+    """The authority (user and host) of each URL in a text. Each is read only once.
 
     Args:
         text: The text.
-        end: Matches the end of such a part.
+        end: Matches the end of an authority.
     """
 
     def __init__(self, text: str, end: re.Pattern[str]) -> None:
@@ -144,13 +145,13 @@ def ascii_host(host: str) -> str:
     """Convert a host name to the ASCII form used for lookups. Raises a `UnicodeError` if there is none."""
     if host.isascii():
         return host
-    import idna  # noqa: PLC0415 - its tables are large, and few hosts need them
+    import idna  # noqa: PLC0415 - large tables, rarely needed
 
     return idna.encode(host, uts46=True, transitional=False).decode("ascii")
 
 
 def _plain(host: str) -> str:
-    """Show a host in ASCII, so that no letter looks like another."""
+    """Show a host in ASCII, where no letter looks like another."""
     try:
         return visible_line(ascii_host(host[:MAX_HOST_CHARS])[:MAX_HOST_CHARS])
     except UnicodeError:
@@ -159,7 +160,7 @@ def _plain(host: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class QuestionParts:
-    """What a person has to see of a question, in order: lines, a block, lines. Only the block may be long."""
+    """The parts of a question that a person has to see: lines, a block, lines. Only the block may be long."""
 
     before: tuple[str, ...] = ()
     block: str = ""  # without long gaps, otherwise unchanged
@@ -186,7 +187,7 @@ def effects_of(view: CommandView, roots: Sequence[str]) -> str:
 
 
 def question_parts(details: ConfirmationDetails) -> QuestionParts:
-    """Split a question into the parts that every way of display needs. The lines are escaped, the block is not."""
+    """Split a question into its parts, for every kind of display. The lines are escaped, the block is not."""
     match details:
         case EditConfirmation():
             file = f"File: {visible_line(details.file_path)} (+{details.added} -{details.removed} lines)"
@@ -208,12 +209,14 @@ def question_parts(details: ConfirmationDetails) -> QuestionParts:
             return QuestionParts(block=details.plan, language="markdown")
         case McpConfirmation():
             tool = f"Server: {visible_line(details.server_name)}, tool: {visible_line(details.tool_name)}"
-            arguments = json.dumps(dict(details.arguments), indent=2, ensure_ascii=False, default=str)
-            return QuestionParts((tool,), without_gaps(arguments), "json")
+            encoder = json.JSONEncoder(indent=2, ensure_ascii=False, default=str)
+            arguments, is_cut = _beginning(encoder.iterencode(dict(details.arguments)))
+            return QuestionParts((tool,), without_gaps(arguments), "json", is_cut)
         case InfoConfirmation():
-            return QuestionParts(block=without_gaps(details.prompt), language="text")
+            prompt, is_cut = _beginning([details.prompt])
+            return QuestionParts(block=without_gaps(prompt), language="text", is_cut=is_cut)
         case AskUserConfirmation():
-            # Shown in full, because the tool accepts only short texts.
+            # The questions are shown in full, because the tool accepts only short texts.
             lines: list[str] = []
             for number, asked in enumerate(details.questions, start=1):
                 several = " (several may be chosen)" if asked.is_multiple else ""
@@ -224,14 +227,26 @@ def question_parts(details: ConfirmationDetails) -> QuestionParts:
             return QuestionParts(tuple(lines))
 
 
+def _beginning(pieces: Iterable[str]) -> tuple[str, bool]:
+    """Join pieces of text up to the limit of a block. Returns the text, and whether anything was cut off."""
+    kept: list[str] = []
+    room = MAX_BLOCK_CHARS
+    for piece in pieces:
+        kept.append(piece[:room])
+        room -= len(piece)
+        if room < 0:
+            break
+    return "".join(kept), room < 0
+
+
 def render_question(question: Question) -> str:
     """Render the whole action as text, for the message of an elicitation form or a terminal."""
     parts = question_parts(question.details)
-    # A command is its own description.
+    # A command describes itself.
     head = [] if isinstance(question.details, ExecConfirmation) else [visible_line(question.description), ""]
     lines = [*head, visible_line(question.details.title), *parts.before]
     if parts.language:
-        shown, is_cut_here = cut_at_line(visible(parts.block).rstrip("\n"), MAX_QUESTION_BYTES)
+        shown, is_cut_here = cut_at_line(visible(parts.block).rstrip("\n"), MAX_QUESTION_BYTES, is_cut=parts.is_cut)
         block = fenced(shown, parts.language)
         lines.append(f"{block}\n{CUT_HERE}" if parts.is_cut or is_cut_here else block)
     lines += parts.after
@@ -243,7 +258,7 @@ def render_question(question: Question) -> str:
 
 
 def can_be_shown(command: str) -> bool:
-    """Whether a question can show the whole command. Nobody can judge a command that is cut."""
+    """Return True if a question can show the whole command. Nobody can judge a command that was cut."""
     return len(visible(without_gaps(command)).encode("utf-8", "replace")) <= MAX_QUESTION_BYTES
 
 
@@ -254,11 +269,16 @@ def fenced(text: str, language: str) -> str:
     return f"{fence}{language}\n{text}\n{fence}"
 
 
-def cut_at_line(text: str, size: int) -> tuple[str, bool]:
+def cut_at_line(text: str, size: int, *, is_cut: bool = False) -> tuple[str, bool]:
     """Keep as many whole lines as fit into `size` bytes of UTF-8.
 
+    Args:
+        text: The lines.
+        size: Bytes.
+        is_cut: Whether the end of the text is missing already.
+
     Returns:
-        The text, and whether anything was cut off. A single line that is too long is cut, and its length is stated.
+        The text, and whether anything was cut off. If a single line is too long, it is cut and its length stated.
     """
     data = text.encode("utf-8", "replace")
     if len(data) <= size:
@@ -269,7 +289,8 @@ def cut_at_line(text: str, size: int) -> tuple[str, bool]:
         return whole, True
     start = len(head) - len(part)
     end = text.find("\n", start)
-    told = f"... [a line of {(len(text) if end < 0 else end) - start:,} characters]"
+    least = "more than " if is_cut and end < 0 else ""
+    told = f"... [a line of {least}{(len(text) if end < 0 else end) - start:,} characters]"
     return data[: max(size - len(told), 0)].decode("utf-8", "ignore") + told, True
 
 
@@ -278,7 +299,7 @@ _BOXES = {"completed": "[x]", "cancelled": "[-]", "in_progress": "[>]", "blocked
 
 
 def display_block(display: ReturnDisplay) -> str | None:
-    """Return the display as a small block beside the result, if it says more than the text for the model."""
+    """Return the display as a small block beside the result, if it tells more than the model's text."""
     if isinstance(display, TodoListDisplay):
         lines = [f"{_BOXES.get(todo['status'], '[ ]')} {visible_line(todo['content'])}" for todo in display.todos]
         whole, told = "\n".join(lines), f"the list goes on: {len(display.todos)} todos in all"
@@ -292,7 +313,7 @@ def display_block(display: ReturnDisplay) -> str | None:
 
 
 def display_object(display: ReturnDisplay) -> dict[str, object] | str | None:
-    """Return the display for programs, sent under `_meta`. Never a whole file; `None` if there is nothing."""
+    """Return the display for programs, which is sent under `_meta`, or `None`. It never contains a whole file."""
     if isinstance(display, TodoListDisplay):
         return {"type": "todo_list", "todos": [dict(todo) for todo in display.todos]}
     if not isinstance(display, FileDiff):

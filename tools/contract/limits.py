@@ -11,7 +11,7 @@ from tools.contract.tool_errors import ToolError, ToolErrorType
 
 
 class ApprovalMode(StrEnum):
-    """How much may happen without a question, from least to most."""
+    """Which calls may run without a question, from fewest to most."""
 
     PLAN = "plan"
     DEFAULT = "default"
@@ -33,7 +33,7 @@ class Limits:
 
 
 class MediaHandling(StrEnum):
-    """How results contain images, sounds and other media."""
+    """How images, sounds and other media are returned."""
 
     INLINE = "inline"
     RESOURCE_LINK = "resource_link"
@@ -59,7 +59,7 @@ class AbortSignal:
             raise ToolError(ToolErrorType.CANCELLED, "The call was cancelled before it finished.")
 
 
-SEARCH_SECONDS = 30.0  # how long a search may take before it returns what it has found
+SEARCH_SECONDS = 30.0  # after this time, a search returns what it has found so far
 
 
 class Deadline:
@@ -74,18 +74,18 @@ class Deadline:
 
     @property
     def is_over(self) -> bool:
-        """Whether the budget is used up."""
+        """True if the budget is used up."""
         return time.monotonic() >= self._end
 
     def check(self) -> bool:
-        """Whether the budget is used up. Raises a `ToolError` if the call is cancelled."""
+        """Return True if the budget is used up. Raises a `ToolError` if the call is cancelled."""
         self.signal.raise_if_aborted()
         return self.is_over
 
 
-# Reports how far the work is: done, total or `None`, message
+# Reports progress: done, total or `None`, message
 Progress = Callable[[float, float | None, str], Awaitable[None]]
 
 
 async def no_progress(done: float, total: float | None, message: str) -> None:
-    """Ignore progress, for calls whose client did not ask for it."""
+    """Ignore progress, for calls without a progress token."""

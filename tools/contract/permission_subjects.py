@@ -1,4 +1,4 @@
-"""What permission rules can be about: the kind of a tool, and the paths, commands, hosts and agents of a call."""
+"""What permission rules can match: the kind of a tool, and the paths, commands, hosts and agents of a call."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tools.contract.command_views import UNHELD, CommandSite
 class ToolKind(StrEnum):
     """What a tool does, in the words of Qwen Code and Gemini CLI.
 
-    A `COMMUNICATE` tool talks with the user, so no rule or approval mode can answer for them.
+    A `COMMUNICATE` tool talks with the user, so rules and approval modes cannot answer for them.
     """
 
     READ = "read"
@@ -28,11 +28,11 @@ class ToolKind(StrEnum):
 class ToolTraits:
     """The facts about a tool on which permission decisions depend, whatever a particular call touches."""
 
-    name: str  # the name used in calls
-    kind: ToolKind  # the group that rules and approval modes put it in
-    # Names for the tool in permission rules. No other tool has the first one, now or later.
+    name: str  # its name in calls
+    kind: ToolKind  # its group in rules and approval modes
+    # Names for the tool in permission rules. The first one is never used by another tool.
     rule_names: tuple[str, ...]
-    # Names that another tool may have tomorrow. Only rules that ask or deny may use them
+    # Names that another tool may get later. Only rules that ask or deny may use them
     loose_rule_names: tuple[str, ...] = ()
     read_only: bool = False  # it changes nothing
     is_builtin: bool = False  # it is built into this server
@@ -40,12 +40,12 @@ class ToolTraits:
 
     @property
     def only_reads_or_talks(self) -> bool:
-        """Whether it changes nothing except plans and the conversation."""
+        """True if the tool changes nothing except plans and the conversation."""
         return self.read_only or self.kind in (ToolKind.THINK, ToolKind.COMMUNICATE)
 
 
 class Access(StrEnum):
-    """What a path is used for."""
+    """The use of a path."""
 
     READ = "read"
     WRITE = "write"
@@ -58,12 +58,12 @@ class PathSubject:
 
     access: Access  # what it is used for
     path: str  # its real path without symlinks; for a file in the client's scratch folder, its path below `/tmp`
-    named: str  # the absolute path as written, symlinks not resolved; a rule may match either path
+    named: str  # the absolute path as written, without resolving symlinks; a rule may match either path
     in_scratch: bool = False  # whether it lies in the client's scratch folder
 
 
 class Needs(StrEnum):
-    """What a command may request beyond the view that its words lead to."""
+    """What a command may request beyond its usual view."""
 
     WRITE = "write"
     NETWORK = "network"
@@ -74,7 +74,7 @@ class CommandSubject:
     """A shell command."""
 
     command: str  # the whole text
-    directory: str  # the folder it starts in: the real path, or the path below `/tmp` as in a `PathSubject`
+    directory: str  # its working directory: the real path, or a path below `/tmp` as in a `PathSubject`
     site: CommandSite = UNHELD
     needs: Needs | None = None  # what the caller says it needs beyond the usual view
     is_background: bool = False  # whether it continues after its call
@@ -82,7 +82,7 @@ class CommandSubject:
 
 @dataclass(frozen=True, slots=True)
 class HostSubject:
-    """A host that is contacted."""
+    """A host to contact."""
 
     host: str
 

@@ -1,4 +1,4 @@
-"""The errors of tool calls, addressed to the one who has to act next.
+"""The errors of tool calls. Messages address the reader who has to act next.
 
 A `ToolError` carries a stable code and one sentence for the model: what failed, the value, why, and what to do. Nothing
 else about an exception reaches a client.
@@ -9,7 +9,7 @@ else about an exception reaches a client.
     ├── ExecutionDeniedError       a rule, a mode or a person refused
     └── PathNotInWorkspaceError    the path is outside every workspace folder
 
-A lack of resources (memory, threads, processes, descriptors) is reported in the same way everywhere.
+A shortage of resources (memory, threads, processes, descriptors) is reported in the same way everywhere.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tools.text.file_names import shown_path, shown_whole_path
 
 
 class ToolErrorType(StrEnum):
-    """Stable codes. They are those of Qwen Code and Gemini CLI where these programs have one."""
+    """Stable codes, taken from Qwen Code and Gemini CLI if these programs have one."""
 
     INVALID_TOOL_PARAMS = "invalid_tool_params"
     TOOL_NOT_REGISTERED = "tool_not_registered"
@@ -119,7 +119,7 @@ class ExecutionDeniedError(ToolError):
 
 
 class PathNotInWorkspaceError(ToolError):
-    """The path, with symlinks resolved, is outside every workspace folder. `why` is a sentence with more detail."""
+    """The path, with symlinks resolved, is outside every workspace folder. `why` is an extra sentence of detail."""
 
     def __init__(self, spelled: str, roots: tuple[str, ...], why: str = "") -> None:
         where = "', '".join(map(shown_whole_path, roots[:5]))
@@ -144,8 +144,8 @@ UNKNOWN_EFFECT = "It may have had an effect: check before you try again."
 class ExhaustedError(ToolError):
     """The machine, or a limit of this process, lacks a resource that the call needs.
 
-    `why` names the resource, as a sentence without its full stop. `effect` says whether the call may have had an
-    effect.
+    `why` names the resource, as a sentence without a period. `effect` is a sentence that says whether the call may have
+    had an effect.
     """
 
     def __init__(self, why: str, effect: str = NOTHING_DONE) -> None:
@@ -158,26 +158,26 @@ class ExhaustedError(ToolError):
 
 
 def exhaustion_of(error: BaseException, effect: str = UNKNOWN_EFFECT) -> ExhaustedError | None:
-    """Return the error for an exception that means a lack of memory, threads, processes or descriptors."""
+    """Return the error for an exception caused by a shortage of memory, threads, processes or descriptors."""
     if isinstance(error, ExhaustedError):
         return error
     if isinstance(error, MemoryError):
         return ExhaustedError(_SCARCE[errno.ENOMEM], effect)
     if isinstance(error, OSError) and error.errno in _SCARCE:
         return ExhaustedError(_SCARCE[error.errno], effect)
-    # How Python reports that the system cannot create a thread or a lock.
+    # Python has no error class for threads and locks that the system cannot create.
     if isinstance(error, RuntimeError) and str(error).startswith(("can't start new thread", "can't allocate lock")):
         return ExhaustedError(_SCARCE[errno.EAGAIN], effect)
     return None
 
 
 def scarcity_in(said: str) -> OSError | None:
-    """Find a lack of resources in the output of a failed program, by the system's own error messages."""
+    """Find a shortage of resources in the output of a failed program, by the system's own error messages."""
     return next((OSError(number, "") for number in _SCARCE if os.strerror(number) in said), None)
 
 
 def sandbox_unavailable(failure: str) -> ToolError:
-    """Return the error for a call when a sandbox is required and none works."""
+    """Return the error for a call that requires a sandbox when none works."""
     return ToolError(
         ToolErrorType.SANDBOX_UNAVAILABLE,
         f"The command was not run: a sandbox is required here, but it cannot be used: {failure}. Nothing runs without "

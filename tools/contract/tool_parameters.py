@@ -1,4 +1,4 @@
-"""From a model's arguments to validated parameters: other spellings, lenient types, and clear errors."""
+"""Turns a model's arguments into validated parameters: other spellings, lenient types, and clear errors."""
 
 from __future__ import annotations
 
@@ -13,19 +13,22 @@ from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 from tools.contract.tool_errors import InvalidToolParamsError
 from tools.text.file_names import brief
 
-MAX_INTEGER_DIGITS = 18  # digits that fit into 64 bits; a longer string is not meant as an integer
+MAX_INTEGER_DIGITS = 18  # digits that fit into 64 bits; a longer string is not taken for an integer
 MAX_INTEGER = 2**53  # largest absolute value; many JSON parsers cannot represent larger integers exactly
-MAX_SHOWN_VALUE = 80  # characters of a wrong value that an error shows
-MAX_SHOWN_UNKNOWN = 10  # unknown properties that an error lists
+MAX_SHOWN_VALUE = 80  # characters of an invalid value shown in an error
+MAX_SHOWN_UNKNOWN = 10  # unknown properties listed in an error
 MAX_TOLD = 5  # unknown properties that are explained one by one
 # Longest string that is parsed as a list or an object; parsing a million characters takes about 10 milliseconds
 MAX_JSON_CHARS = 1_000_000
 MAX_ITEMS = 10_000  # items of a list whose schema sets no limit; validating them takes milliseconds
-MAX_UNKNOWN = 1_000  # properties of one object; a larger number is not a model's mistake
+MAX_UNKNOWN = 1_000  # properties of one object; no model sends more by mistake
 
 
 class ToolParams(BaseModel):
-    """Base of the parameter models. It is strict: `coerce` decides what may be converted, not pydantic."""
+    """Base class of the parameter models.
+
+    It is strict, because `coerce` decides what may be converted, not pydantic.
+    """
 
     model_config = ConfigDict(
         frozen=True, extra="ignore", strict=True, json_schema_extra={"additionalProperties": False}
@@ -37,15 +40,15 @@ Schema = Mapping[str, Any]
 _TRUTHS = {**dict.fromkeys(("true", "yes", "on", "1"), True), **dict.fromkeys(("false", "no", "off", "0"), False)}
 _NAME_WORD = re.compile(r"[^\W_]+?(?=[A-Z\W_]|$)")  # a word in a camelCase, snake_case or kebab-case name
 
-# `json_schema_extra` of a parameter that is accepted like any other but not listed
+# `json_schema_extra` of a parameter that is accepted but not published
 UNPUBLISHED: dict[str, JsonValue] = {"x-unpublished": True}
 
 
 class ForeignParameter(NamedTuple):
     """A parameter of similar tools in other programs."""
 
-    own: frozenset[str] | None = None  # values, as lower-case text, for what happens here anyway; `None` for any value
-    way: str = ""  # a sentence: how to get here what other values ask for
+    own: frozenset[str] | None = None  # lower-case values that ask for what happens anyway; `None` means any value
+    way: str = ""  # a sentence: what to do instead for other values
 
 
 def foreign(*own: str, way: str = "") -> ForeignParameter:
@@ -57,13 +60,13 @@ def rename(
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Map every accepted spelling to its canonical name.
 
-    A null counts as absent, and so does an empty value of an optional parameter. A parameter may be given in two
-    spellings only if their values are equal.
+    A null counts as absent, and so does an empty value of an optional parameter. Two spellings of one parameter are
+    accepted only if their values are equal.
 
     Args:
         tool: The tool's name.
         arguments: The arguments as received.
-        spellings: The canonical name of each accepted spelling, which is `folded`.
+        spellings: Accepted spellings, `folded`, with their canonical names.
         required: Canonical names of the parameters that may be empty.
 
     Returns:
@@ -99,7 +102,7 @@ def folded(name: str) -> str:
 
 
 def _is_empty(value: Any, schema: Schema) -> bool:
-    """Whether the value is one that frameworks send for an unused parameter."""
+    """Return True for values that frameworks send for unused parameters."""
     is_number = isinstance(value, int) and not isinstance(value, bool)
     if not is_number:
         return value in ("", [], {})
@@ -108,7 +111,7 @@ def _is_empty(value: Any, schema: Schema) -> bool:
 
 
 def _truth(value: Any) -> bool | None:
-    """Read a value as a boolean; `None` if it is not one."""
+    """Read a value as a boolean, or return `None`."""
     if isinstance(value, int):
         return bool(value) if value in (0, 1) else None
     return _TRUTHS.get(value.strip().lower()) if isinstance(value, str) else None
@@ -118,9 +121,9 @@ def coerce(value: Any, schema: Schema) -> Any:
     """Convert a value to the type of its property, if models often write it as another type.
 
     Words for yes and no become booleans, integral strings and floats become integers, integers become strings, and JSON
-    text becomes an array or an object. A value is converted only if the schema wants that type and does not accept it
-    unchanged. Objects lose members that are null, or empty and optional. A value that is too long stays unchanged, and
-    `bind` refuses it.
+    text becomes an array or an object. A value is converted only if the schema wants the new type and does not accept
+    the old one. Objects lose members that are null, or empty and optional. A value that is too long stays unchanged,
+    and `bind` refuses it.
     """
     wanted = schema.get("type")
     if isinstance(value, float) and wanted == "integer" and value.is_integer():
@@ -169,8 +172,8 @@ def bind(tool: str, model: type[ModelT], schema: Schema, arguments: Mapping[str,
     """Validate arguments under canonical names, after converting each to the type in the schema.
 
     Raises:
-        InvalidToolParamsError: They do not fit, or there are too many to check. The message names every wrong property
-            and what is accepted.
+        InvalidToolParamsError: They are invalid, or there are too many to check. The message names every invalid
+            property and what is accepted.
     """
     properties: Mapping[str, Schema] = schema["properties"]
     unknown = [name for name in arguments if name not in properties]
@@ -203,13 +206,13 @@ def accepted_in(schema: Schema) -> str:
 
 
 class UnknownParameter(NamedTuple):
-    """A property in a call's arguments that the schema does not have."""
+    """An argument that is not in the schema."""
 
-    at: str  # the path to the object that has it, such as `todos[0].`
+    at: str  # the path of the enclosing object, such as `todos[0].`
     name: str
     value: Any
-    known: Schema  # the properties that this object may have
-    given: Collection[str]  # the properties that it has
+    known: Schema  # the properties that the enclosing object may have
+    given: Collection[str]  # the properties that it does have
 
 
 def unknown_in(value: Any, schema: Schema, at: str = "") -> Iterator[UnknownParameter]:
@@ -238,15 +241,15 @@ def about_unknown(
     *,
     is_refused: bool,
 ) -> str:
-    """Tell the model which properties a tool does not have, at any depth, and what to use instead.
+    """Tell the model which arguments are unknown, at any depth, and what to use instead.
 
     Args:
         tool: Its name.
         arguments: The call's arguments, under canonical names.
         schema: The tool's schema.
-        spellings: The canonical name of each accepted spelling, which is `folded`.
+        spellings: Accepted spellings, `folded`, with their canonical names.
         others: Parameters of other programs' tools, by `folded` name.
-        is_refused: Whether the call is refused because of them, or runs without them.
+        is_refused: Whether the call is refused because of unknown arguments, or runs without them.
     """
     names: list[str] = []
     for at, name, value, known, given in unknown_in(arguments, schema):
@@ -267,7 +270,7 @@ def about_unknown(
 
 
 def _other(name: str, others: Mapping[str, ForeignParameter]) -> ForeignParameter | None:
-    """Look up what is known about a name, or about a word in it if that has advice for the model."""
+    """Look up a name, or a word in it for which there is advice."""
     words = [word.lower() for word in _NAME_WORD.findall(name[:MAX_SHOWN_VALUE])]
     parts = ["".join(words[i:j]) for i in range(len(words)) for j in range(len(words), i, -1)]
     found = others.get(folded(name))
@@ -275,18 +278,18 @@ def _other(name: str, others: Mapping[str, ForeignParameter]) -> ForeignParamete
 
 
 def _proposal(at: str, name: str, spellings: Mapping[str, str], known: Schema, given: Collection[str]) -> str:
-    import difflib  # noqa: PLC0415 - most calls are right
+    import difflib  # noqa: PLC0415 - rarely needed
 
     names = {folded(each): each for each in known} if at else spellings
     meant = [names[near] for near in difflib.get_close_matches(folded(name), names, len(names) or 1)]
     free = next((name for name in meant if name not in given), None)
     if free is not None:
         return f"; did you mean '{at}{free}'?"
-    return f"; '{at}{meant[0]}' is, and it is given too." if meant else "."
+    return f"; '{at}{meant[0]}' is, and was given too." if meant else "."
 
 
 def _refuse_oversized(tool: str, arguments: Mapping[str, Any], schema: Schema, model: type[ToolParams]) -> None:
-    """Refuse values that would be slow to validate or to quote, before examining them."""
+    """Refuse values that would be slow to validate or to quote in an error."""
     for name, value in arguments.items():
         if isinstance(value, int) and abs(value) > MAX_INTEGER and name in model.model_fields:
             raise InvalidToolParamsError(
@@ -314,7 +317,7 @@ def _most_items(schema: Schema) -> int:
 
 
 def _sample(value: Any, depth: int = 2) -> Any:
-    """Return as much of a value as an error shows, because a wrong value may be huge."""
+    """Return the part of a value that an error shows, because an invalid value may be huge."""
     if isinstance(value, str):
         return value[: MAX_SHOWN_VALUE + 1]
     if not isinstance(value, list | dict):
@@ -329,7 +332,7 @@ def _sample(value: Any, depth: int = 2) -> Any:
 
 
 def full_schema(model: type[ToolParams]) -> dict[str, Any]:
-    """Return the model's JSON Schema as clients prefer it: no titles, no `$ref`, optional instead of nullable."""
+    """Return the model's JSON Schema in the form that clients prefer: no titles, no `$ref`, optional not nullable."""
     raw = model.model_json_schema()
     definitions: Mapping[str, Any] = raw.pop("$defs", {})
     schema = cast("dict[str, Any]", _simplify(raw, definitions))
@@ -338,12 +341,12 @@ def full_schema(model: type[ToolParams]) -> dict[str, Any]:
     return schema
 
 
-# Bounds that models keep anyway or read in a description; a model that breaks one learns it from the error
+# Not published: models rarely exceed these bounds, or read them in a description, or learn them from the error
 _BOUNDS = frozenset({"minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems", "pattern"})
 
 
 def published_schema(schema: Schema) -> dict[str, Any]:
-    """Return the part of a full schema that models see. They pay for every character: no bounds, no empty defaults."""
+    """Return the published part of a schema, without bounds and empty defaults, because every token costs."""
     published: dict[str, Any] = {}
     for key, value in schema.items():
         if key == "properties":

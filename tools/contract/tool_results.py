@@ -1,4 +1,4 @@
-"""What a tool returns: content for the model, a display for people.
+"""What a tool returns: content for the model, and a display for people.
 
 The names are those of Qwen Code and Gemini CLI: `llmContent` (a `PartListUnion`), `returnDisplay`, `FileDiff`,
 `FunctionCall`, `FunctionResponse`, `FunctionDeclaration`.
@@ -31,7 +31,7 @@ class InlineDataPart:
 
 @dataclass(frozen=True, slots=True)
 class FileDataPart:
-    """A file by reference, which the client may fetch."""
+    """A reference to a file, which the client may fetch."""
 
     uri: str  # the file's URI
     name: str  # its name, for people
@@ -40,7 +40,7 @@ class FileDataPart:
 
 
 Part = TextPart | InlineDataPart | FileDataPart
-# A string, a part, or a list of both; the order is kept
+# A string, a part, or a list of both
 PartListUnion = str | Part | Sequence["str | Part"]
 
 
@@ -53,7 +53,7 @@ class FileDiff:
     added: int  # lines added
     removed: int  # lines removed
     is_new_file: bool = False  # whether the file did not exist before
-    truncated: bool = False  # whether the diff was cut
+    truncated: bool = False  # whether the diff was cut off
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class TodoListDisplay:
     todos: tuple[Mapping[str, str], ...]  # the id, content and status of each todo, in order
 
 
-# What a person sees: a text (often Markdown), or an object with more detail
+# What a person sees: text (often Markdown), or an object with more detail
 ReturnDisplay = str | FileDiff | TodoListDisplay
 
 
@@ -79,15 +79,15 @@ class ToolFailure:
 class ToolResult:
     """The outcome of one execution."""
 
-    llm_content: PartListUnion = ""  # what goes into the model's history
+    llm_content: PartListUnion = ""  # what the model reads
     return_display: ReturnDisplay = ""  # what a person sees
-    structured: Mapping[str, Any] | None = None  # the `structuredContent`, complete in itself, or `None`
+    structured: Mapping[str, Any] | None = None  # the complete `structuredContent`, or `None`
     # Small facts for programs, published under `_meta`
     facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    error: ToolFailure | None = None  # set exactly if the call failed; the model then reads `error.message`
+    error: ToolFailure | None = None  # set if and only if the call failed; the model then reads `error.message`
     # A result that is already in wire format (from an upstream) and is passed on unchanged
     verbatim: Mapping[str, Any] | None = None
-    note: str = ""  # a line from the runner, not from the tool, that follows the content even if the call failed
+    note: str = ""  # a line that the runner adds after the content, even if the call failed
 
     @classmethod
     def failed(cls, error: ToolError) -> ToolResult:

@@ -1,4 +1,4 @@
-"""Custom tools: one command of the operator declares them, and another one runs them.
+"""Custom tools: one of the operator's commands declares them, and another one runs them.
 
-Tools and the server import this package. It runs programs through `tools.shell`.
+The tools and the server import this package. It runs programs through `tools.shell`.
 """

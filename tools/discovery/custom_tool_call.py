@@ -1,4 +1,4 @@
-"""One call of a custom tool: arguments go to its standard input, and its standard output becomes the result.
+"""Calls a custom tool: arguments go to its standard input, and its standard output becomes the result.
 
 Text stays as it is. A JSON object is also returned as structured content. MCP content is passed on as content.
 """
@@ -24,11 +24,11 @@ from tools.shell.result_text import DISPLAY_CHARS, code_and_signal, kept_output,
 from tools.shell.shell_command import Ending
 from tools.text.file_names import one_line, shown_whole_path
 
-# Values for a label without content (the words of Qwen Code and Gemini CLI).
+# Placeholders for missing values (the words of Qwen Code and Gemini CLI).
 EMPTY, NONE = "(empty)", "(none)"
-# The reason given for a tool that reports its failure itself.
+# The reason in the error if the tool itself reports a failure.
 FAILED = "it failed; read Stdout and Stderr, then correct the arguments or tell the user"
-STRUCTURED_CHARS = 8_000  # a longer JSON object is sent as text only, so that much data is never sent twice
+STRUCTURED_CHARS = 8_000  # a longer JSON object is sent only as text, so that large data is not sent twice
 MAX_BLOCKS = 1_000
 _MCP_MEMBERS = frozenset({"content", "structuredContent", "isError", "_meta"})
 
@@ -39,11 +39,11 @@ async def run_tool(
     """Run a tool. Its standard error is sent to the client as progress.
 
     Raises:
-        ToolError: It failed, took too long or was not started (`discovered_tool_execution_error`).
+        ToolError: It failed, took too long or could not start (`discovered_tool_execution_error`).
     """
     try:
         given = json.dumps(dict(arguments), ensure_ascii=False, default=str).encode()
-    except UnicodeEncodeError:  # half of a surrogate pair, which only an escape can represent
+    except UnicodeEncodeError:  # a lone surrogate can only be written as an escape
         given = json.dumps(dict(arguments), default=str).encode()
     try:
         request = await command.site.request(CALL_COMMAND, (*command.argv, declared.called), command.seconds)
@@ -82,7 +82,7 @@ def _failure(declared: DeclaredTool, outcome: ProgramOutcome | None, why: str) -
 
 
 def _result_of(outcome: ProgramOutcome) -> ToolResult:
-    """Build the result of a successful tool. Blocking: it may parse several megabytes of JSON."""
+    """Build the result of a successful call. Blocking, because it may parse several megabytes of JSON."""
     shown = outcome.shown
     path = shown_whole_path(shown.file) if shown.file is not None else ""
     parsed: dict[str, Any] | None = None
@@ -120,8 +120,8 @@ def _result_of(outcome: ProgramOutcome) -> ToolResult:
 def _mcp_result(printed: Mapping[str, Any], rest: str) -> dict[str, Any] | None:
     """Return a printed object as a result in wire format, or `None` if it is an ordinary object.
 
-    The text of all blocks together is cut to the size of one result, and `rest` then says where the full text is. Only
-    members that the protocol defines are kept in a block.
+    The text of all blocks together is cut to the size of one result, and `rest` then says where the full text is.
+    Blocks keep only members that the protocol defines.
     """
     content = printed.get("content")
     structured, is_error = printed.get("structuredContent"), printed.get("isError", False)

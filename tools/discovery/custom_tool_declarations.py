@@ -1,8 +1,8 @@
-"""The declarations printed by the discovery command: their schemas, and the check of calls against these.
+"""Reads the declarations printed by the discovery command, and checks calls against their schemas.
 
 An invalid declaration does not affect the others. Declarations come in two dialects. JSON Schema is used unchanged. The
-dialect of the Gemini API writes types in upper case and uses `nullable`. Its Python library writes all keys with
-underscores, and null for unset values.
+dialect of the Gemini API has upper-case types and `nullable`; its Python library writes all keys with underscores, and
+null for unset values.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ COUNTS = frozenset(
     {"maxItems", "minItems", "maxLength", "minLength", "maxProperties", "minProperties", "maxContains", "minContains"}
 )
 REFERENCES = frozenset({"$ref", "$dynamicRef"})
-# Identifiers of a schema. References here are paths from the root, so these are not needed.
+# Identifiers of a schema. They are not needed, because references here are paths from the root.
 IDENTITY = frozenset({"$schema", "$id", "$anchor", "$dynamicAnchor", "$vocabulary"})
-# Keywords of older drafts. Dropping them allows more; the tool itself decides.
+# Keywords of older drafts. They are dropped, and the tool itself checks these values.
 OUTDATED = frozenset({"dependencies", "$recursiveRef", "$recursiveAnchor"})
 TEXTS = frozenset({"title", "description"})  # texts for people and models
 NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}  # the schema of a tool without parameters
@@ -64,7 +64,7 @@ _UNDERSCORED = {
 
 
 class SchemaError(ValueError):
-    """A schema cannot be used. The message says why, as the end of a sentence."""
+    """A schema cannot be used. The message is the reason, phrased for the end of a sentence."""
 
 
 def readable_schema(raw: Mapping[str, Any]) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def _normal(node: Any) -> Any:
     if isinstance(node, bool):
         return node
     if not isinstance(node, dict):
-        raise SchemaError(f"{brief(json.dumps(node))} stands in place of a schema")
+        raise SchemaError(f"{brief(json.dumps(node))} is not a schema")
     fields: dict[str, Any] = {}
     for written, value in cast("dict[str, Any]", node).items():
         key = _UNDERSCORED.get(written, written)
@@ -115,7 +115,7 @@ def _normal(node: Any) -> Any:
         fields["type"] = [each.lower() if isinstance(each, str) else each for each in cast("list[Any]", wanted)]
     if fields.get("type") == "type_unspecified":
         del fields["type"]
-    if isinstance(fields.get("items"), list):  # older drafts used this for today's `prefixItems`
+    if isinstance(fields.get("items"), list):  # in older drafts this means `prefixItems`
         fields["prefixItems"] = fields.pop("items")
         if "additionalItems" in fields:
             fields["items"] = fields.pop("additionalItems")
@@ -131,13 +131,13 @@ def _normal(node: Any) -> Any:
 
 @cache
 def _metaschema() -> Validator:
-    from jsonschema import Draft202012Validator  # noqa: PLC0415 - takes some 70 milliseconds
+    from jsonschema import Draft202012Validator  # noqa: PLC0415 - slow to import
 
     return Draft202012Validator(Draft202012Validator.META_SCHEMA)
 
 
 def with_children(fields: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
-    """Apply a change to each nested schema. A value that only looks like a schema, such as a default, is kept."""
+    """Apply a change to each nested schema, but not to values that only look like one, such as defaults."""
     changed = dict(fields)
     for key, value in fields.items():
         if key in BY_NAME and isinstance(value, dict):
@@ -164,11 +164,11 @@ def schema_at(schema: Mapping[str, Any], pointer: str) -> dict[str, Any] | bool 
     return cast("dict[str, Any] | bool", node) if isinstance(node, dict | bool) else None
 
 
-MAX_REFERENCES = 2_000  # limit of one check: a small schema can branch at each of many levels, and so never end
-QUICK_VALUES = 1_000  # more argument values than this are checked in a thread
-MAX_PROBLEMS = 5  # wrong values that one message lists
+MAX_REFERENCES = 2_000  # per check, because a small schema can branch at every level and practically never end
+QUICK_VALUES = 1_000  # more values than this are checked in a thread
+MAX_PROBLEMS = 5  # invalid values listed in one message
 _COERCED = ("boolean", "integer", "array", "object")  # types that models often write as a string
-# Keywords whose check may take very long in steps that cannot be counted. They are left to the tool.
+# Keywords that may take very long to check, in steps that cannot be counted. They are left to the tool.
 _COSTLY = frozenset({"pattern", "patternProperties", "uniqueItems", "unevaluatedItems", "unevaluatedProperties"})
 
 
@@ -179,7 +179,7 @@ def _quickly_checked(node: Any) -> Any:
     fields = cast("dict[str, Any]", node)
     left_out = _COSTLY
     if "patternProperties" in fields:
-        # Without the patterns it is unknown which properties are additional.
+        # Without `patternProperties`, it is unknown which properties are additional.
         left_out = left_out | {"additionalProperties"}
     return with_children({key: value for key, value in fields.items() if key not in left_out}, _quickly_checked)
 
@@ -193,7 +193,7 @@ _references: ContextVar[Iterable[int]] = ContextVar("references that a check has
 
 @cache
 def _validator_class() -> type[Validator]:
-    """Return the library's validator with a limit on references. The import takes about 70 milliseconds."""
+    """Return the library's validator with a limit on references. The import takes about 70 ms."""
     from jsonschema import Draft202012Validator  # noqa: PLC0415
 
     library: Any = import_module("jsonschema.validators")  # its type information is incomplete
@@ -211,7 +211,7 @@ def _validator_class() -> type[Validator]:
 
 
 def load() -> None:
-    """Import the validator (in a thread), before the first call."""
+    """Import the validator before the first call. Blocking."""
     _validator_class()
 
 
@@ -231,7 +231,7 @@ class ArgumentCheck:
         """Return the arguments, with text converted to the expected type and nulls removed if that makes them valid.
 
         Raises:
-            LongCheckError: There are too many of them for the event loop.
+            LongCheckError: There are too many values to check on the event loop.
         """
         if self.quick_problem_of(arguments) is None:
             return arguments
@@ -244,7 +244,7 @@ class ArgumentCheck:
         return read if read != arguments and self.quick_problem_of(read) is None else arguments
 
     def quick_problem_of(self, arguments: Mapping[str, Any]) -> str | None:
-        """Like `problem_of`, for the event loop. Raises a `LongCheckError` if there are too many arguments."""
+        """Like `problem_of`, for the event loop. Raises a `LongCheckError` if there are too many values."""
         waiting: list[Any] = [arguments]
         found = 0
         while waiting:
@@ -258,7 +258,7 @@ class ArgumentCheck:
         return self.problem_of(arguments)
 
     def problem_of(self, arguments: Mapping[str, Any]) -> str | None:
-        """Return what is wrong with the arguments, as sentences, or `None`. A slow check is left to the tool."""
+        """Return what is wrong with the arguments, as sentences, or `None`. Slow checks are left to the tool."""
         token = _references.set(count())
         try:
             errors = islice(self._validator.iter_errors(arguments), MAX_PROBLEMS)
@@ -283,7 +283,7 @@ def _sentence(error: ValidationError) -> str:
         return f"{subject}: {brief(error.message)}." if where else f"{brief(error.message)}."
     value: Any = error.instance
     if isinstance(value, str):
-        value = value[:100]  # more is not shown
+        value = value[:100]  # only the beginning is shown
     elif isinstance(value, dict | list):
         value = "{...}" if isinstance(value, dict) else "[...]"
     return f"{subject} must satisfy {rule} {limit}, got {brief(json.dumps(value, ensure_ascii=False, default=str))}."
@@ -299,26 +299,26 @@ class DeclaredTool:
     description: str  # what it does; may be empty
     schema: Mapping[str, Any]  # JSON Schema of its parameters
     check: ArgumentCheck = field(compare=False, repr=False)  # checks arguments against the schema
-    size: int  # characters that it adds to a list of tools
+    size: int  # characters that it adds to `tools/list`
 
 
-MAX_TOOLS = 1_000  # no model can use more tools; this many are listed in a fraction of a second
-MAX_NAME = 64  # characters of a published name, which the APIs of models limit
+MAX_TOOLS = 1_000  # no model can use more, and so many are listed in a fraction of a second
+MAX_NAME = 64  # characters of a published name, a limit of model APIs
 MAX_DECLARATION_CHARS = 64_000  # characters of one tool's description and schema
-MAX_LISTED_CHARS = 2_000_000  # the limit for all tools together, because every list of tools contains them
+MAX_LISTED_CHARS = 2_000_000  # for all tools together, because every `tools/list` contains them
 MAX_WARNINGS = 20  # warnings that are kept; the rest are only counted
 SHAPE = 'an array of function declarations, such as [{"name": "...", "description": "...", "parameters": {...}}]'
 _HINT = "Make it print only JSON to standard output, and messages to standard error."
 _FULL = f"at most {MAX_TOOLS:,} tools and {MAX_LISTED_CHARS:,} characters are accepted"
 _WRAPPERS = ("function_declarations", "functionDeclarations")
-# Keys that may contain the schema; the first one present is used.
+# Keys for the schema. The first one present is used.
 _SCHEMAS = ("parametersJsonSchema", "parameters_json_schema", "parameters", "inputSchema", "input_schema")
 _NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{MAX_NAME}}}")
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]|_(?=_)")
 # Rules name upstream tools `mcp_server_tool`, `mcp__server__tool` or `server__tool`. A custom tool with such a name
 # would be mistaken for one of them.
 OF_SERVERS = "mcp_"
-# Names of built-in tools in other coding agents, besides those that the tools here also answer to.
+# Names of other coding agents' built-in tools that are not aliases of tools here.
 OF_CODING_AGENTS = frozenset(
     {"apply_patch", "exec_command", "KillBash", "local_shell", "NotebookEdit", "NotebookRead", "patch", "TodoRead"}
 )
@@ -350,16 +350,16 @@ class Declarations:
 
 
 class _LeftOutError(Exception):
-    """A declaration is left out. The message says why, as the end of a sentence."""
+    """A declaration is left out. The message is the reason, phrased for the end of a sentence."""
 
 
 def read_declarations(printed: bytes, reserved: frozenset[str]) -> Declarations:
-    """Read the declared tools from a text. Blocking: it checks each schema.
+    """Parse the declarations. Blocking, because each schema is checked.
 
     Args:
         printed: The output of the discovery command.
-        reserved: Names of other tools and names that rules give them. Case is ignored, because people cannot tell
-            names apart by it.
+        reserved: Names of other tools, and names for them in rules. Case is ignored, because people hardly notice it in
+            names.
 
     Raises:
         DiscoveryError: The text is not a list of declarations.
@@ -393,12 +393,12 @@ def read_declarations(printed: bytes, reserved: frozenset[str]) -> Declarations:
         called: Any = fields.get("name")
         try:
             if len(found.tools) == MAX_TOOLS:
-                raise _LeftOutError(_FULL)  # noqa: TRY301 - before it is looked at, which takes a while
+                raise _LeftOutError(_FULL)  # noqa: TRY301 - before the slow check of its schema
             tool = _read(declaration, taken)
             if tool.name in found.tools:
-                raise _LeftOutError("an earlier declaration has this name")  # noqa: TRY301 - as the others
+                raise _LeftOutError("an earlier declaration has this name")  # noqa: TRY301 - as above
             if tool.size > chars_left:
-                raise _LeftOutError(_FULL)  # noqa: TRY301 - as the others
+                raise _LeftOutError(_FULL)  # noqa: TRY301 - as above
         except _LeftOutError as reason:
             which = f" ('{brief(called)}')" if isinstance(called, str) else ""
             found.warn(f"Declaration {number}{which} was left out: {reason}.")
@@ -429,11 +429,11 @@ def _read(declaration: Any, taken: frozenset[str]) -> DeclaredTool:
         raise _LeftOutError("its name has invisible characters")
     name = called
     if not _NAME.fullmatch(called) or BETWEEN in called:
-        # A short hash of the name alone keeps the published name stable, whatever else is declared.
+        # A hash of only the name keeps the published name stable, whatever else is declared.
         digest = hashlib.sha256(called.encode()).hexdigest()[:8]
         name = f"{_NOT_IN_NAMES.sub('-', called)[: MAX_NAME - len(digest) - 1]}-{digest}"
     if name.casefold() in taken or called.casefold() in taken:
-        raise _LeftOutError("it is, apart from case, a name that built-in tools, rules or other coding agents use")
+        raise _LeftOutError("built-in tools, rules or other coding agents use this name, apart from case")
     if called.casefold().startswith(OF_SERVERS):
         raise _LeftOutError(f"rules name upstream tools this way; choose a name that does not begin with {OF_SERVERS}")
     texts = {key: text for key in ("title", "description") if isinstance(text := fields.get(key), str)}

@@ -1,4 +1,4 @@
-"""The operator's two commands: one declares the custom tools, the other one runs them."""
+"""The operator's two commands: one declares the custom tools, the other runs them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tools.text.file_names import one_line
 if TYPE_CHECKING:
     from tools.shell.command_runner import ProgramRequest, ProgramRunner
 
-MOST_BYTES = 10 << 20  # bytes of output that are read in full (as in the discovery of Gemini CLI and Qwen Code)
-# The settings for the commands.
+MOST_BYTES = 10 << 20  # limit on the output (as in Gemini CLI and Qwen Code)
+# The names of the commands' settings.
 DISCOVERY_COMMAND = "tools.discoveryCommand"
 CALL_COMMAND = "tools.callCommand"
 
@@ -34,30 +34,30 @@ class DiscoverySettings:
 
     @property
     def commands(self) -> tuple[tuple[str, ...] | None, ...]:
-        """The settings that decide which tools exist and what they do."""
+        """The settings that determine which tools exist and what they do."""
         return self.discovery_command, self.call_command
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramSite:
-    """Where the commands run: in the operator's folder, without a shell or a sandbox, like upstream servers."""
+    """Where the commands run: in the operator's folder, without shell or sandbox, like upstream servers."""
 
-    runner: Callable[[], ProgramRunner]  # creates the program runner, at the first use
+    runner: Callable[[], ProgramRunner]  # creates the program runner on first use
     environment: Mapping[str, str] = field(repr=False)
-    folder: str  # the working folder: the operator's first workspace folder, or the server's own
-    # Real paths of the operator's workspace folders. A program given without a folder is never taken from there.
+    folder: str  # the working directory: the operator's first workspace folder, or the server's own
+    # Real paths of the operator's workspace folders. A program named without a folder is never taken from these.
     roots: tuple[str, ...] = ()
 
     async def request(self, setting: str, command: tuple[str, ...], seconds: float) -> ProgramRequest:
-        """Prepare to run a command, without input and without saving its output to a file.
+        """Prepare a request to run a command without input and without saving its output to a file.
 
         Args:
             setting: The setting that names the command, for messages.
             command: The program and its arguments.
-            seconds: How long it may take, including the wait for its turn.
+            seconds: The time limit, including the wait in the queue.
         """
         from tools.files.child_process import find_configured  # noqa: PLC0415 - as above
-        from tools.shell.command_runner import ProgramRequest  # noqa: PLC0415 - with the first command
+        from tools.shell.command_runner import ProgramRequest  # noqa: PLC0415 - loaded on first use
 
         name, *arguments = command
         search_path = self.environment.get("PATH", "")

@@ -1,4 +1,4 @@
-"""JSON that a program printed. It is parsed only if that is quick, and checked before it is sent on."""
+"""JSON from a program's output. It is parsed only if that is quick, and checked before it is sent on."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import json
 import math
 from typing import Any, cast
 
-MAX_VALUES = 100_000  # values in one text; parsing more would block everything else for longer than 50 milliseconds
+MAX_VALUES = 100_000  # values in one text; parsing more would hold the interpreter's lock for over 50 ms
 MAX_DEPTH = 50  # nested arrays and objects; many parsers accept no more
 
 
 class UnreadableError(ValueError):
-    """A text is not accepted as JSON. The message says why, as the end of a sentence."""
+    """A text is not accepted as JSON. The message is the reason, phrased for the end of a sentence."""
 
 
 def read_json(text: str) -> Any:
-    """Parse a text, or raise an `UnreadableError`. Does not check whether the value can be sent on."""
-    # Each value except the first follows one of these characters. Counting those in strings too does no harm.
+    """Parse a text, or raise an `UnreadableError`. Does not check if the value can be sent on."""
+    # Each value except the first follows one of these characters. Also counting those in strings does no harm.
     if text.count(",") + text.count("[") + text.count("{") >= MAX_VALUES:
         raise UnreadableError(f"it has more than {MAX_VALUES:,} values")
 
@@ -36,7 +36,7 @@ def read_json(text: str) -> Any:
 
 
 def require_sendable(value: Any) -> None:
-    """Raise an `UnreadableError` for values that Python accepts but JSON cannot contain, and for deep nesting."""
+    """Raise an `UnreadableError` for deep nesting, and for values that Python accepts but JSON cannot contain."""
     level: list[Any] = [value]
     for _ in range(MAX_DEPTH + 1):
         below: list[Any] = []
@@ -55,7 +55,7 @@ def require_sendable(value: Any) -> None:
                 try:
                     each.encode()
                 except UnicodeEncodeError:
-                    raise UnreadableError("it contains half of a surrogate pair, which is not text") from None
+                    raise UnreadableError("it contains a lone surrogate, which is not text") from None
         if not below:
             return
         level = below

@@ -1,6 +1,6 @@
-"""A child process that is stopped when the call's time is over: ripgrep, and the worker for untrusted documents.
+"""Child processes that are stopped when the call's time is over: ripgrep, and the worker for untrusted documents.
 
-Programs are found by absolute path and never in the workspace, where anybody may have put one.
+Programs have an absolute path and never come from the workspace, where anybody may have put them.
 """
 
 from __future__ import annotations
@@ -25,33 +25,33 @@ from tools.files.workspace import contains
 from tools.machine.process_limits import start_thread
 
 WATCH_SECONDS = 0.05  # how often cancellation and the time limit are checked while the child prints nothing
-REAP_SECONDS = 0.0002  # a process that closed its output normally ends within a few times this
+REAP_SECONDS = 0.0002  # a process that closed its output usually ends within a few such intervals
 FINISH_SECONDS = 2.0  # a process that still runs this long after closing its output is stuck
 # Bytes that a process may write to stderr before it is killed; the first lines explain its failure
 MAX_STDERR_BYTES = 1 << 20
-_WINDOWS_VARIABLES = ("SYSTEMROOT", "TEMP", "TMP")  # a process on Windows does not start without these
+_WINDOWS_VARIABLES = ("SYSTEMROOT", "TEMP", "TMP")  # processes on Windows do not start without these
 
 
 class ChildFailedError(Exception):
-    """The process cannot run here. The text is for the log."""
+    """The process cannot run here. The message is for the log."""
 
 
 class Child:
-    """A running process in its own process group. It ends with its `with` block; on Linux also if the server dies.
+    """A process in its own process group. It is killed at the end of the `with` block, and on Linux if the server dies.
 
-    For use by one thread. Reading from it kills it if the deadline is over or the call is cancelled. Raises a
-    `ChildFailedError` if it does not start.
+    For use by one thread. A read kills the process if the deadline is over or the call is cancelled. Raises a
+    `ChildFailedError` if the process does not start.
     """
 
     def __init__(
         self,
-        arguments: Sequence[str | bytes],  # the absolute path of the program, and its arguments
+        arguments: Sequence[str | bytes],  # the program's absolute path, and its arguments
         folder: str,
         deadline: Deadline,
         *,
-        given: int | IO[bytes] = subprocess.DEVNULL,  # the file used as its stdin
+        given: int | IO[bytes] = subprocess.DEVNULL,  # its stdin
         errors: int | None = None,  # receives its stderr; without it, `finish` returns stderr
-        environment: Mapping[str, str] | None = None,  # its whole environment, except for what Windows needs
+        environment: Mapping[str, str] | None = None,  # its whole environment, except for variables that Windows needs
     ) -> None:
         self.deadline = deadline
         self.was_killed = False
@@ -76,10 +76,10 @@ class Child:
             )
             self.pid = self._process.pid
             if sys.platform == "linux":
-                import fcntl  # noqa: PLC0415 - not on every system
+                import fcntl  # noqa: PLC0415 - POSIX only
 
-                # However this process ends, the kernel then signals the pipe's owner: only this process had the other
-                # end.
+                # However this process ends, the kernel then signals the pipe's owner, because only this process had the
+                # other end.
                 with suppress(OSError):
                     fcntl.fcntl(reading, fcntl.F_SETOWN, -self.pid)
                     fcntl.fcntl(reading, fcntl.F_SETSIG, signal.SIGKILL)
@@ -106,8 +106,8 @@ class Child:
         self._close(self._process.stdout)
 
     def read(self) -> bytes:
-        """Return some output, or nothing at its end. Once the process is gone, its children are not waited for."""
-        assert self._process.stdout is not None  # noqa: S101 - it was asked for
+        """Return some output, or nothing at its end. Does not wait for children of a process that has ended."""
+        assert self._process.stdout is not None  # noqa: S101 - requested above
         descriptor = self._process.stdout.fileno()
         self._kill_if_due()
         while not _is_readable(descriptor, WATCH_SECONDS):
@@ -117,12 +117,12 @@ class Child:
         return os.read(descriptor, 1 << 16)
 
     def finish(self) -> tuple[int, bytes]:
-        """Return the exit code and stderr, after all output was read."""
+        """Return the exit code and stderr. Call this after all output was read."""
         if not self._reap(FINISH_SECONDS):
             raise ChildFailedError(f"the process closed its output but still runs after {FINISH_SECONDS:g} s")
         if self._stderr is None:
             return self._process.returncode, b""
-        # The child shares this position, which is at the end of what it wrote.
+        # The child shares the file position, so it is at the end of what the child wrote.
         self._stderr.seek(0)
         return self._process.returncode, self._stderr.read(MAX_STDERR_BYTES + 1)
 
@@ -135,7 +135,7 @@ class Child:
             os.close(self._lifeline)
 
     def _watch(self) -> None:
-        """Watch the process in a thread. On Windows a read from its pipe cannot be interrupted until it ends."""
+        """Watch the process in a thread. On Windows, a read from its pipe blocks until the process ends."""
         while self._process.poll() is None:
             self._kill_if_due()
             time.sleep(WATCH_SECONDS)
@@ -146,7 +146,7 @@ class Child:
             self._kill()
 
     def _kill(self) -> None:
-        """Kill the process and its children, without waiting for them."""
+        """Kill the process and its children without waiting."""
         if not self._is_reaped:
             self.was_killed = True
             self._end_group()
@@ -162,14 +162,14 @@ class Child:
         if not self._is_reaped:
             if sys.platform == "linux":
                 with suppress(ChildProcessError):  # another thread has reaped it
-                    # Its process id stays reserved until it is reaped, so its remaining children can be killed by it.
+                    # The process id stays reserved until it is reaped, so it still identifies the children to kill.
                     if os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
                         self._end_group()
             self._is_reaped = self._process.poll() is not None
         return self._is_reaped
 
     def _reap(self, seconds: float) -> bool:
-        """Wait for the end of the process, at most this long. Returns whether it has ended."""
+        """Wait up to `seconds` for the process to end. Return True if it has ended."""
         end = time.monotonic() + seconds
         while not self._is_gone():
             if time.monotonic() >= end:
@@ -179,9 +179,9 @@ class Child:
 
 
 def _is_readable(descriptor: int, seconds: float) -> bool:
-    """Wait until a pipe has data or is at its end, at most this long. Returns whether that is so."""
+    """Wait up to `seconds` for a pipe to have data or reach its end. Return True if it has."""
     if sys.platform == "win32":
-        return True  # Windows can wait for sockets only; the read itself waits
+        return True  # Windows can only wait for sockets, so the read itself waits
     waiting = select.poll()
     waiting.register(descriptor, select.POLLIN)
     return bool(waiting.poll(seconds * 1_000))
@@ -190,7 +190,7 @@ def _is_readable(descriptor: int, seconds: float) -> bool:
 def unnamed_file() -> IO[bytes]:
     """Create a file for a process to read or write, in memory if possible.
 
-    A pipe that nobody reads would block the process, and many tiny writes to a disk are slow.
+    A pipe that nobody reads would block the process, and many tiny disk writes are slow.
     """
     make: Callable[[str], int] | None = getattr(os, "memfd_create", None)
     return open(make("document"), "w+b", buffering=0) if make else tempfile.TemporaryFile(buffering=0)
@@ -199,7 +199,7 @@ def unnamed_file() -> IO[bytes]:
 class DocumentWorker(Child):
     """The process that extracts text from a document (`html_and_pdf_worker.py`).
 
-    It reads the open document from its position and gets no path. `memory` limits its address space, in bytes.
+    It gets the open document, not a path. `memory` limits its address space, in bytes.
     """
 
     def __init__(
@@ -212,12 +212,12 @@ class DocumentWorker(Child):
             Deadline(signal, seconds),
             given=document,
             errors=subprocess.DEVNULL,
-            # The PDF library looks for programs that decode images; they are not wanted.
+            # The PDF library must not find programs to decode images.
             environment={"PATH": ""},
         )
 
     def messages(self, longest: int) -> Iterator[dict[str, Any]]:
-        """Yield its messages, up to one that is too long. The last one has `end`, unless the process died before."""
+        """Yield messages until one is too long. The last one has `end`, unless the process died first."""
         buffer = b""
         while chunk := self.read():
             *lines, buffer = (buffer + chunk).split(b"\n")
@@ -228,9 +228,9 @@ class DocumentWorker(Child):
 
 
 def find_program(name: str, search_path: str, roots: Sequence[str]) -> str | None:
-    """Return the first program of this name outside the workspace, whose roots are real paths.
+    """Return the first program of this name on the search path that is outside the workspace.
 
-    The search path lists folders like `PATH`; relative ones are skipped.
+    Relative folders in the search path are skipped. `roots` are real paths.
     """
     for folder in search_path.split(os.pathsep):
         program = os.path.join(folder, name)
@@ -240,11 +240,11 @@ def find_program(name: str, search_path: str, roots: Sequence[str]) -> str | Non
 
 
 def find_configured(name: str, search_path: str, folder: str | None, roots: Sequence[str]) -> str | None:
-    """Return the absolute path of a program named in the settings. `None` if it cannot be run.
+    """Return the absolute path of a program named in the settings, or `None` if it cannot be run.
 
     A name without a folder is looked up outside the workspace. A path means exactly that file, wherever it is; `~` is
-    the home folder. A relative path starts from a folder that the operator chose. If clients choose the folder, it
-    would mean a different program for each of them, so it is refused (`folder` is `None`).
+    the home folder. A relative path starts from `folder`, which the operator chose. `None` refuses relative paths: if
+    clients choose the folder, they would mean a different program for each client.
     """
     if os.path.basename(name) == name:
         return find_program(name, search_path, roots)
@@ -256,7 +256,7 @@ def find_configured(name: str, search_path: str, folder: str | None, roots: Sequ
 
 
 def is_outside(program: str, roots: Sequence[str]) -> bool:
-    """Whether a program, and any link to it, is outside the workspace."""
+    """Return True if a program, and the link to it if any, are outside the workspace."""
     real = (os.path.realpath(os.path.dirname(program)), os.path.realpath(program))
     return not any(contains(root, path) for root in roots for path in real)
 

@@ -1,13 +1,13 @@
 """The rules of one ignore file, parsed by `pathspec` and matched as git does: the last matching rule decides.
 
-`pathspec` turns each line into a regular expression and matches many of them. This module corrects three things:
+`pathspec` turns each line into a regular expression. This module adds three things:
 
 - A rule is about an entry itself, not about its contents. The caller descends from the top and skips hidden folders.
-  Otherwise `secret/` and `!*.md` would show `secret/notes.md`, and `!docs/` would bring back `docs/id.key`.
+  Otherwise `secret/` and `!*.md` would show `secret/notes.md`, and `!docs/` would unhide `docs/id.key`.
 - A line that `pathspec` reads differently from git, or not at all, is reported (`RuleList.odd_line`).
-- No expression backtracks without bound: eight stars would keep Python busy for seconds with one name.
+- No expression backtracks without bound. Otherwise eight stars would keep Python busy for seconds with one name.
 
-Names are compared byte by byte, as in git: a `?` matches one byte. See `bytes_text`.
+As in git, names are compared byte by byte, and a `?` matches one byte. See `bytes_text`.
 """
 
 from __future__ import annotations
@@ -24,40 +24,40 @@ from collections.abc import Callable, Sequence
 logger = logging.getLogger(__name__)
 # git's default for `core.ignoreCase` on these systems
 IGNORE_CASE = sys.platform in ("win32", "darwin")
-MAX_COST = 150_000  # the cost allowed for one file's rules: several thousand ordinary rules
-COST_OF_RULE = 25  # a rule's cost in time and memory, besides one for each character
-# More rules than these are matched by RE2 if it is installed: in one pass, with its own memory
+MAX_COST = 150_000  # limit on the cost of one file's rules, enough for several thousand ordinary ones
+COST_OF_RULE = 25  # a rule's cost in time and memory, plus one per character
+# Above this, RE2 matches all rules in one pass if it is installed. It needs memory of its own
 MAX_RULES_FOR_RE = 16
-MAX_CACHED_BYTES = 64_000_000  # approximate memory for cached rules, in case the same file is read again
-# Memory of a rule per unit of its cost (measured and rounded up), and the memory that RE2 may use for them
+MAX_CACHED_BYTES = 64_000_000  # approximate memory for cached rules
+# A rule's memory per unit of cost (measured and rounded up), and the memory that RE2 may use
 _BYTES_OF_COST = 60
 _BYTES_OF_RE2 = 8 << 20
-MAX_PATTERN_CHARS = 4_096  # the longest possible path; a longer line is not understood
-# Bytes that Latin-1 treats as white space or line ends, mapped to letters. UTF-8 text is full of them: the last byte of
-# `à` is 0xA0, which `pathspec` would trim.
+MAX_PATTERN_CHARS = 4_096  # longest possible path; a longer line is not understood
+# Bytes that are white space or line ends in Latin-1, mapped to letters. They are common in UTF-8: the last byte of `à`
+# is 0xA0, which `pathspec` would trim.
 _LETTERS = {byte: byte + 0x100 for byte in (*range(0x20), 0x85, 0xA0)}
 # Lines that `pathspec` reads as git does. It takes a backslash in brackets literally and does not know `[:alpha:]`.
-# Other brackets are passed to Python or RE2, where `--`, `&&` and a range that includes the slash mean something else.
-# So only ranges of letters and digits are understood.
+# Other brackets go to Python or RE2, where `--`, `&&` and a range that includes the slash have other meanings. So only
+# ranges of letters and digits are accepted.
 _UNDERSTOOD = re.compile(
     r"""(?>(?: [^\\[] | \\[^/]
     | \[ [!^]?+ \]?+ -?+ (?>(?: [^\W_]-[^\W_] | (?!([&|~])\1) [^]\\[-] )*) -? \]
     )*)""",
     re.DOTALL | re.VERBOSE,
 )
-# The ends of `pathspec`'s expressions for `x/**`, `x/` and `x`, and its form of `/**` between two names
+# The ends of `pathspec`'s expressions for `x/**`, `x/` and `x`, and its expression for `/**` between names
 _BELOW, _FOLDERS_ONLY, _FOLDERS_TOO = "/", "(?P<ps_d>/)", "(?:(?P<ps_d>/)|$)"
 _TREE = "(?:/.+)?"
 _ANYWHERE = "^(?:.+/)?"  # the beginning of `pathspec`'s expressions for a name in any folder
 _NOT_A_SLASH = re.compile(r"\[\^//?")  # the beginning of a bracket that also excludes a slash
-# A star and the text after it in the same name, if another star follows
+# A star and the text after it within a name, if another star follows
 _STAR_BEFORE_STAR = re.compile(
     r"\[\^//\]\*((?>(?:\\.|\[(?:\\.|[^]\\])*\](?!\*)|[^]\\[/^+*().$])*))(?=\[\^//\]\*)", re.DOTALL
 )
 
 
 def bytes_text(name: str) -> str:
-    """Return a file name in the form that rules are compared with: one character for each byte."""
+    """Return a file name in the form that rules match: one character per byte."""
     if name.isascii() and name.isprintable():
         return name.lower() if IGNORE_CASE else name
     return _as_text(os.fsencode(name))
@@ -86,13 +86,13 @@ class RuleList:
         self.uses_re2 = False
         # Whether a rule may match a path, which ends in a slash for a folder. RE2 is as quick without it
         self.may_match: Callable[[str], object] = bool
-        from pathspec import PathSpec, RegexPattern  # noqa: PLC0415 - starting up does not need it
+        from pathspec import PathSpec, RegexPattern  # noqa: PLC0415 - not needed at startup
 
         if len(rules) > MAX_RULES_FOR_RE:
             try:
                 self._rules = PathSpec([RegexPattern(regex, hides) for regex, hides in rules], backend="re2")
                 self.uses_re2 = True
-            except Exception:  # noqa: BLE001 - RE2 may be missing, so its errors have no name here
+            except Exception:  # noqa: BLE001 - its errors cannot be named, because RE2 may be missing
                 logger.debug("RE2 is not installed, or there are too many rules for it")
         if not self.uses_re2:
             bounded = [(_without_repetition(regex), hides) for regex, hides in rules]
@@ -104,17 +104,17 @@ class RuleList:
         return self.count
 
     def hides(self, path: str, *, is_folder: bool) -> bool | None:
-        """Whether these rules hide an entry or bring it back; `None` if no rule matches. Parents are not considered.
+        """Return True if these rules hide an entry, False if they unhide it, `None` if none matches. Ignores parents.
 
-        The path is relative to the ignore file's folder, as bytes text with forward slashes. A symlink to a folder does
-        not count as a folder.
+        The path is relative to the ignore file's folder, as bytes text with forward slashes. A symlink to a folder is
+        not a folder.
         """
         if is_folder:
             path += "/"
         return self._rules.check_file(path).include if self.may_match(path) else None
 
     def hidden_folders(self, paths: Sequence[str]) -> list[str]:
-        """Return those of many folders that `hides` reports. Fast if hardly any is hidden."""
+        """Return the folders that are hidden. Fast if there are few."""
         may_match = self.may_match
         return [path for path in paths if may_match(f"{path}/") and self.hides(path, is_folder=True)]
 
@@ -132,10 +132,10 @@ def _any_of(patterns: Sequence[str]) -> Callable[[str], object]:
 
 
 def _without_repetition(regex: re.Pattern[str]) -> re.Pattern[str]:
-    """Return an equivalent expression for which Python's `re` tries each part only once at each place.
+    """Return an equivalent expression that does not make Python's `re` retry parts at the same position.
 
     The parts after a star have a fixed length. So if another star follows, the first match is as good as any later one,
-    and an atomic group prevents retries. The same holds for `**` and the names after it.
+    and an atomic group prevents retries. The same is true of `**` and the names after it.
     """
     bounded = _STAR_BEFORE_STAR.sub(r"(?>[^/]*?\1)", regex.pattern)
     first, *others = bounded.split(_TREE)
@@ -148,7 +148,7 @@ def _without_repetition(regex: re.Pattern[str]) -> re.Pattern[str]:
 
 
 class _Cache:
-    """A memory-bounded cache of rules by file content, which keeps the most recently used."""
+    """A least-recently-used cache of rules by file content, bounded by memory."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -158,7 +158,7 @@ class _Cache:
     def rules(self, content: bytes) -> RuleList:
         """Parse the content of an ignore file. The cache is keyed by content, so it is never stale.
 
-        Also understands UTF-16 with a byte order mark, which PowerShell's `>` writes, and the line endings of old Macs.
+        Accepts UTF-16 with a byte order mark, as written by PowerShell's `>`, and the line endings of old Macs.
         """
         with self._lock:
             if (rules := self._rules.get(content)) is not None:
@@ -181,7 +181,7 @@ parse_rules = _Cache().rules
 def read_rules(content: bytes) -> RuleList:
     """Parse the content of an ignore file, without the cache."""
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        # Invalid text is replaced: a partly wrong rule is better than no rules.
+        # Replace invalid text, because a partly wrong rule is better than no rules.
         content = content.decode("utf-16", "replace").encode("utf-8", "replace")
     content = content.removeprefix(codecs.BOM_UTF8)
     rules: list[tuple[re.Pattern[str], bool]] = []
@@ -208,11 +208,11 @@ def read_rules(content: bytes) -> RuleList:
 
 
 def _expression(pattern: str) -> re.Pattern[str] | None:
-    """Return the regular expression of a rule, which matches the paths of entries. Folder paths end in a slash.
+    """Return the regular expression of a rule, or `None` if the rule is not understood.
 
-    `None` if the rule is not understood.
+    It matches paths of entries, in which folders end in a slash.
     """
-    from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern  # noqa: PLC0415 - starting up does not need it
+    from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern  # noqa: PLC0415 - not needed at startup
 
     if len(pattern) > MAX_PATTERN_CHARS or not _UNDERSTOOD.fullmatch(pattern):
         return None
@@ -220,7 +220,7 @@ def _expression(pattern: str) -> re.Pattern[str] | None:
         regex = GitIgnoreSpecPattern.pattern_to_regex(pattern)[0]
         if regex is None:
             return None
-        # This end of the expression would also match everything inside.
+        # With this end, the expression would also match everything inside.
         if regex.endswith(_FOLDERS_TOO):
             regex = f"{regex.removesuffix(_FOLDERS_TOO)}/?$"
         elif regex.endswith(_FOLDERS_ONLY):
@@ -231,7 +231,7 @@ def _expression(pattern: str) -> re.Pattern[str] | None:
             return None
         if not regex.startswith("^"):
             regex = f"^.*{regex}"
-        # A bracket expression never matches a slash. A `]` at its beginning is escaped, so that the slash can precede
+        # Make bracket expressions never match a slash. Escape a `]` at their beginning, so that the slash can precede
         # it.
         regex = regex.replace("[]", r"[\]").replace("[^]", r"[^\]").replace("[^", "[^/")
         return re.compile(regex)

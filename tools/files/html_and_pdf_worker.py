@@ -1,9 +1,8 @@
-"""Extract the text of a PDF file or web page. The document may be made to use any amount of time and memory.
+"""Extract the text of a PDF file or web page, which may be built to exhaust time and memory.
 
-This module runs as a script by its path, in a process that can be killed at any time and has no environment of the
-server. `child_process.py` starts it. The arguments are the kind of document, bytes of memory, seconds, and then those
-of the kind. Standard input is the document itself, so no path is opened here. Each line on standard output is one JSON
-object.
+This module runs as a script, in a process that can be killed at any time and has none of the server's environment.
+`child_process.py` starts it. The arguments are the kind of document, bytes of memory, seconds, and then those of the
+kind. Standard input is the document itself, so no path is opened here. Each line of standard output is a JSON object.
 
 `pdf FIRST LAST` (pages from 1; 0 is the end) writes
 
@@ -16,7 +15,7 @@ object.
     {"title": "...", "text": "...", "is_partial": false, "hides": false, "refresh": [], "frames": [], "end": "done"}
 
 Here `is_partial` means that deeply nested elements are missing, and `hides` that text hidden on the page is left out.
-The lists contain the content of refreshes and the targets of frames.
+The lists contain the contents of meta refreshes and the URLs of frames.
 """
 
 from __future__ import annotations
@@ -34,20 +33,20 @@ if TYPE_CHECKING:
     from html_to_markdown import ConversionResult
 
 
-MAX_PAGE_CHARS = 500_000  # characters of one PDF page in the output; a page of a book has about 3,000
-MAX_GROWTH = 8  # if links (with a long `<base>`) make a page's text so many times longer, links are left out
-FREE_CHARS = 100_000  # a text up to this length keeps its links anyway
-# Elements that nobody reads on a page
+MAX_PAGE_CHARS = 500_000  # characters per PDF page in the output; a book page has about 3,000
+MAX_GROWTH = 8  # links are left out if they lengthen the text more than this many times (by a long `<base>`)
+FREE_CHARS = 100_000  # text up to this length always keeps its links
+# Elements of a page that are not content
 NOISE = (
     "nav", "[role=navigation]", "button", "select", "textarea", "iframe", "svg", "template", "[aria-hidden=true]",
 )  # fmt: skip
-HIDDEN = ("template", "[aria-hidden=true]")  # those of them with text that a page shows later, or to some users
-MAX_TRIED = 2_000_000  # characters of a page that is converted a second time to see whether it hides text
-MAX_LEADS = 10  # refreshes and frames of a page in the output
-NICENESS = 10  # where processors are scarce, the server comes first, because clients wait for it
+HIDDEN = ("template", "[aria-hidden=true]")  # those with text that a page may show later, or to some users
+MAX_TRIED = 2_000_000  # longer pages are not converted a second time to find hidden text
+MAX_LEADS = 10  # refreshes and frames in the output
+NICENESS = 10  # the server comes first, because clients wait for it
 _NOT_TEXT = re.compile("[\x00-\x08\x0e-\x1f\x7f]")
 _ENDINGS = re.compile("\r\n|[\r\x0b\x0c\x85\u2028\u2029]")
-# What may hide text; a second conversion shows whether it does
+# Markup that may hide text; a second conversion finds out if it does
 _MAY_HIDE = re.compile(
     r"\shidden[\s=>/]|visibility\s{0,9}:\s{0,9}(?:hidden|collapse)|display\s{0,9}:\s{0,9}none|<template\b|aria-hidden",
     re.IGNORECASE,
@@ -58,17 +57,17 @@ _TITLE = re.compile(r"<title\b[^>]*>(.{0,2000}?)</title", re.IGNORECASE | re.DOT
 
 
 def main(kind: str, memory: int, seconds: int, *arguments: str) -> None:
-    """Write the text of the document, and why it ends."""
+    """Write the text of the document, and why it ended."""
     if sys.platform != "win32":
-        import resource  # noqa: PLC0415 - not everywhere
+        import resource  # noqa: PLC0415 - POSIX only
         import signal  # noqa: PLC0415 - only here
 
-        # A limit in case nobody is left to kill this process.
+        # Stops this process even if no parent is left to kill it.
         os.nice(NICENESS)
         signal.alarm(seconds + 1)
         limits = ((resource.RLIMIT_CPU, seconds + 1), (resource.RLIMIT_CORE, 0), (resource.RLIMIT_AS, memory))
         for what, most in limits:
-            # macOS knows this limit but does not accept it.
+            # macOS defines this limit but does not accept it.
             with suppress(OSError, ValueError):
                 resource.setrlimit(what, (most, most))
     try:
@@ -76,29 +75,29 @@ def main(kind: str, memory: int, seconds: int, *arguments: str) -> None:
             _say(message)
     except MemoryError:
         _say({"end": "memory"})
-    except Exception:  # noqa: BLE001 - a damaged document makes a library fail in any way
+    except Exception:  # noqa: BLE001 - a damaged document can make a library raise anything
         _say({"end": "broken"})
 
 
 def pdf(first: str, last: str) -> Iterator[dict[str, Any]]:
     try:
-        import pypdf  # noqa: PLC0415 - the limits come first
+        import pypdf  # noqa: PLC0415 - only after the limits are set
     except ImportError:
         yield {"end": "missing"}
         return
-    import logging  # noqa: PLC0415 - pypdf has it by now
+    import logging  # noqa: PLC0415 - already imported by pypdf
 
     logging.disable()
     _forbid_writing()
     reader = pypdf.PdfReader(sys.stdin.buffer)
     is_open = True
     if reader.is_encrypted:
-        # Many documents are encrypted with an empty password, only to tell viewers what to forbid.
+        # Many documents have an empty password, because they are encrypted only to restrict viewers.
         try:
             is_open = bool(reader.decrypt(""))
         except MemoryError:
             raise
-        except Exception:  # noqa: BLE001 - an unknown method, a missing cipher: it stays closed
+        except Exception:  # noqa: BLE001 - an unknown method or a missing cipher
             is_open = False
     if not is_open:
         yield {"end": "encrypted"}
@@ -110,7 +109,7 @@ def pdf(first: str, last: str) -> Iterator[dict[str, Any]]:
             text = reader.pages[number - 1].extract_text()
         except MemoryError:
             raise
-        except Exception:  # noqa: BLE001 - one damaged page does not keep the others back
+        except Exception:  # noqa: BLE001 - a damaged page must not hide the others
             yield {"page": number, "failed": "broken"}
             continue
         shown = _NOT_TEXT.sub("", _ENDINGS.sub("\n", text[:MAX_PAGE_CHARS]))
@@ -119,17 +118,17 @@ def pdf(first: str, last: str) -> Iterator[dict[str, Any]]:
 
 
 def _forbid_writing() -> None:
-    """Forbid any file to grow from here on. Before this, the import may have cached its byte code."""
+    """Keep files from growing. Called after the imports, which may cache byte code."""
     if sys.platform == "win32":
         return
-    import resource  # noqa: PLC0415 - not everywhere
+    import resource  # noqa: PLC0415 - POSIX only
 
     with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
 
 
 def html(url: str) -> Iterator[dict[str, Any]]:
-    from html import unescape  # noqa: PLC0415 - the limits come first
+    from html import unescape  # noqa: PLC0415 - only after the limits are set
 
     from html_to_markdown import ConversionOptions, PreprocessingOptions, convert  # noqa: PLC0415
 
@@ -154,7 +153,7 @@ def html(url: str) -> Iterator[dict[str, Any]]:
     found = converted(**linked, exclude_selectors=list(NOISE))
     hides = False
     if not (found.content or "").strip():
-        # A page with all its navigation is better than no text.
+        # A page with its navigation is better than no text.
         found = converted(**linked, hidden_content="all")
     elif len(page) <= MAX_TRIED and time.process_time() < 1 and _MAY_HIDE.search(page):
         seen = [selector for selector in NOISE if selector not in HIDDEN]
@@ -173,8 +172,8 @@ def html(url: str) -> Iterator[dict[str, Any]]:
 
 
 def _leads(page: str) -> dict[str, list[str]]:
-    """Find where a page leads on its own: by a refresh, or in frames."""
-    from html import unescape  # noqa: PLC0415 - the limits come first
+    """Find URLs that a page loads by itself, through a refresh or in frames."""
+    from html import unescape  # noqa: PLC0415 - only after the limits are set
 
     leads: dict[str, dict[str, None]] = {"refresh": {}, "frames": {}}
     lower, end = page.lower(), 0

@@ -1,13 +1,13 @@
-"""Which files are left out: `.gitignore`, `.git/info/exclude` and agent-ignore files, combined into one list of rules.
+"""Decides which files are left out, by `.gitignore`, `.git/info/exclude`, agent-ignore files and permission rules.
 
-Ignore files are read again for every call, so a change applies at once. Git's rules apply from the top of a folder's
-repository, even if that is above the root. An inner repository starts without them. Agent-ignore files may be in the
-root and in any folder below it. As with git, the deeper file overrules the higher one. They all come after git's files,
-so a `!name` there brings back what git hides. As in git, nothing below a hidden folder can be brought back. Files that
-permission rules forbid to read are always left out too.
+Ignore files are read again for every call, so changes apply at once. Git's rules apply from the top of a folder's
+repository, even above the root. An inner repository starts without them. Agent-ignore files may be in the root and in
+any folder below it. As in git, deeper files take precedence, and nothing below a hidden folder can be unhidden.
+Agent-ignore files come after git's files, so `!name` in them unhides what git hides. Files that permission rules forbid
+to read are always left out too.
 
-Git's files apply as far as they are understood. An agent-ignore file protects something, so if any line is not
-understood, it hides its whole folder.
+Git's files apply as far as they are understood. Agent-ignore files protect something, so if any line is not understood,
+the file hides its whole folder.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from tools.files.workspace import Forbidden, Location, Workspace
 from tools.text.file_names import shown_path, shown_whole_path
 
 logger = logging.getLogger(__name__)
-# In the root of a workspace and in any folder below it. Within one folder, a later name overrules an earlier one
+# In any folder of a workspace. Later names take precedence over earlier ones in the same folder
 AGENT_IGNORE_FILES = (".geminiignore", ".qwenignore", ".coretoolsignore")
 GIT_IGNORE_FILE = ".gitignore"
-GIT_FOLDER = ".git"  # a repository's own folder, or a file that names it
-# Only the first megabyte of an ignore file is read; the longest real ones have a few kilobytes
+GIT_FOLDER = ".git"  # a repository's data folder, or a file that names it
+# Only the first megabyte of an ignore file is read; real ones have a few kilobytes at most
 MAX_IGNORE_FILE_BYTES = 1 << 20
-# The allowed cost of all git rules that apply to one folder; files deeper than that are ignored. The same for
-# agent-ignore files, but there a deeper file hides its whole folder.
+# The allowed cost of all git rules that apply to one folder; deeper files are ignored above it. The limit is the same
+# for agent-ignore files, but there a deeper file hides its whole folder.
 MAX_COST_IN_FORCE = 2 * MAX_COST
-# Bytes that do not occur in text, unless it is UTF-16
+# Bytes that occur in text only if it is UTF-16
 _UNREADABLE = frozenset(range(0x20)) - frozenset(b"\t\n\f\r")
 
 
@@ -65,7 +65,7 @@ class IgnoreScope:
     folder: str
 
     def hides(self, name: str, *, is_folder: bool) -> HiddenBy | None:
-        """Whether an entry of this folder is left out, and by which kind of rule. Permission rules count as `AGENT`."""
+        """Return the kind of rule that hides an entry of this folder, or `None`. Permission rules count as `AGENT`."""
         if self.forbidden is not None and self.forbidden(os.path.join(self.folder, name)) is not None:
             return HiddenBy.AGENT
         if self.git is not None and name == GIT_FOLDER:
@@ -76,11 +76,14 @@ class IgnoreScope:
         return file.hidden_by if file else None
 
     def hidden_among(self, names: Sequence[str], *, is_folder: bool) -> Mapping[str, HiddenBy]:
-        """Like `hides`, for several entries of this folder, either all folders or none. Returns those left out."""
+        """Like `hides`, for several entries of this folder. Return the hidden ones. All must be folders, or none."""
         likely: Iterable[str] = names
         if self.forbidden is None:
             # Hardly any name matches a rule.
-            files, end = [file for file in (*(self.agent or ()), *(self.git or ())) if file.rules.count], "/" * is_folder
+            files, end = (
+                [file for file in (*(self.agent or ()), *(self.git or ())) if file.rules.count],
+                "/" * is_folder,
+            )
             rules = [(self.prefix[file.base :], file.rules.may_match) for file in files]
             texts = zip(names, bytes_texts(names), strict=True) if rules else ()
             likely = {name for name, text in texts for above, may_match in rules if may_match(above + text + end)}
@@ -103,7 +106,7 @@ class IgnoreScope:
         return IgnoreScope(prefix, self.git, self.agent, self.forbidden, folder).with_own_rules(names)
 
     def with_own_rules(self, names: Container[str]) -> IgnoreScope:
-        """Return this scope together with the ignore files in its own folder.
+        """Return this scope extended by the ignore files in its own folder.
 
         Raises a `ToolError` (`path_ignored`) if an agent-ignore file among them is not understood.
         """
@@ -130,27 +133,26 @@ class IgnoreScope:
 
 
 def names_of_ignore_files(names: Iterable[str]) -> set[str]:
-    """Return the names that may be ignore files, also as a file system that ignores case finds them."""
+    """Return the names that may be ignore files, case-folded for file systems that ignore case."""
     return {name.casefold() for name in names if name[0] == "."}
 
 
 def scope_of(
     workspace: Workspace, location: Location, *, git: bool, agent: bool, names: Container[str] | None = None
 ) -> IgnoreScope:
-    """Return the rules that apply in a folder named by a call, whether or not the folder itself is hidden.
+    """Return the rules that apply in a folder named by a call, even if the folder itself is hidden.
 
     `names` are the entries of the folder, if known. Raises a `ToolError` (`path_ignored`) if an agent-ignore file in
     the folder or above it is not understood.
     """
     root = location.root
     if location.in_scratch:
-        # The scratch folder has no ignore files: commands create anything there, including symlinks that other commands
-        # follow.
+        # The scratch folder has no ignore files, because commands can create anything there, including symlinks.
         git = agent = False
     top, below = root, ""
     while git and top != below and exclude_file(top) is None:
         top, below = os.path.dirname(top), top
-    # From the top of the repository, if there is one.
+    # Start at the top of the repository, if there is one.
     folder = top = root if top == below else top
     scope = IgnoreScope(
         "", () if git else None, () if agent and top == root else None, workspace.forbidden_in(location), top
@@ -171,8 +173,8 @@ def scope_of(
 def agent_ignore_file(workspace: Workspace, location: Location, *, own_files: bool = True) -> str | None:
     """Return the agent-ignore file that hides a path or a folder above it, as a path relative to the root.
 
-    With `own_files`, ignore files inside the path count too if it is a folder, because a file that is not understood
-    may hide the whole folder. Raises a `ToolError` (`path_ignored`) if one of these files is not understood.
+    With `own_files`, ignore files inside the path count too if it is a folder, because one that is not understood hides
+    the whole folder. Raises a `ToolError` (`path_ignored`) if one of these files is not understood.
     """
     if not workspace.respect_agent_ignore or location.in_scratch:
         return None
@@ -199,7 +201,7 @@ def agent_ignore_file(workspace: Workspace, location: Location, *, own_files: bo
 
 
 def why_hidden(workspace: Workspace, location: Location) -> str | None:
-    """Return what keeps a file's content out of results: a rule about reading, or an agent-ignore file.
+    """Return the rule about reading or the agent-ignore file that keeps a file's content out of results.
 
     Raises a `ToolError` (`path_ignored`) if an agent-ignore file is not understood.
     """
@@ -213,11 +215,11 @@ def is_hidden_target(workspace: Workspace, location: Location, *, agent: bool) -
     try:
         return agent and agent_ignore_file(workspace, location) is not None
     except ToolError:
-        return True  # unknown; a call that names it is told why
+        return True  # unknown; a call that names it gets the reason
 
 
 def refuse_hidden(workspace: Workspace, location: Location, done: str, *, own_files: bool = True) -> None:
-    """Refuse what an agent-ignore file hides (`path_ignored`). `done` is a word for the action, such as `read`."""
+    """Refuse a path hidden by an agent-ignore file (`path_ignored`). `done` is the action, such as `read`."""
     hidden_by = agent_ignore_file(workspace, location, own_files=own_files)
     if hidden_by is not None:
         raise ToolError(
@@ -237,7 +239,7 @@ def _names_below(top: str, path: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class PresentNames:
-    """The names in a folder, each looked up on demand."""
+    """The names in a folder, looked up on demand."""
 
     folder: str
 
@@ -245,14 +247,14 @@ class PresentNames:
         try:
             return exists(f"{self.folder}{os.sep}{name}")  # faster than `join`: three names are looked up for each read
         except PermissionError:
-            return False  # if it exists, nothing else in the folder can be opened either
+            return False  # even if the folder exists, none of its files can be opened
         except OSError:
             may_block()
-            return os.path.isdir(self.folder)  # in a folder this is unknown; opening the file reports the reason
+            return os.path.isdir(self.folder)  # for an existing folder it is unknown; opening the file reports why
 
 
 def _rules_of_git(path: str, *, through_links: bool = False) -> RuleList:
-    """Return the rules of a git ignore file, as far as they are understood; none if it cannot be read."""
+    """Return the rules of a git ignore file that are understood; none if it cannot be read."""
     rules = parse_rules(_beginning_of(path, through_links=through_links))
     if rules.odd_line is not None:
         logger.warning("the pattern in line %s of an ignore file is not understood and is ignored", rules.odd_line)
@@ -260,13 +262,13 @@ def _rules_of_git(path: str, *, through_links: bool = False) -> RuleList:
 
 
 def _beginning_of(path: str, *, through_links: bool = False) -> bytes:
-    """Return the beginning of a regular file; empty if there is none. It is used for rules only, never shown."""
+    """Return the beginning of a regular file, for use as rules only; empty if there is no file."""
     try:
         with open_regular(path, through_links=through_links) as opened:
             size = opened.info.st_size
             if size > MAX_IGNORE_FILE_BYTES:
                 logger.warning("an ignore file is too large: only its first %s bytes are used", MAX_IGNORE_FILE_BYTES)
-            # Reading with a large limit would first allocate that much, which is slower than the rest.
+            # A read with the large limit would first allocate that much memory, which is slow.
             return _read(opened, min(size, MAX_IGNORE_FILE_BYTES))
     except (FileNotFoundError, NotADirectoryError, NotRegularError):
         return b""
@@ -276,12 +278,12 @@ def _beginning_of(path: str, *, through_links: bool = False) -> bytes:
 
 
 def _read(opened: OpenedFile, size: int) -> bytes:
-    """Read this many bytes, or all there are. One system call may return fewer."""
+    """Read `size` bytes, or up to the end. A single system call may return fewer."""
     blocks: list[bytes] = []
     while size > 0:
         block: bytes | None = opened.stream.read(size)
         if block is None:
-            raise BlockingIOError  # generated on demand, so there may be more of it
+            raise BlockingIOError  # generated on demand, so there may be more
         if not block:
             break
         blocks.append(block)
@@ -290,7 +292,7 @@ def _read(opened: OpenedFile, size: int) -> bytes:
 
 
 def repository_of(work_tree: str) -> str | None:
-    """Return the folder where git keeps a work tree's own data; `None` if there is none.
+    """Return the folder where git keeps a work tree's data, or `None`.
 
     This is `.git`, or the folder that a file of that name points to (a linked worktree or a submodule).
     """
@@ -306,18 +308,18 @@ def repository_of(work_tree: str) -> str | None:
 
 
 def exclude_file(work_tree: str) -> str | None:
-    """Return the path of a repository's own exclude file, which may not exist; `None` without a repository."""
+    """Return the path of a repository's exclude file, which may not exist; `None` without a repository."""
     repository = repository_of(work_tree)
     if repository is None:
         return None
-    if os.path.basename(repository) != GIT_FOLDER:  # a linked worktree may share the main repository's file
+    if os.path.basename(repository) != GIT_FOLDER:  # a linked worktree may use the main repository's file
         common = _beginning_of(os.path.join(repository, "commondir"), through_links=True)
         repository = os.path.join(repository, common.decode("utf-8", "surrogateescape").strip().replace("\0", ""))
     return os.path.join(repository, "info", "exclude")
 
 
 def rules_for_agents(folder: str, name: str) -> RuleList | None:
-    """Return the rules in an agent-ignore file; `None` if it does not exist or is empty.
+    """Return the rules in an agent-ignore file, or `None` if it does not exist or is empty.
 
     Raises a `ToolError` (`path_ignored`) if it exists but is not understood.
     """
@@ -335,10 +337,10 @@ def rules_for_agents(folder: str, name: str) -> RuleList | None:
         raise _unknown_protection(folder, name, f"is larger than {MAX_IGNORE_FILE_BYTES:,} bytes")
     is_utf_16 = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     try:
-        # UTF-32 begins with the mark of UTF-16, but contains NUL characters.
+        # UTF-32 begins with UTF-16's byte order mark, but then contains NUL characters.
         is_text = "\0" not in content.decode("utf-16" if is_utf_16 else "utf-8")
     except UnicodeDecodeError:
-        is_text = not is_utf_16 and _UNREADABLE.isdisjoint(content)  # names in an older encoding
+        is_text = not is_utf_16 and _UNREADABLE.isdisjoint(content)  # file names in a legacy encoding
     if not is_text:
         raise _unknown_protection(folder, name, "is not UTF-8 text")
     rules = parse_rules(content)

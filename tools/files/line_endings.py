@@ -1,4 +1,4 @@
-"""The line endings of a text: which ones it has, which one new lines get, and how to split it into lines."""
+"""The line endings of a text: which kinds it has, which kind new lines get, and how to split it into lines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class LineEndings:
 
     @property
     def style(self) -> Eol | None:
-        """The style of all line endings; `mixed` if they differ, `None` if there are none."""
+        """The style of the line endings; `mixed` if they differ, `None` if there are none."""
         if (self.lf > 0) + (self.crlf > 0) + (self.cr > 0) > 1:
             return "mixed"
         if self.lf:
@@ -30,7 +30,7 @@ class LineEndings:
 
     @property
     def majority(self) -> str | None:
-        """The most frequent ending. For equal counts, LF comes before CRLF, and CRLF before CR."""
+        """The most frequent ending. In a tie, LF comes before CRLF, and CRLF before CR."""
         counted = (("\n", self.lf), ("\r\n", self.crlf), ("\r", self.cr))
         ending, count = max(counted, key=lambda item: item[1])
         return ending if count else None
@@ -51,7 +51,7 @@ def eol_style(text: str) -> Eol | None:
 
 
 class NearbyEndings:
-    """The line endings near positions that are requested in ascending order, so that no text is searched twice."""
+    """Finds the line ending near a position. Positions must ascend, so that no text is searched twice."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -60,12 +60,12 @@ class NearbyEndings:
 
     @cached_property
     def _last(self) -> str:
-        """The last line ending of the text, which must have one."""
+        """The last line ending of the text, which must have at least one."""
         position = max(self._text.rfind("\n"), self._text.rfind("\r"))
         return "\r\n" if self._text[position - 1 : position + 1] == "\r\n" else self._text[position]
 
     def for_lines_at(self, start: int, end: int, new: str) -> str:
-        """Return the ending for lines that replace a span: one from inside, else the next, else the previous one."""
+        """Return the ending for lines that replace a span: one from inside it, else the next, else the previous."""
         text = self._text
         inside = line_endings(text[start:end]).majority
         if inside is not None:
@@ -79,7 +79,7 @@ class NearbyEndings:
         line_feed, carriage_return = self._next["\n"], self._next["\r"]
         if carriage_return < line_feed:
             return "\r\n" if text.startswith("\r\n", carriage_return) else "\r"
-        # If none is inside or after the span, the last one of the text is before it.
+        # Without an ending in or after the span, the text's last one is before it.
         return "\n" if line_feed < len(text) else self._last
 
 
@@ -99,7 +99,7 @@ def to_lf(text: str) -> str:
 
 
 def split_lines(text: str) -> tuple[list[str], list[str]]:
-    """Split a text into lines without their endings, and equally many endings. Joined alternately, they are the text.
+    """Split a text into lines and their endings. Joined alternately, the two lists give the text.
 
     The last ending is always empty, so a text that ends with a line ending has an empty last line.
     """

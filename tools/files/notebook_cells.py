@@ -1,7 +1,7 @@
-"""The cells of a Jupyter notebook in the text of its file: find them, and change one in place.
+"""Finds the cells in the text of a Jupyter notebook, and changes one in place.
 
-The JSON is parsed only as far as a change needs, and every other byte stays the same: indentation, order of keys,
-escapes. Notebooks of format 4 have one list of cells; those of format 3 have one in each worksheet.
+The JSON is parsed only as far as a change needs, and every other byte stays the same, including indentation, order of
+keys and escapes. Notebooks of format 4 have one list of cells; those of format 3 have one in each worksheet.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, cast
 
-# A larger notebook is not parsed, because parsing blocks everything else for up to 50 ms
+# Larger notebooks are not parsed, because parsing holds the interpreter's lock for up to 50 ms
 MAX_NOTEBOOK_BYTES = 16_000_000
-# Approximate values in a notebook that is parsed, for the same reason. Each line is one value.
+# Limit on the approximate number of values in a notebook, for the same reason. Each line counts as one value.
 MAX_VALUES = 300_000
 NOTEBOOK_ENDING = ".ipynb"
-_VALID_ID = re.compile(r"(?!cell-\d+$)[A-Za-z0-9_-]{1,64}")  # as in the format, but not the position of another cell
+_VALID_ID = re.compile(r"(?!cell-\d+$)[A-Za-z0-9_-]{1,64}")  # as in the format, except `cell-N`, which means a position
 _BLANKS = re.compile(r"[ \t\n\r]*")
 _ESCAPED = re.compile(r"\\u(?!00[01])[0-9a-fA-F]{4}")
-MOST_DIGITS = 100  # longer whole numbers are not converted
+MOST_DIGITS = 100  # longer whole numbers become floats
 
 
 def whole_number(digits: str) -> float:
-    """Parse a whole number in JSON. More digits than Python accepts are not an error of the notebook."""
+    """Parse a whole number in JSON. It may have more digits than Python converts to an integer."""
     return int(digits) if len(digits) <= MOST_DIGITS else float(digits)
 
 
@@ -35,23 +35,23 @@ _value_at = json.JSONDecoder(parse_int=whole_number).raw_decode
 
 
 class NotANotebookError(ValueError):
-    """A text is not a notebook. The message says why, as the end of a sentence."""
+    """A text is not a notebook. The message is the reason, phrased for the end of a sentence."""
 
 
 def mapping(value: Any) -> Mapping[str, Any]:
-    """Return a value as an object, or an empty one if it is not an object."""
+    """Return a value if it is an object, else an empty object."""
     return cast("Mapping[str, Any]", value) if isinstance(value, dict) else {}
 
 
 def text_of(value: Any) -> str:
-    """Return a multi-line string of the format, which is one string or a list of them."""
+    """Return a multi-line string of the format, which is stored as one string or a list."""
     if isinstance(value, list):
         return "".join(item for item in cast("list[Any]", value) if isinstance(item, str))
     return value if isinstance(value, str) else ""
 
 
 def source_of(cell: Mapping[str, Any]) -> str:
-    """Return the source of a cell. Code of format 3 has another key."""
+    """Return the source of a cell. Format 3 has another key for code."""
     return text_of(cell.get("source", cell.get("input")))
 
 
@@ -70,11 +70,11 @@ class JsonPart:
     """A member of an object or an element of a list, with its exact text."""
 
     gap: str  # the text before it: white space, and a comma unless it is the first
-    label: str  # for a member: its key and the colon
+    label: str  # for a member: the key and the colon
     key: str
     value: Any
-    start: int  # where its value begins
-    raw: str  # the text of its value
+    start: int  # where the value begins
+    raw: str  # the text of the value
 
 
 @dataclass(slots=True)
@@ -85,7 +85,7 @@ class Parts:
     end: int
     brackets: str
     parts: list[JsonPart]
-    tail: str  # the white space before its closing bracket
+    tail: str  # the white space before the closing bracket
 
     @property
     def text(self) -> str:
@@ -93,11 +93,11 @@ class Parts:
         return f"{self.brackets[0]}{inside}{self.tail}{self.brackets[1]}"
 
     def within(self, text: str) -> str:
-        """Return the whole text with the changed parts in place."""
+        """Return `text` with the changed parts in place."""
         return text[: self.start] + self.text + text[self.end :]
 
     def find(self, key: str) -> JsonPart | None:
-        """Return the member with this name. If there are several, the last one, as JSON parsers do."""
+        """Return the member with this name. Of several, it is the last one, as in JSON parsers."""
         return next((part for part in reversed(self.parts) if part.key == key), None)
 
     def drop(self, *parts: JsonPart) -> None:
@@ -108,9 +108,9 @@ class Parts:
                 self.parts[0].gap = part.gap
 
     def insert(self, at: int, part: JsonPart, comma: str) -> None:
-        """Insert a part that has the white space of a first part. Its neighbours determine the white space around it.
+        """Insert a part that has the white space of a first one, and adapt it to its neighbours.
 
-        The comma is used on a single line, if its only neighbour gives no example.
+        The comma is used for a single line if the only neighbour shows no example.
         """
         if self.parts:
             first = self.parts[0].gap
@@ -125,7 +125,7 @@ def taken_apart(text: str, start: int) -> Parts:
     """Parse the object or list at a position. Raises a `ValueError` if it is invalid."""
     brackets = {"{": "{}", "[": "[]"}.get(text[start : start + 1])
     if brackets is None:
-        _value_at(text, start)  # raises the precise error if it is not JSON at all
+        _value_at(text, start)  # raises a precise error if it is not JSON at all
         raise ValueError("expected an object or a list")
     parts: list[JsonPart] = []
     at = start + 1
@@ -159,17 +159,17 @@ def _after(mark: str, text: str, at: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How JSON is formatted at some place."""
+    """How JSON is formatted at some position."""
 
     unit: str | None  # the indentation per level; `None` if everything is on one line
     newline: str
-    outer: str  # the indentation of the line where the place ends
+    outer: str  # the indentation of the line where the object ends
     colon: str
     comma: str
-    is_ascii: bool  # whether other characters are escaped
+    is_ascii: bool  # whether non-ASCII characters are escaped
 
     def written(self, value: Any, depth: int = 0, *, in_one_line: bool = False) -> str:
-        """Format a value for this depth at the place."""
+        """Format a value at a depth below this position."""
         unit = None if in_one_line else self.unit
         comma = self.comma if self.unit is None or not in_one_line else ", "
         separators = ("," if unit is not None else comma, self.colon)
@@ -178,7 +178,7 @@ class Layout:
 
 
 def layout_of(text: str, place: Parts) -> Layout:
-    """Detect how an object is formatted, so that new parts look the same."""
+    """Detect how an object is formatted, so that new parts match."""
     gap = place.parts[0].gap if place.parts else place.tail
     colons = [part.label[part.label.rindex('"') + 1 :] for part in place.parts if part.label]
     unit, outer, comma = None, "", place.parts[1].gap if len(place.parts) > 1 else ", "
@@ -201,7 +201,7 @@ class CellList:
 @dataclass(frozen=True, slots=True)
 class Notebook:
     text: str
-    major: int  # major format version, at most 4
+    major: int  # major version of the format, at most 4
     has_ids: bool  # whether new cells get an id
     language: str  # language of code cells, which format 3 stores
     lists: tuple[CellList, ...]
@@ -227,7 +227,7 @@ def parse_notebook(text: str) -> Notebook:
     """Find the cells in the text of a notebook.
 
     Raises:
-        NotANotebookError: It is not JSON, or has no cells.
+        NotANotebookError: The text is not JSON, or has no cells.
     """
     if not text.strip():
         raise NotANotebookError("it is empty")
@@ -268,9 +268,9 @@ def parse_notebook(text: str) -> Notebook:
 
 
 def cell_finder(data: bytes) -> Callable[[int, int | None], str]:
-    """Return a function that names the cell at a position in the file, given by line and byte of the line, both from 1.
+    """Return a function that names the cell at a line and byte of the file, both from 1.
 
-    Without a byte it uses the first non-blank one of the line. The name is empty if there is no cell.
+    Without a byte, it uses the line's first non-blank one. The name is empty if there is no cell.
     """
     try:
         text = data.decode("utf-8-sig")
@@ -282,7 +282,7 @@ def cell_finder(data: bytes) -> Callable[[int, int | None], str]:
 
     def find(line: int, byte: int | None) -> str:
         if line > len(lines):
-            return ""  # the file was different when it was searched
+            return ""  # the file has changed since the search
         content = lines[line - 1]
         place = begins[line - 1] + len(content) - len(content.lstrip())
         if byte:
@@ -294,7 +294,7 @@ def cell_finder(data: bytes) -> Callable[[int, int | None], str]:
 
 
 def cells_of(notebook: Mapping[str, Any]) -> list[Any] | None:
-    """Return the cells of a parsed notebook; `None` if it has no list of them."""
+    """Return the cells of a parsed notebook, or `None` if it has no list of cells."""
     sheets: Any = notebook.get("worksheets")
     holders = [notebook]
     if "cells" not in notebook and isinstance(sheets, list):

@@ -1,8 +1,8 @@
 """Opens regular files without blocking, and folders as descriptors that stay valid if their path changes.
 
-A real path is opened without following symlinks: with one system call if the kernel has it, otherwise folder by folder.
-This module knows no roots. `tools.files.workspace` opens files on their behalf. Only ignore files are opened without
-it, because git's may be above the root, and their content is never shown.
+A real path is opened without following symlinks, with one system call if the kernel supports it, otherwise folder by
+folder. This module knows nothing about roots: `tools.files.workspace` calls it for files in them. Only ignore files are
+opened without the workspace, because git's may be above the root, and their content is never shown.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from tools.contract.limits import AbortSignal
 from tools.files.read_ledger import FileIdentity
 
 WorkT = TypeVar("WorkT")
-MAX_LINKS = 40  # symlinks followed to find a real path (Linux's limit)
-# Path components followed to find a real path, including those in symlinks: twice as many as the longest path has. Each
-# needs a disk access, and with forty symlinks there can be so many that one path takes a tenth of a second.
+MAX_LINKS = 40  # symlinks followed in one path (Linux's limit)
+# Components followed to find a real path, including those in symlinks: twice as many as the longest path has. Each
+# needs a disk access, and forty symlinks can have so many that one path takes a tenth of a second.
 MAX_NAMES = 4_096
 BLOCK_BYTES = 1 << 20  # size of one read when a whole file is read
-WHOLE_BLOCK_BYTES = 16 << 20  # size of one read when the content is kept anyway
-# Whether folders can be opened as descriptors. Not on Windows, where a path is checked and then opened
+WHOLE_BLOCK_BYTES = 16 << 20  # size of one read when the whole content is kept in memory
+# Whether folders can be opened as descriptors. On Windows they cannot, so a path is checked and then opened
 CAN_STEP = os.open in os.supports_dir_fd
-JUST_LOOK: int = getattr(os, "O_PATH", 0)  # flag for a descriptor that cannot read; 0 if unavailable
+JUST_LOOK: int = getattr(os, "O_PATH", 0)  # flag for a descriptor without read access; 0 if unavailable
 _NO_LINK: int = getattr(os, "O_NOFOLLOW", 0)
 _FOLDER: int = getattr(os, "O_DIRECTORY", 0)
 _CLOSED_IN_CHILDREN: int = getattr(os, "O_CLOEXEC", 0)
@@ -48,26 +48,26 @@ _OPEN_FLAGS = (
     | getattr(os, "O_BINARY", 0)
     | getattr(os, "O_NONBLOCK", 0)
 )
-_OPENAT2 = 437  # system call number, the same on all of Linux's processors except Alpha
+_OPENAT2 = 437  # system call number, the same on all Linux architectures except Alpha
 _AT_FDCWD = -100
 _RESOLVE_NO_LINKS = 0x02 | 0x04  # `RESOLVE_NO_MAGICLINKS` and `RESOLVE_NO_SYMLINKS`
 _RESOLVE_CACHED = 0x20
-# `AT_EMPTY_PATH` and `AT_STATX_DONT_SYNC`: facts about a descriptor, without asking a file server
+# `AT_EMPTY_PATH` and `AT_STATX_DONT_SYNC`: stat a descriptor without asking a file server
 _OF_DESCRIPTOR = 0x1000 | 0x4000
 _MODE_AND_DEVICE = struct.Struct("=28xH106xII")  # where `struct statx` has the mode and the device numbers
-# Numbers of file systems that open a file locally: ext, XFS, Btrfs, F2FS, ZFS, bcachefs. An overlay depends on the file
-# system below it, which may be a program. On tmpfs a read always waits, and its device numbers are soon reused.
+# Magic numbers of file systems that open files locally: ext, XFS, Btrfs, F2FS, ZFS, bcachefs. An overlay depends on the
+# file system below it, which may be a program. On tmpfs a read always waits, and device numbers are soon reused.
 _LOCAL_FILE_SYSTEMS = frozenset({0xEF53, 0x58465342, 0x9123683E, 0xF2F52010, 0x2FC12FC1, 0xCA451A4E})
-MEMORY_BYTES = 1 << 14  # up to this size a file is read on the event loop; decoding more would block noticeably
-PAUSE_SECONDS = 0.1  # how long the cache is not tried after a miss
-# The kernel asks to retry if folders were moved meanwhile; that never happens so many times in a row
+MEMORY_BYTES = 1 << 14  # files up to this size are read on the event loop; decoding more would block noticeably
+PAUSE_SECONDS = 0.1  # after a miss, the cache is not tried for this long
+# If a folder was moved meanwhile, the kernel asks to try again, but never so many times in a row
 _ATTEMPTS = 100
 TEMPORARY_PREFIX = ".coretools-"  # prefix for the temporary files of writes
 _TEMPORARY = re.compile(rf"{re.escape(TEMPORARY_PREFIX)}[0-9a-f]{{16}}\.tmp")
 
 
 def temporary_name() -> str:
-    """Return a new name for a temporary file. Such files are hidden from everybody, because their targets may be."""
+    """Return a new name for a temporary file. All such files are hidden, because their targets may be."""
     return f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}.tmp"
 
 
@@ -76,7 +76,7 @@ def is_temporary(name: str) -> bool:
 
 
 class NotInMemoryError(Exception):
-    """The kernel would have to wait for a disk or another process, although only cached data was requested."""
+    """Only cached data was requested, but the kernel would have to wait for a disk or another process."""
 
 
 class _Mode(threading.local):
@@ -87,10 +87,10 @@ _mode = _Mode()
 
 
 def from_memory(work: Callable[[], WorkT]) -> WorkT | None:
-    """Do work on files that the kernel can answer from its cache: it never blocks, so it needs no thread.
+    """Do file work if the kernel can answer from its cache, so that no thread is needed.
 
-    All file access in the work goes through this module, or calls `may_block` first. The work must be repeatable.
-    Returns `None` if it would have to wait; then it has to be done in a thread.
+    All file access in the work must go through this module or call `may_block` first. The work must be repeatable.
+    Returns `None` if the work would block; it then has to be done in a thread.
     """
     if (by_kernel := _kernel_opener()) is None or time.monotonic() < by_kernel.memory_pause:
         return None
@@ -105,15 +105,15 @@ def from_memory(work: Callable[[], WorkT]) -> WorkT | None:
 
 
 def may_block() -> None:
-    """Declare that the following code may block or compute long. Raises `NotInMemoryError` inside `from_memory`."""
+    """Declare that the following code may block or take long. Raises `NotInMemoryError` inside `from_memory`."""
     if _mode.is_memory_only:
         raise NotInMemoryError
 
 
 def open_link_free(path: str, flags: int, mode: int = 0) -> int:
-    """Open a real path, absolute and without `.` and `..`. Child processes do not inherit the descriptor.
+    """Open a real path: absolute, without `.` and `..`. Child processes do not inherit the descriptor.
 
-    The flags are those of `os.open`; with `O_PATH` and `O_NOFOLLOW` a final symlink is opened itself. Raises an
+    The flags are those of `os.open`; `O_PATH` and `O_NOFOLLOW` together open a final symlink itself. Raises an
     `OSError` with `ELOOP` if a part of the path is now a symlink.
     """
     if not CAN_STEP:
@@ -134,7 +134,7 @@ class _KernelOpener:
     """Opens a real path with one Linux system call. Raises an `OSError` if the kernel or a sandbox forbids it."""
 
     def __init__(self) -> None:
-        import ctypes  # noqa: PLC0415 - only needed once a file is touched; starting is quicker without
+        import ctypes  # noqa: PLC0415 - not needed at startup
 
         class OpenHow(ctypes.Structure):
             _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
@@ -149,7 +149,7 @@ class _KernelOpener:
         self._how, self._size = cache(OpenHow), ctypes.sizeof(OpenHow)
         self._reference, self._errno = ctypes.byref, ctypes.get_errno
         self._call = system_call(ctypes.CDLL(None, use_errno=True))
-        # Keeps the interpreter's lock: releasing it is not worthwhile for a call that never blocks
+        # Keeps the interpreter's lock, because releasing it costs more than a call that never blocks
         self._quick_call = system_call(library)
         self._statx, self._fstatfs = getattr(library, "statx", None), ctypes.CDLL(None).fstatfs
         self._new_buffer = ctypes.create_string_buffer
@@ -162,7 +162,7 @@ class _KernelOpener:
             self.memory_pause = math.inf
 
     def open(self, name: bytes, flags: int, mode: int) -> int:
-        """Open the path, even if that blocks."""
+        """Open the path, even if this blocks."""
         how, number = self._reference(self._how(flags, mode, _RESOLVE_NO_LINKS)), 0
         for _ in range(_ATTEMPTS):
             descriptor = self._call(_OPENAT2, _AT_FDCWD, name, how, self._size)
@@ -175,11 +175,11 @@ class _KernelOpener:
         raise OSError(number, os.strerror(number))
 
     def open_from_memory(self, name: bytes, flags: int, mode: int) -> int:
-        """Open the path if that does not block; otherwise raise `NotInMemoryError`."""
+        """Open the path, or raise `NotInMemoryError` if this would block."""
         if sys.platform != "linux":
             raise NotInMemoryError
         if not flags & JUST_LOOK:
-            # A file system in user space or on another machine is not even tried.
+            # Do not even try a file system in user space or on another machine.
             descriptor = self.open_from_memory(name, JUST_LOOK | _CLOSED_IN_CHILDREN, 0)
             try:
                 buffer = self._new_buffer(256)
@@ -188,7 +188,7 @@ class _KernelOpener:
                 kind, *device = _MODE_AND_DEVICE.unpack_from(buffer)
             finally:
                 os.close(descriptor)
-            # Opening a device may take long, wherever its file is.
+            # Opening a device may take long, even if its file is on a local disk.
             if not self._is_local.get(os.makedev(*device)) or not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
                 raise NotInMemoryError
         how = self._how(flags, mode, _RESOLVE_NO_LINKS | _RESOLVE_CACHED)
@@ -201,7 +201,7 @@ class _KernelOpener:
         raise OSError(number, os.strerror(number))
 
     def learn(self, descriptor: int, device: int) -> None:
-        """Find out whether files on a device can be opened locally. Blocking."""
+        """Find out whether files on a device can be opened without blocking. Blocks itself."""
         if device not in self._is_local and not self._fstatfs(descriptor, buffer := self._new_buffer(256)):
             (kind,) = struct.unpack_from("@l", buffer.raw)
             self._is_local[device] = kind & 0xFFFFFFFF in _LOCAL_FILE_SYSTEMS
@@ -211,7 +211,7 @@ class _KernelOpener:
 
 @cache
 def _kernel_opener() -> _KernelOpener | None:
-    """Return the opener for one system call; `None` on other systems, old kernels and in some sandboxes."""
+    """Return the opener, or `None` on other systems, on old kernels and in some sandboxes."""
     try:
         return _KernelOpener() if sys.platform == "linux" else None
     except OSError:
@@ -226,7 +226,7 @@ def _open_at(name: str, flags: int, mode: int, folder: int | None) -> int:
 
 
 def _open_by_steps(path: str, flags: int, mode: int) -> int:
-    """Open a real path folder by folder, like `open_link_free`, if the kernel cannot do it in one call."""
+    """Open a real path folder by folder, for kernels that cannot do it in one call. See `open_link_free`."""
     may_block()
     *folders, last = path.strip(os.sep).split(os.sep)
     current = os.open(os.sep, _STEP_FLAGS)
@@ -254,7 +254,7 @@ def _open_by_steps(path: str, flags: int, mode: int) -> int:
 
 
 def lstat(path: str) -> os.stat_result:
-    """Return the stat at a real path, without following a final symlink. `ELOOP` if a folder above is now a symlink."""
+    """Return the stat of a real path without following a final symlink. `ELOOP` if a folder above is now a symlink."""
     may_block()
     if not CAN_STEP:
         return os.lstat(path)
@@ -272,7 +272,7 @@ def lstat(path: str) -> os.stat_result:
 
 
 def exists(path: str) -> bool:
-    """Whether something exists at a real path, without following a final symlink. Raises an `OSError` if unknown."""
+    """Return True if a real path exists, even as a broken symlink. Raises an `OSError` if this is unknown."""
     try:
         if _mode.is_memory_only:
             os.close(open_link_free(path, JUST_LOOK | _NO_LINK))
@@ -284,7 +284,7 @@ def exists(path: str) -> bool:
 
 
 def path_without_links(path: str) -> str | None:
-    """Return an absolute path, normalised, if it exists without any symlink (one system call); otherwise `None`."""
+    """Return the normalised absolute path if it exists and has no symlinks, else `None`. Takes one system call."""
     if ".." in path or not JUST_LOOK:
         return None
     normal = os.path.normpath(path)
@@ -296,10 +296,10 @@ def path_without_links(path: str) -> str | None:
 
 
 def real_path(path: str, mount: tuple[str, str] | None = None) -> str:
-    """Resolve all symlinks of an absolute path. `ELOOP` if there are too many. Missing parts are kept as written.
+    """Resolve all symlinks of an absolute path. `ELOOP` if there are too many. Missing parts stay as written.
 
-    With a mount, the path and all symlinks are followed as if its second folder were mounted on the first one. The
-    first folder's own content is ignored.
+    With a mount, the path and all symlinks are resolved as if its second folder were mounted on the first. The first
+    folder's own content is ignored.
     """
     if not CAN_STEP:
         return os.path.realpath(path)
@@ -336,7 +336,7 @@ def real_path(path: str, mount: tuple[str, str] | None = None) -> str:
 
 
 class PathKind(Enum):
-    """What is at a path, without following symlinks."""
+    """What a path is, without following symlinks."""
 
     FOLDER = "folder"
     FILE = "file"
@@ -357,7 +357,7 @@ def identity_of(info: os.stat_result) -> FileIdentity:
 
 
 class NotRegularError(OSError):
-    """The path is not a regular file, so it is not opened for reading."""
+    """The path is not a regular file, so it cannot be opened for reading."""
 
     def __init__(self, kind: PathKind) -> None:
         super().__init__(errno.EISDIR if kind is PathKind.FOLDER else errno.ENXIO, "not a regular file")
@@ -367,7 +367,7 @@ class NotRegularError(OSError):
 def open_regular(path: str, *, through_links: bool = False) -> OpenedFile:
     """Open a regular file for reading, without blocking. The caller closes it.
 
-    The path is a real one and is not checked against any root. With `through_links` it may contain symlinks.
+    The path must be real, and is not checked against any root. With `through_links` it may contain symlinks.
 
     Raises:
         NotRegularError: It is a folder, a device, a pipe or a socket.
@@ -380,7 +380,7 @@ def open_regular(path: str, *, through_links: bool = False) -> OpenedFile:
 
 
 class OpenedFile:
-    """A regular file open for reading, or a `NotRegularError`. It closes the descriptor, and nobody else may."""
+    """A regular file open for reading. It owns the descriptor. Raises a `NotRegularError` for anything else."""
 
     __slots__ = ("_descriptor", "_stream", "info")
 
@@ -405,15 +405,15 @@ class OpenedFile:
 
     @property
     def stream(self) -> FileIO:
-        """An unbuffered stream, to be read in large blocks. Created on first use: for most files `head` is enough."""
+        """An unbuffered stream for reading large blocks. Created on first use, because `head` is usually enough."""
         if self._stream is None:
             may_block()
             self._stream = FileIO(self._descriptor)
         return self._stream
 
     def head(self, size: int) -> bytes:
-        """Return the first bytes, independent of other reads."""
-        # The kernel generates some files that report size 0, so the size is no limit.
+        """Return the first bytes, independently of other reads."""
+        # Some files that the kernel generates report size 0, so the size is not a limit.
         wanted = self.info.st_size + 1 if 0 < self.info.st_size < size else size
         if _mode.is_memory_only:
             if sys.platform != "linux" or not 0 < self.info.st_size <= MEMORY_BYTES:
@@ -444,7 +444,7 @@ class OpenedFile:
             yield block
 
     def whole(self, signal: AbortSignal) -> bytes:
-        """Return the whole content with as few reads as possible, and check for cancellation before each."""
+        """Return the whole content with few reads, and check for cancellation before each."""
         self.stream.seek(0)
         pieces: list[bytes] = []
         wanted = self.info.st_size + 1
@@ -472,9 +472,9 @@ class Entries(NamedTuple):
 
 
 class Folder:
-    """An open folder. Its methods refer to this very folder, even if its path now leads elsewhere.
+    """An open folder. Its methods act on this very folder, even if its path now leads elsewhere.
 
-    It is closed at the end of its `with` block. Entries that are symlinks are never followed.
+    It is closed at the end of the `with` block. Entries that are symlinks are never followed.
     """
 
     __slots__ = ("_path", "descriptor")
@@ -542,8 +542,8 @@ class Folder:
 def open_folder(path: str, *, to_list: bool = True) -> Folder:
     """Open the folder at a real path, without checking it against any root.
 
-    With `to_list` false, a folder without read permission can be opened too. Raises an `OSError` with `ELOOP` if a part
-    of its path is now a symlink.
+    Without `to_list`, a folder without read permission can be opened too. Raises an `OSError` with `ELOOP` if a part of
+    its path is now a symlink.
     """
     if not CAN_STEP:
         return Folder(path, None)
@@ -556,21 +556,21 @@ def open_folder(path: str, *, to_list: bool = True) -> Folder:
 
 
 def is_ours(info: os.stat_result) -> bool:
-    """Whether a file or folder belongs to this user. Always true on Windows, where the stat has no owner."""
+    """Return True if a file or folder belongs to this user. Always true on Windows, where a stat has no owner."""
     return sys.platform == "win32" or info.st_uid == os.geteuid()
 
 
 def open_private_folder(path: str, *, makes: bool) -> Folder:
-    """Open this user's private folder at a real path. Access that others have to it is revoked.
+    """Open a private folder of this user at a real path, and revoke other users' access to it.
 
-    Others may have created files there before, so files that matter have to be checked one by one.
+    Others may have created files in it earlier, so files that matter must be checked one by one.
 
     Args:
         path: The folder.
         makes: Whether to create missing folders.
 
     Raises:
-        OSError: It cannot be used; `strerror` says why, without its path.
+        OSError: The folder cannot be used; `strerror` says why, without its path.
     """
     if makes:
         os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
@@ -587,7 +587,7 @@ def open_private_folder(path: str, *, makes: bool) -> Folder:
 def make_folders(path: str, above: str) -> tuple[Folder, list[str]]:
     """Open the folder at a real path, and create it and its missing parents.
 
-    `above` is one of these folders that is never created. Also returns the created folders, deepest last.
+    `above` is one of the parents, and is never created. Also returns the created folders, deepest last.
     """
     missing: list[str] = []
     while True:
@@ -617,7 +617,7 @@ def make_folders(path: str, above: str) -> tuple[Folder, list[str]]:
 
 
 def remove_folders(paths: Sequence[str]) -> None:
-    """Remove folders that turned out to be unnecessary, last one first. Folders in use are kept."""
+    """Remove folders that turned out to be unnecessary, last first. Folders in use are kept."""
     for path in reversed(paths):
         above, name = os.path.split(path)
         with suppress(OSError), open_folder(above, to_list=False) as folder:

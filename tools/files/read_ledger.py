@@ -1,4 +1,4 @@
-"""What a client has read: enough to notice before a write that a file has changed since."""
+"""Records what a client has read, to notice before a write that a file has changed since."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import threading
 from collections import OrderedDict
 from typing import NamedTuple
 
-MAX_FILES = 10_000  # files recorded for one client; the oldest reads are dropped first
-MAX_CONTENT_BYTES = 2_000_000  # bytes of contents kept for one client, to show what changed; no model remembers more
+MAX_FILES = 10_000  # files per client; the oldest reads are dropped first
+MAX_CONTENT_BYTES = 2_000_000  # bytes of contents kept per client to show what changed; no model remembers more
 
-MOST_REPLACED = 20  # overwritten contents kept
+MOST_REPLACED = 20  # overwritten contents kept per client
 
 
 class FileIdentity(NamedTuple):
@@ -28,10 +28,10 @@ class SeenFile(NamedTuple):
 
 
 class ReadLedger:
-    """Records files by real path. Safe to use from worker threads.
+    """Records files by real path. Thread-safe.
 
     Args:
-        is_shared: Whether it may serve several clients that cannot be told apart.
+        is_shared: Whether several clients that cannot be told apart may use it.
     """
 
     __slots__ = ("_contents", "_held", "_lock", "_noticed", "_replaced", "_seen", "is_shared")
@@ -41,14 +41,14 @@ class ReadLedger:
         self._replaced: OrderedDict[str, bytes] = OrderedDict()  # what the latest writes replaced
         self._seen: OrderedDict[str, SeenFile] = OrderedDict()
         self._contents: OrderedDict[str, bytes] = OrderedDict()
-        self._held = 0  # total bytes of these contents
+        self._held = 0  # total bytes of both kinds of contents
         self._noticed: set[str] = set()
         self._lock = threading.Lock()
 
     def record(
         self, real_path: str, seen: SeenFile, content: bytes | None = None, replaced: bytes | None = None
     ) -> None:
-        """Record a file as seen and, for a while, its content if it was read in full, and what it replaced."""
+        """Record a file as seen. Also keep its content if read in full, and the content it replaced, for a while."""
         with self._lock:
             if self.is_shared and replaced is not None and len(replaced) <= MAX_CONTENT_BYTES // MOST_REPLACED:
                 self._replaced[real_path] = replaced
@@ -66,17 +66,17 @@ class ReadLedger:
                 self._seen.popitem(last=False)
 
     def content(self, real_path: str) -> bytes | None:
-        """Return the file's content when it was seen, if it is kept."""
+        """Return the content that the client has seen, if it is still kept."""
         with self._lock:
             return self._contents.get(real_path)
 
     def replaced(self, real_path: str) -> bytes | None:
-        """Return the content that the client's latest write replaced, if it is kept."""
+        """Return the content that the client's latest write replaced, if it is still kept."""
         with self._lock:
             return self._replaced.get(real_path)
 
     def is_first_notice(self, real_path: str) -> bool:
-        """Whether the client has not yet been told what looks like this path. From now on it counts as told."""
+        """Return True on the first call for a path. Used to tell the client only once what looks like it."""
         with self._lock:
             is_first = real_path not in self._noticed
             if len(self._noticed) >= MAX_FILES:

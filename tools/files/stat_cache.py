@@ -1,4 +1,4 @@
-"""Facts about files and folders, kept until one of them changes."""
+"""A cache of values derived from files and folders, valid until one of them changes."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import os
 from collections.abc import Hashable, Iterable
 from typing import Generic, TypeVar
 
-SETTLED_NANOSECONDS = 2_000_000_000  # on coarse file systems, a later change may have the same time
-Stamp = tuple[int, int, int]  # the identity of a file or folder and its change time, which nobody can set back
+SETTLED_NANOSECONDS = 2_000_000_000  # within this time, coarse file systems may give a later change the same time
+Stamp = tuple[int, int, int]  # the identity of a file or folder and its change time, which cannot be set back
 Value = TypeVar("Value")
 
 
 def stamp_of(path: str) -> Stamp | None:
-    """Return a stamp that differs after every change. A folder changes if an entry is created, removed or renamed."""
+    """Return a stamp that differs after every change. A folder's changes when an entry is added, removed or renamed."""
     try:
         status = os.stat(path)
     except OSError:
@@ -21,27 +21,27 @@ def stamp_of(path: str) -> Stamp | None:
 
 
 class Remembered(Generic[Value]):
-    """Values by key, each with the stamps of the paths it depends on."""
+    """Caches values by key, each with the stamps of the paths that it depends on."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._known: dict[Hashable, tuple[tuple[tuple[str, Stamp | None], ...], Value]] = {}
 
     def get(self, key: Hashable) -> Value | None:
-        """Return the value if nothing it depends on has changed."""
+        """Return the value if none of its paths has changed."""
         known = self._known.get(key)
         if known is None or any(stamp_of(path) != stamp for path, stamp in known[0]):
             return None
         return known[1]
 
     def keep(self, key: Hashable, value: Value, stamps: Iterable[tuple[str, Stamp | None]], looked_at: int) -> None:
-        """Keep a value, unless a change right now could go unnoticed.
+        """Keep a value, unless a path changed so recently that another change could go unnoticed.
 
         Args:
             key: The key of the value.
             value: The value.
             stamps: The paths that it depends on, each with its stamp from before they were examined.
-            looked_at: When they were examined, in nanoseconds.
+            looked_at: When the paths were examined, in nanoseconds.
         """
         stamps = tuple(stamps)
         if all(stamp is None or looked_at - stamp[-1] > SETTLED_NANOSECONDS for _, stamp in stamps):

@@ -1,9 +1,9 @@
-"""How the bytes of a text file are decoded, and how a text is encoded.
+"""Decodes the bytes of text files, and encodes texts for writing.
 
 There are three cases. A byte order mark names the encoding. Without one, strictly valid UTF-8 is UTF-8. All other text
 is in an unknown encoding: only its ASCII parts may be changed, byte for byte, and it is never re-encoded. A guess is
-good enough to show such a text, with a remark that it is a guess. Nothing is encoded by a guess; a caller has to name
-the encoding.
+good enough to show such a text, marked as a guess. Text is never written in a guessed encoding, so a caller has to name
+one.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.files.path_opener import may_block
 from tools.text.file_names import brief
 
-SNIFFED_BYTES = 4096  # bytes at the beginning that decide whether a file is text (4 KB in Qwen Code)
-MAX_CONTROL_SHARE = 0.3  # text with a larger share of control characters counts as binary (30 % in Qwen Code)
-# The character shown for an undecodable byte. It does not prove a failure, because a file may contain it.
+SNIFFED_BYTES = 4096  # bytes examined to decide whether a file is text (4 KB in Qwen Code)
+MAX_CONTROL_SHARE = 0.3  # a file with a larger share of control characters counts as binary (30 % in Qwen Code)
+# Shown for an undecodable byte. A file may also contain it, so it does not prove a failure.
 REPLACEMENT = "\ufffd"
-UNKNOWN_8BIT = "unknown-8bit"  # the name for an unknown encoding (registered by IANA for this purpose)
+UNKNOWN_8BIT = "unknown-8bit"  # registered by IANA for unknown encodings
 _CONTROLS = bytes([*range(9), *range(14, 32)])
 _NOT_BESIDE_NUL = re.compile(rb"[\x01-\x06\x0e-\x1a\x1c-\x1f]|\0\0\0")  # not in text that contains NUL
 NUL_MARK = "\u2400"  # the character shown for a NUL
@@ -32,23 +32,23 @@ NUL_MARK = "\u2400"  # the character shown for a NUL
 @dataclass(frozen=True, slots=True)
 class Encoding:
     name: str  # the name for the model, for example `utf-8`, `utf-8-bom`, `utf-16-le`
-    codec: str  # Python's codec for the bytes after the mark
+    codec: str  # Python's codec for the bytes after the byte order mark
     bom: bytes = b""  # the byte order mark, or nothing
     shown_as: str = "utf-8"  # for an unknown encoding, the guessed codec for display; never used for writing
     is_known: bool = True
 
     @property
     def is_wide(self) -> bool:
-        """Whether a line ending has more than one byte, so that bytes cannot be searched for it."""
+        """True if a line ending has more than one byte, so that bytes cannot be searched for it."""
         return self.codec.startswith(("utf-16", "utf-32"))
 
 
 UTF_8 = Encoding("utf-8", "utf-8")
-# Latin-1 maps each byte to one character and back, so the bytes are preserved whatever they mean
+# Latin-1 maps each byte to one character and back, so all bytes are preserved
 UNKNOWN = Encoding(UNKNOWN_8BIT, "latin-1", is_known=False)
 _MARKED = (
     Encoding("utf-8-bom", "utf-8", codecs.BOM_UTF8),
-    # UTF-32 LE begins like UTF-16 LE, so it is checked first.
+    # UTF-32 LE comes first, because it begins like UTF-16 LE.
     Encoding("utf-32-le", "utf-32-le", codecs.BOM_UTF32_LE),
     Encoding("utf-32-be", "utf-32-be", codecs.BOM_UTF32_BE),
     Encoding("utf-16-le", "utf-16-le", codecs.BOM_UTF16_LE),
@@ -59,13 +59,13 @@ _FIRST_OF_MARKS = {encoding.bom[:1] for encoding in _MARKED}
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    # Without the byte order mark; line endings unchanged. In an unknown encoding this is one character for each byte,
-    # and only the ASCII ones are meaningful.
+    # Without the byte order mark, and with unchanged line endings. In an unknown encoding this is one character per
+    # byte, and only the ASCII ones are meaningful.
     text: str
-    encoding: Encoding  # `encode` with it restores exactly the original bytes
+    encoding: Encoding  # `encode` with it restores the exact original bytes
 
     def shown(self) -> str:
-        """The text as shown to a person or a model."""
+        """The text for a person or a model."""
         if self.encoding.is_known:
             return self.text
         return self.text.encode("latin-1").decode(self.encoding.shown_as, "replace")
@@ -79,7 +79,7 @@ def marked_encoding(head: bytes) -> Encoding | None:
 
 
 def is_utf8(head: bytes) -> bool:
-    """Whether the beginning of a file is valid UTF-8. A character cut at the end is ignored."""
+    """Return True if the beginning of a file is valid UTF-8. A character cut off at the end is ignored."""
     try:
         codecs.getincrementaldecoder("utf-8")().decode(head)
     except UnicodeDecodeError:
@@ -88,9 +88,9 @@ def is_utf8(head: bytes) -> bool:
 
 
 def looks_binary(head: bytes) -> bool:
-    """Whether the first bytes of a file without a byte order mark are not text.
+    """Return True if the first bytes of a file without a byte order mark are not text.
 
-    A NUL alone does not prove that: it separates names in the output of `find -print0`, and occurs in logs after a
+    A NUL alone does not prove that. NULs separate names in the output of `find -print0`, and occur in logs after a
     crash.
     """
     sample = head[:SNIFFED_BYTES]
@@ -103,7 +103,7 @@ def looks_binary(head: bytes) -> bool:
 def decode(data: bytes) -> Decoded | None:
     """Decode a whole file to a text that encodes to the same bytes.
 
-    Returns `None` if the bytes are not valid in the encoding of their byte order mark (UTF-16 or UTF-32).
+    Returns `None` if the bytes are invalid in the encoding of their byte order mark (UTF-16 or UTF-32).
     """
     encoding = marked_encoding(data) or UTF_8
     try:
@@ -113,20 +113,20 @@ def decode(data: bytes) -> Decoded | None:
 
 
 def encode(text: str, encoding: Encoding) -> bytes:
-    """Encode a whole file, including its byte order mark. A mark at the start of the text itself is kept as well."""
+    """Encode a whole file, including its byte order mark. A mark at the start of the text itself is kept too."""
     return encoding.bom + text.encode(encoding.codec)
 
 
-SAMPLE_BYTES = 4_000  # bytes of text that are compared; more would take too long and add little
-STEP_BYTES = 1 << 20  # decoded at a time, so that no step processes a whole file
+SAMPLE_BYTES = 4_000  # bytes of text to compare; more would take long and add little
+STEP_BYTES = 1 << 20  # bytes decoded at a time, so that no step processes a whole file
 MAX_CHARACTER_BYTES = 4  # the longest character of these encodings, in GB18030
-CONTEXT_BYTES = 32  # ASCII before a word, compared together with it
-# The lead that the best encoding needs to be called likely (1 is the distance from sense to nonsense)
+CONTEXT_BYTES = 32  # bytes of ASCII before a word that are compared with it
+# How far ahead the best encoding must be to count as probably right (1 is the distance from sense to nonsense)
 CLEAR_LEAD = 0.1
-MAX_OTHERS = 3  # other encodings named beside the best
-# With so many times more valid characters than invalid bytes it is damaged UTF-8; other encodings rarely look like that
+MAX_OTHERS = 3  # other encodings named besides the best
+# Text with this many valid characters per invalid byte counts as damaged UTF-8. Other encodings rarely look like that.
 VALID_SHARE = 2
-# Assumed if nothing fits: the default of web browsers, and an encoding in which all bytes are valid
+# Assumed if nothing fits: the default of web browsers, then an encoding in which every byte is valid
 _ASSUMED = ("windows-1252", "iso-8859-1")
 # Encodings to propose, the most frequent first
 _RANKED = (
@@ -135,9 +135,9 @@ _RANKED = (
     ("windows-1253", "windows-1254", "windows-1255", "windows-1256", "cp874", "cp866", "iso-8859-2"),
     ("windows-1257", "windows-1258", "iso-8859-15", "koi8-u", "mac-roman", "cp437", "cp850"),
 )
-RANK_PENALTY = 0.03  # each rank's penalty: a rare encoding is proposed only if it makes better sense
+RANK_PENALTY = 0.03  # per rank: a rarer encoding is proposed only if the text makes more sense in it
 _NAMES = {name: rank for rank, names in enumerate(_RANKED) for name in names}
-# Other codecs that callers can name. All of them contain ASCII, have no state, and encode each character separately. So
+# Other codecs that callers can name. All of them contain ASCII, have no state, and encode each character separately, so
 # a part of a text has the same bytes anywhere.
 _ALSO_NAMED = """
 iso8859-1 iso8859-3 iso8859-4 iso8859-5 iso8859-6 iso8859-7 iso8859-8 iso8859-9 iso8859-10 iso8859-11 iso8859-13
@@ -145,29 +145,29 @@ iso8859-14 iso8859-16 shift_jis gbk gb2312 euc_kr johab cp775 cp852 cp855 cp857 
 cp869 cp720 cp737 cp1125 kz1048 ptcp154 koi8-t mac-cyrillic mac-greek mac-latin2 mac-turkish mac-iceland tis-620
 """
 _MULTI_BYTE = frozenset(("gb18030", "cp932", "big5", "cp950", "cp949", "euc-jp"))
-# Counts for two-byte encodings if non-ASCII bytes stand together, and against them otherwise
+# A bonus for two-byte encodings if non-ASCII bytes come in runs, otherwise a penalty
 RUN_BONUS = 0.04
 _HIGH = re.compile(rb"[\x80-\xff]")
 _ASCII_LETTER = re.compile(rb"[A-Za-z]")
 _HIGH_RUN = re.compile(rb"[\x80-\xff]+")
-_LOW = re.compile(rb"[\x00-\x2f]")  # bytes that are single characters in each of these encodings
+_LOW = re.compile(rb"[\x00-\x2f]")  # bytes that are always single characters in these encodings
 
 
-# Bytes in windows-1252: letters beyond ASCII, words, and characters that never stand between two letters
+# In windows-1252: non-ASCII letters, words with them, and characters that never stand between two letters
 _WEST = rb"\x8a\x8c\x8e\x9a\x9c\x9e\x9f\xc0-\xd6\xd8-\xf6\xf8-\xff"
 _WEST_WORD = re.compile(b"[A-Za-z%b]*[%b][A-Za-z%b]*" % (_WEST, _WEST, _WEST))
 _NOT_WEST = re.compile(
     b"[\x81\x8d\x8f\x90\x9d]|(?<=[A-Za-z%b])[^\x00-\x7f\x92\xb7%b](?=[A-Za-z%b])" % (_WEST, _WEST, _WEST)
 )
 MOST_FOREIGN = 0.2  # the largest share of words without an ASCII letter in windows-1252 text
-# The highest scores of such a text, whatever else it may be: without letters beyond ASCII, and with some
+# The highest scores of windows-1252 text: without non-ASCII letters, and with some
 _WEST_SCORES = (-0.01, 0.06)
 
 
 @dataclass(frozen=True, slots=True)
 class Guess:
     decoded: Decoded  # the text in this encoding
-    how: str  # how it was found, for the model
+    how: str  # how it was found, phrased for the model
 
     @property
     def name(self) -> str:
@@ -175,7 +175,7 @@ class Guess:
 
 
 def guess(data: bytes) -> Guess | None:
-    """Guess the encoding of a text that is not UTF-8. Returns `None` for UTF-8 with a few damaged bytes."""
+    """Guess the encoding of a text that is not valid UTF-8. Returns `None` for UTF-8 with a few damaged bytes."""
     may_block()
     valid = invalid = 0
     for word in _words(data):
@@ -192,7 +192,7 @@ def guess(data: bytes) -> Guess | None:
         decoded = decode_as(data, Encoding(name, name))
         if decoded is None:
             continue
-        others = dict[str, str]()  # by the resulting text: encodings with the same text count once
+        others = dict[str, str]()  # by the resulting text, so that encodings with the same text count once
         for other in ranking[place + 1 :]:
             if scores[other] - scores[name] < CLEAR_LEAD:
                 others.setdefault(sample.decode(other, "replace"), other)
@@ -210,10 +210,10 @@ def guess(data: bytes) -> Guess | None:
 
 @dataclass(frozen=True, slots=True)
 class ShownText:
-    """A text in the form that everybody is shown, whatever its bytes were."""
+    """A text as displayed, whatever its bytes were."""
 
     text: str
-    body: bytes  # the text in UTF-8, damaged if `encoding` is unknown
+    body: bytes  # the text in UTF-8, lossy if `encoding` is unknown
     encoding: Encoding
     note: str = ""  # how a guessed encoding was found
 
@@ -234,7 +234,7 @@ def shown_text(data: bytes) -> ShownText:
 def readings(data: bytes) -> dict[str, set[str]]:
     """Return all texts that `shown_text` might show for bytes that are not UTF-8, each with its encodings.
 
-    This takes only a small part of the time of a guess.
+    Much faster than a guess.
     """
     if marked_encoding(data) is not None:
         return {shown_text(data).text: {UNKNOWN.name}}
@@ -248,14 +248,14 @@ def readings(data: bytes) -> dict[str, set[str]]:
 
 @lru_cache(256)
 def _scores(sample: bytes) -> dict[str, float]:
-    """Score how little sense a text makes in each encoding in which it is valid; 0 is good."""
+    """Score how little sense a text makes in each encoding in which it is valid. 0 is best."""
     from charset_normalizer import from_bytes  # noqa: PLC0415 - rarely needed
 
     codec_names = {codecs.lookup(name).name: name for name in _NAMES}
     runs = len(_HIGH_RUN.findall(sample))
     bonus = RUN_BONUS if len(_HIGH.findall(sample)) >= 2 * runs else -RUN_BONUS
     scores: dict[str, float] = {}
-    # If the last character may be cut, all its possible lengths are tried.
+    # The last character may be cut off, so all its possible lengths are tried.
     trims = range(MAX_CHARACTER_BYTES if len(sample) >= SAMPLE_BYTES else 1)
     matches = [from_bytes(sample[: len(sample) - trim], cp_isolation=list(codec_names)) for trim in trims]
     for match in chain.from_iterable(matches):
@@ -265,7 +265,7 @@ def _scores(sample: bytes) -> dict[str, float]:
                 score = match.chaos - match.coherence * RANK_PENALTY + _NAMES[name] * RANK_PENALTY
                 score -= bonus if name in _MULTI_BYTE else 0
                 scores[name] = min(score, scores.get(name, score))
-    # That library treats many accented letters as noise, and does not name the most common encoding.
+    # charset-normalizer treats many accented letters as noise, and misses the most common encoding.
     words = _WEST_WORD.findall(sample)
     foreign = sum(len(word) > 1 and _ASCII_LETTER.search(word) is None for word in words)
     if _NOT_WEST.search(sample) is None and foreign <= MOST_FOREIGN * len(words):
@@ -275,16 +275,16 @@ def _scores(sample: bytes) -> dict[str, float]:
 
 
 def _words(data: bytes) -> Iterator[bytes]:
-    """Yield the non-ASCII parts with their surroundings, about `SAMPLE_BYTES` in all.
+    """Yield the non-ASCII parts of a text with some context, about `SAMPLE_BYTES` in all.
 
-    No character is cut, except at the end of a word that is as long as that.
+    No character is cut, except at the end of a word of that length.
     """
     room = SAMPLE_BYTES
     found = _HIGH.search(data)
     while found is not None and room > 0:
         start = found.start()
         before = data[max(0, start - CONTEXT_BYTES) : start]
-        # Before the first such byte there is only ASCII, back to the end of the previous word.
+        # Keep only the ASCII between the previous word and the first non-ASCII byte.
         before = before[max((match.end() for match in _HIGH.finditer(before)), default=0) :]
         after = _LOW.search(data, start)
         end = after.start() if after is not None else len(data)
@@ -295,7 +295,7 @@ def _words(data: bytes) -> Iterator[bytes]:
 
 
 def named(name: str) -> Encoding | None:
-    """Return the encoding of this name. `None` if it is unknown, or cannot encode parts of a text separately."""
+    """Return the encoding of this name, or `None` if it is unknown or cannot encode parts of a text separately."""
     try:
         codec = codecs.lookup(name).name
     except (LookupError, ValueError):
@@ -308,7 +308,7 @@ def named(name: str) -> Encoding | None:
 
 
 def decode_as(data: bytes, encoding: Encoding) -> Decoded | None:
-    """Decode with this encoding. Returns `None` if any byte is invalid in it."""
+    """Decode with this encoding, or return `None` if any byte is invalid in it."""
     decoder = codecs.getincrementaldecoder(encoding.codec)()
     try:
         pieces = [
@@ -357,9 +357,9 @@ def decode_as_named(data: bytes, name: str, present: Decoded | None, spelled: st
 
 
 def encoding_to_write(name: str | None, present: Decoded | None, spelled: str) -> Encoding:
-    """Return the encoding for writing a whole file: the named one, or that of the present text.
+    """Return the encoding for writing a whole file: the named one, else that of the current text.
 
-    Raises a `ToolError` if the name is unknown, or if the present file has the mark of another encoding.
+    Raises a `ToolError` if the name is unknown, or if the file has the byte order mark of another encoding.
     """
     if present is not None and present.encoding.is_known and (name is None or _same(name, present.encoding)):
         return present.encoding

@@ -1,8 +1,8 @@
-"""The only way to a file: turns a path as written into a location inside a root, or an error.
+"""The only access to files. Turns a path as written into a location inside a root, or an error.
 
 Containment is checked on the real path, with every symlink resolved, by path components. The real path is then opened
-without following symlinks, so it cannot lead elsewhere by then. Only regular files are opened, and never in a blocking
-way. Every tool reaches the disk through this module, and changes files through `tools.files.change.writer`.
+without following symlinks, so it cannot lead elsewhere. Only regular files are opened, and never in a blocking way. All
+tools reach the disk through this module, and change files through `tools.files.change.writer`.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from tools.text.file_names import meant_path, shown_path
 from tools.text.look_alikes import visible_form
 
 MAX_PATH_CHARS = 4096  # Linux's PATH_MAX; resolving a longer path is slow and always fails
-SCRATCH_NAME = "/tmp"  # noqa: S108 - what a client's scratch folder is called by its tools and its commands
-WORK_NAME = "/var/tmp"  # noqa: S108 - where its commands that change files have their temporary ones
+SCRATCH_NAME = "/tmp"  # noqa: S108 - the name of a client's scratch folder for tools and commands
+WORK_NAME = "/var/tmp"  # noqa: S108 - for temporary files of commands that change files
 _BELOW_TMP = "This workspace is below /tmp, so files that commands put elsewhere in /tmp do not last."
-# A backslash before one of these may be a shell escape that the model copied (list of Qwen Code)
+# Characters that a model may have copied with a shell escape (Qwen Code's list)
 _SHELL_ESCAPE = re.compile(r"\\([ \t()\[\]{};|*?$`'\"#&<>!~])")
 
 
@@ -36,10 +36,10 @@ class Location:
     """A path inside a root, whether or not it exists."""
 
     root: str  # real path of its root
-    path: str  # its own real path; equal to `root` for the root itself
+    path: str  # its real path; equal to `root` for the root itself
     spelled: str  # the path as the caller wrote it
     in_scratch: bool = False  # whether the root is the client's scratch folder, whose real path is never shown
-    by_look: bool = False  # whether its name only looks like the one the caller wrote
+    by_look: bool = False  # whether its name merely looks like the one that the caller wrote
 
     @property
     def shown(self) -> str:
@@ -47,32 +47,32 @@ class Location:
 
     @property
     def name(self) -> str:
-        """The absolute path for results, questions and rules: the real one, or the one below `/tmp`."""
+        """The absolute path for results, questions and rules: the real path, or a path below `/tmp`."""
         return SCRATCH_NAME + self.path[len(self.root) :] if self.in_scratch else self.path
 
     @property
     def brief(self) -> str:
-        """The path for people: relative to the root, or absolute in the scratch folder."""
+        """The path for people: relative to the root, but absolute in the scratch folder."""
         return self.name if self.in_scratch else self.relative
 
     @property
     def relative(self) -> str:
-        """The path relative to the root with forward slashes; `.` for the root itself."""
+        """The path relative to the root, with forward slashes; `.` for the root itself."""
         below = self.path[len(self.root) :].lstrip(os.sep)
         return below.replace(os.sep, "/") or "."
 
 
-# Returns the rule, as written, that forbids reading a real path. A rule about a folder covers its contents
+# Returns the rule, as written, that forbids reading a real path. Rules for a folder cover its contents
 Forbidden = Callable[[str], str | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """The folder that is `/tmp` for one client. Its commands see it there, and tools reach it only by that name."""
+    """The folder that is `/tmp` for one client. Commands see it there, and tools reach it only by that name."""
 
     path: str  # its real path, below the real `/tmp` or elsewhere
     make: Callable[[], None] = field(compare=False, repr=False)  # creates it if it does not exist; blocks
-    work: str = ""  # the `/var/tmp` of its commands that change files, inside a readable folder
+    work: str = ""  # the `/var/tmp` of commands that change files, inside a readable folder
 
 
 class Workspace:
@@ -80,25 +80,25 @@ class Workspace:
 
     def __init__(
         self,
-        roots: Sequence[str],  # existing directories; symlinks are resolved once, here
+        roots: Sequence[str],  # existing directories; their symlinks are resolved only once
         problem: str = "No workspace folder is configured.",  # why there is no root, and what to do
         *,
         respect_git_ignore: bool = True,  # default: whether files that git ignores are left out
         respect_agent_ignore: bool = True,  # default: whether agent-ignore files apply
-        ignore_case: bool | None = None,  # whether names that differ only in case mean the same file; `None`: detect it
-        # Real paths of further folders with files that may be read by name. They are not listed with the roots, and
-        # nothing in them is written. They need not exist.
+        ignore_case: bool | None = None,  # whether names that differ only in case mean the same file; `None`: detect
+        # Real paths of further folders with files that may be read by name. They are not listed with the roots, are
+        # never written, and need not exist.
         readable: Sequence[str] = (),
-        forbidden: Forbidden | None = None,  # permission rules against reading: such files are never found or listed
+        forbidden: Forbidden | None = None,  # permission rules against reading; such files are never found or listed
         rule_of_all_reading: str = "",  # the permission rule that forbids all reading or asks about it
         private: Sequence[str] = (),  # real paths of the server's own folders, which tools never read, find or write
-        scratch: Scratch | str = "",  # or why there is none, as a sentence; empty if nobody would expect one
+        scratch: Scratch | str = "",  # or a sentence that says why there is none; empty if nobody would expect one
     ) -> None:
         self.roots: tuple[str, ...] = tuple(dict.fromkeys(os.path.realpath(root) for root in roots))
         self.respect_git_ignore = respect_git_ignore
         self.respect_agent_ignore = respect_agent_ignore
         self._rule_of_all_reading = rule_of_all_reading
-        # Usually they are elsewhere, and this costs nothing.
+        # Usually none are left, so that later checks cost nothing.
         self._private = tuple(p for p in private if any(contains(r, p) or contains(p, r) for r in self.roots))
         self._problem = problem
         self._ignore_case = ignore_case
@@ -113,23 +113,23 @@ class Workspace:
 
     @property
     def first_root(self) -> str:
-        """The root where relative paths start. Raises `no_workspace` if there is none."""
+        """The root for relative paths. Raises `no_workspace` if there is none."""
         if not self.roots:
             raise ToolError(ToolErrorType.NO_WORKSPACE, self._problem)
         return self.roots[0]
 
     def locate(self, spelled: str, *, within: str | None = None, by_look: bool = False) -> Location:
-        """Resolve a path as a model writes it.
+        """Resolve a path as written by a model.
 
         A relative path starts from the first root, or from `within`. If the literal path does not exist, variants are
-        tried: without surrounding blanks, without the quotes around a name in results, and without shell escapes. A
-        variant is used if it exists in the workspace. With `by_look`, a single path that looks the same is accepted
-        too. Nothing outside the workspace is tried, so nothing about it is revealed.
+        tried: without surrounding blanks, without the quotes around names in results, and without shell escapes. A
+        variant is used if it exists in the workspace. With `by_look`, a path that looks the same is accepted too if it
+        is the only one. Nothing outside the workspace is tried, so nothing about it is revealed.
 
         Raises:
             ToolError: The path is blank, contains NUL, or begins with a `~` that would need to be expanded
                 (`invalid_tool_params`), or there is no root.
-            PathNotInWorkspaceError: It is outside every root.
+            PathNotInWorkspaceError: The path is outside every root.
         """
         base = within or self.first_root
         if not spelled.strip():
@@ -143,7 +143,7 @@ class Workspace:
             raise ToolError(ToolErrorType.INVALID_TOOL_PARAMS, "The path contains a NUL character; no file name can.")
         try:
             literal = os.path.join(base, spelled)
-            if os.sep == "/" and literal.startswith("//"):  # normpath keeps two leading slashes, as POSIX allows
+            if os.sep == "/" and literal.startswith("//"):  # normpath keeps two leading slashes
                 literal = "/" + literal.lstrip("/")
             literal = self._in_work(literal)
             in_scratch = self._in_scratch(literal)
@@ -178,7 +178,7 @@ class Workspace:
         return Location(root, real, spelled, in_scratch=root == self._top, by_look=len(alike) == 1)
 
     def look_alikes(self, path: str) -> list[str]:
-        """Return real paths that look like a missing one, without those that rules forbid to read."""
+        """Return real paths that look like a missing one, except those that rules forbid to read."""
         root = self._root_above(path)
         found = [root] if root else []
         for name in path[len(root) :].strip(os.sep).split(os.sep):
@@ -200,23 +200,23 @@ class Workspace:
         return self.forbidden is not None and self.forbidden(path) is not None
 
     def _in_work(self, literal: str) -> str:
-        """Map a name in `/var/tmp` to its place, if commands that change files have created that folder."""
+        """Map a name in `/var/tmp` to its real location, if commands that change files have created that folder."""
         work, normal = self.scratch.work if self.scratch is not None else "", os.path.normpath(literal)
         is_theirs = contains(WORK_NAME, normal) and not is_inside(normal, self._folders) and os.path.lexists(work)
         return work + normal[len(WORK_NAME) :] if is_theirs else literal
 
     def _in_scratch(self, literal: str) -> str | None:
-        """Map a name below `/tmp` to the scratch folder, without resolving symlinks. `None` for any other name."""
+        """Map a name below `/tmp` to the scratch folder without resolving symlinks. Return `None` for other names."""
         if not self._top or not (literal.startswith(SCRATCH_NAME) or ".." in literal):
             return None
         normal = os.path.normpath(literal)
-        # Real paths of the server's own folders, which are often below the real `/tmp`, are not mapped.
+        # Do not map real paths of the server's own folders, which are often below the real `/tmp`.
         if not contains(SCRATCH_NAME, normal) or is_inside(normal, (*self._readable, self._top)):
             return None
         return self._top + normal[len(SCRATCH_NAME) :]
 
     def _real_path(self, literal: str) -> str:
-        """Return the real path of an absolute one, which need not exist. Empty if a symlink leads out of `/tmp`."""
+        """Return the real path of an absolute path, which need not exist. Empty if a symlink leads out of `/tmp`."""
         if self.scratch is None or self._in_scratch(literal) is None:
             return path_opener.real_path(self._in_work(literal))
         path_opener.may_block()
@@ -225,13 +225,13 @@ class Workspace:
         return real if contains(self._top, real) else ""
 
     def rule_about_reading(self, location: Location) -> str | None:
-        """Return the permission rule that keeps a file's content from calls that nobody allowed to read it."""
+        """Return the permission rule that keeps a file's content from calls without permission to read it."""
         forbidden = self.forbidden_in(location)
         rule = (forbidden and forbidden(location.path)) or self._rule_of_all_reading
         return f"the {rule}" if rule else None
 
     def forbidden_in(self, place: Location) -> Forbidden | None:
-        """Return the rules against reading that apply at or below a place, by its real path or its name."""
+        """Return the rules against reading that apply at or below a location, by its real path or its name."""
         forbidden, named = self.forbidden, os.path.normpath(os.path.join(self.first_root, place.spelled))
         if forbidden is None or named == place.path:
             return forbidden
@@ -249,11 +249,11 @@ class Workspace:
         return hides
 
     def _name_of(self, real: str) -> str:
-        """Return the name of a real path. Rules use names for files in the scratch folder."""
+        """Return the name of a real path. For files in the scratch folder, rules use names."""
         return SCRATCH_NAME + real[len(self._top) :] if self._top and contains(self._top, real) else real
 
     def _other_reading(self, base: str, spelled: str) -> str:
-        """Return the real path of the likeliest variant of a path that does not exist as written."""
+        """Return the real path of the likeliest variant of a missing path."""
         stripped = spelled.strip()
         readings = [os.path.join(base, stripped)]
         unquoted = meant_path(stripped)
@@ -274,16 +274,19 @@ class Workspace:
                 )
             if stripped.lower().startswith("file://"):
                 raise ToolError(ToolErrorType.INVALID_TOOL_PARAMS, f"'{shown_path(spelled)}' is a URI. Give its path.")
-        # Even a new file is never meant to have quotes or blanks around its name.
+        # Quotes or blanks around a name are never intended, even for a new file.
         return self._real_path(readings[0])
 
     def locate_exactly(self, path: str) -> Location:
-        """Resolve an absolute path literally, as from a URI. No variants are tried, and it must exist."""
+        """Resolve an absolute path literally, such as one from a URI.
+
+        The path must exist, and no variants are tried.
+        """
         location = self.locate(path)
         if location.in_scratch:
             is_there = self._real_path(path) == location.path and self.kind_of(location) is not None
         else:
-            # The starting folder does not matter for an absolute path.
+            # The folder does not matter, because the path is absolute.
             is_there = location.path == location.root or self.has(location, path)
         if not is_there:
             raise self.explain(FileNotFoundError(errno.ENOENT, ""), location)
@@ -296,7 +299,7 @@ class Workspace:
         return frozenset(self.roots) if self._ignore_case else frozenset()
 
     def holds(self, real: str) -> bool:
-        """Whether a real path is in a root or in a readable folder."""
+        """Return True if a real path is in a root or in a readable folder."""
         return self._root_above(real) != ""
 
     def root_locations(self) -> list[Location]:
@@ -304,11 +307,11 @@ class Workspace:
         return [self.at(root) for root in (self.roots or (self.first_root,))]
 
     def below(self, folder: Location, relative: str) -> Location:
-        """Return the location of an entry that a walk found, without disk access. Names are joined by slashes."""
+        """Return the location of an entry found by a walk, without disk access. `relative` has forward slashes."""
         return self.at(os.path.join(folder.path, relative.replace("/", os.sep)))
 
     def at(self, path: str) -> Location:
-        """Return the location of a real path, or of a name in the scratch folder, without disk access.
+        """Return the location of a real path or of a name in the scratch folder, without disk access.
 
         Raises `PathNotInWorkspaceError` outside every root.
         """
@@ -317,7 +320,7 @@ class Workspace:
         return Location(root, real, self._name_of(real), in_scratch=root == self._top)
 
     def _root_above(self, real: str) -> str:
-        """Return the innermost root, readable folder or scratch folder with a real path; empty if there is none."""
+        """Return the innermost root, readable folder or scratch folder with a real path, or an empty string."""
         found = ""
         for root in self._folders:
             if len(root) > len(found) and contains(root, real):
@@ -339,7 +342,7 @@ class Workspace:
             raise self.explain(error, location) from None
 
     def kind_of(self, location: Location) -> PathKind | None:
-        """Return what is at the location, or `None` if it is not accessible."""
+        """Return the kind of the entry at a location, or `None` if it is not accessible."""
         try:
             return PathKind.of_mode(path_opener.lstat(location.path).st_mode)
         except (OSError, ValueError):
@@ -353,7 +356,7 @@ class Workspace:
             return None
 
     def has(self, folder: Location, relative: str) -> bool:
-        """Whether a folder contains exactly this name. A symlink that leads out is not followed."""
+        """Return True if a folder contains exactly this name. A symlink that leads out is not followed."""
         above, name = os.path.split(os.path.join(folder.path, relative))
         try:
             real = path_opener.real_path(above)
@@ -365,7 +368,7 @@ class Workspace:
         return True
 
     def open_file(self, location: Location) -> OpenedFile:
-        """Open a regular file for reading. It is closed at the end of its `with` block.
+        """Open a regular file for reading. It is closed at the end of the `with` block.
 
         Raises:
             ToolError: `file_not_found`, `target_is_directory`, `permission_denied`, `read_content_failure` (not a
@@ -387,7 +390,7 @@ class Workspace:
             raise self.explain(error, location) from None
 
     def open_folder(self, path: str) -> Folder:
-        """Open a folder at its real path to list it. It is closed at the end of its `with` block.
+        """Open a folder at its real path to list it. It is closed at the end of the `with` block.
 
         Raises an `OSError` if it cannot be opened, and `PathNotInWorkspaceError` if it is outside every root or was
         replaced by a symlink that leads out.
@@ -400,7 +403,7 @@ class Workspace:
             raise
 
     def refuse_to_write(self, location: Location) -> None:
-        """Refuse to write in read-only folders. Raises `PathNotInWorkspaceError` outside the roots."""
+        """Raise `PathNotInWorkspaceError` outside the roots, where nothing may be written."""
         if location.root not in self.roots and not location.in_scratch:
             raise PathNotInWorkspaceError(location.spelled, self.roots)
 
@@ -408,7 +411,7 @@ class Workspace:
     def folder_to_write_in(self, location: Location) -> Generator[Folder]:
         """Open the folder for writing a file. Missing folders are created, and removed again after an error.
 
-        Raises an `OSError`, for which there is `explain`, and `PathNotInWorkspaceError` outside the roots.
+        Raises an `OSError` (see `explain`), or `PathNotInWorkspaceError` outside the roots.
         """
         self.refuse_to_write(location)
         folder, made = path_opener.make_folders(os.path.dirname(location.path), location.root)
@@ -425,7 +428,7 @@ class Workspace:
         location: Location,
         otherwise: ToolErrorType = ToolErrorType.READ_CONTENT_FAILURE,
     ) -> ToolError:
-        """Explain why a location cannot be used, including a symlink that now leads out of the workspace."""
+        """Explain why a location cannot be used. A symlink may now lead out of the workspace."""
         if isinstance(error, OSError) and error.errno == errno.ELOOP:
             try:
                 self._root_of(path_opener.real_path(location.path), location.shown)
@@ -438,7 +441,7 @@ class Workspace:
         return explain(error, location.shown, otherwise)
 
     def note_of_absent(self, location: Location) -> str:
-        """Return a note if a name exists in the machine's own `/tmp` but not in the scratch folder. Usually empty."""
+        """Return a note if a file exists only in the machine's own `/tmp`, not in the scratch folder. Usually empty."""
         if not location.in_scratch or os.path.normpath(location.spelled) != location.name:
             return ""
         path_opener.may_block()
@@ -452,12 +455,12 @@ def contains(root: str, path: str) -> bool:
 
 
 def is_inside(path: str, folders: Iterable[str]) -> bool:
-    """Whether an absolute path is one of some folders or inside one, judged by text alone."""
+    """Return True if an absolute path is one of these folders or inside one. Compares only text."""
     return any(contains(folder, path) for folder in folders)
 
 
 def outermost(paths: Iterable[str]) -> list[str]:
-    """Return those of some absolute paths that are inside no other one, by text alone, the shortest first."""
+    """Return the absolute paths that are not inside another one, shortest first. Compares only text."""
     found: list[str] = []
     for path in sorted(dict.fromkeys(paths), key=len):
         if not is_inside(path, found):
@@ -466,7 +469,7 @@ def outermost(paths: Iterable[str]) -> list[str]:
 
 
 def ignores_case(folder: str) -> bool:
-    """Whether a folder can also be found by its name in the other case."""
+    """Return True if a folder can also be found by its name in the other case."""
     path_opener.may_block()
     above, name = os.path.split(folder)
     while name and name.swapcase() == name:
@@ -480,7 +483,7 @@ def ignores_case(folder: str) -> bool:
 
 
 def _as_written(path: str, root: str) -> str:
-    """Return a real path with the actual case of each name below the root. Missing names are kept."""
+    """Return a real path with the actual case of each name below the root. Missing names stay as written."""
 
     def folded(name: str) -> str:
         return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
@@ -524,7 +527,7 @@ _CODES: dict[int, tuple[ToolErrorType | None, str]] = {
 def explain(
     error: OSError | ValueError, shown: str, otherwise: ToolErrorType = ToolErrorType.READ_CONTENT_FAILURE
 ) -> ToolError:
-    """Turn an operating system error into one for the model. Only the error's symbol is used."""
+    """Turn an operating system error into one for the model. Of the error, only its `errno` is used."""
     exhaustion = exhaustion_of(error)
     if exhaustion is not None:
         return exhaustion

@@ -1,4 +1,4 @@
-"""Code intelligence: runs language servers confined, and shows a client only what it may see of their answers.
+"""Code intelligence: runs confined language servers, and removes from their answers what a client may not see.
 
 Tools import this package. It builds on `tools.shell` and `tools.files`.
 """

@@ -1,7 +1,7 @@
-"""The running language servers: one for each workspace folder and language, started on first use.
+"""Manages language servers: one per workspace folder and language, started on first use.
 
-Each runs in the sandbox's reading view, without a network and with its own cache folder. An idle server is stopped
-after a while. All of them end with this server, however it ends.
+Each runs in the sandbox's reading view, without a network and with its own cache folder. Idle servers are stopped after
+a while. All of them end with this server, however it ends.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ from tools.text.file_names import one_line
 logger = logging.getLogger(__name__)
 IDLE_SECONDS = 600.0
 MOST_RUNNING = 8
-LEAVING_SECONDS = 1.0  # how long a server may take to end by itself, and then until it is killed
+LEAVING_SECONDS = 1.0  # how long a server may take to exit by itself, and again after a signal, before it is killed
 AFTER_EDIT_SECONDS = 1.5
 AFTER_EDIT_ERRORS = 5
-MADE, CHANGED, REMOVED = 1, 2, 3  # created, changed and deleted, in the protocol's numbers
-LOOKED_AT = 5_000  # entries of a workspace that are examined to find its language
+MADE, CHANGED, REMOVED = 1, 2, 3  # the protocol's numbers for created, changed and deleted
+LOOKED_AT = 5_000  # entries of a workspace to examine for its language
 Key = tuple[str, str, Rights]
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What to start for a question, and where."""
+    """The language server to start for a call, and where."""
 
     key: Key
     server: LanguageServer
@@ -68,12 +68,12 @@ class Start:
 
     @property
     def state(self) -> str:
-        """What a consent is bound to."""
+        """The state that consent is bound to."""
         return repr((self.argv, self.program, self.engine, self.key[:2]))
 
     @property
     def why_asked(self) -> str:
-        """Why a person is asked before it starts; empty if nobody is."""
+        """The reason to ask for consent before the server starts; empty if there is none."""
         if self.engine is Engine.NONE:
             said = "No sandbox confines it here: it can read, change and reach everything that this server can."
             if any(contains(root, self.argv[0]) for root in self.workspace.roots):
@@ -91,14 +91,14 @@ class CodeIntelligence:
 
     Args:
         programs: Finds their programs.
-        starter: Starts them, so that nothing is left of them once this server is gone.
+        starter: Starts them, so that they end with this server.
         confinement: Keeps them in their view.
-        folders: Has the folders that they may write in.
+        folders: Provides the folders that they may write to.
         environment: The environment of commands.
         home: The home folder.
-        hiding: Returns what rules deny to a reading program of a client with certain rights, and why some of it cannot
-            be enforced. Blocking.
-        after_edit: Whether new errors are reported after an edit.
+        hiding: Returns what rules deny to a reading program of a client with certain rights, and why this cannot be
+            fully enforced. Blocking.
+        after_edit: Whether to report new errors after an edit.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class CodeIntelligence:
         self._ending: dict[asyncio.Task[None], LanguageServerSession] = {}
 
     def use(self, key: Key) -> LanguageServerSession | None:
-        """Return the session if it runs, and restart its idle time."""
+        """Return the session if it runs, and restart its idle timer."""
         session = self._sessions.get(key)
         if session is None or session.connection.problem:
             return None
@@ -140,10 +140,10 @@ class CodeIntelligence:
     async def prepared(
         self, workspace: Workspace, rights: Rights, location: Location | None
     ) -> LanguageServerSession | Start:
-        """Return the session to ask about a file or the workspace, or what to start for it.
+        """Return the session for a file or the workspace, or the server to start for it.
 
         Raises:
-            ToolError: There is no server for it.
+            ToolError: There is no language server for it.
         """
         if location is None:
             latest = self.use_latest_in(workspace, rights)
@@ -165,7 +165,7 @@ class CodeIntelligence:
         return await THREADS.run(partial(self._look, key, server, workspace))
 
     def _look(self, key: Key, server: LanguageServer, workspace: Workspace) -> Start:
-        """Find what to start now. Blocking.
+        """Find the server to start. Blocking.
 
         Raises:
             ToolError: There is nothing to start.
@@ -202,19 +202,19 @@ class CodeIntelligence:
         return Hidden(files, problem, tuple(found))
 
     async def _is_current(self, session: LanguageServerSession, workspace: Workspace, rights: Rights) -> bool:
-        """Whether a server's view still hides what is hidden now. Masks do not follow later changes."""
+        """Return True if a server's view still hides what is hidden now. Masks do not follow later changes."""
         return session.hidden == await THREADS.run(partial(self._hidden, workspace, rights))
 
     async def session(self, start: Start, *, agreed: str, is_granted: bool) -> LanguageServerSession:
-        """Start a server, unless it already runs.
+        """Start a server, unless it is already running.
 
         Args:
-            start: What to start, as found a moment ago.
-            agreed: The `state` of the start that a person agreed to, for this start only; else empty.
-            is_granted: Whether a rule or the approval mode allows it, whatever is started.
+            start: The server to start, as found a moment ago.
+            agreed: The `state` that the user agreed to for this start only, or an empty string.
+            is_granted: Whether a rule or the approval mode allows any start.
 
         Raises:
-            ToolError: It cannot be started, or it needs a consent that nobody has given for the present program.
+            ToolError: The server cannot be started, or needs consent that nobody has given for the current program.
         """
         key, began = start.key, asyncio.get_running_loop().time()
         async with self._starting.setdefault(key, asyncio.Lock()):
@@ -227,7 +227,7 @@ class CodeIntelligence:
             start = await THREADS.run(partial(self._look, key, start.server, start.workspace))
             if start.why_asked and not is_granted and agreed != start.state:
                 raise ExecutionDeniedError(
-                    "The language server was not started: it needs consent, and the user has not agreed to the present "
+                    "The language server was not started: it needs consent, and the user has not agreed to the current "
                     "program. Repeat the call: the user is then asked."
                 )
             self._end(key)
@@ -242,10 +242,10 @@ class CodeIntelligence:
             return session
 
     def _spec_and_view(self, start: Start, folder: PrivateFolder, reading: int) -> tuple[ProcessSpec, CommandView]:
-        """What is started, with the descriptor that it reads from, and in which view. Blocking."""
+        """Return the process to start, which reads from a descriptor, and its view. Blocking."""
         root, _, rights = start.key
         environment = {**self._environment(), **start.server.environment}
-        # Not from the workspace: a server from outside runs `node` or `python3` by its name.
+        # No folders of the workspace: a server from outside runs `node` or `python3` by name.
         outside = (
             entry
             for entry in environment.get("PATH", "").split(os.pathsep)
@@ -254,12 +254,12 @@ class CodeIntelligence:
         environment["PATH"] = os.pathsep.join((os.path.dirname(start.argv[0]), *outside))
         view = UNCONFINED
         if start.engine is not Engine.NONE:
-            # What the operator names is shown wherever it lies; of a folder in PATH, all that its programs need.
+            # Paths in the operator's arguments are visible wherever they are.
             named = (os.path.realpath(word) for word in start.argv[1:] if os.path.isabs(word))
             seen = (*dependency_folders(os.environ, self._home), *filter(os.path.lexists, named))
             hiding = partial(self._hiding, start.workspace, rights)
             view = CommandView(start.engine, ViewKind.READING, Network.OWN_LOOPBACK, seen, look=lambda: hiding()[0])
-        if start.engine is not Engine.BUBBLEWRAP:  # which has a /tmp of its own
+        if start.engine is not Engine.BUBBLEWRAP:  # bubblewrap gives it a /tmp of its own
             environment["XDG_CACHE_HOME"] = os.path.join(folder.make(), "landlock-tmp", "cache")
         spec = ProcessSpec(start.argv, root, environment, default_limits(), {}, {0: reading}, separates_errors=True)
         return spec, view
@@ -268,7 +268,7 @@ class CodeIntelligence:
         server, (root, _, rights), program = start.server, start.key, os.path.basename(start.argv[0])
         program = server.name if server in self.programs.configured else program
         folder = self._folders.of(f"language server {server.name} {root} {hash(rights)}")
-        assert folder is not None  # noqa: S101 - it has a name
+        assert folder is not None  # noqa: S101 - set, because the name is not empty
 
         def refusal(number: int) -> ToolError:
             why = os.strerror(number) if number else "the process that starts programs died"
@@ -292,7 +292,7 @@ class CodeIntelligence:
         errors_reader = OutputReader(process.errors, errors)
 
         async def end_with_program() -> None:
-            await process.wait()  # other processes may hold its output open
+            await process.wait()  # other processes may keep its output open
             session.connection.end("has ended")
 
         async def end_program() -> None:
@@ -325,7 +325,7 @@ class CodeIntelligence:
         return session
 
     def _end(self, key: Key) -> None:
-        """End a server, if there is one, after its current calls have their answers."""
+        """End the server, if there is one, once its calls in progress have their answers."""
         if (timer := self._timers.pop(key, None)) is not None:
             timer.cancel()
         if (session := self._sessions.pop(key, None)) is not None:
@@ -346,10 +346,10 @@ class CodeIntelligence:
         await asyncio.gather(*self._ending, return_exceptions=True)
 
     def sample(self, workspace: Workspace, server: LanguageServer | None = None) -> Location:
-        """Return a file in the workspace's most frequent language, or of a given server. Blocking.
+        """Return a file in the workspace's most frequent language, or in that of a given server. Blocking.
 
         Raises:
-            ToolError: There is none.
+            ToolError: There is no such file.
         """
         found: dict[str, list[str]] = {}
         left = LOOKED_AT
@@ -377,7 +377,7 @@ class CodeIntelligence:
         )
 
     async def before_change(self, workspace: Workspace, rights: Rights, location: Location) -> AwaitedErrors | None:
-        """Get a file's errors before it is changed; `None` if no server runs for it, or it is hidden."""
+        """Get a file's errors before it is changed, or `None` if it is hidden or no server runs for it."""
         server = self.programs.server_for(location.path)
         session = self.use((location.root, server.name, rights)) if server is not None else None
         if session is None or not await self._is_current(session, workspace, rights):
@@ -393,19 +393,19 @@ class CodeIntelligence:
 
 @dataclass(slots=True)
 class AwaitedErrors:
-    """The errors of a file before a change, and then the new ones."""
+    """The errors of a file before a change, and the new ones after it."""
 
     session: LanguageServerSession
     workspace: Workspace
     location: Location
     was_there: bool
     is_told: bool
-    before: tuple[Diagnostic, ...] | None = ()  # `None` if they did not come in time
+    before: tuple[Diagnostic, ...] | None = ()  # `None` if they did not arrive in time
     left: float = AFTER_EDIT_SECONDS
     text: str = ""  # the file's text at the last request
 
     async def errors(self) -> tuple[Diagnostic, ...] | None:
-        """Get the errors of the present file, in the remaining time."""
+        """Get the errors of the current file within the remaining time."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         report = None
@@ -419,7 +419,7 @@ class AwaitedErrors:
         return report.items if report is not None else None
 
     async def told(self) -> str:
-        """Describe the new errors after the change; empty if there are none, or none came in time."""
+        """Describe the new errors after the change. Empty if there are none, or none arrived in time."""
         is_there = await THREADS.run(partial(self.workspace.stat, self.location)) is not None
         self.session.tell_of_change(
             self.location.path, REMOVED if not is_there else CHANGED if self.was_there else MADE

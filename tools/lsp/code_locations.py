@@ -1,4 +1,4 @@
-"""A server's answers, as a client may see them: places with their lines, except what rules or ignore files hide."""
+"""Formats a server's answers: places with their lines, without what rules or ignore files hide from the client."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from tools.lsp.language_server_session import (
 from tools.lsp.language_server_wire import as_list, as_object
 from tools.text.file_names import one_line, shown_whole_path
 
-LINE_CHARS = 200  # characters of a line, or of a description of a place
+LINE_CHARS = 200  # characters of a line, or of a place's description
 HOVER_CHARS = 6_000
-DEEPEST = 20  # nesting of symbols
-MOST_LOOKED_AT = 20_000  # entries of one answer
-MOST_CHARS = 32_000_000  # characters of files from which one answer shows lines
+DEEPEST = 20  # levels of nested symbols
+MOST_LOOKED_AT = 20_000  # entries of one answer to examine
+MOST_CHARS = 32_000_000  # total characters of files whose lines an answer shows
 _KINDS = (  # the protocol's kinds, in its order
-    (  # noqa: SIM905 - as a list it would be thirty lines
+    (  # noqa: SIM905 - a list would take thirty lines
         "file module namespace package class method property field constructor enum interface function variable "
         "constant string number boolean array object key null enum_member struct event operator type_parameter"
     ).split()
@@ -47,7 +47,7 @@ class CodePlace:
 
 
 def places_in(answer: Any) -> list[CodePlace]:
-    """Return the places of a `Location`, a `LocationLink`, or an array of these, without duplicates."""
+    """Return the places in a `Location`, a `LocationLink`, or an array of these, without duplicates."""
     found: dict[tuple[str, DocumentPosition], CodePlace] = {}
     for given in (as_list(answer) or [answer])[:MOST_LOOKED_AT]:
         item = as_object(given)
@@ -83,7 +83,7 @@ def place_of(path: str, item: Diagnostic) -> CodePlace:
 
 
 def hover_text(answer: Any) -> str:
-    """Return what a server says about a symbol."""
+    """Return a server's text about a symbol."""
     contents = as_object(answer).get("contents")
     parts = as_list(contents) or [contents]
     texts = (part if isinstance(part, str) else as_object(part).get("value") for part in parts[:100])
@@ -105,9 +105,9 @@ class _ReadFile:
 
 @dataclass(slots=True)
 class Teller:
-    """Describes places to one client. Blocking: it reads the lines there.
+    """Describes places to one client. Blocking, because it reads their lines.
 
-    The file that the call is about is known to be readable.
+    The call's own file is known to be readable.
     """
 
     workspace: Workspace
@@ -117,7 +117,7 @@ class Teller:
     _left: int = MOST_CHARS
 
     def hides(self, place: CodePlace) -> str:
-        """Why the client may not see a place; empty if it may."""
+        """Return why the client may not see a place, or an empty string."""
         return self._file_of(place).why
 
     def line(self, place: CodePlace) -> str:

@@ -1,4 +1,4 @@
-"""A running language server: the documents it knows, its reports about them, and the requests that are refused."""
+"""A session with a running language server: its open documents, its reports, and the requests it may not make."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from tools.text.file_names import one_line
 
 START_SECONDS = 60.0  # how long a server may take to become ready
 ANSWER_SECONDS = 60.0
-QUIET_SECONDS = 0.25  # a report without a version is the last one if none follows for this long
+QUIET_SECONDS = 0.25  # a report without a version is final if none follows within this time
 DOCUMENT_BYTES = 4_000_000
-OPEN_DOCUMENTS, OPEN_CHARS = 50, 16_000_000  # with more, the least recently used one is closed
-REPORTED_FILES, REPORTED = 1_000, 100  # files whose diagnostics are kept, and how many of each
-REPORTED_BYTES = 8 << 20  # memory for all of these
-DIAGNOSTIC_BYTES = 256  # of one, besides its texts
+OPEN_DOCUMENTS, OPEN_CHARS = 50, 16_000_000  # above these, the least recently used document is closed
+REPORTED_FILES, REPORTED = 1_000, 100  # files whose diagnostics are kept, and how many per file
+REPORTED_BYTES = 8 << 20  # memory for all diagnostics
+DIAGNOSTIC_BYTES = 256  # memory of a diagnostic without its texts
 MESSAGE_CHARS = 400
 ERROR, WARNING = 1, 2  # the protocol's severities
 SEVERITIES = {ERROR: "error", WARNING: "warning", 3: "information", 4: "hint"}
 _LINE_ENDS = re.compile(r"\r\n|\n|\r")
-# The protocol's names for units of characters, with the codec and the bytes per unit
+# The protocol's position encodings, with the codec and the bytes per unit
 _UNITS = {"utf-8": ("utf-8", 1), "utf-16": ("utf-16-le", 2), "utf-32": ("utf-32-le", 4)}
 _CAPABILITIES = {
     "general": {"positionEncodings": ["utf-32", "utf-16"]},
@@ -62,7 +62,7 @@ def uri_of(path: str) -> str:
 
 
 def path_of(uri: Any) -> str | None:
-    """Return the local path of a URI; `None` for other URIs, and for paths through a process."""
+    """Return the local path of a URI, or `None` for other URIs and for paths below `/proc`."""
     if not isinstance(uri, str) or len(uri) > 3 * 4096:
         return None
     try:
@@ -77,14 +77,14 @@ def path_of(uri: Any) -> str | None:
 
 
 class DocumentPosition(NamedTuple):
-    """Zero-based, as on the wire."""
+    """A zero-based position, as on the wire."""
 
     line: int
     units: int
 
 
 def start_of(given: Any) -> DocumentPosition | None:
-    """Return the start of a range of the protocol."""
+    """Return the start of a range in the protocol."""
     start = as_object(as_object(given).get("start"))
     line, units = start.get("line"), start.get("character")
     is_place = type(line) is int and type(units) is int and 0 <= line < 1 << 31 and 0 <= units < 1 << 31
@@ -107,19 +107,19 @@ class Report:
     """A server's report about one file."""
 
     at: float
-    version: int | None  # of the document, if the server states it
+    version: int | None  # version of the document, if the server states it
     items: tuple[Diagnostic, ...]
     total: int
 
     @property
     def size(self) -> int:
-        """The approximate memory in bytes."""
+        """The approximate memory of the report in bytes."""
         return sum(DIAGNOSTIC_BYTES + getsizeof(item.message) + getsizeof(item.rule) for item in self.items)
 
 
 @dataclass(slots=True)
 class Document:
-    """A file as the server was last told about it."""
+    """The state of a file that the server was last told."""
 
     location: Location
     identity: FileIdentity
@@ -129,7 +129,7 @@ class Document:
 
 
 def is_hidden(workspace: Workspace, location: Location) -> bool:
-    """Whether a file's content is hidden from a client. Blocking."""
+    """Return True if a file's content is hidden from a client. Blocking."""
     try:
         return why_hidden(workspace, location) is not None
     except ToolError:
@@ -137,7 +137,7 @@ def is_hidden(workspace: Workspace, location: Location) -> bool:
 
 
 def read_document(workspace: Workspace, location: Location) -> tuple[FileIdentity, str]:
-    """Return a file's present content. Blocking. Raises a `ToolError` if it cannot be read."""
+    """Return a file's current content. Blocking. Raises a `ToolError` if it cannot be read."""
     with workspace.open_file(location) as opened:
         if opened.info.st_size > DOCUMENT_BYTES:
             raise ToolError(
@@ -150,24 +150,24 @@ def read_document(workspace: Workspace, location: Location) -> tuple[FileIdentit
 
 @dataclass(frozen=True, slots=True)
 class Hidden:
-    """What rules and agent-ignore files deny to a server, at one moment."""
+    """What rules and agent-ignore files deny to a server at one moment."""
 
     files: FileRestrictions
-    problem: str  # why some of it cannot be enforced
+    problem: str  # why this cannot be fully enforced
     identities: tuple[tuple[int, int] | None, ...]  # of the masked files
 
 
 @dataclass(slots=True, eq=False)
 class LanguageServerSession:
-    """A server that runs for one folder."""
+    """A session with the server of one folder."""
 
     server: LanguageServer
-    program: str  # the name of its program
+    program: str  # the name of the server's program
     root: str
     close: Callable[[], Awaitable[None]]  # ends the process, and releases its resources
     last_words: Callable[[], str]  # returns the end of its standard error
-    sees_hidden: bool  # whether it can read files that are hidden from agents
-    hidden: Hidden  # what was hidden from it when it started
+    sees_hidden: bool  # whether the server can read files that are hidden from agents
+    hidden: Hidden  # what was hidden from the server when it started
     notes: dict[str, None] = field(default_factory=dict[str, None])  # notes for the next answer
     documents: OrderedDict[str, Document] = field(default_factory=OrderedDict[str, Document])
     reports: OrderedDict[str, Report] = field(default_factory=OrderedDict[str, Report])
@@ -175,7 +175,7 @@ class LanguageServerSession:
     connection: LanguageServerConnection = field(init=False)
     encoding: str = "utf-16"
     users: int = 0  # calls in progress
-    unused: asyncio.Event = field(default_factory=asyncio.Event)  # set while there are none
+    unused: asyncio.Event = field(default_factory=asyncio.Event)  # set while no call is in progress
     _reported_bytes: int = 0
     _news: asyncio.Event = field(default_factory=asyncio.Event)
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -203,7 +203,7 @@ class LanguageServerSession:
             await self.ask(
                 "initialize",
                 {
-                    "processId": None,  # the server has its own process namespace, where this id means nothing
+                    "processId": None,  # meaningless in the server's own PID namespace
                     "rootUri": root,
                     "workspaceFolders": [{"uri": root, "name": os.path.basename(self.root)}],
                     "capabilities": _CAPABILITIES,
@@ -217,7 +217,7 @@ class LanguageServerSession:
         self.connection.notify("initialized", {})
 
     async def ask(self, method: str, params: Json, seconds: float | None = None) -> Any:
-        """Return the answer to a request. Raises a `ToolError` if there is none."""
+        """Send a request and return the answer. Raises a `ToolError` if there is none."""
         seconds = ANSWER_SECONDS if seconds is None else seconds
         if self.connection.problem:
             raise self._lost()
@@ -232,7 +232,7 @@ class LanguageServerSession:
             ) from None
         except TimeoutError:
             if heard == self.connection.heard:
-                self.connection.end("hung and was ended")  # it does not respond at all
+                self.connection.end("hung and was ended")  # it has sent nothing at all
                 raise self._lost() from None
             raise ToolError(
                 ToolErrorType.LSP_SERVER_FAILED,
@@ -252,7 +252,7 @@ class LanguageServerSession:
         )
 
     def characters(self, line: str, units: int) -> int:
-        """Convert units of the protocol to characters of a line, at most the whole line."""
+        """Convert the protocol's units to characters of a line, up to its end."""
         codec, size = _UNITS[self.encoding]
         return len(line.encode(codec, "surrogatepass")[: units * size].decode(codec, "ignore"))
 
@@ -261,7 +261,7 @@ class LanguageServerSession:
         return len(line[:characters].encode(codec, "surrogatepass")) // size
 
     async def follow(self, workspace: Workspace, wanted: Location | None = None) -> Document | None:
-        """Send the present content of its documents and of the wanted one. Hidden documents are closed."""
+        """Send the current content of open documents and of the wanted one. Hidden documents are closed."""
 
         def look() -> list[tuple[Location, FileIdentity | None, str]]:
             found: list[tuple[Location, FileIdentity | None, str]] = []
@@ -294,7 +294,7 @@ class LanguageServerSession:
             return self.documents[wanted.path]
 
     def _tell(self, location: Location, identity: FileIdentity | None, text: str) -> None:
-        """Report a document's present content; without an identity, report that it is closed."""
+        """Report a document's current content. Without an identity, report that it is closed."""
         path, known = location.path, self.documents.get(location.path)
         uri, version = uri_of(path), known.version + 1 if known is not None else 1
         if identity is None:
@@ -315,12 +315,12 @@ class LanguageServerSession:
             self.documents[path] = Document(location, identity, text, version, now)
 
     def tell_of_change(self, path: str, kind: int) -> None:
-        """Report that a file was created, changed or deleted, whether or not it is open."""
+        """Report that a file was created, changed or deleted, even if it is not open."""
         change = {"uri": uri_of(path), "type": kind}
         self.connection.notify("workspace/didChangeWatchedFiles", {"changes": [change]})
 
     async def report(self, document: Document, seconds: float) -> Report | None:
-        """Wait for the report about a document as it is now; `None` if it does not come in time."""
+        """Wait for the report about a document's current version. Return `None` if it does not arrive in time."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         while True:
@@ -343,7 +343,7 @@ class LanguageServerSession:
                 await asyncio.wait_for(self._news.wait(), left)
 
     async def settle(self, seconds: float, quiet: float) -> None:
-        """Wait until there was no report for a while, up to a time limit."""
+        """Wait until no report has arrived for `quiet` seconds, up to a time limit."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         while (left := deadline - loop.time()) > 0:
@@ -356,7 +356,7 @@ class LanguageServerSession:
                 return
 
     def widen(self) -> bool:
-        """Ask it to report on all files, if it can and was not asked before. Returns whether that was done."""
+        """Ask the server to report on all files, if it can. Return True if this was the first request."""
         is_new = self._settings != self.server.whole_workspace
         if is_new:
             self._settings = self.server.whole_workspace
@@ -412,7 +412,7 @@ def _diagnostic(given: Any) -> Diagnostic | None:
 
 
 def new_errors(before: Iterable[Diagnostic], after: Iterable[Diagnostic]) -> list[Diagnostic]:
-    """Return the errors that did not exist before, regardless of their position."""
+    """Return the errors that did not exist before, regardless of position."""
     known: dict[tuple[str, str], int] = {}
     for item in before:
         known[item.message, item.rule] = known.get((item.message, item.rule), 0) + 1

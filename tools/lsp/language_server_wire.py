@@ -1,6 +1,6 @@
-"""JSON-RPC with one language server, over pipes, in messages with a Content-Length header.
+"""JSON-RPC with a language server over pipes, in messages with a Content-Length header.
 
-Everything that it sends is limited: the size of a message, the rate of messages, and the data waiting to be read.
+There are limits on the size and rate of its messages, and on the data that it has not read yet.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from pydantic_core import from_json, to_json
 from tools.machine.threads import THREADS
 
 logger = logging.getLogger(__name__)
-HEAD_BYTES = 1 << 12  # of the header of a message
-MESSAGE_BYTES, MESSAGE_PARTS = 8 << 20, 300_000  # each JSON value costs memory whatever its size
+HEAD_BYTES = 1 << 12  # size of a message's header
+MESSAGE_BYTES, MESSAGE_PARTS = 8 << 20, 300_000  # parts are limited, because even small JSON values cost memory
 LARGE_BYTES = 1 << 18  # larger messages are parsed in a thread
-MESSAGES_A_SECOND, BYTES_A_SECOND = 5_000, 64 << 20  # more is a flood
-WAITING_BYTES = 32 << 20  # data that the server has not read
+MESSAGES_A_SECOND, BYTES_A_SECOND = 5_000, 64 << 20  # more counts as a flood
+WAITING_BYTES = 32 << 20  # data that the server has not read yet
 METHOD_NOT_FOUND = -32601
 Json = Mapping[str, Any]
 
 
 def as_object(value: Any) -> Json:
-    """Return a JSON object; empty if the value is something else."""
+    """Return the value if it is a JSON object, else an empty object."""
     return cast("Json", value) if isinstance(value, dict) else {}
 
 
@@ -37,7 +37,7 @@ def as_list(value: Any) -> list[Any]:
 
 
 class AnswerError(Exception):
-    """The server answered a request with an error. The text says why."""
+    """The server answered a request with an error, whose text is the message."""
 
 
 class EndedError(Exception):
@@ -45,10 +45,10 @@ class EndedError(Exception):
 
 
 class LanguageServerConnection:
-    """The messages to and from a server. After the end, `problem` says why it ended.
+    """The connection to a server. After its end, `problem` says why it ended.
 
     Args:
-        answer: Answers a request of the server; raises a `LookupError` for an unknown method.
+        answer: Answers a request from the server. Raises a `LookupError` for an unknown method.
         hear: Receives a notification.
         lose: Called once when the connection has ended.
     """
@@ -56,7 +56,7 @@ class LanguageServerConnection:
     def __init__(
         self, answer: Callable[[str, Any], Any], hear: Callable[[str, Any], None], lose: Callable[[], None]
     ) -> None:
-        self.problem = ""  # the end of a sentence about the server
+        self.problem = ""  # completes a sentence about the server
         self.ended = asyncio.Event()
         self.heard = 0  # number of messages received
         self._answer, self._hear, self._lose = answer, hear, lose
@@ -67,7 +67,7 @@ class LanguageServerConnection:
         self._reading: asyncio.Task[None] | None = None
 
     async def open(self, output: int, given: int) -> None:
-        """Read from one descriptor and write to another one. Both are closed in the end."""
+        """Read from one descriptor and write to another. Both are closed at the end."""
         loop, stream = asyncio.get_running_loop(), asyncio.StreamReader(HEAD_BYTES)
         writing = os.fdopen(given, "wb", buffering=0)
         self._writer, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, writing)
@@ -83,8 +83,8 @@ class LanguageServerConnection:
 
         Raises:
             AnswerError: The server answered with an error.
-            TimeoutError: It did not answer in time.
-            EndedError: The connection ended before that.
+            TimeoutError: The server did not answer in time.
+            EndedError: The connection ended before the answer.
         """
         self._last += 1
         identity, answer = self._last, asyncio.get_running_loop().create_future()
@@ -102,7 +102,7 @@ class LanguageServerConnection:
         return message.get("result")
 
     def end(self, problem: str) -> None:
-        """Stop reading and writing, and tell the waiting calls why."""
+        """Stop reading and writing, and fail the waiting calls with the reason."""
         if self.problem:
             return
         self.problem = problem
@@ -166,7 +166,7 @@ def _parsed(body: bytes) -> Any:
         raise ValueError("too many parts")
     try:
         return from_json(body)
-    except ValueError:  # for example half a surrogate pair, if a server has cut a text
+    except ValueError:  # for example, a lone surrogate from a server that cut a text
         return json.loads(json.dumps(json.loads(body), ensure_ascii=False).encode(errors="replace"))
 
 

@@ -1,4 +1,4 @@
-"""The known language servers, the files they handle, and where their programs are found."""
+"""The known language servers, the files that they handle, and how to find their programs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class LanguageServer:
     languages: Mapping[str, str]  # file ending -> the protocol's name for the language
     commands: tuple[tuple[str, ...], ...] = field(repr=False)  # programs with arguments; the first one found is used
     options: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)  # `initializationOptions`
-    # Settings by section that make it report on unopened files
+    # Settings, by section, that make it report on unopened files
     whole_workspace: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
     environment: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
 
@@ -29,7 +29,7 @@ def _endings(**languages: str) -> dict[str, str]:
     return {f".{ending}": language for language, endings in languages.items() for ending in endings.split()}
 
 
-# Configured not to download or install anything, or to start workspace programs that are not needed to answer.
+# The options prevent downloads, installations and workspace programs that are not needed for answers.
 KNOWN = (
     LanguageServer(
         "python",
@@ -57,7 +57,7 @@ KNOWN = (
     ),
     LanguageServer("c", _endings(c="c h", cpp="cc cpp cxx hh hpp hxx"), (("clangd",),)),
 )
-# Folders with packages that code depends on: the variable with the folder, the relevant subfolder, and the default.
+# Folders with packages that code depends on: the environment variable, the relevant subfolder, and the default.
 DEPENDENCIES = (
     ("GOMODCACHE", "", "~/go/pkg/mod"),
     ("GOPATH", "pkg/mod", "~/go/pkg/mod"),
@@ -81,9 +81,9 @@ def dependency_folders(environment: Mapping[str, str], home: str) -> tuple[str, 
 
 
 def programs_in(folder: str) -> dict[str, str]:
-    """Return the language server programs in a workspace folder, by relative path, with their SHA-256. Blocking.
+    """Return the SHA-256 of each language server program in a workspace folder, by relative path. Blocking.
 
-    For a symlink it is the digest of its target.
+    For a symlink, it is the digest of the target.
     """
     names = dict.fromkeys(command[0] for server in KNOWN for command in server.commands)
     paths = (f"{place}/{name}" for place in IN_WORKSPACE for name in names)
@@ -91,7 +91,7 @@ def programs_in(folder: str) -> dict[str, str]:
 
 
 def _digest(program: str) -> str | None:
-    """Return the SHA-256 of a program; `None` if it cannot be read."""
+    """Return the SHA-256 of a program, or `None` if it cannot be read."""
     if not is_program(program):
         return None
     try:
@@ -108,8 +108,8 @@ class ServerPrograms:
     search_path: str  # like `PATH`; entries inside a workspace are skipped
     configured: tuple[
         LanguageServer, ...
-    ] = ()  # the operator's servers; each takes precedence over known ones, and replaces one with its name
-    # Trusted programs: by folder, the files as they were seen, each with its SHA-256
+    ] = ()  # the operator's servers, which take precedence over known ones and replace those of the same name
+    # Trusted programs: by folder, each file with the SHA-256 that was trusted
     trusted: Callable[[], Mapping[str, Mapping[str, str]]] = dict
 
     @property
@@ -123,9 +123,9 @@ class ServerPrograms:
         return next((server for server in self.servers if ending in server.languages), None)
 
     def command(self, server: LanguageServer, roots: Collection[str]) -> tuple[str, ...] | None:
-        """Return the absolute path of a server's program, and its arguments; `None` if not found. Blocking.
+        """Return the absolute path and the arguments of a server's program, or `None` if not found. Blocking.
 
-        A program in the workspace takes precedence over the search path, if it is unchanged since it was trusted.
+        A program in the workspace takes precedence over the search path if it has not changed since it was trusted.
         """
         if server in self.configured:
             name, *arguments = server.commands[0]
@@ -145,6 +145,6 @@ class ServerPrograms:
         return None
 
     def are_any(self, roots: Collection[str]) -> bool:
-        """Whether any server is available, in the operator's workspace or in another trusted one. Blocking."""
+        """Return True if any server is available, in the operator's workspace or another trusted one. Blocking."""
         own = any(name.startswith(IN_WORKSPACE) for files in self.trusted().values() for name in files)
         return own or any(self.command(each, roots) for each in self.servers)

@@ -1,4 +1,4 @@
-"""What this process requests from the system: descriptors, detached threads, and less memory for each thread."""
+"""Limits of this process: open files, detached threads, and memory per thread."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from contextlib import suppress
 
 from tools.contract.tool_errors import exhaustion_of
 
-_MOST_OPEN_FILES = 16_384  # the most open files that a server requests from the system
+_MOST_OPEN_FILES = 16_384  # open files that a server requests at most
 _usual_open_files: list[int] = []  # the limit before it was raised
 
 
 def allow_open_files() -> int:
-    """Raise the limit of open files for many clients and commands, and return it. The usual limit is 1,024."""
+    """Raise the limit on open files, usually 1,024, for many clients and commands. Return the new limit."""
     if sys.platform == "win32":
         return _MOST_OPEN_FILES
-    import resource  # noqa: PLC0415 - not on every system
+    import resource  # noqa: PLC0415 - POSIX only
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _MOST_OPEN_FILES if hard == resource.RLIM_INFINITY else min(_MOST_OPEN_FILES, hard)
@@ -32,10 +32,10 @@ def allow_open_files() -> int:
 
 
 def usual_open_files() -> int:
-    """Return the limit of open files for programs, as if the server had not raised its own. Not on Windows."""
+    """Return the limit on open files as it was before the server raised it. Constant on Windows."""
     if sys.platform == "win32":
         return _MOST_OPEN_FILES
-    import resource  # noqa: PLC0415 - not on every system
+    import resource  # noqa: PLC0415 - POSIX only
 
     return _usual_open_files[0] if _usual_open_files else resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
@@ -43,8 +43,8 @@ def usual_open_files() -> int:
 def start_thread(work: Callable[[], None]) -> None:
     """Start a thread that does not delay the end of the process.
 
-    `threading.Thread.start` waits until the new thread reports that it runs. If the thread has no memory for that, it
-    never does, and the caller (even the event loop) waits for ever. This function does not wait.
+    `threading.Thread.start` waits until the new thread reports that it runs. If there is no memory for the report, it
+    never comes, and the caller (even the event loop) waits forever. This function does not wait.
 
     Raises:
         ExhaustedError: The system cannot create a thread.
@@ -56,17 +56,17 @@ def start_thread(work: Callable[[], None]) -> None:
 
 
 def share_arenas() -> None:
-    """Let threads share their memory if the address space is limited. Must be called before there are threads.
+    """Let threads share memory arenas if the address space is limited. Must be called before threads start.
 
-    The C library would reserve 64 MB of address space for each thread: eight threads would use half a gigabyte.
+    Otherwise the C library reserves 64 MB of address space per thread, half a gigabyte for eight threads.
     """
     if sys.platform != "linux":
         return
-    import resource  # noqa: PLC0415 - not on every system
+    import resource  # noqa: PLC0415 - POSIX only
 
     if resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY:
         return
-    import ctypes  # noqa: PLC0415 - it takes a while
+    import ctypes  # noqa: PLC0415 - slow to import
 
     with suppress(OSError, AttributeError):  # other C libraries have no such function
-        ctypes.CDLL(None).mallopt(-8, 2)  # glibc's `M_ARENA_MAX`: all threads share two memory arenas
+        ctypes.CDLL(None).mallopt(-8, 2)  # glibc's `M_ARENA_MAX`: all threads share two arenas

@@ -1,4 +1,4 @@
-"""Blocking work runs in threads, so that the event loop stays free. After a cancellation nobody waits for it."""
+"""Runs blocking work in threads to keep the event loop free. A cancellation abandons the work."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from tools.machine.process_limits import start_thread
 
 OutcomeT = TypeVar("OutcomeT")
 
-MOST = 32  # threads with work that somebody waits for
-# Extra threads that replace those with abandoned work: a file system may never answer
+MOST = 32  # threads with work that is not abandoned
+# Extra threads that replace those with abandoned work, because a file system may never answer
 MOST_STUCK = 64
-# If the address space is limited, one thread for each part of this size: its stack takes an eighth of it
+# If the address space is limited, one thread per this many bytes; its stack takes an eighth of them
 SPACE_OF_A_THREAD = 64 << 20
-TURN_SECONDS = 0.005  # how long work waits behind other work before it gets its own thread
-# The longest such wait while the threads finish one piece of work after another. More threads would only compete for
-# the interpreter's lock, unless their work consists of waiting
+TURN_SECONDS = 0.005  # how long work waits before it gets its own thread
+# The longest such wait if the threads keep finishing work. More threads would only compete for the interpreter's lock,
+# unless their work consists of waiting.
 LONGEST_TURN_SECONDS = 0.05
-# How long an outcome is held back so that it can be delivered together with the next ones. Each time the event loop
-# wakes up, it and the thread pass the interpreter's lock back and forth at every system call.
+# How long an outcome is held back, to be delivered together with later ones. Each time the event loop wakes up, it and
+# the thread pass the interpreter's lock back and forth at every system call.
 TOGETHER_SECONDS = 0.002
-# How often to check whether waiting work can still get a thread, once no more can be created
+# How often to check for a thread that became free, once no more can be created
 LOOK_SECONDS = 10.0
-AGAIN_SECONDS = 0.05  # until a thread retries that had no memory to store its outcome
+AGAIN_SECONDS = 0.05  # before a thread that had no memory tries again
 
 
 class _Inbox:
@@ -83,7 +83,7 @@ class _Inbox:
 
     def deliver(self) -> None:
         """Deliver the stored outcomes, on the event loop."""
-        self._is_woken = False  # reset first, so that outcomes which arrive from now on wake it again
+        self._is_woken = False  # reset first, so that later outcomes wake the event loop again
         try:
             while self._outcomes:
                 future, outcome, failure = self._outcomes.popleft()
@@ -94,7 +94,7 @@ class _Inbox:
                 else:
                     future.set_exception(failure)
         finally:
-            if self._outcomes:  # one outcome could not be delivered for lack of memory; the others must not wait
+            if self._outcomes:  # delivery failed for lack of memory; the rest must not wait
                 self._wake()
 
 
@@ -110,24 +110,24 @@ class _Job(Generic[OutcomeT]):
         self.is_begun = self.is_over = self.is_abandoned = False
 
     def do(self) -> None:
-        """Do the work, in a thread, and put its outcome into the inbox."""
+        """Do the work and put its outcome into the inbox. Runs in a thread."""
         outcome: Any = None
         failure: BaseException | None = None
         try:
             outcome = self._context.run(self._work)
         except StopIteration:
             failure = RuntimeError("the work raised StopIteration")  # a future cannot hold StopIteration
-        except BaseException as error:  # noqa: BLE001 - for the one who waits
+        except BaseException as error:  # noqa: BLE001 - passed on to the caller
             failure = error
         self.inbox.put(self.future, outcome, failure)
 
 
 class Threads:
-    """Does blocking work.
+    """A pool of threads for blocking work.
 
-    One thread does all of it while it is quick, because several would pass the interpreter's lock back and forth at
-    every system call. Work that waits behind slow work gets its own thread. There are up to `most` threads with work
-    that somebody waits for; the default suits this machine.
+    While work is quick, one thread does all of it, because several threads would pass the interpreter's lock back and
+    forth at every system call. Work that waits behind slow work gets its own thread. At most `most` threads do work
+    that is not abandoned; the default suits this machine.
     """
 
     def __init__(self, most: int | None = None) -> None:
@@ -136,12 +136,12 @@ class Threads:
         self._waiting: deque[_Job[Any]] = deque()
         self._begun: SimpleQueue[_Job[Any] | None] = SimpleQueue()  # work for idle threads
         self._inbox: _Inbox | None = None
-        self._turn: asyncio.TimerHandle | None = None  # the next check whether work has waited too long
+        self._turn: asyncio.TimerHandle | None = None  # the next check for work that has waited too long
         self._is_closed = False
         self._last_begun = 0.0  # when a thread last started work
         self._count = 0
-        self._busy = 0  # how many of them work
-        self._stuck = 0  # how many of those do abandoned work
+        self._busy = 0  # threads that are working
+        self._stuck = 0  # threads that do abandoned work
 
     def start(self) -> None:
         """Start the first thread if there is none. Raises an `ExhaustedError` if the system cannot create one."""
@@ -150,7 +150,7 @@ class Threads:
                 self._add()
 
     def close(self) -> None:
-        """Accept no more work. Accepted work is completed."""
+        """Accept no more work. Work already accepted is finished."""
         with self._lock:
             self._is_closed = True
             for _ in range(self._count):
@@ -166,10 +166,10 @@ class Threads:
         return self._take(work).future
 
     async def run(self, work: Callable[[], OutcomeT]) -> OutcomeT:
-        """Submit work and wait for it. A cancellation abandons work that has begun and drops work that has not.
+        """Submit work and wait for it. A cancellation drops work that is queued and abandons work that has begun.
 
         Raises:
-            ExhaustedError: There is no thread: the system cannot create one, or each does abandoned work.
+            ExhaustedError: No thread is available: the system cannot create one, or all do abandoned work.
         """
         job = self._take(work)
         try:
@@ -195,14 +195,14 @@ class Threads:
                         self._waiting.clear()
                         raise
             if self._waiting and (self._turn is None or self._turn.when() > job.since + TURN_SECONDS):
-                # With all threads in use, the next check was set for much later; some may be free by now.
+                # The next check was scheduled for much later while all threads were busy, but some may be free now.
                 if self._turn is not None:
                     self._turn.cancel()
                 self._turn = loop.call_at(job.since + TURN_SECONDS, self._look)
         return job
 
     def _begin_next(self) -> bool:
-        """Start the work that has waited longest, if a thread is free or can be added."""
+        """Start the oldest waiting work if a thread is free or can be added."""
         if self._busy == self._count:
             if not self._may_grow():
                 return False
@@ -220,7 +220,7 @@ class Threads:
         if self._most is None:
             self._most = MOST
             if sys.platform != "win32":
-                import resource  # noqa: PLC0415 - not on every system
+                import resource  # noqa: PLC0415 - POSIX only
 
                 limit, _ = resource.getrlimit(resource.RLIMIT_AS)
                 if limit != resource.RLIM_INFINITY:
@@ -232,7 +232,7 @@ class Threads:
         self._count += 1
 
     def _work(self) -> None:
-        """The loop of a worker thread."""
+        """Run the loop of a worker thread."""
         job: _Job[Any] | None = None
         while True:
             try:
@@ -242,13 +242,13 @@ class Threads:
                 job.is_begun = True
                 if not job.future.done():
                     job.do()
-            except BaseException:  # noqa: BLE001 - there is no memory; the thread has to stay
+            except BaseException:  # noqa: BLE001 - out of memory; the thread has to survive
                 time.sleep(AGAIN_SECONDS)
             if job is not None:
                 job = self._next_after(job)
 
     def _next_after(self, job: _Job[Any]) -> _Job[Any] | None:
-        """Called in a thread after its work: return the next work."""
+        """Return a thread's next work after `job`, or `None` to make it wait. Runs in the thread."""
         following: _Job[Any] | None = None
         is_told_soon = False
         with self._lock:
@@ -256,7 +256,7 @@ class Threads:
             self._stuck -= job.is_abandoned
             if self._waiting:
                 following = self._take_next()
-                # The next work may take any time, so the event loop checks for itself.
+                # The next work may take any time, so the event loop must check for itself.
                 soon = self._last_begun + TURN_SECONDS
                 is_told_soon = job.inbox is self._inbox and self._turn is not None and self._turn.when() <= soon
             else:
@@ -275,7 +275,7 @@ class Threads:
                         self._begin_next()
 
     def _look(self) -> None:
-        """Give a thread to work that has waited too long. Fail the work if every thread does abandoned work."""
+        """Give a thread to work that has waited too long. If every thread does abandoned work, fail the work."""
         if self._inbox is not None:
             self._inbox.deliver()
         with self._lock:
@@ -295,9 +295,7 @@ class Threads:
                 seconds = LOOK_SECONDS
                 if self._stuck < self._count or now - self._waiting[0].since < LOOK_SECONDS:
                     break
-                why = (
-                    f"all of its {self._count} threads wait for something that does not answer, such as a network drive"
-                )
+                why = f"all of its {self._count} threads wait for something unresponsive, such as a network drive"
                 self._waiting.popleft().future.set_exception(ExhaustedError(why))
             if self._waiting:
                 self._turn = loop.call_later(seconds, self._look)
@@ -307,11 +305,11 @@ THREADS = Threads()  # the threads of this process; blocking work of a call uses
 
 
 def lend_threads() -> None:
-    """Let the event loop resolve names in these threads. On shutdown, it would wait for each of its own threads."""
-    from concurrent.futures import Future, ThreadPoolExecutor  # noqa: PLC0415 - only where names are looked up
+    """Let the event loop resolve names in these threads. At shutdown it would wait for threads of its own."""
+    from concurrent.futures import Future, ThreadPoolExecutor  # noqa: PLC0415 - loaded on first use
 
     class Lent(ThreadPoolExecutor):
-        """Accepts work from the event loop and has no threads of its own."""
+        """An executor for the event loop, without threads of its own."""
 
         def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
             future = Future[Any]()
@@ -320,7 +318,7 @@ def lend_threads() -> None:
                 if future.set_running_or_notify_cancel():
                     try:
                         future.set_result(fn(*args, **kwargs))
-                    except BaseException as error:  # noqa: BLE001 - for the one who waits
+                    except BaseException as error:  # noqa: BLE001 - passed on to the caller
                         future.set_exception(error)
 
             THREADS.begin(work)
@@ -332,10 +330,10 @@ def lend_threads() -> None:
 async def run_blocking(signal: AbortSignal, work: Callable[[], OutcomeT]) -> OutcomeT:
     """Run a call's blocking work in a thread. A cancellation abandons the thread.
 
-    The work should check `signal` between steps, because nobody waits for it after a cancellation.
+    The work should check `signal` between steps, so that it stops after a cancellation.
 
     Raises:
-        ToolError: `cancelled` if the signal is already set; `resources_exhausted` if the system lacks resources for it.
+        ToolError: `cancelled` if the signal is already set; `resources_exhausted` if no thread is available.
     """
     signal.raise_if_aborted()
     try:

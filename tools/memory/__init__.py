@@ -1,1 +1,1 @@
-"""Facts that are remembered between conversations. Tools import this package. It builds on `tools.files`."""
+"""Facts remembered between conversations. Tools import this package. It builds on `tools.files`."""

@@ -1,7 +1,7 @@
-"""Adds a fact to a memory file: planned for the present file, and written as a whole, safely beside other writers.
+"""Adds a fact to a memory file: plans the addition, and writes the whole file safely beside other writers.
 
-Several servers may add to one file at the same time. Each reads the file, adds its line, and replaces the file only if
-it has not changed since. Otherwise it starts again, so that no entry is lost.
+Several servers may add to a file at the same time. Each reads the file, adds its line, and replaces the file only if it
+has not changed since. Otherwise it starts again, so that no entry is lost.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ from tools.memory.memory_files import MemoryScope
 from tools.text.file_names import UNSEEN, sendable_name, shown_whole_path
 
 _JOINERS = "\u200c\u200d"  # invisible too, but some languages and many emoji need them
-_IMPORT = re.compile(r"(?<!\S)@")  # Qwen Code and Gemini CLI include the file named after it
-_MARKUP = re.compile(r"<(?=[!?])")  # begins an HTML comment, declaration or instruction, which hides the text after it
-# Begins a heading, a quotation, a list, a rule, code, or a definition that is not displayed.
+_IMPORT = re.compile(r"(?<!\S)@")  # Qwen Code and Gemini CLI include the file whose name follows
+_MARKUP = re.compile(r"<(?=[!?])")  # begins a comment, declaration or processing instruction, which hides text
+# Begins a heading, a quotation, a list, a rule, code, or an invisible definition.
 _BLOCK = re.compile(r"#|>|[*+](?=\s|$)|[*_]{3,}$|```|~~~|\[[^\]]*\]:")
 _NUMBER = re.compile(r"(\d{1,9})([.)])(?=\s|$)")
 _ESCAPED = re.compile(r"\\([!-/:-@\[-`{-~])")
 _ITEM = re.compile(r"\s*[-*+]\s+(.*)")
-_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")  # begins and ends code, which contains no headings or entries
-_COMMENT, _COMMENT_END = re.compile(r" {0,3}<!--(?!.*-->)"), "-->"  # the same for a comment over several lines
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")  # begins and ends code, in which nothing is a heading or an entry
+_COMMENT, _COMMENT_END = re.compile(r" {0,3}<!--(?!.*-->)"), "-->"  # the same for comments of several lines
 _WORDS = re.compile(r"\w+")
 _HEADING = re.compile(r"#{1,2}(\s|$)")  # ends a section: a heading of the same level or above
 
 
 def entry_of(fact: str) -> str:
-    """Format a fact as one line of a Markdown list; empty if nothing is left of it."""
+    """Format a fact as a line of a Markdown list. Empty if nothing is left of it."""
     seen = UNSEEN.sub(lambda found: found[0] if found[0] in _JOINERS else " ", fact)
     line = " ".join(seen.split()).lstrip("- ")
     if not line:
@@ -63,7 +63,7 @@ def entry_of(fact: str) -> str:
 
 
 def entries_in(text: str) -> list[str]:
-    """Return the entries of all lists in a text, as they are read."""
+    """Return the entries of all lists in a text, without escapes."""
     lines, _ = outside_code(text)
     return [_read(item[1]) for line in lines if (item := _ITEM.fullmatch(line)) is not None]
 
@@ -73,7 +73,7 @@ def _read(entry: str) -> str:
 
 
 def similar_entry(entries: Sequence[str], wanted: str) -> str | None:
-    """Return an entry that differs only in case or punctuation, or that begins with or continues the same words."""
+    """Return an entry that differs only in case or punctuation, or that is a shorter or longer version."""
 
     def words(entry: str) -> list[str]:
         return _WORDS.findall(entry.casefold())
@@ -84,7 +84,7 @@ def similar_entry(entries: Sequence[str], wanted: str) -> str | None:
 
 
 def outside_code(text: str) -> tuple[list[str], int]:
-    """Return the lines of a text, with code and comments blanked; and where an unclosed one begins."""
+    """Return the lines of a text with code and comments blanked, and where an unclosed one begins."""
     lines, fence, begin = split_lines(text)[0], "", 0
     for number, line in enumerate(lines):
         found = _FENCE.match(line)
@@ -110,7 +110,7 @@ def with_entry(text: str, entry: str, headings: Sequence[str]) -> str:
     """Add an entry at the end of its section. The existing text is not changed.
 
     The section ends at the next heading of its level or above. If the text has none of the headings, the first one is
-    appended after a blank line. Unclosed code or an unclosed comment stays after it.
+    appended after a blank line. The entry goes before unclosed code or an unclosed comment.
     """
     bodies, endings = split_lines(text)
     eol = line_endings(text).majority or "\n"
@@ -120,7 +120,7 @@ def with_entry(text: str, entry: str, headings: Sequence[str]) -> str:
         return f"{with_entry(text[:place], entry, headings)}{eol}{text[place:]}"
     heading = heading_in(text, headings)
     if heading is None:
-        gap = ""  # at least one blank line after the text
+        gap = ""  # ensures a blank line after the text
         if any(body.strip() for body in bodies):
             gap = eol * 2 if bodies[-1].strip() else eol if bodies[-1] or bodies[-2].strip() else ""
         return f"{text}{gap}{headings[0]}{eol}{entry}{eol}"
@@ -134,15 +134,15 @@ def with_entry(text: str, entry: str, headings: Sequence[str]) -> str:
     return f"{text[:place]}{before}{entry}{eol}{after}{text[place:]}"
 
 
-MAX_MEMORY_BYTES = 1_000_000  # a memory file is read into every conversation; a larger one is something else
-PATIENCE_SECONDS = 20.0  # how long a save retries if others write first; in each round one of them succeeds
+MAX_MEMORY_BYTES = 1_000_000  # every conversation reads the whole file, so a larger one is not a memory
+PATIENCE_SECONDS = 20.0  # how long a save is retried if others write first; one of them succeeds in each round
 PAUSE_SECONDS = 0.001
 PRIVATE_FOLDER = 0o700  # mode of a new folder for the global memory, which is private to the user
 _WRITE_BITS = 0o222
 
 
 class MemoryAddition:
-    """A fact to be added to a memory file, planned for the present file. Writes nothing. Blocking.
+    """The planned addition of a fact to a memory file. Writes nothing. Blocking.
 
     Raises:
         ToolError: Nothing can be added: the file is hidden from agents, read-only, too large or not text.
@@ -190,17 +190,17 @@ class MemoryAddition:
             )
         entries, wanted = entries_in(old.text), _read(entry.removeprefix("- "))
         self.is_there = wanted in entries  # whether the file already has the fact
-        self.similar = None if self.is_there else similar_entry(entries, wanted)  # an entry with a similar content
+        self.similar = None if self.is_there else similar_entry(entries, wanted)  # an entry with similar content
         new = old.text if self.is_there else with_entry(old.text, entry, headings)
-        self.data = encode(new, old.encoding)  # the file's bytes afterwards
+        self.data = encode(new, old.encoding)  # the file's new bytes
         self.diff = unified_diff(None if data is None else old.shown(), Decoded(new, old.encoding).shown())
 
 
 def question_of(scope: MemoryScope, target: TargetFile, fact: str, headings: Sequence[str]) -> EditConfirmation | None:
-    """Build the question before a fact is added; `None` if the file already has it. Blocking.
+    """Build the question before a fact is added, or return `None` if the file already has the fact. Blocking.
 
-    The answer is bound to the file and to the fact (an argument), but not to the file's other content. Adding one line
-    is the same change anyway, and several facts can be saved at once without invalidating each other's consent.
+    The answer is bound to the file and to the fact (an argument), but not to the file's other content. An added line is
+    the same change anyway, and several facts can be saved at once without invalidating each other's consent.
     """
     addition = MemoryAddition(scope, target, entry_of(fact), headings)
     if addition.is_there:
@@ -221,10 +221,10 @@ def question_of(scope: MemoryScope, target: TargetFile, fact: str, headings: Seq
 def remember(
     scope: MemoryScope, target: TargetFile, fact: str, headings: Sequence[str], *, adds: bool, is_users: bool
 ) -> ToolResult:
-    """Add a fact and report it. Raises a `ToolError` if it cannot be added. Blocking.
+    """Add a fact and report the result. Raises a `ToolError` if the fact cannot be added. Blocking.
 
-    Without `adds` it only checks that the file has the fact: it did a moment ago, so there was no question. `is_users`
-    is true if a person replaced the model's text.
+    Without `adds`, only check that the file has the fact, because it did when the question was left out. `is_users` is
+    true if the user replaced the model's text.
     """
     entry = entry_of(fact)
     if not entry:
@@ -244,7 +244,7 @@ def remember(
             addition = MemoryAddition(scope, target, entry, headings)
             if addition.is_there:
                 break
-            if scope == "global":  # it may be the first file in that folder
+            if scope == "global":  # the folder may not exist yet
                 try:
                     os.makedirs(location.root, PRIVATE_FOLDER, exist_ok=True)
                 except OSError as error:
@@ -260,12 +260,12 @@ def remember(
                 with recorded(target, before, addition.data, sha256, addition.diff) as record:
                     written = replace_file(workspace, location, addition.data, before.identity)
             except ToolError as error:
-                # Another writer was faster: start again with the present file.
+                # Another writer was faster: start again with the current file.
                 if error.code is not ToolErrorType.FILE_CHANGED_SINCE_READ or time.monotonic() > end:
                     raise
                 time.sleep(PAUSE_SECONDS)
                 continue
-            # A file that this client has seen still counts as seen; adding a line does not make an unseen one count.
+            # A file that this client has seen still counts as seen, but adding a line does not make it seen.
             knew = seen is not None and (seen.identity == before.identity or seen.sha256 in {before.sha256} - {None})
             if reads is not None and knew:
                 reads.record(location.path, SeenFile(written.identity, sha256))

@@ -1,4 +1,4 @@
-"""Where memories are kept: in one Markdown file for the project, and one for the user's other projects."""
+"""Locates the memory files: a Markdown file for the project, and one for all projects."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ if TYPE_CHECKING:
     from tools.files.workspace import Location, Workspace
 
 SECTION = "Added Memories"  # the default heading for memories
-# Existing headings that memories are added to (this server's, Qwen Code's, Gemini CLI's).
+# Headings of existing sections that are used (this server's, Qwen Code's, Gemini CLI's).
 KNOWN_SECTIONS = (SECTION, "Qwen Added Memories", "Gemini Added Memories")
-MEMORY_ENDING = ".md"  # no other file, such as settings, is read or written as a memory
-MemoryScope = Literal["global", "project"]  # the scope of a memory, in the words of Qwen Code
-SCOPES: tuple[MemoryScope, ...] = ("global", "project")  # in the order of listing
+MEMORY_ENDING = ".md"  # no other file, such as settings, is used as a memory
+MemoryScope = Literal["global", "project"]  # the scopes of memories in Qwen Code
+SCOPES: tuple[MemoryScope, ...] = ("global", "project")  # in the order in which they are listed
 
 
 def is_memory_name(name: str) -> bool:
-    """Whether a file of this name or path may contain memories."""
+    """Return True if a file of this name or path may contain memories."""
     return name.casefold().endswith(MEMORY_ENDING)
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryFile:
-    """A file for memories, whether or not it exists."""
+    """A file for memories, which need not exist."""
 
     scope: MemoryScope
-    workspace: Workspace  # opens it: the client's workspace, or one with only the folder of the global memory
+    workspace: Workspace  # opens the file: the client's workspace, or one for the folder of the global memory
     location: Location
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryFiles:
-    """Decides which files contain memories."""
+    """Chooses the files for memories."""
 
-    file_name: str = "AGENTS.md"  # a Markdown file in the workspace folder and in that of the global memory
+    file_name: str = "AGENTS.md"  # the name of the Markdown file, in the workspace folder and in the global one
     global_folder: str | None = None  # `None` if unknown; it need not exist
-    section: str = SECTION  # the section for memories, without `##`, in a file that has no known one
-    project_file_name: str | None = None  # the name in the workspace folder, if it is different
+    section: str = SECTION  # the section to create in a file without a known one, without `##`
+    project_file_name: str | None = None  # the name in the workspace folder, if different
 
     @property
     def headings(self) -> tuple[str, ...]:
@@ -50,8 +50,8 @@ class MemoryFiles:
     def settled_scope(self, wanted: MemoryScope | None, workspace: Workspace) -> MemoryScope:
         """Return the scope to use.
 
-        The default is the project, if there is a workspace folder. One project's fact in the memory of all projects
-        would be misleading in the others. Qwen Code asks; Gemini CLI uses the global memory.
+        The default is the project, if there is a workspace folder. A fact about one project would be misleading in the
+        memory of all projects. Qwen Code asks; Gemini CLI uses the global memory.
         """
         if wanted is not None:
             return wanted
@@ -62,11 +62,11 @@ class MemoryFiles:
 
         Args:
             scope: The scope.
-            workspace: The client's workspace; its rules apply in the global folder as well.
+            workspace: The client's workspace, whose rules also apply in the global folder.
 
         Raises:
-            ToolError: There is no workspace folder, or no folder for the global memory. Or the resolved file is outside
-                its folder. Or it is not a Markdown file, which in the global memory applies to the resolved name.
+            ToolError: There is no workspace folder, or no folder for the global memory; the resolved file is outside
+                its folder; or it is not a Markdown file, where the resolved name counts in the global folder.
         """
         owner = workspace if scope == "project" else self._global(workspace)
         name = self.project_file_name or self.file_name if scope == "project" else self.file_name
@@ -78,7 +78,7 @@ class MemoryFiles:
                 f"The {scope} memory '{name}' leads out of its folder, by a symlink or by its name, so it is neither "
                 "read nor written. Ask the user to replace it with a file, or to set memory.fileName.",
             ) from None
-        # The folder of the global memory also contains settings and keys, which a symlink must not present as memories.
+        # The global folder also contains settings and keys, which symlinks must not present as memories.
         if not is_memory_name(name) or (scope == "global" and not is_memory_name(location.path)):
             raise ToolError(
                 ToolErrorType.EXECUTION_FAILED,
@@ -88,7 +88,7 @@ class MemoryFiles:
         return MemoryFile(scope, owner, location)
 
     def _global(self, workspace: Workspace) -> Workspace:
-        from tools.files.workspace import Workspace  # noqa: PLC0415 - starting up does not need it
+        from tools.files.workspace import Workspace  # noqa: PLC0415 - not needed at startup
 
         if self.global_folder is None:
             raise ToolError(
@@ -96,5 +96,5 @@ class MemoryFiles:
                 "There is no global memory, because the home folder is unknown. Use the scope 'project'. The operator "
                 "can set a folder with memory.globalFolder.",
             )
-        # Agent-ignore files belong to projects; nobody expects one in a settings folder.
+        # Agent-ignore files belong to projects. Nobody expects one in a settings folder.
         return Workspace([self.global_folder], respect_agent_ignore=False, forbidden=workspace.forbidden)

@@ -1,4 +1,4 @@
 """Decides whether a call may run: allow, ask or deny, always with a reason.
 
-`tools.call`, `tools.shell` and the server import this package. It judges names, kinds and subjects, and knows no tool.
+`tools.call`, `tools.shell` and the server import this package. It judges names, kinds and subjects, not tools.
 """

@@ -1,13 +1,12 @@
 """Auto-run files: files that make other programs run commands, so that writing one means running code.
 
 An editor runs the tasks of its folder, git runs hooks and commands from its configuration, and an agent follows its
-settings. The permission check asks before such a file is changed, in every mode. The sandbox protects these files too,
-with one mount each, except those in `_ASKED` and `_ASKED_PAIRS`, which would need too many mounts. Only the text of a
-path counts, whether or not the file exists.
+settings. In every mode, the permission check asks before such a file is changed. The sandbox protects these files too,
+with a mount each, except those in `_ASKED` and `_ASKED_PAIRS`, which would need too many mounts. Only the text of a
+path counts, even if the file does not exist.
 
-Three kinds of files are not listed: those that run only when a person names them (`Makefile`, `package.json`), those
-that a program merely displays (`.Xresources`), and those from which git takes no commands (`.gitmodules`,
-`.gitattributes`).
+Three kinds of files are not listed: those that run only when a user names them (`Makefile`, `package.json`), those that
+a program only displays (`.Xresources`), and those from which git takes no commands (`.gitmodules`, `.gitattributes`).
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from tools.files.ignore_files import AGENT_IGNORE_FILES
 
 
 def _reasons(texts: Mapping[str, str]) -> dict[str, str]:
-    """Map each name to its reason, from texts with names by reason."""
+    """Map each name to its reason. Each reason comes with its names as one text."""
     return {name: reason for reason, text in texts.items() for name in text.split()}
 
 
@@ -35,10 +34,10 @@ _AGENTS = (
     ".coretools .qwen .gemini .claude .cursor .codex .windsurf .continue .kiro .amazonq .roo .opencode .junie .trae"
 )
 AGENT_FOLDERS = frozenset(_AGENTS.split())  # settings of agents: permissions, hooks, MCP servers
-WORKSPACE_SUFFIX = ".code-workspace"  # a VS Code workspace: settings and tasks in one file
+WORKSPACE_SUFFIX = ".code-workspace"  # a VS Code workspace file, with settings and tasks
 LOCK_NAME = "mcp.lock.json"
 PLAIN_ENDINGS = (WORKSPACE_SUFFIX, LOCK_NAME)  # endings of guarded names without a leading dot
-# Files and folders by name, with the reason. Names are compared folded, so all are in lower case.
+# Files and folders by name, with the reason. Names are compared `folded`, so all are in lower case.
 _PROTECTED = _reasons({
     _EDITOR_SETTINGS: ".vscode .idea .zed .fleet .devcontainer",
     "an agent reads its permissions and programs from its settings": _AGENTS,
@@ -52,11 +51,11 @@ _PROTECTED = _reasons({
     " .bash_completion .pam_environment .envrc",
     "programs run the commands in it": ".gitconfig .exrc .nvimrc .nvim.lua .gdbinit .lldbinit",
 })  # fmt: skip
-# Folders of a home folder whose files start automatically, or that come first in PATH
+# Folders in the home folder whose files start automatically, or that come first in PATH
 _PROTECTED_PAIRS = {
     (".config", name) for name in ("autostart", "systemd", "fish", "git", "environment.d")
 } | {(".local", "bin")}  # fmt: skip
-# Further files and folders that are asked about but not guarded by the sandbox
+# Files and folders that also need consent, but are not protected by the sandbox
 _ASKED = _reasons({
     _EDITOR_SETTINGS: ".vs .devcontainer.json",
     "git runs the hooks in it": ".husky",
@@ -78,7 +77,7 @@ _ASKED = _reasons({
     for ending in ("yml", "yaml", "toml", "json")
 }  # fmt: skip
 
-# Further files and folders that are asked about only inside a certain folder
+# The same, only in a certain folder
 _ASKED_PAIRS = {
     (folder, name): reason
     for reason, pairs in {
@@ -98,20 +97,20 @@ _ASKED_PAIRS = {
     }.items()
     for folder, name in (pair.split("/") for pair in pairs.split())
 }
-# Folders of downloaded or generated files: large, and nobody opens them as a project
+# Folders of downloaded or generated files, which are large and never opened as a project
 FETCHED_FOLDERS = frozenset({"node_modules", "__pycache__", "site-packages"})
-REPOSITORY = ".git"  # a repository's own folder, or a file that names it
-# The state that `git rebase --continue` and `git cherry-pick --continue` use; it may contain commands
+REPOSITORY = ".git"  # a repository's data folder, or a file that names it
+# The state of `git rebase --continue` and `git cherry-pick --continue`, which may contain commands
 REPOSITORY_STEPS = {"rebase-merge", "sequencer"}
 REPOSITORY_FOLDERS = {"hooks", *REPOSITORY_STEPS}  # programs that git runs
-# They name commands for git (`core.fsmonitor`, `core.hooksPath`, filters) and further such files
+# Files that name commands for git (`core.fsmonitor`, `core.hooksPath`, filters), or further such files
 REPOSITORY_FILES = {"config", "config.worktree", "commondir"}
 _SHORT_NAMES = {"git~1": REPOSITORY}  # the short name on Windows
 
 
 @lru_cache(1_024)  # most names are looked at again and again: folders above a file, the server's own files
 def folded(name: str) -> str:
-    """Normalise a name as lenient file systems do: without case, invisible characters, streams and final dots."""
+    """Normalise a name as lenient file systems do: no case, invisible characters, streams or final dots."""
     plain = unicodedata.normalize("NFKC", name).casefold()
     visible = "".join(character for character in plain if unicodedata.category(character) != "Cf")
     bare = visible.partition(":")[0].rstrip(". ")
@@ -132,23 +131,23 @@ def why_protected(relative_path: str) -> str | None:
             return reason
         if part == REPOSITORY:
             rest = parts[at + 1 :]
-            # `.git` itself: a file with that name points git to another configuration.
+            # `.git` itself may be a file that points git to another configuration.
             is_asked = not rest or rest[-3:-1] == ["objects", "info"] or is_guarded_in_repository(rest)
             return "git runs commands from its hooks and its configuration" if is_asked else None
     return None
 
 
 def is_auto_run_name(name: str, folder: str = "") -> bool:
-    """Whether the sandbox protects everything with this name, including contents. `.git` has its own rules."""
+    """Return True if the sandbox protects everything with this name, including contents. `.git` has its own rules."""
     bare = folded(name)
     return bare in _PROTECTED or bare.endswith(WORKSPACE_SUFFIX) or (folded(folder), bare) in _PROTECTED_PAIRS
 
 
 def is_guarded_in_repository(parts: list[str]) -> bool:
-    """Whether a path inside a repository's own folder is protected. The parts of the path are folded."""
+    """Return True if a path inside `.git` is protected. The parts of the path must be folded."""
     if not parts:
         return False
     if parts[0] in {"modules", "worktrees"}:
-        # A submodule's name may contain slashes, and its folder is like another `.git`.
+        # A submodule's name may contain slashes. Its folder is like another `.git`.
         return any(part in REPOSITORY_FOLDERS or part in REPOSITORY_FILES for part in parts[1:])
     return parts[0] in REPOSITORY_FOLDERS or (len(parts) == 1 and parts[0] in REPOSITORY_FILES)

@@ -1,4 +1,4 @@
-"""The rights of one network client, given by its token, on top of the settings for all clients."""
+"""The rights of a network client, which come from its token, in addition to the settings for all clients."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ OF_JOBS = ("list_background_jobs", "read_background_output")
 class Rights:
     """The rights of a token."""
 
-    source: str = ""  # the setting that defines it, such as `http.tokens.laptop`
-    roots: tuple[str, ...] = ()  # its own workspace folders; empty if it uses those for all clients
+    source: str = ""  # the setting that defines the token, such as `http.tokens.laptop`
+    roots: tuple[str, ...] = ()  # its own workspace folders; empty to use those for all clients
     profile: str = ""  # a profile for its built-in tools, in addition to the general one
     allow: tuple[str, ...] = ()  # its own allow rules, in addition to the general ones
     ask: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
-    scopes: frozenset[str] | None = None  # members of `SCOPES` and single servers that it gives; `None` for everything
+    scopes: frozenset[str] | None = None  # the granted `SCOPES` and single servers; `None` for everything
     prefix: str = ""  # the prefix of the token issuer's scopes
 
     def missing_scope(self, tool: ToolTraits) -> str:
-        """Return the scope that a tool needs but the token lacks, in its issuer's spelling; empty if none."""
+        """Return the scope that a tool needs but the token lacks, as the issuer spells it, or an empty string."""
         if self.scopes is None:
             return ""
         if tool.server:
@@ -37,11 +37,11 @@ class Rights:
         else:
             needed = READ if tool.only_reads_or_talks else WRITE
         is_given = needed in self.scopes or (needed == READ and WRITE in self.scopes)
-        is_given = is_given or (RUN in self.scopes and tool.name in OF_JOBS)  # who may start a job may read its output
+        is_given = is_given or (RUN in self.scopes and tool.name in OF_JOBS)  # includes reading their output
         return "" if is_given else self.prefix + needed
 
     def missing_for_server(self, alias: str) -> str:
-        """Return the scope that an upstream server needs but the token lacks; empty if none."""
+        """Return the scope that an upstream server needs but the token lacks, or an empty string."""
         if self.scopes is None or not self.scopes.isdisjoint((f"{UPSTREAM}*", UPSTREAM + alias)):
             return ""
         return f"{self.prefix}{UPSTREAM}{alias}"

@@ -1,7 +1,8 @@
-"""Which commands usually only read, which need the network, and which words of a command say what it does.
+"""Lists of commands that usually only read, and of those that need the network.
 
 Being listed does not make a command trusted. A reading command runs in a view in which it can change nothing, so a
-wrong entry only makes it fail. A missing entry costs a question. The short list at the end is the exception.
+wrong entry only makes the command fail, and a missing entry costs a question. The short list at the end is the
+exception.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ _READING = _by_program({
     "make": r"(.*\ )?(-n|--dry-run|--just-print)(\ .*)?",
 })  # fmt: skip
 
-# Programs that change only what each view has for itself (`/tmp` and processes), if their arguments match
+# Programs that change only what belongs to the view (`/tmp` and processes), if their arguments match
 _IN_SCRATCH = _by_program({
     "mkdir rmdir touch rm mv tee": r"(-\S+\ )*/tmp/\S+(\ /tmp/\S+)*",
     "mktemp": r"(-\S+\ ?)*(/tmp/\S+)?",
@@ -105,39 +106,39 @@ _NETWORK = _by_program({
     "terraform": r"(init|get)\b.*",
     "playwright": r"install\b.*",
 })  # fmt: skip
-_OFFLINE = {"--offline", "--no-index", "--no-install"}  # options that turn off the use of the network
+_OFFLINE = {"--offline", "--no-index", "--no-install"}  # options that turn the network off
 _RECURSIVE = re.compile(r"-[a-zA-Z]*[rR].*|--(dereference-)?recursive")
 _ADDRESS = re.compile(r"\w+://.*", re.DOTALL)
 _LOOPBACK = re.compile(
     r"(\w+://)?([^/@]*@)?(([\w-]+\.)*localhost|127(\.\d+){3}|0\.0\.0\.0|\[::1\])(:\d*)?([/?#\0].*)?",
     re.IGNORECASE | re.DOTALL,
 )
-_GLOBAL_VALUED = ("-C", "-c", "--git-dir", "--work-tree", "--namespace")  # git options whose value is the next word
+_GLOBAL_VALUED = ("-C", "-c", "--git-dir", "--work-tree", "--namespace")  # git options with the value in the next word
 
 
 def is_reader(words: Words) -> bool:
-    """Whether a simple command usually changes nothing."""
+    """Return True if a simple command usually changes nothing."""
     if words[:2] in (("command", "-v"), ("command", "-V")):
         return True
     *_, words = programs_behind(words, loosely=False)
     if not words or words[0] is None:
         return False
     if len(words) == 2 and words[1] in _ABOUT_ITSELF:
-        return True  # its location does not matter: in its view, an impostor fails
+        return True  # its location does not matter, because an impostor can change nothing in this view
     name, arguments = _called(words)
     if name not in _READERS and not _fits(_READING, name, arguments):
         return False
-    # Commands that `find` and `xargs` run
+    # Also check the commands that `find` and `xargs` run.
     return all(map(is_reader, islice(programs_behind(words, loosely=True), 1, None)))
 
 
 def changes_scratch_alone(words: Words) -> bool:
-    """Whether a simple command changes only what its view has for itself: files in `/tmp` and its processes."""
+    """Return True if a simple command changes only what belongs to its view: files in `/tmp` and its processes."""
     return _fits(_IN_SCRATCH, *_called(words))
 
 
 def needs_network(words: Words) -> bool:
-    """Whether a simple command is known to need the network, judged by its known words."""
+    """Return True if the known words of a simple command show that it needs the network."""
     for each in programs_behind(words, loosely=True):
         name, arguments = _called(each)
         if not _OFFLINE.isdisjoint(each) or (len(each) == 2 and each[1] in _ABOUT_ITSELF):
@@ -148,13 +149,13 @@ def needs_network(words: Words) -> bool:
 
 
 def searches_folders(words: Words) -> bool:
-    """Whether a command of the short list reads files that are not named in its words."""
+    """Return True if a command on the short list reads files that its words do not name."""
     is_recursive = any(word and _RECURSIVE.fullmatch(word) for word in words[1:])
     return basename(words[0] or "") == "rg" or is_recursive if words else False
 
 
 def _called(words: Words) -> tuple[str, str]:
-    """Return the name of a program or Python module, and its arguments joined by spaces (`?` for unknown ones)."""
+    """Return the name of a program or Python module, and its arguments as text (`?` for unknown ones)."""
     name, arguments = basename(words[0] or "") if words else "", words[1:]
     if arguments[:1] == ("-m",) and re.fullmatch(r"python(3(\.\d+)?)?", name):
         name, arguments = "".join(word or "" for word in arguments[1:2]), arguments[2:]
@@ -168,19 +169,19 @@ def _fits(forms: Mapping[str, re.Pattern[str]], name: str, arguments: str) -> bo
 
 
 def _reaches_loopback_alone(words: Words) -> bool:
-    """Whether curl or wget gets a loopback address, and no other address that is recognisable by its scheme."""
+    """Return True if the only recognisable addresses for curl or wget are loopback ones, at least one."""
     addresses = [word for word in words[1:] if word and (_ADDRESS.fullmatch(word) or _LOOPBACK.fullmatch(word))]
     return bool(addresses) and all(map(_LOOPBACK.fullmatch, addresses))
 
 
 def plain_name(name: str) -> str:
-    """Return a program's name if it is looked up in PATH or is in a system folder; else empty."""
+    """Return a program's name if it is looked up in PATH or is in a system folder, else an empty string."""
     folder, _, base = name.rpartition("/")
     return base if folder in ("", "/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin") else ""
 
 
 def without_git_options(arguments: Words) -> Words:
-    """Return the arguments of git from its subcommand on."""
+    """Return git's arguments, starting with the subcommand."""
     at = 0
     while at < len(arguments) and (word := arguments[at]) is not None and word.startswith("-"):
         at += 2 if word in _GLOBAL_VALUED else 1
@@ -188,7 +189,7 @@ def without_git_options(arguments: Words) -> Words:
 
 
 def changes_by_git_alone(text: CommandText) -> bool:
-    """Whether, according to its words, only git changes anything in the command."""
+    """Return True if, by the command's words, only git changes anything."""
     is_plain = not (text.doubt or text.may_run_more or text.has_background)
     return (
         is_plain
@@ -205,13 +206,13 @@ apk pacman aws gcloud az flutter dart deno nix swift xcodebuild alembic django-a
 """
 _SUBCOMMANDS = frozenset(_WITH_SUBCOMMANDS.split())
 _INTERPRETERS = re.compile(r"(python|pypy|node|deno|bun|ruby|perl|php|bash|sh|zsh|lua|Rscript|tsx|ts-node)[\d.]*")
-_RULE_WORD = re.compile(r"[\w./:@%+,=][\w./:@%+,=-]*")  # not an option, and no characters that are special in a rule
+_RULE_WORD = re.compile(r"[\w./:@%+,=][\w./:@%+,=-]*")  # not an option, and nothing special in a rule
 
 
 def first_words(words: Words) -> str:
-    """Return the literal first words for a rule about such commands; empty if there are none.
+    """Return the literal first words for a rule about such commands, or an empty string.
 
-    These are the program and, if that says what it does, the subcommand, the script or the module.
+    These are the program and, if it determines what happens, the subcommand, script or module.
     """
     *_, words = programs_behind(words, loosely=False)
     plain = _plain_words(words)
@@ -219,21 +220,21 @@ def first_words(words: Words) -> str:
     if is_wrapper(name):
         return ""
     if name in _SUBCOMMANDS and any(word is None or word[:1] != "-" for word in words[1:]):
-        # After options it is unknown which word is the subcommand.
+        # After options, any word may be the subcommand.
         return " ".join(plain[: 3 if plain[1] == "run" else 2]) if len(plain) > 1 else ""
     if not _INTERPRETERS.fullmatch(name):
         return " ".join(plain[:1])
     if words[1:2] == ("-m",):
         scope = first_words(words[2:]) if _plain_words(words[2:3]) else ""
         return f"{plain[0]} -m {scope}" if scope else ""
-    return " ".join(plain[:2]) if len(plain) > 1 else ""  # code in an option differs each time
+    return " ".join(plain[:2]) if len(plain) > 1 else ""  # inline code differs each time
 
 
 def _plain_words(words: Words) -> list[str]:
     return [word or "" for word in takewhile(lambda word: word and _RULE_WORD.fullmatch(word), words)]
 
 
-# Programs that change nothing, run nothing and follow no symlinks with such options; `git-log` means `git log`
+# Options with which programs change nothing, run nothing and follow no symlinks; `git-log` means `git log`
 _HARMLESS_OPTIONS = _by_program({
     "cd pwd echo true false cat head tail cut tr stat df which basename dirname realpath base64": r".*",
     "find": r"""
@@ -264,15 +265,15 @@ _HARMLESS_OPTIONS = _by_program({
     """,
     "git-branch": r"-(a|r|v|vv)|--(all|remotes|verbose|list|show-current|no-color)",
 })  # fmt: skip
-_MOST_OPERANDS = {"uniq": 1, "date": 0, "git-branch": 0}  # a further operand would be written, set or created
-_JQ_LOADING = re.compile(r"import|include|modulemeta").search  # how a program refers to further files
+_MOST_OPERANDS = {"uniq": 1, "date": 0, "git-branch": 0}  # any further operand is written, set or created
+_JQ_LOADING = re.compile(r"import|include|modulemeta").search  # how a jq program refers to further files
 _SED_SHOWING_LINES = re.compile(r"-n\0(\d+(,\d+)?|\$)p(\0[^-][^\0]*)*")
 
 
 def is_on_short_list(words: Words) -> bool:
-    """Whether a command of literal words only reads, without a sandbox that enforces it.
+    """Return True if a command of literal words only reads, even without a sandbox that enforces it.
 
-    Such commands run unasked if there is no sandbox, and beside a command that a rule allows.
+    Such commands run without consent if there is no sandbox, or next to a command that a rule allows.
     """
     literal = [word for word in words if word is not None]
     if not words or len(literal) < len(words):

@@ -1,4 +1,4 @@
-"""The paths in the literal words of a command, and where they lead. A question shows them, and a yes opens them."""
+"""The paths in the literal words of a command, and where they lead. Questions show them, and consent opens them."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from tools.permissions.guarded_paths import GuardedPaths
 from tools.permissions.repositories import why_protected_at
 
 _OF_THE_SYSTEM = (*SYSTEM, "/proc", "/dev", "/sys")
-_PATH_OF_OPTION = re.compile(r"-(?:\w*|.*?[=:,@])([/~].*)", re.DOTALL)  # attached to letters, or to a part of its value
-_CODE = re.compile(r"[\n\0;(){}\"'<>|]")  # occurs in code for an interpreter, but not in ordinary paths
+_PATH_OF_OPTION = re.compile(r"-(?:\w*|.*?[=:,@])([/~].*)", re.DOTALL)  # attached to letters, or part of the value
+_CODE = re.compile(r"[\n\0;(){}\"'<>|]")  # occurs in inline code, but not in ordinary paths
 _BETWEEN_NAMES = re.compile(r"[\s=:,;'\"`(){}<>|&$]+")
 _ANYWHERE = re.compile(r"(?<![\w.~-])/[\w.-]*[*?\[{$\\'\"`]")  # a path whose first name is not literal
-MOST_LETTERS = 9  # option letters in one word, after which a name may follow
+MOST_LETTERS = 9  # option letters in one word before an attached name
 _MAKES_WORK_TREE = re.compile(r"(clone|init|worktree add|submodule add)\b")  # git commands
 STREAMS = (os.devnull, "/dev/stdout", "/dev/stderr", "/dev/fd/1", "/dev/fd/2")
 
@@ -35,10 +35,10 @@ class NamedPath:
     shown: str  # absolute, as written
     real: str  # the same with every symlink resolved
     word: str  # as written in the command
-    may_be_written: bool  # whether the command may write it, or output is redirected to it
+    may_be_written: bool  # whether the command may write it, including by a redirection
     is_written: bool = False  # whether output is redirected to it
-    is_replaced: bool = False  # whether that output replaces its old content
-    is_program: bool = False  # whether it is the program that runs
+    is_replaced: bool = False  # whether that output replaces the old content
+    is_program: bool = False  # whether it is the program to run
     is_new_work_tree: bool = False  # whether git may create a work tree there
 
 
@@ -62,7 +62,7 @@ class CommandPaths:
     def named(self) -> list[NamedPath]:
         found: dict[NamedPath, None] = {}
         commands = (*self._text.commands, *self._text.inner)
-        # A command that works in another folder may change it.
+        # A command that works in another folder may change that folder.
         changing = (each for each in commands if not (is_reader(each.words) or changes_scratch_alone(each.words)))
         for folder in filter(None, {each.folder: None for each in changing}):
             places = (NamedPath(*each, folder, True) for each in self._paths([folder], ""))
@@ -72,7 +72,7 @@ class CommandPaths:
             first = _first_new_work_tree(command.words)
             for at, word in enumerate(command.words):
                 pieces = _pieces(word) if word and (at > 0 or "/" in word) else ()
-                if word and not self._is_held:  # without a sandbox, only the words say what is read
+                if word and not self._is_held:  # without a sandbox, only the words show what is read
                     pieces = (*pieces, *_behind_letters(word))
                 is_new = command.program == "git" and at >= first and ":" not in (word or "")
                 for each in self._paths(pieces, command.folder):
@@ -90,7 +90,7 @@ class CommandPaths:
     def _paths(
         self, words: Iterable[str], folder: str | None, *, is_written: bool = False
     ) -> Iterator[tuple[str, str]]:
-        """Yield the paths that words may mean, each as written and with every symlink resolved."""
+        """Yield the paths that words may mean: each as written, and with every symlink resolved."""
         for word in words:
             is_path = word and not _CODE.search(word) and not word.startswith(CONNECTIONS)
             if is_path and (path := self.absolute(word, folder)) is not None:
@@ -103,39 +103,39 @@ class CommandPaths:
 
     @cached_property
     def _made(self) -> Sequence[str]:
-        """Paths below `/tmp` that the command creates or removes. They are its own, whatever this machine has there."""
+        """Paths below `/tmp` that the command itself creates or removes, whatever this machine has there."""
         outputs = [(each.target, each.folder) for each in self._text.redirections if each.is_output]
         for command in self._text.commands:
             if changes_scratch_alone(command.words):
-                copies = command.program in ("cp", "mv")  # the source may be on the machine
+                copies = command.program in ("cp", "mv")  # the source may be on this machine
                 outputs += [(word, command.folder) for word in command.words[-1 if copies else 1 :]]
         paths = (self.absolute(word, folder) for word, folder in outputs if word)
         return [path for path in paths if path is not None and path != SCRATCH_NAME and contains(SCRATCH_NAME, path)]
 
     def is_of_workspace(self, command: SimpleCommand) -> bool:
-        """Whether a rule can allow a command: it works in the workspace, and nothing beside it uses `/tmp`."""
+        """Return True if a rule can allow a command: it works in the workspace, and the whole command avoids `/tmp`."""
         folder = self.absolute(".", command.folder)
         return folder is not None and is_inside(os.path.realpath(folder), self._roots) and not self.names_scratch
 
     @cached_property
     def names_scratch(self) -> bool:
-        """Whether it uses something in `/tmp`, which is empty for commands that a rule allows in the sandbox.
+        """True if it uses files in `/tmp`, which is empty for commands that a rule allows in the sandbox.
 
-        A file that its output creates there does not count, because it is moved to the client's `/tmp` afterwards.
+        Files created there by redirection do not count, because they are moved to the client's `/tmp` afterwards.
         """
-        if self._site.engine is Engine.NONE:  # here nothing that can write runs unasked
+        if self._site.engine is Engine.NONE:  # here anything that can write needs consent
             return False
         is_brief = not (self._is_background or self._text.has_background)
         made = {path for each in self.named if each.is_replaced and is_brief for path in (each.shown, each.real)}
         named = [(each.shown, each.real) for each in self.named]
-        if not self._is_held:  # without a sandbox, only the text shows what a command uses
+        if not self._is_held:  # without a sandbox, only the words show what a command uses
             text = self._text.source
             if _ANYWHERE.search(text) is not None:
                 return True
             tokens = {*_BETWEEN_NAMES.split(text), *(piece for value in self._text.values for piece in _pieces(value))}
             letters = (piece for each in tokens for piece in _behind_letters(each))
             named += self._paths((*tokens, *letters), "")
-        scratch = (SCRATCH_NAME, "/proc", *filter(None, (self._site.scratch,)))  # symlinks in `/proc` lead everywhere
+        scratch = (SCRATCH_NAME, "/proc", *filter(None, (self._site.scratch,)))  # symlinks in `/proc` can lead anywhere
         return any(
             is_inside(path, scratch) and not (is_inside(path, self._roots) or path in made)
             for each in named
@@ -160,7 +160,7 @@ class CommandPaths:
         return scratch + path[len(SCRATCH_NAME) :]
 
     def is_outside(self, named: NamedPath) -> bool:
-        """Whether it is where the usual view shows nothing, or allows no writing."""
+        """Return True if the usual view does not show the path, or does not allow writing it."""
         real, shown = named.real, named.shown
         if is_inside(real, self._roots) or shown in STREAMS:
             return False
@@ -195,19 +195,22 @@ class CommandPaths:
         return None
 
     def is_ever_written(self, named: NamedPath) -> bool:
-        """Whether a yes can open it for writing: not if it contains the home folder, the workspace or the like."""
+        """Return True if consent can open it for writing.
+
+        False if it contains the home folder, the workspace or the like.
+        """
         is_too_much = any(contains(named.real, each) for each in (*self._roots, self._home))
         return not is_too_much and not is_inside(named.real, _OF_THE_SYSTEM)
 
 
 def _first_new_work_tree(words: Words) -> int:
-    """Return the index of the first word that may name a folder created by git; past the last one if none may."""
+    """Return the index of the first word that may name a folder created by git, or the number of words."""
     found = _MAKES_WORK_TREE.match(" ".join(word or "?" for word in without_git_options(words[1:])))
     return len(words) - len(without_git_options(words[1:])) + len(found[0].split()) if found else len(words)
 
 
 def _pieces(word: str) -> Iterator[str]:
-    """Yield the parts of a word that may be paths: all of it, what follows `=`, and what is attached to an option."""
+    """Yield the parts of a word that may be paths: the word, the text after `=`, and an option's attached value."""
     attached = _PATH_OF_OPTION.match(word)
     of_letter = word[2:] if word.startswith("-") and not word.startswith("--") else ""
     pieces = (word, word.partition("=")[2], attached[1] if attached else "", of_letter)
@@ -215,7 +218,7 @@ def _pieces(word: str) -> Iterator[str]:
 
 
 def _behind_letters(word: str) -> Iterator[str]:
-    """Yield the parts of a word that may be paths after option letters."""
+    """Yield the parts of a word after option letters that may be paths."""
     return (word[at:] for at in range(2, min(len(word), MOST_LETTERS)) if word[0] == "-" != word[1])
 
 

@@ -1,14 +1,15 @@
-"""Decides whether a shell command may run, and in which view of the machine: rules, modes, and reasons.
+"""Decides whether a shell command may run, and in which view of the machine.
 
-The words of a command decide which rule applies and what a person is asked. Its view limits what it can do, whatever
-its words turn out to mean. Without a sandbox, everything except a short list of reading commands needs a question.
+The words of a command decide which rule applies and what a person is asked. The view limits what the command can do,
+even if the words were misunderstood. Without a sandbox, everything except a short list of reading commands needs
+consent.
 
     denied by a rule                                     refused
     only reads                                           reading view; asked if it names a path outside
     anything else in plan mode                           refused
     allowed by a rule                                    working view
-    names auto-run files, hidden files, paths outside    asked, and opened by a yes
-    needs the network                                    asked, and given it by a yes
+    names auto-run files, hidden files, paths outside    asked; consent opens them
+    needs the network                                    asked; consent allows it
     any other                                            asked; working view if the mode or the sandbox allows it
 """
 
@@ -54,7 +55,7 @@ from tools.permissions.repositories import runs_programs, work_tree_above
 from tools.permissions.verdict import PLAN_MODE, Grant, Permission, Verdict, VerdictPart
 from tools.text.file_names import shown_path
 
-# Commands that cannot work without a question: git's settings are read-only for all other commands
+# Git commands that need consent, because git's settings are read-only for all other commands
 _GIT_CHANGES_SETTINGS = ("config", "remote", "submodule", "worktree")
 _MORE = "bash may run more than its words show"
 _NAME_ITS_FOLDER = (
@@ -65,7 +66,7 @@ _NAME_ITS_FOLDER = (
 
 @dataclass(frozen=True, slots=True)
 class PolicyRequest:
-    """The basis of a decision about a command, besides its words."""
+    """What a decision about a command depends on, besides its words."""
 
     command: CommandSubject
     rules: Rules
@@ -74,11 +75,11 @@ class PolicyRequest:
     guarded: GuardedPaths
     lookout: HiddenFileLookout
     home: str
-    rules_now: Callable[[], Rules]  # returns the rules at that moment; they may change before the command starts
-    is_sandboxed: bool  # whether every command that stays in the sandbox runs unasked
+    rules_now: Callable[[], Rules]  # returns the current rules, which may change before the command starts
+    is_sandboxed: bool  # whether every command that stays in the sandbox runs without consent
 
     def look(self) -> HiddenFiles:
-        """Find out what is hidden from commands now. In yolo mode, agent-ignore files hide nothing from them."""
+        """Find what is hidden from commands now. In yolo mode, agent-ignore files hide nothing from them."""
         found = self.lookout.look(self.workspace, self.rules)
         if self.mode is not ApprovalMode.YOLO:
             return found
@@ -87,20 +88,20 @@ class PolicyRequest:
 
 
 def judge_command(request: PolicyRequest) -> Permission:
-    """Decide about one shell command. Blocking: it resolves paths and looks for hidden files."""
+    """Decide about a shell command. Blocking, because it resolves paths and looks for hidden files."""
     return _CommandPolicy(request, read_command(request.command.command)).judge()
 
 
 @dataclass(slots=True)
 class _Asking:
-    """Why a command needs a question, and what a yes opens."""
+    """The reasons to ask about a command, and what consent opens."""
 
     reasons: dict[str, None] = field(default_factory=dict[str, None])
-    settings: dict[str, None] = field(default_factory=dict[str, None])  # settings of the operator's rules that ask
-    refused: str = ""  # why nobody can allow it
+    settings: dict[str, None] = field(default_factory=dict[str, None])  # settings with the operator's rules that ask
+    refused: str = ""  # the reason if nobody can allow it
     is_guarded: bool = False  # whether it names this server's own settings
-    opens: bool = False  # whether a yes opens more than the usual view; then no rule can replace the question
-    remarks: dict[str, None] = field(default_factory=dict[str, None])  # what a yes does not include
+    opens: bool = False  # whether consent opens more than the usual view; then no rule can replace it
+    remarks: dict[str, None] = field(default_factory=dict[str, None])  # what consent does not include
     seen: dict[str, None] = field(default_factory=dict[str, None])
     writable: dict[str, None] = field(default_factory=dict[str, None])
     outside: dict[str, None] = field(default_factory=dict[str, None])  # the paths outside among these
@@ -128,7 +129,7 @@ class _CommandPolicy:
         self._is_held = self._site.engine is Engine.BUBBLEWRAP
 
     def judge(self) -> Permission:
-        """The first of these steps with a result decides."""
+        """Return the result of the first step that has one."""
         refusal = self._refused_by_words() or self._refused_by_files()
         if refusal is not None:
             return refusal
@@ -146,7 +147,7 @@ class _CommandPolicy:
         view = self._view(network, asking)
         if not asking.reasons:
             return replace(self._permission(Verdict.ALLOW, reason), view=self._restricted(view))
-        # Without questions, only these are opened: no hidden files, and no settings of git.
+        # The client's own dialog does not show what consent opens, so hidden files and git's settings stay closed.
         dialog_view = replace(
             view,
             seen=tuple(path for path in view.seen if path in asking.outside),
@@ -169,7 +170,7 @@ class _CommandPolicy:
         )
 
     def _why_unasked(self) -> str:
-        """Return why it runs unless something requires a question; empty if nothing allows it."""
+        """Return why it runs without consent unless something requires a question. Empty if nothing allows it."""
         if self._is_reading:
             return "it is known to only read" if self._site.engine is Engine.NONE else "it only reads"
         if self._allowed_by and self._needs is None:
@@ -220,7 +221,7 @@ class _CommandPolicy:
                 asking.add(f"{rule}: it names {named.shown}", rule.source)
                 if is_inside(named.real, self._roots) or os.path.lexists(named.real):
                     (asking.seen if self._is_reading and not named.is_written else asking.writable)[named.real] = None
-            # No rule can allow writing the server's own files, and a mount cannot protect a symlink to them.
+            # No rule can allow writing the server's own files, and mounts cannot protect symlinks to them.
             if named.may_be_written and (why := self._paths.why_guarded(named)) is not None:
                 asking.add(f"it names {named.shown}: {why}", opens=True)
                 asking.is_guarded = True
@@ -254,7 +255,7 @@ class _CommandPolicy:
                     self._ask_about_repository(asking, command)
 
     def _ask_about_repository(self, asking: _Asking, command: SimpleCommand) -> None:
-        """Open a repository outside or around the workspace to git, which could otherwise change nothing there."""
+        """Open a repository outside or around the workspace to git, which otherwise could not change it."""
         folder = self._paths.absolute(".", command.folder)
         top = work_tree_above(os.path.realpath(folder)) if folder is not None else None
         if top is None or is_inside(top, self._roots) or contains(top, self._request.home) or is_reader(command.words):
@@ -267,7 +268,7 @@ class _CommandPolicy:
         for hidden in self._hidden.ignored:
             if contains(hidden.path, named.real):
                 asking.add(f"it names {named.shown}, which {hidden.why} hides from agents", opens=True)
-                # The whole folder, if it contains too much to hide the rest
+                # Open the whole folder if it contains too much to hide the rest
                 closed = (each.path for each in beside(hidden, (named.real,)) if contains(each.path, named.real))
                 asking.seen[next(closed, named.real)] = None
                 break
@@ -278,7 +279,7 @@ class _CommandPolicy:
             if not in_scratch:  # the scratch folder is always writable
                 asking.writable[named.real] = None
             return
-        # A command that can write sees paths outside anyway.
+        # A command that can write sees outside paths anyway.
         is_shown = not self._is_reading and self._is_held and not named.may_be_written
         if not is_shown and not (self._is_yolo and self._is_reading) and self._paths.is_outside(named):
             self._ask_about_outside(asking, named)
@@ -292,12 +293,12 @@ class _CommandPolicy:
             why = "is never opened to a command" if not can_be_written else "does not exist"
             asking.refused = f"it would write {named.shown}, which is outside the workspace and {why}"
             return
-        if is_absent and not (may_write and named.is_new_work_tree):  # it may not be a path at all
+        if is_absent and not (may_write and named.is_new_work_tree):  # it may not even be a path
             if may_write and self._is_held:
                 said = f"outside the workspace, approval covers only existing paths, so it cannot create {named.shown}"
                 asking.remarks[said] = None
             return
-        # A final separator marks a future folder.
+        # A final separator marks a folder to be created.
         path = os.path.join(named.real, "") if is_absent else named.real
         (asking.writable if can_be_written else asking.seen)[path] = None
         if self._is_allowed_path(named.real, Access.WRITE if may_write else Access.READ):
@@ -332,7 +333,7 @@ class _CommandPolicy:
             asking.add(said, opens=True)
 
     def _may_meet_hidden(self) -> bool:
-        """Whether it reads whole folders, or a repository, that contain something hidden."""
+        """Return True if it reads whole folders or a repository with something hidden."""
         named = {named.real for named in self._paths.named if not named.is_program and os.path.lexists(named.real)}
         folders = named or {self._request.command.directory}
         is_met = any(contains(folder, hidden.path) for folder in folders for hidden in self._hidden.unreadable)
@@ -340,7 +341,7 @@ class _CommandPolicy:
         return (is_met and searches) or (self._uses_git and bool(self._stores))
 
     def _ask_about_changes(self, asking: _Asking) -> None:
-        """Add the questions that remain because no rule or mode allows the command, with the rules that would."""
+        """Ask because no rule or mode allows the command, and add the rules that would."""
         reasons: list[str] = []
         grants: list[Grant] = []
         changing = [each for each in self._unlisted if not self._reads(each)]
@@ -348,7 +349,7 @@ class _CommandPolicy:
             reasons = [f"it asks {'to change files' if self._needs is Needs.WRITE else 'for the network'}"]
         elif self._text.doubt:
             reasons = [self._text.doubt]
-        elif self._all_read:  # it only reads, so the question is where it writes its output
+        elif self._all_read:  # it only reads, so its output must be the problem
             outputs = (each for each in self._text.redirections if each.is_output)
             if any(each.target is None or self._paths.absolute(each.target, each.folder) is None for each in outputs):
                 reasons.append("the target of its output is known only when it runs")
@@ -379,18 +380,18 @@ class _CommandPolicy:
 
     @cached_property
     def _unlisted(self) -> Sequence[SimpleCommand]:
-        """Commands that neither a rule nor the short list allows."""
+        """The simple commands that neither a rule nor the short list allows."""
         return [each for each in self._text.commands if not (self._allowing(each) or is_on_short_list(each.words))]
 
     def _grants(self, commands: Sequence[SimpleCommand]) -> list[Grant]:
-        """Return rules that would allow some simple commands; none if rules cannot allow all of them."""
+        """Return rules that would allow these simple commands, or nothing if rules cannot allow all of them."""
         scopes = [first_words(each.words) for each in commands if self._paths.is_of_workspace(each)]
         return [_grant(scope) for scope in scopes] if len(scopes) == len(commands) and all(scopes) else []
 
     # The view
 
     def _network(self, asking: _Asking) -> Network | Permission:
-        """Return the network it gets. Asks if necessary, and refuses hosts that are denied."""
+        """Return the network that the command gets. Adds a question if necessary, and refuses denied hosts."""
         site = self._site
         loopback = Network.SESSION_LOOPBACK if site.has_session and not self._is_plan else Network.OWN_LOOPBACK
         about_hosts = [rule for rule in self._rules.strict if rule.governs(Access.FETCH)]
@@ -417,10 +418,10 @@ class _CommandPolicy:
         return Network.HOST
 
     def _view(self, network: Network, asking: _Asking) -> CommandView:
-        """Return the view that it runs in, after a yes if there is a question."""
+        """Return the view that it runs in, once it has any consent that it needs."""
         is_asked = bool(asking.reasons)
-        # With the network, leftovers of other commands in `/tmp` must not count, unless its words name them. Otherwise
-        # it has the caches and temporary files of the working view.
+        # With the network, other commands' leftovers in `/tmp` must not count, unless its words name them. If they do,
+        # it gets the working view with its caches and temporary files.
         is_online = network is Network.HOST
         reads = self._is_reading and not self._is_yolo and not (is_online and self._paths.names_scratch)
         kind = ViewKind.READING if reads else ViewKind.WORKING
@@ -434,7 +435,7 @@ class _CommandPolicy:
             seen += allowed_reading(self._rules, self._request.home)
             targets = (each.real for each in self._paths.named if each.is_written and is_inside(each.real, self._roots))
             writable += (path for path in targets if not os.path.isdir(path))
-            # If something anywhere may be hidden by name, no more of the repository is shown.
+            # If anything may be hidden by name, show no more of the repository.
             is_hiding = self._has_rules_about_files or self._hidden.ignored
             is_around = any(work_tree_above(root) not in (None, root) for root in self._roots)
             is_git = self._uses_git and not (is_hiding and is_around)
@@ -452,17 +453,17 @@ class _CommandPolicy:
             is_git=is_git,
             is_asked=is_asked,
             is_plan=self._is_plan,
-            # If every command runs unasked, it needs no rule to use what others have prepared.
+            # If every command runs without consent, it may also use what others have prepared.
             has_new_tmp=(kind is ViewKind.READING and is_online)
             or (bool(self._allowed_by) and not (is_asked or self._is_yolo or self._request.is_sandboxed)),
             may_take_shares=kind is not ViewKind.READING,
         )
 
     def _restricted(self, view: CommandView) -> CommandView:
-        """Return the view together with what file rules deny to it, now and again when the command starts."""
+        """Add to the view what file rules deny to it, now and when the command starts."""
         if view.kind is ViewKind.UNCONFINED:
             return view
-        # A yes to git includes its stored history.
+        # Consent for git includes the stored history.
         hides = self._has_rules_about_reading or (view.kind is ViewKind.READING and self._hidden.ignored)
         stores = self._stores if hides and not (view.is_asked and self._uses_git) else ()
         found = _restrictions(self._hidden, self._request, view, stores)
@@ -472,11 +473,11 @@ class _CommandPolicy:
 
     @cached_property
     def _all_read(self) -> bool:
-        """Whether none of its commands changes anything outside `/tmp`, apart from the targets of their output."""
+        """True if no simple command changes anything outside `/tmp`, apart from the targets of redirections."""
         return not self._text.doubt and all(map(self._reads, self._text.commands))
 
     def _reads(self, command: SimpleCommand) -> bool:
-        # A workspace may be in `/tmp`, too.
+        # A workspace may also be in `/tmp`.
         is_inner = any(is_inside(word, self._roots) for word in command.words if word)
         return is_reader(command.words) or (self._is_held and changes_scratch_alone(command.words) and not is_inner)
 
@@ -497,7 +498,7 @@ class _CommandPolicy:
         return self._needs is Needs.NETWORK or any(needs_network(each.known) for each in self._text.commands)
 
     def _is_on_short_list(self) -> bool:
-        """Whether it runs unasked without a sandbox."""
+        """Return True if it may run without consent even without a sandbox."""
         text = self._text
         return (
             bool(text.commands)
@@ -511,12 +512,12 @@ class _CommandPolicy:
         )
 
     def _git_runs_programs(self) -> bool:
-        """Whether git may run hooks, filters and the like from the repository."""
+        """True if git may run hooks, filters and the like from the repository."""
         top = work_tree_above(self._request.command.directory)
         return top is not None and runs_programs(top)
 
     def _writes_freely(self) -> bool:
-        """Whether none of its output goes to a place that requires a question."""
+        """Return True if no redirection writes to a place that needs consent."""
         return all(self._is_free(each.target, each.folder) for each in self._text.redirections if each.is_output)
 
     def _is_free(self, target: str | None, folder: str | None) -> bool:
@@ -533,7 +534,7 @@ class _CommandPolicy:
 
     @cached_property
     def _allowed_by(self) -> Mapping[SimpleCommand, Rule]:
-        """The rules that allow its simple commands, if they allow all of it; else empty."""
+        """The rules that allow its simple commands, if together they allow the whole command; else empty."""
         if self._only_reads and not self._needs_network:
             return {}
         if self._text.doubt or self._text.may_run_more:
@@ -541,7 +542,7 @@ class _CommandPolicy:
             return dict.fromkeys(self._text.commands, bare) if bare and not self._paths.names_scratch else {}
         found = {command: rule for command in self._text.commands if (rule := self._allowing(command)) is not None}
         rest = [command for command in self._text.commands if command not in found]
-        if rest and not self._writes_freely():  # otherwise the commands beside an allowed one could write
+        if rest and not self._writes_freely():  # otherwise, the commands next to an allowed one could write
             return {}
         return found if found and all(is_on_short_list(each.words) for each in rest) else {}
 
@@ -562,7 +563,7 @@ class _CommandPolicy:
         return any(os.path.basename(words[0] or "") == "git" for words in commands if words)
 
     def _is_allowed_path(self, path: str, access: Access) -> bool:
-        """Whether a rule allows this path. A rule for a whole tool applies to the workspace only."""
+        """Return True if a rule allows this path. Rules for a whole tool apply only to the workspace."""
         rules = [rule for rule in self._rules.allow if rule.specifier is not None or is_inside(path, self._roots)]
         return any(rule.governs(access) and rule.fits_path((path,), self._roots) for rule in rules)
 
@@ -599,7 +600,7 @@ class _CommandPolicy:
     def _permission(
         self, verdict: Verdict, reason: str, *, setting: str = "", way_out: str = "", source: str = ""
     ) -> Permission:
-        """Return a decision, with the reasons for each simple command if there are several."""
+        """Return a decision, with a reason for each simple command if there are several."""
         parts: list[VerdictPart] = []
         for command in self._text.commands if len(self._text.commands) > 1 else ():
             if command.source == source:
@@ -615,7 +616,7 @@ class _CommandPolicy:
 
 
 def allowed_reading(rules: Rules, home: str) -> Iterator[str]:
-    """Yield real paths outside the workspace that rules allow to read completely."""
+    """Yield real paths outside the workspace to which rules grant full read access."""
     for rule in rules.allow:
         written = rule.text.partition("(")[2].rstrip(")").strip()
         if rule.tools & tool_names.READING and written.startswith(("//", "~/")):
@@ -636,7 +637,7 @@ def _rule_about(command: SimpleCommand, rules: Sequence[Rule]) -> Rule | None:
 
 
 def _rule_that_may_be_about(command: SimpleCommand, rules: Sequence[Rule]) -> Rule | None:
-    """Return a rule that may apply to a simple command whose words are not all known."""
+    """Return a rule that may apply to a simple command with unknown words."""
     for words in programs_behind(command.words, loosely=True):
         named = (os.path.basename(words[0]), *words[1:]) if words and words[0] is not None else words
         for rule in rules:
@@ -658,7 +659,7 @@ def _grant(scope: str) -> Grant:
 
 
 def _look_again(request: PolicyRequest, view: CommandView, stores: Sequence[str]) -> FileRestrictions:
-    """Find out again what rules deny to a command that starts now, in the view decided for it."""
+    """Look up again what rules deny to a command that starts now, in the view chosen for it."""
     request = replace(request, rules=request.rules_now())
     hidden = request.look()
     if hidden.problem_of_deny or (hidden.problem and not view.is_asked):

@@ -1,7 +1,7 @@
-"""The words of a shell command, parsed by a grammar for bash: its simple commands, at any depth.
+"""Parses a shell command with a bash grammar into its simple commands, at any depth.
 
-Nothing is expanded, no variable is followed, and no options are known. The view limits what the command can do. Its
-words decide which rules apply and what a person is asked.
+Nothing is expanded, no variable is followed, and no options are interpreted. The view limits what the command can do;
+its words decide which rules apply and what a person is asked.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from tools.permissions.grammar_check import LOST_DASH, is_read_alike
 if TYPE_CHECKING:
     from tree_sitter import Language, Node
 
-MAX_CHARS = 16_384  # of a text to parse; the grammar needs at most 0.1 s for any text of this length
+MAX_CHARS = 16_384  # of a text to parse, which takes at most 0.1 s
 MAX_COMMANDS = 2_000
 MAX_NESTED = 4  # commands nested in strings, such as `sh -c "sh -c '...'"`
 Words = tuple[str | None, ...]  # a word is `None` if its value is unknown
 
 _TEXT_FOLLOWS = re.compile(r"-[a-z]*c")  # a shell's option for a command string, such as `-lc`
-_HAS_TEXT = re.compile(r"-[a-zA-Z]*c[a-zA-Z]+")  # the same in the middle of other options
-_RUNS_TEXT = ("flock", "script", "su")  # these programs make a shell run a text given by such an option
+_HAS_TEXT = re.compile(r"-[a-zA-Z]*c[a-zA-Z]+")  # the same between other option letters
+_RUNS_TEXT = ("flock", "script", "su")  # these programs pass the text of such an option to a shell
 SHELLS = frozenset(("sh", "bash", "dash", "zsh", "ksh"))
-CONNECTIONS = ("/dev/tcp/", "/dev/udp/")  # not files: a redirection to one opens a connection
-# Commands that run text or change the meaning of names in ways that the grammar does not show
+CONNECTIONS = ("/dev/tcp/", "/dev/udp/")  # not files; a redirection to one opens a connection
+# Commands that run text or change the meaning of names, which the grammar does not show
 _NOT_SHOWN = frozenset(("trap", "eval", "alias", "enable", "hash", "coproc", "compgen", "complete", "bind", "fc"))
-# Variables that decide which programs run or what they load; PYTHONPATH=src is too common for a question
+# Variables that affect which programs run or what they load, except PYTHONPATH, which is too common
 _DECIDING = re.compile(r"PATH|BASH_ENV|ENV|IFS|PS4|LD_\w*|GIT_\w*|NODE_OPTIONS|PYTHON(?!PATH$)\w*")
-# Bash evaluates the index of variables named by these, including the command in `a[$(command)]`
+# For these, bash evaluates the index in a variable's name, including the command in `a[$(command)]`
 _NAMING = frozenset(("unset", "read", "mapfile", "readarray", "getopts"))
 _NAMING_BY_OPTION = {"printf": "-v", "wait": "-p", "test": "-v -R", "[": "-v -R"}
-# Options of `declare` and the like without an evaluated value, and quoted assignments of plain values
+# Arguments of `declare` and the like that bash does not evaluate: most options, and plain assignments
 _DECLARING = re.compile(r"[-+][^aAin]*|\w+(=[^(\[]*)?", re.ASCII)
 _PLAIN_NAME = re.compile(r"\w+", re.ASCII)
-_MADE_BY_SHELL = ("/dev/", "/proc/")  # files there contain what the command itself provides, such as `/dev/stdin`
+_MADE_BY_SHELL = ("/dev/", "/proc/")  # files that the command itself provides, such as `/dev/stdin`
 _WORDS = frozenset((
     "word", "number", "string", "raw_string", "ansi_c_string", "translated_string", "concatenation", "brace_expression",
     "simple_expansion", "expansion", "arithmetic_expansion", "command_substitution", "process_substitution",
@@ -48,16 +48,16 @@ _WORDS = frozenset((
 _DESCRIPTOR = re.compile(r"\d*-?")
 _NOT_WORDS = frozenset(("variable_assignment", "file_redirect", "herestring_redirect", "heredoc_redirect"))
 _WILD = re.compile(r"(?<!\\)[*?\[]")
-_HOME_OF_OTHERS = re.compile(r"~[^/]")  # the home of another user, or the previous folder (`~-`)
+_HOME_OF_OTHERS = re.compile(r"~[^/]")  # another user's home, or the previous folder (`~-`)
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPED_IN_QUOTES = re.compile(r"\\([$`\"\\\n])")
 
-# Programs that run the program in their words, and those of their options whose value is the next word
+# Programs that run the program in their words, with the options that take their value from the next word
 _WRAPPERS = {
     "env": "-u -C --unset --chdir", "timeout": "-s -k --signal --kill-after", "nice": "-n --adjustment",
     "nohup": "", "time": "-f -o", "stdbuf": "-i -o -e", "command": "", "exec": "-a", "builtin": "",
 }  # fmt: skip
-# The same, for programs that only rules which deny or ask look through
+# The same for programs that only deny and ask rules look through
 _LOOSE_WRAPPERS = {
     "sudo": "-u -g -h -p -C -r -t -D -R -T", "doas": "-u -C", "xargs": "-I -n -P -L -d -a -s -E",
     "setsid": "", "ionice": "-c -n -p", "chroot": "", "busybox": "", "watch": "-n", "flock": "-w -E",
@@ -71,8 +71,8 @@ _FIND_RUNS = frozenset(("-exec", "-execdir", "-ok", "-okdir"))
 class SimpleCommand:
     source: str  # as written in the command
     words: Words  # the program's name and its arguments
-    folder: str | None = ""  # the folder after earlier `cd`, relative to the starting folder; `None` if unknown
-    known: tuple[str, ...] = ()  # the literal words at the start, then the known beginning of the next word and a NUL
+    folder: str | None = ""  # the folder after earlier `cd` commands, relative to the first; `None` if unknown
+    known: tuple[str, ...] = ()  # the literal first words, then the known beginning of the next word and a NUL
 
     @property
     def name(self) -> str | None:
@@ -88,27 +88,27 @@ class SimpleCommand:
 @dataclass(frozen=True, slots=True)
 class Redirection:
     is_output: bool
-    keeps: bool  # whether the file keeps its content: input, or appended output
+    keeps: bool  # whether the file keeps its content, because it is input or appended to
     target: str | None  # a path, or `None` if it is not literal
-    folder: str | None  # as in a simple command
+    folder: str | None  # as in `SimpleCommand`
 
 
 @dataclass(slots=True)
 class CommandText:
     commands: list[SimpleCommand] = field(default_factory=list[SimpleCommand])
-    inner: list[SimpleCommand] = field(default_factory=list[SimpleCommand])  # commands in literal strings for shells
+    inner: list[SimpleCommand] = field(default_factory=list[SimpleCommand])  # commands in literal command strings
     redirections: list[Redirection] = field(default_factory=list[Redirection])
-    values: list[str] = field(default_factory=list[str])  # literal values that it assigns
+    values: list[str] = field(default_factory=list[str])  # literal values of its assignments
     source: str = ""  # the whole text except for targets of output
-    doubt: str = ""  # why it was not understood, as a sentence without its full stop; else empty
+    doubt: str = ""  # why it was not understood, as a sentence without a period; else empty
     is_literal: bool = True  # whether it contains no expansions
-    has_assignments: bool = False  # whether it sets variables, for one command or the following ones
+    has_assignments: bool = False  # whether it sets variables
     may_run_more: bool = False  # whether bash may run something that the grammar does not show
-    has_background: bool = False  # whether a part of it continues beside the rest (`&`)
+    has_background: bool = False  # whether part of it continues in the background (`&`)
 
 
 def read_command(text: str) -> CommandText:
-    """Parse a command. Never fails: a command that is not understood gets a `doubt`."""
+    """Parse a command. Never fails; a command that is not understood gets a `doubt`."""
     if len(text) > MAX_CHARS:
         return CommandText(doubt=f"it is longer than {MAX_CHARS:,} characters", source=text)
     reader = _Reader(text)
@@ -130,16 +130,16 @@ def read_command(text: str) -> CommandText:
 
 
 def is_wrapper(name: str) -> bool:
-    """Whether a program runs the program in its words."""
+    """Return True if a program runs the program in its words."""
     return name == "find" or name in _WRAPPERS or name in _LOOSE_WRAPPERS
 
 
 def programs_behind(words: Words, *, loosely: bool) -> Iterator[Words]:
-    """Yield the programs that a command's words run: the command itself, and each program behind `env` and the like.
+    """Yield the programs that a command runs: the command itself, and each program after `env` and the like.
 
     Args:
         words: The words of a simple command.
-        loosely: Whether to look behind `sudo`, `xargs`, `find -exec` and the like too. They change what the program
+        loosely: Whether to look through `sudo`, `xargs`, `find -exec` and the like too. They change what the program
             may do, so a rule that allows the program does not cover them.
     """
     waiting = [words]
@@ -166,7 +166,7 @@ def programs_behind(words: Words, *, loosely: bool) -> Iterator[Words]:
             is_decided = is_decided or _DECIDING.fullmatch(set_to[0].rstrip("+=")) is not None
             at += 1
         if is_decided:
-            waiting.append((None,))  # it is unknown what runs
+            waiting.append((None,))  # the program is unknown
         if at < len(current) and (loosely or not is_decided):
             waiting.append(current[at:])
     if waiting:
@@ -175,20 +175,20 @@ def programs_behind(words: Words, *, loosely: bool) -> Iterator[Words]:
 
 @cache
 def _bash() -> Language:
-    import tree_sitter_bash  # noqa: PLC0415 - loaded at the first command
+    import tree_sitter_bash  # noqa: PLC0415 - loaded by the first command
     from tree_sitter import Language  # noqa: PLC0415
 
     return Language(tree_sitter_bash.language())
 
 
 class _Reader:
-    """Parses one text, but not the command strings for shells in it."""
+    """Parses one text, but not the command strings in it."""
 
     def __init__(self, text: str) -> None:
-        from tree_sitter import Parser  # noqa: PLC0415 - loaded at the first command
+        from tree_sitter import Parser  # noqa: PLC0415 - loaded by the first command
 
         self.found = CommandText()
-        self.texts: list[str] = []  # command strings for shells
+        self.texts: list[str] = []  # command strings for shells, to be parsed later
         self._folder: str | None = ""
         self._words_behind: dict[int, list[Node | None]] = {}  # words after redirections, by command; `None` for `-`
         self._values: dict[str, str] = {}  # possible values of variables, from the last assignment
@@ -258,7 +258,7 @@ class _Reader:
             self._doubt("it opens a connection by a redirection")
         is_output = operator[0] != "<" or operator == "<>"
         if is_output and operator != "<>":
-            end = node.end_byte if target is None else target.end_byte  # what follows are words of the command
+            end = node.end_byte if target is None else target.end_byte  # the following words belong to the command
             self._source[node.start_byte : end] = b" " * (end - node.start_byte)
         keeps = operator[0] == "<" or operator.endswith(">>")
         self.found.redirections.append(Redirection(is_output, keeps, path, self._folder))
@@ -296,7 +296,7 @@ class _Reader:
             self._take_program(basename(each[0] or "") if each else "", tuple(word or "\0" for word in each))
 
     def _take_words_behind(self, node: Node) -> None:
-        """Keep the arguments after a command's redirections, which the grammar assigns to the redirections."""
+        """Keep the arguments after a redirection, which the grammar assigns to the redirection."""
         command, source = node.children[0], node.text or b""
         while command.type in ("pipeline", "negated_command", "list", "redirected_statement") and command.children:
             command = command.children[0 if command.type == "redirected_statement" else -1]
@@ -308,7 +308,7 @@ class _Reader:
         self._words_behind[command.id] = words + self._words_behind.get(command.id, [])
 
     def _known(self, node: Node) -> str:
-        """Return a word up to its first part that is not literal, then the known beginning of that part and a NUL."""
+        """Return a word up to its first non-literal part, then the known beginning of that part and a NUL."""
         text = literal(node)
         if text is not None:
             return text
@@ -325,7 +325,7 @@ class _Reader:
         return found or "\0"
 
     def _take_program(self, name: str, words: tuple[str, ...]) -> None:
-        """Check what a program does with its words, if it is a shell builtin or runs a text."""
+        """Check the words of a shell builtin, or of a program that runs a text."""
         if name in _NOT_SHOWN:
             self._doubt(f"'{name}' runs a text or changes the meaning of names")
         text = ""
@@ -339,11 +339,11 @@ class _Reader:
 
 
 def _evaluates(name: str, arguments: tuple[str, ...]) -> bool:
-    """Whether bash, or another shell, may run something that the words do not show."""
+    """Return True if a shell may run something that the words do not show."""
     if name in SHELLS or name in ("source", "."):
         if len(arguments) == 1 and arguments[0].startswith("--"):
-            return False  # about the shell itself
-        # An unknown file, or text from elsewhere in the command
+            return False  # only asks for information about the shell
+        # An unknown file, or one that the command itself provides
         file = next((word for word in arguments if not word.startswith("-")), "\0")
         return "\0" in file or file.startswith(_MADE_BY_SHELL) or any(map(_HAS_TEXT.fullmatch, arguments))
     if name in _NAMING:
@@ -358,7 +358,7 @@ def _evaluates(name: str, arguments: tuple[str, ...]) -> bool:
 
 
 def _words_in_redirection(redirection: Node) -> Iterator[Node]:
-    """Yield the nodes in a redirection that are arguments of the command."""
+    """Yield the nodes of a redirection that are arguments of the command."""
     waiting = [redirection]
     while waiting:
         node = waiting.pop()
@@ -387,7 +387,7 @@ def _source(node: Node) -> str:
 
 
 def literal(node: Node) -> str | None:
-    """Return the text that a word always stands for, or `None`. `~` is kept."""
+    """Return the text of a literal word, or `None`. `~` is kept."""
     source = _source(node)
     match node.type:
         case "word" | "variable_name" | "number" | "test_operator" | "file_descriptor" | "special_variable_name":
@@ -412,11 +412,11 @@ def literal(node: Node) -> str | None:
                 return None
             return "".join(part for part in parts if part is not None)
         case _ if not node.children and not node.is_named:
-            return source  # the name for `export`, `declare` or `unset`
+            return source  # the name after `export`, `declare` or `unset`
         case _:
             return None
 
 
 def joined(words: Sequence[str | None]) -> str:
-    """Join words by spaces for comparison with rules. An unknown word becomes a NUL."""
+    """Join words with spaces for comparison with rules. An unknown word becomes a NUL."""
     return " ".join("\0" if word is None else word for word in words)

@@ -1,6 +1,6 @@
-"""The names that git has stored in a repository: in all commits, reflogs, and the index of each worktree.
+"""Finds the file names that git has stored in a repository: in all commits, reflogs, and the index of each worktree.
 
-A file that is hidden in the work tree can be read from this store, under any name that it ever had there.
+A file that is hidden in the work tree can be read from this store, under any name that it ever had.
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ from tools.files.stat_cache import Remembered, stamp_of
 
 SECONDS = 2.0  # time for git to list the names
 MOST_BYTES = 64_000_000  # output accepted from git
-STATE_ENTRIES = 5_000  # files and folders in a repository's state; with more, nothing is cached
-REMEMBERED = 1_000  # repositories
-ALTERNATES = 5  # stores that a store may refer to in sequence, as in git
-ALTERNATES_BYTES = 64 * 1024  # bytes of the alternates list that are read
+STATE_ENTRIES = 5_000  # files and folders in a repository's state; above this, nothing is cached
+REMEMBERED = 1_000  # cached repositories
+ALTERNATES = 5  # levels of alternates, as in git
+ALTERNATES_BYTES = 64 * 1024  # bytes to read of the alternates list
 MOST_STORES = 100  # per repository
-# Parts of a repository that change with a commit, a branch, a stash or the index
+# Parts of a repository that change with any commit, branch, stash or index
 _STATE_FILES = ("HEAD", "packed-refs", "index", "logs", "logs/HEAD", "logs/refs/stash", "shallow")
 _STATE_FOLDERS = ("refs", "reftable", "worktrees")
-# No settings of others, and nothing that would show a different history. Nothing is fetched.
+# Ignores other settings and anything that would show a different history. Nothing is fetched.
 _ENVIRONMENT = {
     "HOME": os.devnull, "LC_ALL": "C", "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull,
     "GIT_NO_REPLACE_OBJECTS": "1", "GIT_GRAFT_FILE": os.devnull, "GIT_NO_LAZY_FETCH": "1", "GIT_OPTIONAL_LOCKS": "0",
     "GIT_TERMINAL_PROMPT": "0",
 }  # fmt: skip
 _OPTIONS = ("--no-pager", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=", "-c", "protocol.allow=never")
-# Faster than a log of names, and it includes merges. Content with several names is listed under one of them; if that
-# one is not hidden, nothing is.
+# Faster than a log of names, and includes merges. If one content has several names, only one of them is listed, so a
+# hidden name may be missed.
 _LIST = ("rev-list", "--objects", "--all", "--reflog", "--indexed-objects", "--missing=allow-any", "--ignore-missing")
 _ID = re.compile(rb"^(?:[0-9a-f]{64}|[0-9a-f]{40})\b", re.MULTILINE)
-MOST_IDS = 2_000  # commits that git names in other ways, such as `FETCH_HEAD`
-ID_BYTES = 256 * 1024  # bytes of such a file that are read
+MOST_IDS = 2_000  # commits with other names, such as `FETCH_HEAD`
+ID_BYTES = 256 * 1024  # bytes to read of such a file
 
 
 def store_of(folder: str) -> str | None:
-    """Return the real path of the folder where git stores data for a work tree; `None` if there is none.
+    """Return the real path of the folder where git stores a work tree's data, or `None`.
 
-    A repository without a work tree is its own store.
+    A bare repository is its own store.
     """
     exclude = exclude_file(folder)  # `info` is in the store, also for linked worktrees
     store = os.path.realpath(os.path.dirname(os.path.dirname(exclude)) if exclude is not None else folder)
@@ -57,7 +57,7 @@ def store_of(folder: str) -> str | None:
 
 
 def stores_of_submodules(store: str) -> Iterator[tuple[str, str]]:
-    """Yield the stores of a repository's submodules, checked out or not, each with the submodule's name."""
+    """Yield each submodule's store and name, even if it is not checked out."""
     modules, found = os.path.join(store, "modules"), 0
     for folder, below, files in os.walk(modules):
         if "HEAD" in files and "objects" in below:
@@ -69,7 +69,7 @@ def stores_of_submodules(store: str) -> Iterator[tuple[str, str]]:
 
 
 def stored_in(store: str) -> Iterator[str]:
-    """Yield the existing files and folders in which a repository keeps contents and their names."""
+    """Yield the existing files and folders that contain a repository's contents and their names."""
     folders = [store]
     with suppress(OSError):
         folders += (os.path.join(store, "worktrees", name) for name in os.listdir(os.path.join(store, "worktrees")))
@@ -81,12 +81,12 @@ def stored_in(store: str) -> Iterator[str]:
 
 
 def with_stored(restrictions: FileRestrictions, stores: Iterable[str]) -> FileRestrictions:
-    """Add what these repositories have stored to the masked paths."""
+    """Add the data of these repositories to the masked paths."""
     return replace(restrictions, masked=(*restrictions.masked, *chain.from_iterable(map(stored_in, stores))))
 
 
 def object_folders(stores: Iterable[str]) -> Iterator[str]:
-    """Yield the object folders of some repositories, and those that they refer to (alternates)."""
+    """Yield the object folders of repositories, and their alternates."""
     waiting = deque((os.path.join(store, "objects"), ALTERNATES) for store in stores)
     known: set[str] = set()
     while waiting and len(known) < MOST_STORES:
@@ -101,7 +101,7 @@ def object_folders(stores: Iterable[str]) -> Iterator[str]:
 
 
 class GitStores:
-    """Finds out what repositories have stored, and caches it until they change."""
+    """Finds what repositories have stored, and caches it until they change."""
 
     def __init__(self) -> None:
         self._known = Remembered[tuple[Hashable, bool]](REMEMBERED)
@@ -115,13 +115,13 @@ class GitStores:
         *,
         otherwise: bool,
     ) -> bool:
-        """Whether a repository has stored something hidden. If this cannot be determined, the answer is yes.
+        """Return True if a repository has stored something hidden, or if this cannot be determined.
 
         Args:
             store: The repository, as returned by `store_of`.
-            roots: Real paths of the workspace's folders, where git itself is not looked up.
+            roots: Real paths of the workspace folders. Git itself is never taken from these.
             asked: Identifies the question, for the cache.
-            is_among: Whether something hidden is among paths relative to the top of the work tree.
+            is_among: Returns True if something hidden is among paths relative to the top of the work tree.
             otherwise: The answer if git is not installed.
         """
         git = find_program("git", os.environ.get("PATH", os.defpath), roots)
@@ -140,7 +140,7 @@ class GitStores:
 
 
 def _ids_in(paths: Iterable[str]) -> set[str]:
-    """Return the ids at line starts in a repository's files: its refs and git's other names, in any worktree."""
+    """Return the ids at line starts in a repository's files: refs and other names, in any worktree."""
     found: set[str] = set()
     for path in paths:
         with suppress(OSError), open_regular(path) as opened:
@@ -149,7 +149,7 @@ def _ids_in(paths: Iterable[str]) -> set[str]:
 
 
 def _names(git: str, store: str, ids: set[str]) -> set[str] | None:
-    """Return all names stored in a repository, including those reachable from some ids; `None` if unknown."""
+    """Return all names stored in a repository, including those reachable from `ids`, or `None` if unknown."""
     if len(ids) > MOST_IDS:
         return None
     arguments = [git, *_OPTIONS, f"--git-dir={store}", *_LIST, *ids]
@@ -172,7 +172,7 @@ def _names(git: str, store: str, ids: set[str]) -> set[str] | None:
 
 
 def _state_of(store: str) -> Iterator[str]:
-    """Yield the files and folders that change when the names may change."""
+    """Yield the files and folders that change whenever the names may change."""
     yield from (os.path.join(store, name) for name in _STATE_FILES)
     with suppress(OSError):
         yield from (os.path.join(store, name) for name in os.listdir(store) if name.endswith("_HEAD"))

@@ -1,8 +1,8 @@
-"""Checks that bash reads a command as the grammar does. Whatever the grammar misses is never treated as understood.
+"""Checks that bash reads a command as the grammar does, so that nothing the grammar misses counts as understood.
 
 The grammar treats some things as plain text that bash runs, such as a command in backticks in a here-document. It also
-ends some things elsewhere than bash. So every byte is checked here. Each node must be of a listed kind, and bash must
-end it at the same place. Outside of nested nodes it may contain nothing that bash evaluates.
+ends some things elsewhere than bash. So every byte is checked here. Each node must be of a listed kind, must end where
+it ends in bash, and outside of nested nodes may contain nothing that bash evaluates.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PATTERN = re.compile(rb"(?:[^\0- \x7f\\'\"`$<>&;]|%s|%s)+" % (_ESCAPED, _DOLLAR
 _NAME = rb"(?:\w+|[@*])(?:\[(?:\d+|[@*])\])?"
 _OPERAND = rb"(?:[^\\'\"`${}<>]|\\[\w/.*? :+,-]|\"[^\\'\"`${}<>\0]*\")*"
 _HEREDOC = re.compile(rb"(?:[^\\`$]|\\.|%s)*" % _DOLLAR, re.DOTALL)
-# The form of each kind of text in which bash reads it the same way; nested nodes are NULs here
+# For each kind of text, the form that bash reads the same way; nested nodes are NULs here
 _TEXTS: Mapping[str, re.Pattern[bytes]] = {
     **dict.fromkeys(("word", "number", "test_operator"), _WORD),
     "file_descriptor": re.compile(rb"\d+"),
@@ -53,7 +53,7 @@ _OF_LINES = frozenset((
     "negated_command", "command_substitution", "process_substitution", "test_command", "unary_expression",
     "binary_expression", "parenthesized_expression", "heredoc_redirect",
 ))  # fmt: skip
-# Between nodes; an escaped line end counts as nothing, so it must not separate words
+# Between nodes. An escaped line end counts as nothing, so it must not be all that separates words
 _IN_A_LINE = re.compile(rb"(?!(?:\\\n)+\Z)(?:[ \t]|\\\n)*")
 LOST_DASH = b" - "  # an argument before a redirection that the grammar loses
 _IN_LINES = re.compile(rb"(?!(?:\\\n)+\Z)(?:[ \t\n]|\\\n)*")
@@ -63,14 +63,14 @@ _KEYWORDS = ("!", "{", "}", "[[", "]]")
 _DELIMITER = re.compile(rb"(['\"]?)([\w.-]+)\1")
 _NOT_BEHIND_A_DELIMITER = re.compile(rb"<<|\$\(|`|\\\Z")
 _RESERVED = frozenset(b"if then elif else fi do done case esac while until for select function { } ! [[ coproc".split())
-_NO_NAME = re.compile(rb"[A-Za-z_]\w*(\[.*\])?\+?=.*", re.DOTALL)  # an assignment, which is no command name
+_NO_NAME = re.compile(rb"[A-Za-z_]\w*(\[.*\])?\+?=.*", re.DOTALL)  # an assignment, which is not a command name
 _OF_A_TEST = frozenset(("[", "]", "=", "==", "!=", "!", "-a", "-o"))
 _EVALUATING = re.compile(rb"-(?:eq|ne|lt|le|gt|ge)")
 _NUMBER = re.compile(rb"-?\d+|\$[#?$!]|\"\$[#?]\"|\$\{#\w+\}")
 
 
 def is_read_alike(root: Node, source: bytes) -> bool:
-    """Whether bash finds the same commands in a source as the grammar, and evaluates nothing else."""
+    """Return True if bash finds the same commands in a source as the grammar, and evaluates nothing else."""
     waiting = [root]
     while waiting:
         node = waiting.pop()
@@ -84,10 +84,10 @@ def is_read_alike(root: Node, source: bytes) -> bool:
             continue
         if kind in _TEXTS:
             inner = [*_inner(node)]
-            # To bash, a word that begins with `#` is a comment, but a `#` inside a word is not.
+            # In bash, a `#` begins a comment only at the start of a word.
             begins = text[:1] == b"#" and kind != "special_variable_name"
             is_comment = node.start_byte == 0 or source[node.start_byte - 1] in _BEFORE_A_WORD
-            # To bash, digits before a redirection are a descriptor.
+            # In bash, digits before a redirection are a descriptor.
             is_descriptor = text.isdigit() and kind != "file_descriptor" and _behind(node, source) in (b"<", b">")
             if (
                 not _TEXTS[kind].fullmatch(_without(inner, node.start_byte, node.end_byte, source))
@@ -131,7 +131,7 @@ def _without(inner: list[Node], start: int, end: int, source: bytes) -> bytes:
 
 
 def _gaps_fit(node: Node, source: bytes) -> Iterator[bool]:
-    """Yield whether the gaps between nodes have only white space, and enough to separate words for bash."""
+    """Yield True for each gap between nodes that has only white space, and enough to separate words in bash."""
     children, kind = node.children, node.type
     allowed = _IN_A_LINE if kind in _OF_A_LINE else _IN_LINES
     yield bool(children) or kind == "program"
@@ -155,7 +155,7 @@ def _behind(node: Node, source: bytes) -> bytes:
 
 
 def _of_heredoc(node: Node, source: bytes) -> list[Node] | None:
-    """Return the nodes inside and beside a here-document, or `None` if bash may end it elsewhere."""
+    """Return the nodes inside and next to a here-document, or `None` if bash may end it elsewhere."""
     parts = {child.type: child for child in node.children}
     begin, end, body = (parts.get(f"heredoc_{part}") for part in ("start", "end", "body"))
     delimiter = _DELIMITER.fullmatch(begin.text or b"") if begin is not None else None
@@ -181,13 +181,13 @@ def _of_heredoc(node: Node, source: bytes) -> list[Node] | None:
 
 
 def _is_usual(node: Node, text: bytes) -> bool:
-    """Whether it does not begin like an arithmetic evaluation."""
+    """Return False if the text begins like an arithmetic evaluation."""
     del node
     return not text.startswith((b"((", b"$(("))
 
 
 def _is_substitution_usual(node: Node, text: bytes) -> bool:
-    # Bash ends a backtick substitution at the next backtick, wherever it is.
+    # Bash ends a backtick substitution at the very next backtick.
     is_old = "`" in node.children[0].type
     return _is_usual(node, text) and not (is_old and (text.count(b"`") > 2 or b"\\" in text or b"<<" in text))
 
@@ -199,7 +199,7 @@ def _is_command_usual(node: Node, text: bytes) -> bool:
 
 
 def _is_redirection_usual(node: Node, text: bytes) -> bool:
-    """Whether the redirected command precedes the redirection, if the grammar shows one."""
+    """Return True if the command, if any, precedes the redirection."""
     del text
     first = node.children[0]
     return not first.type.endswith("_redirect") or len(node.children) == 1 == sum(
@@ -213,7 +213,7 @@ def _is_name_usual(node: Node, text: bytes) -> bool:
 
 
 def _is_test_usual(node: Node, text: bytes) -> bool:
-    """Whether bash takes the operands of a test literally. To bash, `[` is an ordinary command."""
+    """Return True if bash takes the operands of a test literally. `[` is an ordinary command in bash."""
     width = len(node.children[0].type)
     if text[width : width + 1] not in (b" ", b"\t") or text[-width - 1 : -width] not in (b" ", b"\t"):
         return False

@@ -1,7 +1,7 @@
-"""Guarded paths: the server's own settings and log, which can be written only with a person's consent.
+"""Guarded paths: the server's own settings and log, which can be written only with the user's consent.
 
-They decide what runs without a question. `auto_run_files` recognises files by name. The ones here are recognised by
-real path, because a file given on the command line may have any name and be in a workspace.
+They decide what runs without consent. `auto_run_files` recognises files by name. The files here are recognised by real
+path, because a file given on the command line may have any name and be in a workspace.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _FoldedPath = tuple[str, ...]  # the names of a path as lenient file systems com
 
 
 class GuardedPaths:
-    """Files and folders for which every write needs consent, except for exempt files.
+    """Files and folders for which every write needs consent, except for exempt files in them.
 
-    They are guarded even if they do not exist, including every symlink on the way to them. Blocking.
+    They are guarded even if they do not exist, and so is every symlink that leads to them. Blocking.
     """
 
     def __init__(self, files: Iterable[str] = (), folders: Iterable[str] = (), free: Iterable[str] = ()) -> None:
-        # Every path that leads to them, and the folded names of these.
+        # Every path that leads to them, and its folded names.
         self._files = tuple(dict.fromkeys(path for file in files for path in _all_paths_to(file)))
         self._folders = tuple(dict.fromkeys(path for folder in folders for path in _all_paths_to(folder)))
         self._folded_files = frozenset(map(_folded_path, self._files))
@@ -38,14 +38,14 @@ class GuardedPaths:
         self._free = frozenset(_folded_path(path) for file in free for path in _all_paths_to(file))
 
     def why(self, paths: Iterable[str]) -> str | None:
-        """Return why one of these absolute paths needs consent to be written, or `None`. Blocking.
+        """Return why writing one of these absolute paths needs consent, or `None`. Blocking.
 
-        A folder above a guarded path counts too: replacing it replaces the settings.
+        A folder above a guarded path counts too, because replacing it replaces the settings.
         """
         return _REASON if (self._files or self._folders) and any(map(self._guards, dict.fromkeys(paths))) else None
 
     def why_not_held(self, roots: Sequence[str]) -> str | None:
-        """Return why mounts cannot protect a file from commands that may write in these folders, or `None`. Blocking.
+        """Return why mounts cannot protect a file from commands that can write to these folders, or `None`. Blocking.
 
         A mount covers one name of a file, and never a symlink.
         """
@@ -58,7 +58,7 @@ class GuardedPaths:
             info = _status(path)
             if info is None or not stat.S_ISREG(info.st_mode) or info.st_nlink == 1:
                 continue
-            can_be_written = is_ours(info) or os.access(path, os.W_OK)  # by some name; not in a package store
+            can_be_written = is_ours(info) or os.access(path, os.W_OK)  # under some name; not in a package store
             if can_be_written and any((root := _status(each)) and root.st_dev == info.st_dev for each in roots):
                 which = shown_path(path) if is_inside(path, roots) else "one of them"
                 return _NOT_HELD.format(which, "has other names (hard links)")
@@ -72,7 +72,7 @@ class GuardedPaths:
         return is_inside and name not in self._free
 
     def _is_other_name(self, path: str) -> bool:
-        """Whether a file is a guarded one by another name: a hard link or another mount."""
+        """Return True if a file is a guarded one under another name, by a hard link or another mount."""
         info = _status(path)
         if info is None or not stat.S_ISREG(info.st_mode):
             return False
@@ -99,14 +99,14 @@ def _folded_path(path: str) -> _FoldedPath:
 
 
 def _split(path: str) -> tuple[str, list[str]]:
-    """Return the root of a path (empty for a relative one) and its names."""
+    """Return the root of a path, which is empty for a relative one, and its names."""
     drive, rest = os.path.splitdrive(path.replace(os.altsep, os.sep) if os.altsep else path)
     anchor = drive + os.sep if rest.startswith(os.sep) else drive
     return anchor, [name for name in rest.split(os.sep) if name not in ("", os.curdir)]
 
 
 def _all_paths_to(path: str) -> Iterator[str]:
-    """Yield every path that leads to a file: as given, through each symlink on the way, and the real one."""
+    """Yield every path that leads to a file: as given, through each symlink, and the real one."""
     named = path if os.path.isabs(path) else os.path.join(os.getcwd(), path)
     done, rest = _split(named)
     yield os.path.normpath(named)

@@ -1,8 +1,8 @@
-"""What file rules and agent-ignore files deny to a command: one scan of the disk before it starts.
+"""Finds what file rules and agent-ignore files deny to a command, by a scan of the disk before it starts.
 
 A scan goes through the workspace folders from the top down, and caches each folder until its entries change. For rules
-about absolute paths and the home folder it starts where they begin; rules that lead through a symlink are followed to
-its target. A folder that is hidden as a whole is one result. So is a folder in which every possible name is hidden.
+about absolute paths and the home folder, it starts where they begin. Rules that lead through a symlink are followed to
+its target. A folder that is hidden as a whole is one result, and so is a folder in which every possible name is hidden.
 
 A scan is bounded. If it is incomplete, or its results cannot be masked, `problem` says why.
 """
@@ -42,28 +42,28 @@ from tools.permissions.permission_rules import PathSpecifier, Rule, Rules
 from tools.permissions.repositories import work_tree_above
 from tools.text.file_names import shown_path
 
-MOST = 100  # masked files and folders, and also the limit for protected ones: each needs a mount
+MOST = 100  # limit for masked files and folders, and for protected ones, because each needs a mount
 ENTRIES = 150_000  # files and folders in one scan
 SECONDS = 2.0  # time for one scan
 REMEMBERED = 60_000  # cached folders, for all workspaces together
-WALKS = 1_000  # cached walks through symlink targets, per workspace
-TREES = 100  # cached workspaces, each with one set of rules
+WALKS = 1_000  # cached walks through targets of symlinks, per workspace
+TREES = 100  # cached workspaces and sets of rules
 
 # The kinds of results, one bit each
 _DENIED, _ASKED, _IGNORED, _KEPT, _KEPT_UNLESS_ASKED = (1 << number for number in range(5))
 _OF_DENY = _DENIED | _KEPT
 _READING, _EDITING = _DENIED | _ASKED | _IGNORED, _KEPT | _KEPT_UNLESS_ASKED
-# The kinds that need no further search inside a folder with a result of each kind
+# For each kind of result, the kinds that need no further search inside such a folder
 _COVERED = {
     _DENIED: _READING | _EDITING, _ASKED: _ASKED, _IGNORED: _IGNORED, _KEPT: _EDITING,
     _KEPT_UNLESS_ASKED: _KEPT_UNLESS_ASKED,
 }  # fmt: skip
-# An impossible file name: if it is hidden in a folder, everything there is hidden
+# An impossible file name. If it is hidden in a folder, everything there is hidden
 ANY_NAME = "\uf8ff any name \uf8ff"
-# Matches patterns for a name at any depth; moving a parent folder does not affect them
+# Matches patterns for a name at any depth, which stay valid if a parent folder is moved
 _OF_A_NAME = re.compile(r"[^/]+/?|(?:\*\*/)+[^/]+(?:/\*{0,2})?")
-_BARE = {"HEAD", "objects", "refs"}  # marks a repository without a work tree for git
-_WHOLE = (("*",), ("**",))  # the end of a pattern that covers all contents of a folder
+_BARE = {"HEAD", "objects", "refs"}  # marks a bare repository for git
+_WHOLE = (("*",), ("**",))  # the end of a pattern for all contents of a folder
 IgnoreFileSeen = tuple[str, Stamp | None]  # an agent-ignore file at the time of the scan
 
 
@@ -73,7 +73,7 @@ class HiddenFile:
 
     path: str  # real and absolute
     is_folder: bool
-    why: str  # the rule, or the shown path of the agent-ignore file
+    why: str  # the rule, or the path of the agent-ignore file
     setting: str = ""  # the rule's setting; empty if there is no rule
 
 
@@ -86,10 +86,10 @@ class HiddenFiles:
     ignored: tuple[HiddenFile, ...] = ()  # by agent-ignore files
     kept: tuple[HiddenFile, ...] = ()  # protected by rules that deny editing
     kept_unless_asked: tuple[HiddenFile, ...] = ()  # by rules that ask before editing
-    # Why this is incomplete or cannot be masked, as the middle of a sentence; else empty
+    # Why this is incomplete or cannot be masked, phrased for the middle of a sentence; else empty
     problem: str = ""
-    problem_of_deny: bool = False  # whether the problem may concern what a rule denies
-    # The agent-ignore files found, and the folders that contain or are git repositories
+    problem_of_deny: bool = False  # whether the problem may affect what a rule denies
+    # The agent-ignore files, and the folders that contain or are git repositories
     ignore_files: tuple[IgnoreFileSeen, ...] = field(default=(), compare=False)
     repositories: tuple[str, ...] = field(default=(), compare=False)
 
@@ -103,35 +103,35 @@ NOTHING_HIDDEN = HiddenFiles()
 
 
 class _Pattern(NamedTuple):
-    """A file rule in the form that a scan needs."""
+    """A file rule, prepared for scans."""
 
     bit: int
     rule: Rule
     specifier: PathSpecifier
-    bases: tuple[str, ...]  # the folders that it applies below; none for a rule about a name
+    bases: tuple[str, ...]  # the folders below which it applies; none for a rule about a name
     by_path: bool
     names: tuple[str, ...]
-    leads: tuple[RuleList, ...]  # match its first name, its first two names, and so on, but not all of them
+    leads: tuple[RuleList, ...]  # match its first name, its first two names, and so on, but never all of them
 
     def at(self, path: str) -> HiddenFile:
         return HiddenFile(path, False, str(self.rule), self.rule.source)
 
     def names_behind(self, number: int) -> tuple[str, ...]:
-        """Return its remaining names after the first few. Two stars match further names, too."""
+        """Return its names after the first `number`. Two stars may match further names."""
         return self.names[number - (number > 0 and self.names[number - 1] == "**") :]
 
 
-_Leads = frozenset[tuple[_Pattern, int]]  # patterns, each with the number of its first names that lead to a folder
+_Leads = frozenset[tuple[_Pattern, int]]  # patterns, each with the number of names that lead to a folder
 
 
 class _Place(NamedTuple):
-    """A folder to scan, and what is known about it beforehand."""
+    """A folder to scan, and what is already known about it."""
 
     path: str
-    scope: IgnoreScope | None  # the agent-ignore files that apply from above, if they count here
+    scope: IgnoreScope | None  # the agent-ignore files that apply from above, if any
     covered: int  # the kinds that need no search in it
-    in_repository: bool = False  # whether it is git's own folder or inside it
-    by_path_only: bool = False  # whether it is in a repository's store, where names mean nothing
+    in_repository: bool = False  # whether it is `.git` or inside it
+    by_path_only: bool = False  # whether it is in a repository's store, where names have no meaning
     depth: int = -1  # levels of subfolders to scan; all if negative
 
 
@@ -139,16 +139,16 @@ class _FolderRules(NamedTuple):
     """The results in a folder from its last scan."""
 
     place: _Place
-    ignore_files: tuple[IgnoreFileSeen, ...]  # the ones in this folder
+    ignore_files: tuple[IgnoreFileSeen, ...]  # those in this folder
     found: tuple[tuple[int, HiddenFile], ...]  # each with its kind
     below: tuple[_Place, ...]
     links: tuple[tuple[str, str, _Leads], ...]  # symlinks that rules may lead through: path as named, real path
     entries: int
-    is_repository: bool  # whether it contains a repository, or is one without a work tree
+    is_repository: bool  # whether it contains a repository, or is a bare one
 
 
 class _Patterns:
-    """The rules for a walk. Almost no name matches any of them, so many are tried at once first."""
+    """The rules for a walk. Almost no name matches any rule, so many rules are first tried at once."""
 
     def __init__(self, patterns: Iterable[_Pattern]) -> None:
         self.bits = self.path_bits = 0
@@ -174,13 +174,13 @@ class _Patterns:
             paths = [prefix + text for text in texts] if prefix else texts
             for path in {path for rules in lists for path in rules.hidden_folders(paths)}:
                 fitting = [p for p in patterns if p.specifier.rules.hides(path, is_folder=True)]
-                # Several names are equal on a file system that ignores case.
+                # On a file system that ignores case, several names may be equal.
                 for name in (name for name, each in zip(names, paths, strict=True) if each == path):
                     found.setdefault(name, []).extend(p for p in fitting if p.by_path or not by_path_only)
         return found
 
     def leading(self, path: str) -> _Leads:
-        """Return the patterns of which only the first names match a path."""
+        """Return the patterns whose first names, but not all, match a path."""
         below = {base: bytes_text(path[len(base) :]).replace(os.sep, "/") for base, *_ in self._groups if base}
         return frozenset(
             (pattern, number)
@@ -193,14 +193,14 @@ class _Patterns:
 
 
 def _many_at_once(patterns: Sequence[_Pattern]) -> list[RuleList]:
-    """Return as few rule lists as possible that together hide what any of the patterns hides."""
+    """Return as few rule lists as possible that together hide what the patterns hide."""
     lines = list(dict.fromkeys(b"\n" + pattern.specifier.line for pattern in patterns))
     rules = parse_rules(b"".join(lines))
     return [*map(parse_rules, lines)] if rules.is_cut else [rules]
 
 
 def _patterns(rules: Rules, roots: tuple[str, ...]) -> tuple[_Pattern, ...]:
-    """Return the rules about reading or changing certain files, with deny rules first."""
+    """Return the rules about reading or changing certain files, deny rules first."""
     found: list[_Pattern] = []
     for access, denied, asked in ((Access.READ, _DENIED, _ASKED), (Access.WRITE, _KEPT, _KEPT_UNLESS_ASKED)):
         for bit, rule in (*((denied, rule) for rule in rules.deny), *((asked, rule) for rule in rules.ask)):
@@ -212,7 +212,7 @@ def _patterns(rules: Rules, roots: tuple[str, ...]) -> tuple[_Pattern, ...]:
                 text = text[1:]
             is_of_name = _OF_A_NAME.fullmatch(text) is not None
             names = tuple(text.strip("/").split("/"))
-            # A rule about a name tests only the last part of a path; longer ones are tested with the folder.
+            # A rule about a name tests only the last part of a path. Others are tested with the folder.
             bases = roots if specifier.base is None else (specifier.base,)
             bases = () if is_of_name and "/" not in text.rstrip("/").replace("**/", "") else bases
             leads = (parse_rules(os.fsencode("\n/" + "/".join(names[:end]))) for end in range(1, len(names)))
@@ -234,17 +234,17 @@ class _Look:
     links: list[tuple[str, str, _Leads]] = field(default_factory=list[tuple[str, str, _Leads]])
 
     def add(self, bit: int, found: HiddenFile) -> None:
-        """Add a result, with its present state."""
+        """Add a result, with its current state on disk."""
         files = self.files[bit]
         if len(files) > MOST:
             return
-        # A symlink cannot be masked, but its target can: also outside if a rule says so, because programs follow
-        # symlinks.
+        # A symlink cannot be masked, but its target can. Targets outside count if a rule says so, because programs
+        # follow symlinks.
         path = os.path.realpath(found.path)
         try:
             status = os.lstat(path)
         except OSError:
-            return  # it is gone or a broken symlink
+            return  # it was removed, or is a broken symlink
         holds_root = any(contains(path, root) for root in self.roots)
         is_elsewhere = holds_root or not (is_inside(path, self.roots) or bit & (_DENIED | _ASKED))
         if path in files or (path != found.path and is_elsewhere):
@@ -261,7 +261,7 @@ class _Look:
         return shown_path(path) if root is None else shown_below(root, path)
 
     def result(self) -> HiddenFiles:
-        # Denied files come first, so other results beside them never cause this problem.
+        # Denied files come first, so that other results never cause this problem for them.
         for what, bits in (("hidden", _READING), ("protected", _EDITING)):
             paths: set[str] = set()
             for bit in (each for each in _COVERED if each & bits):
@@ -282,7 +282,7 @@ class _Look:
 
 
 class _Walk:
-    """Walks through a folder, and skips what has not changed since the last time."""
+    """Walks through a folder, and skips what has not changed since the last walk."""
 
     def __init__(
         self,
@@ -295,8 +295,8 @@ class _Walk:
         self._folders = folders
         self._patterns = _Patterns(patterns)
         self._top = top
-        self._named = named  # the name that rules use for the top, if they reach it through a symlink
-        # These have their own walk, under their own names.
+        self._named = named  # the name of the top in rules that reach it through a symlink
+        # Other roots have their own walk, under their own names.
         self._others = frozenset(roots) - {top} if named in ("", top) else frozenset[str]()
 
     def go(self, look: _Look, start: _Place) -> None:
@@ -313,7 +313,7 @@ class _Walk:
             except OSError as error:
                 if (exhausted := exhaustion_of(error)) is not None:
                     raise exhausted from None
-                # A folder that is gone contains nothing.
+                # A folder that was removed hides nothing.
                 if isinstance(error, PermissionError) and (place is not start or self._named):
                     self._hide_closed(look, place)
                 elif not isinstance(error, (FileNotFoundError, NotADirectoryError, PermissionError)):
@@ -334,17 +334,17 @@ class _Walk:
                 look.add(bit, file)
 
     def _hide_closed(self, look: _Look, place: _Place) -> None:
-        """Hide a whole folder that cannot be listed, if a command could still reach its contents."""
+        """Hide a whole folder that cannot be listed, if commands could still reach its contents."""
         with suppress(OSError):
-            if sys.platform == "win32":  # there are no views
+            if sys.platform == "win32":  # Windows has no views
                 return
             if os.access(place.path, os.X_OK) or os.stat(place.path).st_uid == os.geteuid():
                 bits = self._patterns.bits | (_IGNORED if place.scope is not None and place.scope.agent else 0)
                 for bit in (each for each in _COVERED if each & bits & ~place.covered):
-                    look.add(bit, HiddenFile(place.path, True, "its mode, which does not let it be listed"))
+                    look.add(bit, HiddenFile(place.path, True, "its mode, which forbids listing it"))
 
     def _fail(self, look: _Look, start: _Place, why: str) -> None:
-        # Without any matching rule or agent-ignore file, nothing indicates that the rest contains hidden files.
+        # Without a rule or an agent-ignore file, nothing indicates that the rest contains hidden files.
         bits = self._patterns.bits | (_IGNORED if start.scope is not None and look.ignore_files else 0)
         look.problems.extend((bit, why) for bit in _COVERED if bit & bits)
 
@@ -365,8 +365,8 @@ class _Walk:
                 look.problems.append((_IGNORED, error.message.partition(", so it is unknown")[0]))
         folders = {entry.name for entry in entries.values() if entry.is_dir(follow_symlinks=False)}
         found, covered = self._found_in(place, scope, list(entries), folders)
-        # git's own folder contains names of branches and objects, not workspace files. In a repository without a work
-        # tree names still count, because any folder can be made to look like one.
+        # `.git` contains names of branches and objects, not workspace files. In a bare repository names still count,
+        # because any folder can be made to look like one.
         stores = ("objects", "refs", "logs") if place.in_repository and "HEAD" in entries else ()
         below: list[_Place] = []
         for name in folders if place.depth != 0 else ():
@@ -406,7 +406,7 @@ class _Walk:
             for bit, file in self._hiding(place, scope, [ANY_NAME]).get(ANY_NAME, {}).items():
                 others = [each for each in found if each[0] != bit]
                 is_whole = len(others) < len(found) and all(covers & bit for covers in covered.values())
-                # A workspace folder itself is only protected: without it no command could start.
+                # A workspace folder itself is only protected, because no command could start without it.
                 if is_whole and (place.path != self._top or bit & _EDITING):
                     found = [*others, (bit, replace(file, path=place.path))]
         return tuple(found), covered
@@ -435,7 +435,7 @@ class _Walk:
 
 
 class _RuleTree:
-    """A workspace under one set of rules."""
+    """A workspace with one set of rules."""
 
     def __init__(self, workspace: Workspace, patterns: tuple[_Pattern, ...], folders: Remembered[_FolderRules]) -> None:
         self.roots = workspace.roots
@@ -445,12 +445,12 @@ class _RuleTree:
         self._patterns = patterns
         self._folders = folders
         self._all = _Patterns(patterns)
-        self._walks: dict[tuple[frozenset[_Pattern], str, str], _Walk] = {}  # of folders with further names
-        # The starting points of rules that are neither about names only nor below a workspace folder
+        self._walks: dict[tuple[frozenset[_Pattern], str, str], _Walk] = {}  # walks through folders under further names
+        # Starting points of rules that are not below a workspace folder and not only about names
         begins = ((os.path.join(base, *p.specifier.begins), p) for p in patterns for base in p.bases)
         named = [(path, p) for path, p in begins if path != os.sep and not is_inside(path, self.roots)]
         self._beginnings_elsewhere = [(path, path, frozenset({(p, len(p.specifier.begins))})) for path, p in named]
-        # Rules about unrelated places would otherwise be tested on every file.
+        # Do not test rules about unrelated places on every file.
         self._walks_of_roots = {
             root: _Walk(folders, (p for p in patterns if not p.bases or _may_lie(p, root)), root, self.roots)
             for root in self.roots
@@ -468,8 +468,8 @@ class _RuleTree:
                 scope = IgnoreScope("", None, (), None, root) if self.agent else None
                 self._walks_of_roots[root].go(look, _Place(root, scope, covered))
         look.links.extend(self._beginnings_elsewhere)
-        known: set[tuple[int, int, _Leads]] = set()  # what was already scanned, by identity
-        for named, path, leads in look.links:  # the list grows during the loop
+        known: set[tuple[int, int, _Leads]] = set()  # what has been scanned, by identity
+        for named, path, leads in look.links:  # the list grows in the loop
             with suppress(OSError):
                 status = os.stat(path)
                 place = status.st_dev, status.st_ino, leads
@@ -479,8 +479,8 @@ class _RuleTree:
         return look.result()
 
     def _look_behind(self, named: str, real: str, leads: _Leads, look: _Look) -> None:
-        """Apply rules to what is outside the workspace, or has another name through symlinks."""
-        # The scan of the real path gives the same results, if the same first names lead there.
+        """Apply rules to files outside the workspace, and to those with another name through symlinks."""
+        # If the same first names lead there, the scan of the real path has the same results.
         if is_inside(real, self.roots) and leads <= self._all.leading(real):
             return
         rests = [(pattern, pattern.names_behind(number)) for pattern, number in leads]
@@ -500,12 +500,12 @@ class _RuleTree:
             walk.go(look, _Place(real, None, 0, depth=depth))
 
     def is_stored(self, hidden: HiddenFiles, top: str, names: Collection[str]) -> bool:
-        """Whether something hidden is among paths relative to the top of a work tree, even if they do not exist now."""
+        """Return True if anything hidden is among paths relative to the top of a work tree, even missing ones."""
         reading = [pattern for pattern in self._patterns if pattern.bit & _READING]
         hidden_paths = {file.path for file in hidden.unreadable}
         if is_inside(top, hidden_paths) or any(p.rule.fits_path((top,), self.roots) for p in reading):
             return True
-        entries: dict[str, set[str]] = {}  # for each folder
+        entries: dict[str, set[str]] = {}  # by folder
         for name in names:
             path = os.path.join(top, name)
             while path != top:
@@ -524,7 +524,7 @@ class _RuleTree:
         return bool(hidden.ignore_files) and self._is_ignored(entries)
 
     def _is_ignored(self, entries: Mapping[str, Iterable[str]]) -> bool:
-        """Whether the present agent-ignore files hide an entry of one of these folders."""
+        """Return True if the current agent-ignore files hide an entry of one of these folders."""
 
         @cache
         def scope_in(folder: str) -> IgnoreScope | None:
@@ -534,14 +534,14 @@ class _RuleTree:
             return above and above.enter(folder, PresentNames(folder))
 
         try:
-            for folder, below in sorted(entries.items()):  # each after its parent folder
+            for folder, below in sorted(entries.items()):  # parents come first
                 scope = scope_in(folder)
                 if scope is not None and scope.agent:
                     paths = {entry: os.path.join(folder, entry) for entry in below}
                     if any(scope.deciding(entry, is_folder=path in entries) for entry, path in paths.items()):
                         return True
         except ToolError:
-            return True  # it is unknown what one of them hides
+            return True  # one of them is not understood
         return False
 
 
@@ -551,7 +551,7 @@ def _may_lie(pattern: _Pattern, root: str) -> bool:
 
 
 class HiddenFileLookout:
-    """Scans for all commands of a server, and caches folders that have not changed."""
+    """Scans for all commands of the server, and caches unchanged folders."""
 
     def __init__(self) -> None:
         self._folders = Remembered[_FolderRules](REMEMBERED)
@@ -564,12 +564,12 @@ class HiddenFileLookout:
         return tree.look() if tree is not None else NOTHING_HIDDEN
 
     def stores_hidden(self, workspace: Workspace, hidden: HiddenFiles, rules: Rules) -> tuple[str, ...]:
-        """Return git's own folders (real paths) of repositories that have stored hidden files. Blocking.
+        """Return the real paths of repositories' data folders that store hidden files. Blocking.
 
-        The repositories around and inside the workspace folders are checked. One that cannot be checked is included.
+        Checks the repositories around and inside the workspace folders. Those that cannot be checked are included.
         """
         tree = self._tree(workspace, rules)
-        # Agent-ignore files mostly name build output. If none exists, git is not queried every time.
+        # Agent-ignore files mostly name build output. If there is none, git need not be queried.
         if tree is None or not (hidden.ignored or tree.reads):
             return ()
         tops: dict[str, list[str]] = {}
@@ -605,21 +605,20 @@ class HiddenFileLookout:
 def restrictions(
     hidden: HiddenFiles, kind: ViewKind, *, named: Collection[str], is_asked: bool, rules: Rules, workspace: Workspace
 ) -> FileRestrictions:
-    """Turn the results of a scan into restrictions for a command in one view.
+    """Turn the results of a scan into restrictions for a command in a view.
 
     Args:
-        hidden: The results.
-        kind: The view.
-        named: Real paths that the question about the command named and the answer allowed.
-        is_asked: Whether a person was asked about the command.
+        hidden: The results of the scan.
+        kind: The kind of view.
+        named: Real paths that the question named and the answer allowed.
+        is_asked: Whether the user was asked about the command.
         rules: The rules of the scan.
         workspace: The workspace of the scan.
     """
     roots = workspace.roots
     masked = [*hidden.denied, *(each for file in hidden.asked for each in beside(file, named))]
     for file in hidden.ignored:
-        # Programs need the files in folders such as `node_modules`. A command that changes files sees everything in
-        # them.
+        # Programs need the files in folders such as `node_modules`. A command that changes files sees all of them.
         hides = kind is ViewKind.READING or (kind is ViewKind.WORKING and not is_asked and not file.is_folder)
         masked += beside(file, named) if hides else ()
     read_only = [*hidden.kept, *(each for file in hidden.kept_unless_asked for each in beside(file, named))]
@@ -644,7 +643,7 @@ def restrictions(
 
 
 def beside(file: HiddenFile, named: Collection[str]) -> list[HiddenFile]:
-    """Return the parts of a hidden file or folder that stay hidden although a question named some paths."""
+    """Return the parts of a hidden file or folder that stay hidden when some paths are opened."""
     if is_inside(file.path, named):
         return []
     inside = [path for path in named if contains(file.path, path)]

@@ -1,6 +1,6 @@
-"""The one place that decides whether a call may run, always with a reason.
+"""Decides whether a call may run, always with a reason.
 
-Deny takes precedence over ask, ask over allow, and allow over what the tool itself would do in the approval mode:
+Deny takes precedence over ask, ask over allow, and allow over the tool's own behaviour in the approval mode:
 
     not offered > deny rule > plan mode > ask rule > changed tool, protected file > allow rule > approval mode
     > the tool itself
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from tools.permissions.hidden_files import HiddenFileLookout
 
 _NOT_GIVEN = "which this client's token does not have"
-_NEW_LOGIN = "Do not try to do it in another way; tell the user. A new login with this scope is needed."
+_NEW_LOGIN = "Do not try another way; tell the user. A new login with this scope is needed."
 MAX_CACHED_GRANTS = 1_000  # cached rules from clients' grants and tokens
 
 
@@ -51,24 +51,24 @@ class PermissionRequest:
     mode: ApprovalMode
     grants: Sequence[str]
     workspace: Workspace
-    asked_again: str = ""  # why the person must be asked even if rules and modes allow the call; else empty
+    asked_again: str = ""  # why the user must be asked even if rules and modes allow the call; else empty
     rights: Rights = ALL_RIGHTS  # the rights of the client's token
 
 
 @dataclass(slots=True)
 class PermissionPolicy:
-    """Decides by rules and by the client's approval mode.
+    """Decides by rules and the client's approval mode.
 
-    A call is judged in up to three steps, so that a refusal reveals nothing and an allowed call is cheap: by its tool
-    alone, by its subjects, and by the details of what the tool itself would ask.
+    A call is judged in up to three steps: by its tool alone, by its subjects, and by the tool's own question. So a
+    refusal reveals nothing, and an allowed call is cheap.
     """
 
     rules: Rules = field(default_factory=Rules)
     canonical: Callable[[str], str] = str
     home: str = field(default_factory=lambda: os.path.expanduser("~"))
     guarded: GuardedPaths = field(default_factory=GuardedPaths)
-    sandboxed_commands: bool = False  # whether every command that stays in the sandbox runs unasked
-    switched_off: frozenset[str] = frozenset()  # tools that a person has turned off for now
+    sandboxed_commands: bool = False  # whether every command that stays in the sandbox runs without consent
+    switched_off: frozenset[str] = frozenset()  # tools that are switched off until the server stops
     _lookout: HiddenFileLookout | None = field(default=None, repr=False)  # finds what is hidden from commands
     _judged_tools: weakref.WeakKeyDictionary[ToolTraits, tuple[Rules, ApprovalMode, Permission | None]] = field(
         default_factory=weakref.WeakKeyDictionary, repr=False
@@ -82,12 +82,12 @@ class PermissionPolicy:
         self.rules = self._with_allowed(self.rules, texts, source)
 
     def switch(self, name: str, *, is_on: bool) -> None:
-        """Offer a tool according to the rules and the profile, or not at all, until the server stops."""
+        """Switch a tool on or off until the server stops. If on, rules and profile decide whether it is offered."""
         self.switched_off = self.switched_off - {name} if is_on else self.switched_off | {name}
-        self.rules = replace(self.rules)  # clears what was cached for the old rules
+        self.rules = replace(self.rules)  # invalidates the caches for the old rules
 
     def why_not_offered(self, tool: ToolTraits, rights: Rights = ALL_RIGHTS) -> Permission | None:
-        """Return the decision on a tool that a client does not have at all, or `None` if it has it."""
+        """Return the decision on a tool that is not offered to a client, or `None` if it is offered."""
         if scope := rights.missing_scope(tool):
             return Permission(Verdict.DENY, f"{tool.name} needs the scope {scope}, {_NOT_GIVEN}", way_out=_NEW_LOGIN)
         rules = self.rules_of(rights)
@@ -112,7 +112,7 @@ class PermissionPolicy:
         return Permission(Verdict.DENY, f"{tool.name} is turned off by the {rule}", setting=rule.source)
 
     def why_server_not_offered(self, server: str, rights: Rights = ALL_RIGHTS) -> str:
-        """Return why an upstream server is not offered to a client, as a sentence; empty if it is."""
+        """Return why an upstream server is not offered to a client, as a sentence. Empty if it is."""
         if scope := rights.missing_for_server(server):
             return f"The server {server} needs the scope {scope}, {_NOT_GIVEN}."
         names, deny = names_of_any_tool(server), self.rules_of(rights).deny
@@ -120,9 +120,9 @@ class PermissionPolicy:
         return "" if rule is None else f"The server {server} is turned off by the {rule}."
 
     def judge_alone(self, request: PermissionRequest) -> tuple[Permission | None, bool]:
-        """Return the decision on a call if its subjects do not matter, and whether it is final.
+        """Return the decision on a call if its subjects do not matter, and whether that is final.
 
-        It is cached for each tool, because searching the rules would be most of the work of a small call.
+        The decision is cached per tool, because searching the rules would be most of the work of a small call.
         """
         tool, mode = request.tool, request.mode
         rules = self.rules_of(request.rights, request.grants)
@@ -131,7 +131,7 @@ class PermissionPolicy:
             return known[2], True
         permission = self.why_not_offered(tool, request.rights)
         if permission is None and mode is ApprovalMode.PLAN and not tool.only_reads_or_talks:
-            # For a command its effect matters, and for an edit its place.
+            # For a command, the effect matters, and for an edit, the place.
             may_run = tool.kind is ToolKind.EXECUTE or (
                 tool.kind is ToolKind.EDIT and request.workspace.scratch is not None
             )
@@ -147,9 +147,9 @@ class PermissionPolicy:
         return permission, True
 
     def judge_subjects(self, request: PermissionRequest, subjects: Sequence[Subject]) -> Permission | None:
-        """Return a decision that does not depend on the tool's question, or `None`. Blocking, if there are subjects.
+        """Return a decision that does not depend on the tool's question, or `None`. Blocking if there are subjects.
 
-        There are no subjects if `judge_alone` finds that the call needs no look at them.
+        There are none if `judge_alone` finds that they do not matter.
         """
         command = next((subject for subject in subjects if isinstance(subject, CommandSubject)), None)
         if command is not None:
@@ -161,7 +161,7 @@ class PermissionPolicy:
         name = request.tool.name
         if details is None:
             return Permission(Verdict.ALLOW, f"{name} changes nothing that needs consent")
-        # A person must decide to leave plan mode, not a client's dialog that nobody may have seen.
+        # The user must decide to leave plan mode, and a client's dialog may be unseen.
         is_explicit = isinstance(details, PlanConfirmation)
         return Permission(Verdict.ASK, f"{name} needs consent in approval mode {request.mode}", is_explicit=is_explicit)
 
@@ -178,7 +178,7 @@ class PermissionPolicy:
         for rule in about:
             if rule.verdict is Verdict.DENY:
                 yield Permission(Verdict.DENY, str(rule), setting=rule.source)
-        # Files in the client's own `/tmp` are not used by programs outside it, and do not outlive the client.
+        # Programs outside the client's `/tmp` do not use the files in it, and they do not outlive the client.
         is_scratch = bool(subjects) and all(isinstance(each, PathSubject) and each.in_scratch for each in subjects)
         if mode is ApprovalMode.PLAN and not tool.only_reads_or_talks and not is_scratch:
             yield PLAN_MODE
@@ -188,7 +188,7 @@ class PermissionPolicy:
             yield Permission(Verdict.ASK, request.asked_again, no_rule_allows=True)
         yield from self._protections(subjects, workspace)
         if tool.kind is ToolKind.COMMUNICATE:
-            return  # no rule or mode can answer for a person
+            return  # no rule or mode can answer for the user
         if is_scratch:
             yield Permission(Verdict.ALLOW, "it is in the client's own /tmp")
         for rule in rules.allow:
@@ -199,19 +199,19 @@ class PermissionPolicy:
         if mode is ApprovalMode.YOLO:
             yield Permission(Verdict.ALLOW, "approval mode yolo")
         if mode is ApprovalMode.AUTO_EDIT:
-            # Outside the workspace this is the user's own memory, which affects every other project.
-            # The same holds for a readable file outside the workspace.
+            # Outside the workspace there are only the user's own memory, which affects every other project, and
+            # readable files.
             paths = [subject.path for subject in subjects if isinstance(subject, PathSubject)]
             are_inside = all(is_inside(path, workspace.roots) for path in paths)
             if tool.kind in (ToolKind.FETCH, ToolKind.SEARCH) or (tool.kind is ToolKind.EDIT and are_inside):
                 yield Permission(Verdict.ALLOW, "approval mode auto-edit")
 
     def _protections(self, subjects: Sequence[Subject], workspace: Workspace) -> Iterator[Permission]:
-        """Yield decisions for writes that need a person's consent regardless of rules and modes."""
+        """Yield decisions for writes that need consent regardless of rules and modes."""
         for subject in subjects:
             if not isinstance(subject, PathSubject) or subject.access is not Access.WRITE:
                 continue
-            is_reached = workspace.holds(subject.path)  # except the user's own memory: tools change nothing else there
+            is_reached = workspace.holds(subject.path)  # outside, tools change only the user's own memory
             location = workspace.at(subject.path) if is_reached else None
             shown = subject.path if location is None else location.relative
             own = None if subject.in_scratch else self.guarded.why((subject.path, subject.named))
@@ -224,7 +224,7 @@ class PermissionPolicy:
                 yield Permission(Verdict.ASK, reason, no_rule_allows=True, is_guarded=own is not None)
 
     def _judge_command(self, request: PermissionRequest, command: CommandSubject) -> Permission:
-        # Imported with the first command, because many servers never run one.
+        # Imported for the first command, because many servers never run one.
         from tools.permissions.command_policy import PolicyRequest, judge_command  # noqa: PLC0415
         from tools.permissions.hidden_files import HiddenFileLookout  # noqa: PLC0415
 
@@ -244,8 +244,8 @@ class PermissionPolicy:
         )
 
     def kept_from_readers(self, workspace: Workspace, rights: Rights) -> tuple[FileRestrictions, str]:
-        """Return what file rules deny to a program that only reads, and why some of it cannot be enforced. Blocking."""
-        from tools.permissions.git_store import with_stored  # noqa: PLC0415 - few need it
+        """Return what file rules deny to a program that only reads, and why this cannot be fully enforced. Blocking."""
+        from tools.permissions.git_store import with_stored  # noqa: PLC0415 - rarely needed
         from tools.permissions.hidden_files import HiddenFileLookout, restrictions  # noqa: PLC0415
 
         self._lookout = lookout = self._lookout or HiddenFileLookout()
@@ -258,7 +258,7 @@ class PermissionPolicy:
     def rules_of(self, rights: Rights, granted: Sequence[str] = ()) -> Rules:
         """Return the rules for a client: the operator's, those of its token, and its grants.
 
-        The same object is returned as long as none of the three changes.
+        Returns the same object until one of the three changes.
         """
         if not granted and rights is ALL_RIGHTS:  # the usual case
             return self.rules
@@ -278,7 +278,7 @@ class PermissionPolicy:
         return known[1]
 
     def read_rules_of(self, rights: Rights) -> tuple[Rules, list[str]]:
-        """Read the rules of a token alone, and return a warning for each that is not used as written."""
+        """Read the rules of a token, and return a warning for each that is not used as written."""
         lists = {"permissions.allow": rights.allow, "permissions.ask": rights.ask, "permissions.deny": rights.deny}
         places = {key: key.replace("permissions", f"{rights.source}.rules") for key in lists}
         return read_rules(lists, self.canonical, self.home, places)
@@ -298,4 +298,4 @@ def _is_about(rule: Rule, subject: Subject, workspace: Workspace) -> bool:
         case AgentSubject(name=name):
             return rule.fits_agent(name)
         case CommandSubject():
-            return False  # decided by its parts
+            return False  # its parts are judged separately

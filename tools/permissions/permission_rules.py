@@ -1,4 +1,4 @@
-"""All rules of an operator: `permissions.allow|ask|deny` and the older lists, read once."""
+"""Parses the operator's rules: `permissions.allow|ask|deny` and the older lists."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from tools.permissions import tool_names
 from tools.permissions.verdict import Verdict
 
 ANYTHING = "*"
-_SPECIAL = re.compile(r"[\\*?\[\]]")  # special characters of a pattern
+_SPECIAL = re.compile(r"[\\*?\[\]]")  # special characters in patterns
 _WILDCARD, _ESCAPED = re.compile(r"[*?[]"), re.compile(r"\\(.)")
-_BLANKS = " \t"  # ignored around a pattern; a name may end in other white space
-_LATELY_NS = 50_000_000  # how long the targets of symlinks are cached: a search asks for every file
+_BLANKS = " \t"  # ignored around a pattern; names may end in other white space
+_LATELY_NS = 50_000_000  # how long symlink targets are cached, because a search checks every file
 
 
 class MalformedRuleError(ValueError):
-    """A rule cannot be read. The text says why, and how to write it."""
+    """A rule cannot be parsed. The message says why, and how to write it."""
 
 
 def fits_wildcards(pattern: str, text: str) -> bool:
-    """Whether a text matches a pattern in which each `*` stands for any text, even an empty one. Linear."""
+    """Return True if a text matches a pattern in which `*` stands for any text, even none. Takes linear time."""
     first, *others = pattern.split(ANYTHING)
     if not others:
         return text == pattern
@@ -46,16 +46,16 @@ def fits_wildcards(pattern: str, text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class CommandSpecifier:
-    """Which simple shell commands a rule applies to.
+    """The simple shell commands that a rule applies to.
 
-    A pattern without a star is a prefix of whole words: `git log` matches `git log -1` but not `git logout`. `git log
-    *` means the same. `npm run test*` has no such boundary, and a star may be anywhere.
+    A pattern without a star is a prefix of whole words: `git log` matches `git log -1` but not `git logout`, and `git
+    log *` means the same. `npm run test*` has no such boundary. A star may be anywhere.
     """
 
     pattern: str  # as written, with single spaces; `git:*` becomes `git *`
 
     def fits(self, text: str) -> bool:
-        """Whether it applies to a command, given as its words joined by single spaces."""
+        """Return True if it applies to a command, given as words joined by single spaces."""
         bare = self.pattern.removesuffix(" *")
         if ANYTHING not in bare:
             return text == bare or text.startswith(f"{bare} ")
@@ -64,21 +64,21 @@ class CommandSpecifier:
 
 @dataclass(frozen=True, slots=True)
 class PathSpecifier:
-    """Which paths a rule applies to, in the syntax of `.gitignore`. A folder includes all its contents.
+    """The paths that a rule applies to, in `.gitignore` syntax. A folder includes all its contents.
 
-    `//x` is absolute, and `~/x` is below the home folder; anything else is below each workspace folder. A name without
+    `//x` is absolute, and `~/x` is below the home folder. Anything else is below each workspace folder. A name without
     a slash matches at any depth, and in rules that deny or ask, anywhere on the machine.
     """
 
     rules: RuleList
-    base: str | None  # the folder that it is below, or `None` for each workspace folder
-    line: bytes  # the source of the rules: one line of a `.gitignore`
-    begins: tuple[str, ...] = ()  # the literal names at its start, for rules that deny or ask
+    base: str | None  # the folder that the pattern is relative to, or `None` for each workspace folder
+    line: bytes  # the pattern as a line of a `.gitignore`
+    begins: tuple[str, ...] = ()  # its leading literal names, for rules that deny or ask
 
     def fits(self, paths: Sequence[str], roots: Sequence[str]) -> bool:
-        """Whether it applies to a file with any of these absolute paths, which contain no `.` and `..`.
+        """Return True if it applies to a file with any of these absolute paths, which contain no `.` and `..`.
 
-        Blocking: the real path of its first names is looked up, or comes from a short-lived cache.
+        Blocking, because the real path of its first names is looked up or comes from a short-lived cache.
         """
         for base in roots if self.base is None else (self.base,):
             named, real = self.beginning(base)
@@ -92,7 +92,7 @@ class PathSpecifier:
         return False
 
     def beginning(self, base: str) -> tuple[str, str]:
-        """Return the place below a base that its first names lead to: as written, and its real path."""
+        """Return the path below a base that its first names lead to, as written and as a real path."""
         named = os.path.join(base, *self.begins)
         return named, _real_path(named, time.monotonic_ns() // _LATELY_NS)
 
@@ -102,7 +102,7 @@ class PathSpecifier:
             return False
         names = bytes_text(path[len(prefix) :]).split(os.sep)
         below = list(accumulate(names, lambda above, name: f"{above}/{name}" if above else name))
-        # The disk is not checked: the last name may also be a folder.
+        # The disk is not checked, so the last name may also be a folder.
         return any(self.rules.hides(each, is_folder=True) for each in below) or bool(
             self.rules.hides(below[-1], is_folder=False)
         )
@@ -114,7 +114,7 @@ def _real_path(path: str, _moment: int) -> str:
 
 
 def path_specifier(written: str, home: str, *, forbids: bool) -> PathSpecifier:
-    """Parse a path rule. In a rule that denies or asks, a plain name matches outside the workspace, too."""
+    """Parse a path rule. In a rule that denies or asks, a plain name also matches outside the workspace."""
     pattern, base = written.strip(_BLANKS), None
     if pattern.startswith("//"):
         pattern, base = pattern[1:], os.sep
@@ -127,30 +127,30 @@ def path_specifier(written: str, home: str, *, forbids: bool) -> PathSpecifier:
     # A leading `!` or `#` is not special in a rule.
     escaped = f"\\{pattern}" if pattern[:1] in ("!", "#") else pattern
     line = os.fsencode(escaped)
-    rules = parse_rules(b"\n" + line)  # so that it does not begin with a byte order mark
+    rules = parse_rules(b"\n" + line)  # so that no byte order mark can begin the text
     if rules.odd_line is not None or not {*b"\n\r\0"}.isdisjoint(line):
         raise MalformedRuleError(
             "its pattern is not understood; use the syntax of .gitignore, with only letters and digits in brackets"
         )
-    # Allow rules do not follow symlinks below their base, because commands can create some.
+    # Allow rules do not follow symlinks below their base, because commands can create these.
     names = escaped.strip("/").split("/") if forbids and "/" in pattern.rstrip("/") else ()
     begins = takewhile(lambda name: not _WILDCARD.search(_ESCAPED.sub("", name)), names)
     return PathSpecifier(rules, base, line, tuple(_ESCAPED.sub(r"\1", name) for name in begins))
 
 
 def literal_path(path: str) -> str | None:
-    """Return the pattern for exactly this absolute path and everything below it; `None` if there is none."""
+    """Return the pattern for exactly this absolute path and everything below it, or `None` if there is none."""
     if "\n" in path or "\r" in path or "\0" in path:
         return None
     escaped = _SPECIAL.sub(r"\\\g<0>", path)
     bare = escaped.rstrip(_BLANKS)
-    # Trailing blanks in a pattern would be dropped.
+    # Brackets keep trailing blanks, which would otherwise be dropped.
     return f"/{bare}{''.join(f'[{blank}]' for blank in escaped[len(bare) :])}" if path != os.sep else "//**"
 
 
 @dataclass(frozen=True, slots=True)
 class HostSpecifier:
-    """Which hosts a rule applies to: one host and its subdomains, or all hosts."""
+    """The hosts that a rule applies to: one host and its subdomains, or all hosts."""
 
     host: str  # in lower case, without a final dot; `*` means every host
 
@@ -161,7 +161,7 @@ class HostSpecifier:
 
 @dataclass(frozen=True, slots=True)
 class AgentSpecifier:
-    """Which agents a rule applies to. Case is ignored, and a star stands for any text."""
+    """The agents that a rule applies to. Case is ignored, and a star stands for any text."""
 
     pattern: str  # case-folded
 
@@ -171,17 +171,17 @@ class AgentSpecifier:
 
 Specifier = CommandSpecifier | PathSpecifier | HostSpecifier | AgentSpecifier
 SANDBOXED = "Sandboxed"
-"""The grant that lets every command run that stays in the sandbox. No tool has this name."""
-SESSION = "this session"  # the source of rules that a person gave in an answer
+"""The grant for every command that stays in the sandbox. No tool has this name."""
+SESSION = "this session"  # the source of rules from a user's answer
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
     text: str  # as written
     source: str  # its setting, such as `permissions.deny`
-    verdict: Verdict  # its effect on a matching call
-    name: str  # the tool it names; may contain stars
-    tools: frozenset[str]  # the built-in tools that the name stands for
+    verdict: Verdict  # its effect on matching calls
+    name: str  # the tool that it names; may contain stars
+    tools: frozenset[str]  # the built-in tools that the name means
     specifier: Specifier | None  # what it applies to; `None` for every call
 
     def __str__(self) -> str:
@@ -189,7 +189,7 @@ class Rule:
         return f"{self.source} rule {self.text}"
 
     def names(self, names: Sequence[str], loose: Sequence[str] = ()) -> bool:
-        """Whether it names a tool, whose own name comes first. Another tool may have a loose name tomorrow.
+        """Return True if it names a tool. The tool's own name comes first; loose names may get another owner later.
 
         An allow rule names only tools that its author must have meant.
         """
@@ -198,7 +198,7 @@ class Rule:
         meant, names = tool_names.one_meaning(self.name), tool_names.names_to_allow(names)
         if any(name in self.tools or name == meant for name in names):
             return True
-        # A star includes upstream tools only if the rule is about servers or about everything.
+        # A star includes upstream tools only if the rule is about servers, or about everything.
         is_of_servers = tool_names.BETWEEN in meant or meant == ANYTHING
         return any(fits_wildcards(meant, name) for name in names if is_of_servers or tool_names.BETWEEN not in name)
 
@@ -206,7 +206,7 @@ class Rule:
         return self.names(tool.rule_names, tool.loose_rule_names)
 
     def allows_tool(self, tool: ToolTraits) -> bool:
-        """Whether it applies to a tool, and counts as a person's consent to everything that the tool does."""
+        """Return True if it names a tool, and counts as consent to everything that the tool does."""
         is_of_group = len(self.tools) > 1 and ANYTHING not in self.name
         return self.names_tool(tool) and not (is_of_group and tool.name in tool_names.STARTING)
 
@@ -219,7 +219,7 @@ class Rule:
         return tool_names.SHELL in self.tools or self.name == ANYTHING
 
     def governs(self, access: Access) -> bool:
-        """Whether it also applies if a shell command reads, writes or fetches."""
+        """Return True if it also applies to this access by a shell command."""
         return self.name == ANYTHING or access in tool_names.access_of(self.tools)
 
     def fits_command(self, text: str) -> bool:
@@ -243,7 +243,7 @@ class Rule:
 def parse_rule(text: str, verdict: Verdict, source: str, canonical: Callable[[str], str], home: str) -> Rule:
     """Parse a rule, `Name` or `Name(specifier)`. Raises a `MalformedRuleError` if it cannot be parsed.
 
-    `canonical` returns the tool name for an older name or a class name of a built-in tool.
+    `canonical` maps older names and class names of built-in tools to tool names.
     """
     name, parenthesis, rest = text.strip().partition("(")
     name = name.strip()
@@ -279,7 +279,7 @@ def parse_rule(text: str, verdict: Verdict, source: str, canonical: Callable[[st
 CORE = "tools.core"
 INCLUDE = "tools.include"
 PROFILE = "tools.profile"
-# The settings with rules, and the effect of each. `tools.core` also excludes every tool that it does not name.
+# The settings with rules, and their effect. `tools.core` also excludes every tool that it does not name.
 VERDICTS: Mapping[str, Verdict] = {
     "permissions.allow": Verdict.ALLOW,
     "permissions.ask": Verdict.ASK,
@@ -296,11 +296,11 @@ class Rules:
     deny: tuple[Rule, ...] = ()  # what never runs
     ask: tuple[Rule, ...] = ()  # what always needs an answer
     allow: tuple[Rule, ...] = ()  # what runs without a question
-    # The only built-in tools, or empty for all. The specifiers of a shell tool are the only commands.
+    # The only built-in tools, or empty for all. Specifiers of a shell tool are the only commands
     core: tuple[Rule, ...] = ()
     included: tuple[Rule, ...] | None = None  # the only tools from any source; `None` for all
-    include_setting: str = INCLUDE  # the setting to change for a missing tool
-    profile: str = ""  # the profile that limits the built-in tools; a name outside `PROFILES` means all
+    include_setting: str = INCLUDE  # the setting to change if a tool is missing
+    profile: str = ""  # the profile of built-in tools; a name outside `PROFILES` means all
 
     @property
     def strict(self) -> tuple[Rule, ...]:
@@ -309,26 +309,26 @@ class Rules:
 
     @property
     def of_calls(self) -> Iterator[Rule]:
-        """Yield the rules that do not apply to every call of a tool."""
+        """Yield the rules that apply only to some calls of a tool."""
         return (rule for rule in (*self.strict, *self.allow) if not rule.is_of_every_call)
 
     def core_commands(self) -> tuple[Rule, ...]:
-        """The rules of `tools.core` that name commands; empty if every shell command is allowed."""
+        """The rules in `tools.core` that name commands. Empty if every shell command is allowed."""
         named = tuple(r for r in self.core if r.fits_command("") or isinstance(r.specifier, CommandSpecifier))
         return () if any(rule.specifier is None for rule in named) else named
 
 
 def hidden_paths(rules: Rules, roots: Sequence[str]) -> Forbidden | None:
-    """Return the test for what rules hide in a workspace; `None` if no rule is about reading certain paths.
+    """Return the test for what rules hide in a workspace, or `None` if no rule is about reading certain paths.
 
-    This is for searches: showing a line of a file means reading it, and there is no question.
+    This is for searches, which show lines of files without a question.
     """
     narrow = tuple(r for r in rules.strict if r.tools & tool_names.READING and isinstance(r.specifier, PathSpecifier))
     return (lambda path: next((str(r) for r in narrow if r.fits_path((path,), roots)), None)) if narrow else None
 
 
 def rule_of_all_reading(rules: Rules) -> str:
-    """Return the rule that denies all reading or asks about it; empty if there is none."""
+    """Return the rule that denies all reading or asks about it, or an empty string."""
     return next((str(r) for r in rules.strict if r.tools >= tool_names.READING and r.is_of_every_call), "")
 
 
@@ -338,12 +338,12 @@ def read_rules(
     home: str,
     flags: Mapping[str, str] | None = None,
 ) -> tuple[Rules, list[str]]:
-    """Read the rule lists of the settings, by key. Returns a warning for each rule that is not used as written.
+    """Parse the rule lists of the settings, by key. Also return a warning for each rule not used as written.
 
-    If a command line option has replaced a list, warnings name that option, given by `flags`.
+    If a command line option has replaced a list, warnings name the option in `flags`.
 
     An allow rule that cannot be parsed is left out. A rule that asks or denies then applies to every call of the tool
-    that it names, or of every tool if it names none, so that a typing error never opens what was meant to be closed.
+    that it names, or of every tool if it names none. So a typo never opens what was meant to be closed.
     """
     found: dict[Verdict, list[Rule]] = {verdict: [] for verdict in Verdict}
     core: list[Rule] = []
@@ -369,7 +369,7 @@ def read_rules(
         if parenthesis:
             warnings.append(f"{INCLUDE}: '{text}' is read as '{name}', because this setting names tools, not calls.")
         try:
-            # It allows nothing by itself, so every possible meaning of the name counts, as in a rule that asks.
+            # It allows nothing by itself, so every possible meaning of the name counts, as in an ask rule.
             included.append(parse_rule(name, Verdict.ASK, INCLUDE, canonical, home))
         except MalformedRuleError as error:
             warnings.append(f"{INCLUDE}: '{text}' names no tool, because {error}.")

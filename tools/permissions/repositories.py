@@ -1,4 +1,4 @@
-"""Facts about a git repository for permissions: settings that make git run something, and tracked files."""
+"""Finds settings in git repositories that make git run something, and tracked files."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tools.files.path_opener import open_regular
 from tools.permissions.auto_run_files import REPOSITORY, folded, is_guarded_in_repository, why_protected
 
 MAX_INDEX_BYTES = 64 * 1024 * 1024
-_MODE_OF_SUBMODULE = 0o160000.to_bytes(4)  # in an index entry; if the bytes occur by chance, git is queried needlessly
-_LONGEST_TOLD = 0xFFF  # the index does not store the length of a longer name
-# A list of harmless settings: each release adds new ones, and many run something (`core.fsmonitor`, `alias.x`)
+_MODE_OF_SUBMODULE = 0o160000.to_bytes(4)  # in an index entry; a chance match only causes a needless query
+_LONGEST_TOLD = 0xFFF  # the index does not store the length of longer names
+# Lists the harmless settings, because each release adds new ones that may run something, like `core.fsmonitor`
 _HARMLESS_SETTING = re.compile(
     r"""
     user\.(?:name|email|useconfigonly) | (?:author|committer)\.(?:name|email) | init\.defaultbranch | color\.\S+
@@ -49,15 +49,15 @@ _SETTING = re.compile(r"([A-Za-z][\w-]*)\s*(?:=\s*(.*))?")
 
 
 def settings_that_run(text: str, is_work_tree: Callable[[str], bool]) -> list[str]:
-    """Return the settings in a file that may make git run something or work elsewhere, with their sections.
+    """Return the settings in a file, with their sections, that may make git run something or work elsewhere.
 
-    After the first line that is not understood, the whole rest of the file counts as one of them.
+    From the first line that is not understood, the whole rest of the file counts as one.
 
     Args:
         text: The file's content.
-        is_work_tree: Whether the repository of the file may name a folder as its work tree.
+        is_work_tree: Returns True if the file's repository may name a folder as its work tree.
     """
-    # Git ends lines only at a line feed, unlike `splitlines`.
+    # Unlike `splitlines`, git ends lines only at a line feed.
     if re.search(r"\r(?!\n)|[\0-\x08\x0b\x0c\x0e-\x1f\x7f]", text):
         return [text]
     running: list[str] = []
@@ -75,14 +75,14 @@ def settings_that_run(text: str, is_work_tree: Callable[[str], bool]) -> list[st
             return [*running, "\n".join(lines[at:])]
         key, value = f"{section}.{setting[1]}", setting[2] or ""
         is_known = is_work_tree(value) if key.lower() == "core.worktree" else _HARMLESS_SETTING.fullmatch(key)
-        # An address may begin with the name of a program.
+        # A URL may begin with the name of a program.
         if not is_known or re.match(r"\s*[\w-]*::", value.replace('"', "")):
             running.append(f"{key}={value}")
     return running
 
 
 def work_tree_above(folder: str) -> str | None:
-    """Return the top of the work tree that contains an absolute folder, as git finds it; `None` if there is none."""
+    """Return the top of the work tree that contains an absolute folder, as git finds it, or `None`."""
     while not os.path.lexists(os.path.join(folder, REPOSITORY)):
         if (above := os.path.dirname(folder)) == folder:
             return None
@@ -91,14 +91,14 @@ def work_tree_above(folder: str) -> str | None:
 
 
 def why_protected_at(path: str, root: str, *, is_written: bool = True) -> str | None:
-    """Return why a path in a workspace may not be written without a question, or `None`. Blocking.
+    """Return why writing a path in a workspace needs consent, or `None`. Blocking.
 
     The names of folders above the workspace count too, up to the top of the work tree that contains it.
 
     Args:
         path: The absolute path.
         root: The workspace folder that contains it.
-        is_written: Whether something will certainly be written there, which may turn a folder into a repository.
+        is_written: Whether the path will certainly be written, which may turn a folder into a repository.
     """
     top = work_tree_above(root)
     why = why_protected(path if top is None else os.path.relpath(path, os.path.dirname(top)))
@@ -106,7 +106,7 @@ def why_protected_at(path: str, root: str, *, is_written: bool = True) -> str | 
 
 
 def _makes_repository(path: str) -> bool:
-    """Whether a new file may make git treat a folder as a repository: a `HEAD` in it, or a file beside one."""
+    """Return True if a new file may make git treat a folder as a repository: a `HEAD`, or a file next to one."""
     name = folded(os.path.basename(path))
     if name in ("head", "commondir"):
         return True
@@ -121,13 +121,13 @@ def _makes_repository(path: str) -> bool:
 
 
 class TrackedFiles:
-    """The tracked files of repositories. Each index is read once."""
+    """Looks up tracked files of repositories. Each index is read once."""
 
     def __init__(self) -> None:
         self._indexes: dict[str, bytes] = {}
 
     def has(self, path: str) -> bool:
-        """Whether the repository's index contains a file. An index in a newer format counts as empty."""
+        """Return True if the repository's index contains a file. An index in a newer format counts as empty."""
         top = work_tree_above(os.path.dirname(path))
         if top is None:
             return False
@@ -142,19 +142,19 @@ class TrackedFiles:
 
 
 def runs_programs(top: str) -> bool:
-    """Whether git runs a repository's own programs in a work tree: hooks, filters, drivers, a file monitor.
+    """Return True if git may run a repository's programs in a work tree: hooks, filters, drivers, a file monitor.
 
-    Submodules may have some: git enters each one in the index, wherever its repository is.
+    Submodules count too, because git enters each one in the index, wherever its repository is.
     """
     own = os.path.join(top, REPOSITORY)
     try:
         if any(name.startswith("sharedindex") for name in os.listdir(own)):
-            return True  # a split index: the rest is in a file beside it
+            return True  # a split index: the rest is in a file next to it
         if any(not name.endswith(".sample") for name in os.listdir(os.path.join(own, "hooks"))):
             return True
     except OSError:
         if not os.path.isdir(own):
-            return True  # of a worktree or a submodule, whose settings are elsewhere
+            return True  # a worktree or a submodule, whose settings are elsewhere
     for name in ("index", "config", "config.worktree"):
         try:
             with open_regular(os.path.join(own, name), through_links=True) as file:

@@ -9,7 +9,7 @@ from tools.contract.command_views import CommandView
 
 
 class Verdict(StrEnum):
-    """In order of strictness."""
+    """In order of increasing strictness."""
 
     ALLOW = "allow"
     ASK = "ask"
@@ -18,10 +18,10 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """A rule that would allow something from now on."""
+    """A rule that would allow calls like this."""
 
     rule: str
-    title: str  # what it covers, for people
+    title: str  # what the rule covers, for people
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,17 +36,17 @@ class VerdictPart:
 @dataclass(frozen=True, slots=True)
 class Permission:
     verdict: Verdict
-    reason: str  # why, as a phrase; `tools.call.consent` turns it into a sentence
-    grants: tuple[Grant, ...] = ()  # rules that would allow such calls from now on; empty if no rule can
-    setting: str = ""  # the operator's setting that asks or denies; else empty
-    # The question is for a person alone: an operator's rule demands it, or it ends plan mode.
+    reason: str  # the reason as a clause; `tools.call.consent` turns it into a sentence
+    grants: tuple[Grant, ...] = ()  # rules that would allow such calls; empty if no rule can
+    setting: str = ""  # the operator's setting that asks or denies, if any
+    # Whether only a person may answer, because an operator's rule demands it or it ends plan mode.
     is_explicit: bool = False
-    no_rule_allows: bool = False  # no rule or mode can allow it, so it is asked about each time
-    is_guarded: bool = False  # it writes this server's own settings, so a client's dialog is no consent
-    way_out: str = ""  # what to do instead, as a sentence, if there is something special
-    parts: tuple[VerdictPart, ...] = ()  # the decisions on its parts, if it was judged by parts
-    view: CommandView | None = None  # for a command: the view in which it runs, after a yes if it is asked about
-    dialog_view: CommandView | None = None  # the same, if the client's own dialog counts as the consent
+    no_rule_allows: bool = False  # whether no rule or mode can allow it, so that each call needs consent
+    is_guarded: bool = False  # whether it writes this server's own settings, for which a client's dialog is not enough
+    way_out: str = ""  # what to do instead, as a sentence, if there is specific advice
+    parts: tuple[VerdictPart, ...] = ()  # the decisions on its parts, if they were judged separately
+    view: CommandView | None = None  # for a command: the view in which it runs, after any consent it needs
+    dialog_view: CommandView | None = None  # the same, if the client's own dialog counts as consent
     offers_sandboxed: bool = False  # whether to offer an answer that allows every command that stays in the sandbox
 
 

@@ -1,4 +1,4 @@
-"""The configuration of an agent: a program that receives a task and prints its answer."""
+"""The configuration of an agent, which is a program that receives a task and prints its answer."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-DEPTH_VARIABLE = "CORETOOLS_MCP_AGENT_DEPTH"  # tells an agent how many agents are above it, including itself
-MAX_DEPTH = 1  # an agent whose own server offered this tool could go on for ever
+DEPTH_VARIABLE = "CORETOOLS_MCP_AGENT_DEPTH"  # the nesting depth of an agent, starting from 1
+MAX_DEPTH = 1  # agents must not start further agents without end
 _NO_DEPTH = "0"
 
 
@@ -17,36 +17,36 @@ class AgentCommand:
     """One agent."""
 
     name: str
-    command: str  # the program: its name, looked up on `PATH` outside the workspace, or its absolute path
+    command: str  # the program: a name to look up on `PATH` outside the workspace, or an absolute path
     description: str = ""
     args: tuple[str, ...] = field(default=(), repr=False)  # its arguments; no shell parses them
     env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-    inherit_env: tuple[str, ...] = ()  # the server's variables that it gets in addition to those of commands
-    prompt: Literal["stdin", "argument"] = "stdin"  # how it gets the task: on standard input, or as its last argument
-    output: Literal["text", "json"] = "text"  # its output: text, or JSON with the answer in the last object
+    inherit_env: tuple[str, ...] = ()  # variables of the server that it gets in addition to those of commands
+    prompt: Literal["stdin", "argument"] = "stdin"  # how it gets the task: on standard input or as the last argument
+    output: Literal["text", "json"] = "text"  # text, or JSON with the answer in the last object
     timeout: int = 600_000  # time limit in milliseconds
 
     @property
     def shown(self) -> str:
-        """Return its command line for people, without anything that looks like a secret."""
-        from tools.text.secrets import redact  # noqa: PLC0415 - with the first call
+        """The command line for people, without anything that looks like a secret."""
+        from tools.text.secrets import redact  # noqa: PLC0415 - loaded on first use
 
         return redact(shlex.join([self.command, *self.args]))
 
     def arguments(self, task: str) -> tuple[str, ...]:
-        """Return all arguments for a task."""
+        """Return the arguments for a task."""
         if self.prompt == "stdin":
             return self.args
-        # A leading dash would be read as an option.
+        # A leading dash would make it an option.
         return (*self.args, f" {task}" if task.startswith("-") else task)
 
     def given(self, task: str) -> bytes:
-        """Return the text for its standard input."""
+        """Return the standard input for a task."""
         return task.encode("utf-8", "replace") if self.prompt == "stdin" else b""
 
     def environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
-        """Return its whole environment: that of commands, plus what is set or inherited for it."""
-        from tools.shell.process_spec import command_environment  # noqa: PLC0415 - with the first call
+        """Return the whole environment: that of commands, plus what is set or inherited for the agent."""
+        from tools.shell.process_spec import command_environment  # noqa: PLC0415 - loaded on first use
 
         passed = {name: inherited[name] for name in self.inherit_env if name in inherited}
         depth = str(depth_in(inherited) + 1)
@@ -54,6 +54,6 @@ class AgentCommand:
 
 
 def depth_in(environment: Mapping[str, str]) -> int:
-    """Return how many agents are above a server with this environment; if unreadable, more than allowed."""
+    """Return how many agents are above a server with this environment. `MAX_DEPTH` if unreadable."""
     written = environment.get(DEPTH_VARIABLE) or _NO_DEPTH
     return int(written) if written.isascii() and written.isdigit() and len(written) == 1 else MAX_DEPTH

@@ -1,4 +1,4 @@
-"""Runs an agent of the operator, and reports its answer."""
+"""Runs one of the operator's agents, and reports its answer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tools.shell.result_text import DISPLAY_CHARS, kept_output, program_facts, s
 from tools.shell.shell_command import Ending
 from tools.text.file_names import one_line, shown_whole_path
 
-# Keys of the answer in the last object: Claude Code's, that of Qwen Code and Gemini CLI, and common ones.
+# Keys for the answer in the last object: Claude Code's, Qwen Code's and Gemini CLI's, and common ones.
 _TEXT_KEYS = ("result", "response", "content", "text")
 
 
@@ -34,7 +34,7 @@ class AgentAnswer:
 
 
 def read_answer(printed: bytes, *, is_whole: bool) -> AgentAnswer | None:
-    """Return the answer in the last object of an agent's output, or of the end of it; `None` if there is none."""
+    """Return the answer in the last object of an agent's output, which may be cut at the front, or `None`."""
     text = printed.decode("utf-8", "replace").strip()
     last: Any = None
     for candidate in ([text] if is_whole else []) + [text.rpartition("\n")[2]]:
@@ -98,10 +98,10 @@ async def run_agent(
     progress: Progress,
     signal: AbortSignal,
 ) -> ToolResult:
-    """Let an agent do a task, in the first workspace folder.
+    """Let an agent do a task in the first workspace folder.
 
     Raises:
-        ToolError: It was not started, took too long, failed, or gave no answer.
+        ToolError: The agent was not started, took too long, failed, or gave no answer.
     """
     environment = agent.environment(inherited)
     search_path = environment.get("PATH", "")

@@ -1,7 +1,7 @@
-"""The todo lists of all clients: one for each client and workspace folder, while the server runs.
+"""The todo lists of all clients, one per client and workspace folder, kept while the server runs.
 
-They are a model's working notes, replaced many times an hour, so they are kept in memory. Nothing is written to disk
-for somebody who only wanted a plan, and two servers never share a file.
+They are a model's working notes, replaced many times an hour, so they are kept only in memory. Nobody who wanted a plan
+expects a file on disk, and servers need not share one.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Literal
 
 from tools.files.workspace import Workspace
 
-# The first three as in Qwen Code, all of them as in Gemini CLI.
+# Qwen Code has the first three, Gemini CLI has all.
 TodoStatus = Literal["pending", "in_progress", "completed", "cancelled", "blocked"]
-MAX_LISTS = 250  # the oldest is dropped first; at the tool's limits they take about 100 MB
+MAX_LISTS = 250  # the oldest are dropped first; at the tool's limits, these take about 100 MB
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Todo:
 
 
 class TodoLists:
-    """Finds a client's list. An anonymous client has an empty key and no list."""
+    """Stores the lists. An anonymous client has an empty key and no list."""
 
     def __init__(self) -> None:
         self._lists: OrderedDict[tuple[str, str], tuple[Todo, ...]] = OrderedDict()
@@ -43,10 +43,10 @@ class TodoLists:
             self._lists.popitem(last=False)
 
     def of(self, client_key: str, workspace: Workspace) -> Sequence[Todo]:
-        """Return the list as last written; empty if there is none."""
+        """Return the list as last written, or an empty one."""
         return self._lists.get((client_key, workspace.roots[0] if workspace.roots else ""), ())
 
     def forget(self, client_key: str) -> None:
-        """Drop the lists of a client that does not come back."""
+        """Drop the lists of a client that will not return."""
         for key in [key for key in self._lists if key[0] == client_key]:
             del self._lists[key]

@@ -1,4 +1,4 @@
-"""Runs commands and programs, and manages what they leave running.
+"""Runs commands and programs, and manages the processes that they leave running.
 
 Tools, custom tools, language servers and upstreams start programs through this package. It builds on permissions and
 files.

@@ -1,4 +1,4 @@
-"""Starts programs through the broker, which leaves none of their processes behind."""
+"""Starts programs through the broker, which cleans up all their processes."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from tools.shell.process_spec import Process, ProcessSpec, ProcessStarter, Start
 
 
 class BrokeredStarter:
-    """Starts programs: a `ProcessStarter`. Close it in the event loop in which it was used.
+    """A `ProcessStarter` that uses the broker. Close it in the event loop in which it was used.
 
-    The pool of supervisors is imported and started with the first program, because many servers never run one. On
+    The pool of supervisors is imported and started for the first program, because many servers never run one. On
     Windows there is no broker, and nothing can be started. With `by_group`, only each program's process group is
-    tracked, as on systems without subreapers. With `is_shared`, one supervisor runs all programs, which suits a few
-    long-running ones; a limit of one program then applies to all.
+    tracked, as on systems without subreapers. With `is_shared`, one supervisor runs all programs. This suits a few
+    long-running programs, and a limit of one applies to all.
     """
 
     def __init__(self, *, by_group: bool = False, is_shared: bool = False) -> None:
         self._by_group = by_group
         self._is_shared = is_shared
         self._pool: ProcessStarter | None = None
-        self._held = AsyncExitStack()  # holds the pool, whose type does not exist on Windows
+        self._held = AsyncExitStack()  # holds the pool, whose type is missing on Windows
         self._is_closed = False
 
     async def start(self, spec: ProcessSpec) -> Process:
         if sys.platform == "win32" or self._is_closed:
             raise StartFailedError(errno.ENOSYS)
         if self._pool is None:
-            from tools.shell.supervisor_pool import SupervisorPool  # noqa: PLC0415 - with the first program
+            from tools.shell.supervisor_pool import SupervisorPool  # noqa: PLC0415 - loaded on first use
 
             self._pool = pool = SupervisorPool(by_group=self._by_group, is_shared=self._is_shared)
             self._held.push_async_callback(pool.aclose)
@@ -41,6 +41,6 @@ class BrokeredStarter:
             raise StartFailedError(error.errno or 0) from None
 
     async def aclose(self) -> None:
-        """End all running programs and the broker. Shielded from cancellation, and bounded (1.5 seconds)."""
+        """End all running programs and the broker, within 1.5 seconds. Shielded from cancellation."""
         self._is_closed = True
         await self._held.aclose()

@@ -1,8 +1,8 @@
-"""Finds out which workspace files changed during a command, by a comparison before and after.
+"""Finds workspace files that changed during a command, by comparing their state before and after.
 
-Undo does not cover changes by commands, so the model is told about them. This is for folders in a git work tree,
-without ignored files. Only folders and ignore files are opened, and no symlink is followed. A workspace that is too
-large is skipped without a note.
+Undo does not cover changes by commands, so the model is told about them. Only files in a git work tree that are not
+ignored are compared. Only folders and ignore files are opened, and symlinks are not followed. Workspaces that are too
+large are skipped without a note.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from tools.files.workspace import Workspace
 from tools.text.file_names import shown_path
 
 MAX_ENTRIES = 5_000  # files and folders to compare; each of the two scans takes about 50 ms
-MAX_SECONDS = 1.0  # limit for a slow disk or a busy machine
+MAX_SECONDS = 1.0  # time limit for a slow disk or a busy machine
 REST_SECONDS = 60.0  # how long a workspace that is too large is skipped
-MAX_RESTING = 100  # such workspaces that are remembered
+MAX_RESTING = 100  # remembered workspaces that are too large
 MAX_NAMED = 20
-# Inode, size, modification time and change time (nanoseconds): any change of a file changes one of them
+# Inode, size, modification time and change time (nanoseconds). Any change of a file changes one of them
 State = tuple[int, int, int, int]
 _MARK = re.compile(r'(?!").*[,;.] ').match  # punctuation in an unquoted name
 _too_large: dict[tuple[str, ...], float] = {}  # by roots, the end of the pause (monotonic seconds)
@@ -38,18 +38,18 @@ _too_large: dict[tuple[str, ...], float] = {}  # by roots, the end of the pause 
 class WorkspaceState:
     """The files of a workspace at one point in time."""
 
-    # By folder path: the ignore rules there and the folder's files, including those that the rules hide
+    # By folder path: the ignore rules and the files in the folder, including hidden files
     folders: dict[str, tuple[IgnoreScope, Mapping[str, State]]] = field(
         default_factory=dict[str, tuple[IgnoreScope, Mapping[str, State]]]
     )
-    closed: set[str] = field(default_factory=set[str])  # folders that were not scanned: hidden or unreadable ones
+    closed: set[str] = field(default_factory=set[str])  # hidden or unreadable folders, which were not scanned
 
     def files_of(self, folder: str) -> Mapping[str, State]:
         return self.folders[folder][1] if folder in self.folders else {}
 
 
 def state_of(workspace: Workspace, signal: AbortSignal) -> WorkspaceState | None:
-    """Return the present files of a workspace. `None` if it has no git work tree, or is too large. Blocking.
+    """Return the current files of a workspace, or `None` if it has no git work tree or is too large. Blocking.
 
     Raises a `ToolError` only if the call is cancelled.
     """
@@ -82,7 +82,7 @@ def state_of(workspace: Workspace, signal: AbortSignal) -> WorkspaceState | None
                 if not scope.git:
                     continue  # git's rules apply only in a work tree
         except FileNotFoundError:
-            continue  # it was removed just now
+            continue  # it was removed meanwhile
         except (OSError, ToolError):
             state.closed.add(path)  # including folders with an agent-ignore file that is not understood
             continue
@@ -101,7 +101,10 @@ def state_of(workspace: Workspace, signal: AbortSignal) -> WorkspaceState | None
 
 
 def changes_since(before: WorkspaceState, workspace: Workspace, signal: AbortSignal) -> str:
-    """Return a line that names the changed files; empty if there are none or it is unknown. Blocking."""
+    """Return a line that names the changed files, or an empty string if there are none or they are unknown.
+
+    Blocking.
+    """
     after = state_of(workspace, signal)
     if after is None:
         return ""
@@ -109,7 +112,7 @@ def changes_since(before: WorkspaceState, workspace: Workspace, signal: AbortSig
     changes: list[tuple[str, str]] = []
     for folder in before.folders.keys() | after.folders.keys():
         old, new = before.files_of(folder), after.files_of(folder)
-        # A file missing on one side was not necessarily created or removed: an ignore file may have changed.
+        # A file missing on one side may not have been created or removed, because an ignore file may have changed.
         if old == new or not closed.isdisjoint(map(str, (Path(folder), *Path(folder).parents))):
             continue
         scopes = [state.folders[folder][0] for state in (before, after) if folder in state.folders]
@@ -123,7 +126,7 @@ def changes_since(before: WorkspaceState, workspace: Workspace, signal: AbortSig
 
     def shown(path: str) -> str:
         text = shown_path(workspace.at(path).relative if len(workspace.roots) == 1 else path)
-        # Punctuation in a name could make it look like several names, or like the end of the sentence.
+        # Punctuation could make a name look like several names, or like the end of the sentence.
         names = text.split(os.sep)
         return os.sep.join(json.dumps(name, ensure_ascii=False) if _MARK(name) else name for name in names)
 

@@ -1,4 +1,4 @@
-"""Runs shell commands and configured programs: starts, reads, limits and ends them, and keeps background jobs.
+"""Runs shell commands and configured programs: starts, reads, limits and ends them, and tracks background jobs.
 
 Both wait for one of a few slots, in the order of arrival. A command is over when its shell has ended. Processes that it
 left running become a background job of its client, so that nothing is lost. At a limit, or if its call is cancelled, a
@@ -53,18 +53,18 @@ from tools.text.file_names import one_line
 
 logger = logging.getLogger(__name__)
 POSIX_SHELL = "/bin/sh"  # runs commands if there is no bash
-MAX_CONCURRENT = 8  # limit of simultaneous foreground commands, and of simultaneous programs
+MAX_CONCURRENT = 8  # limit for concurrent foreground commands, and for concurrent programs
 TICK_SECONDS = 0.25  # how often a running program is checked for limits and new output
-REPORT_SECONDS = 1.0  # between two progress reports (as in Gemini CLI)
-LAST_REPORT_SECONDS = 0.5  # how long a report in progress may delay the result
+REPORT_SECONDS = 1.0  # between progress notifications (as in Gemini CLI)
+LAST_REPORT_SECONDS = 0.5  # how long a pending notification may delay the result
 FIRST_LOOK_SECONDS = 0.2  # how long a background command is watched for early errors (as in Gemini CLI)
 ENDED_CHARS = 4_000  # characters of output in the error for a command that was ended at a limit
-SANDBOX_CHARS = 300  # characters shown of the message of a failed sandbox
+SANDBOX_CHARS = 300  # characters shown of a failed sandbox's message
 ERRORS_CHARS = 4_000  # characters shown of standard error
-AGAIN_SECONDS = 0.25  # until a start that failed for lack of processes is retried
-ALONE_SECONDS = 2.0  # how long to retry if no program is running; resources of the last one may be released late
-_NOT_STARTED = re.compile(r"bwrap: [^\n]*\n?")  # the only output if bubblewrap cannot start a command
-_STARTUP_FILES = frozenset({"BASH_ENV", "ENV"})  # variables that name a file which a shell runs first
+AGAIN_SECONDS = 0.25  # before a start that failed for lack of resources is retried
+ALONE_SECONDS = 2.0  # how long to retry if no program is running, because the last one may release resources late
+_NOT_STARTED = re.compile(r"bwrap: [^\n]*\n?")  # the whole output if bubblewrap cannot start a command
+_STARTUP_FILES = frozenset({"BASH_ENV", "ENV"})  # variables that name a file for a shell to run first
 _WHY_NO_COMMAND = {
     0: "the process that starts commands died, so part of the command may have run; check before you try again",
     errno.ENOENT: "the folder, the shell or the sandbox's program does not exist; give a folder that "
@@ -74,7 +74,7 @@ _WHY_NO_COMMAND = {
     "directory, or ask the user",
     errno.E2BIG: "the command is too long for the operating system; write it to a script and run that",
     errno.EINVAL: "it, its folder or a variable of its environment (shell.env) contains an impossible character "
-    "(NUL, or half of a surrogate pair); write it as an escape, as in printf '\\x00'",
+    "(NUL or a lone surrogate); write it as an escape, as in printf '\\x00'",
     errno.ENOSYS: "commands cannot run on this system; use the file tools, or ask the user to run it",
 }
 _WHY_NO_PROGRAM = {
@@ -88,10 +88,10 @@ _WHY_NO_PROGRAM = {
 
 
 class StartQueue:
-    """Delays starts that fail for lack of descriptors, processes or memory.
+    """Retries starts that fail for lack of descriptors, processes or memory.
 
-    Other programs release these when they end. So a start is then retried, in the order of arrival, as long as its call
-    has time. It fails at once only if nothing could change.
+    Other programs release these when they end. So the start is retried, in the order of arrival, while its call has
+    time. It fails at once only if nothing could change.
     """
 
     def __init__(self) -> None:
@@ -100,9 +100,9 @@ class StartQueue:
         self._line = anyio.Lock()
 
     async def start(self, start: Callable[[], Awaitable[RunningProgram]], deadline: float) -> RunningProgram:
-        """Start a program as soon as there are enough resources. It counts as running until `end` is called.
+        """Start a program when there are enough resources. It counts as running until `end` is called.
 
-        `start` must leave nothing behind when it fails. After the deadline (monotonic) the last `ExhaustedError` is
+        `start` must leave nothing behind when it fails. After the deadline (monotonic), the last `ExhaustedError` is
         raised.
         """
         try:
@@ -110,7 +110,7 @@ class StartQueue:
         except ExhaustedError as error:
             lack = error
         with anyio.move_on_after(deadline - time.monotonic()):
-            # One at a time: simultaneous starts would take resources from each other.
+            # One at a time, because concurrent starts would compete for resources.
             async with self._line:
                 while self._running or time.monotonic() < self._last_end + ALONE_SECONDS:
                     await anyio.sleep(AGAIN_SECONDS)
@@ -137,8 +137,8 @@ class Runner:
         self,
         starter: ProcessStarter,
         folders: PrivateFolders,  # for long outputs
-        max_concurrent: int = MAX_CONCURRENT,  # programs that run for calls at once; others wait, in order of arrival
-        queue: StartQueue | None = None,  # the queue of all programs of the starter
+        max_concurrent: int = MAX_CONCURRENT,  # programs that run concurrently; others wait in the order of arrival
+        queue: StartQueue | None = None,  # shared by everything that uses the starter
     ) -> None:
         self._starter = starter
         self._folders = folders
@@ -147,7 +147,7 @@ class Runner:
 
     @asynccontextmanager
     async def _slot(self, seconds: float, refusal: ToolError) -> AsyncGenerator[None]:
-        """Hold a slot, and wait for one as long as there is time. Raises the refusal if none becomes free."""
+        """Hold a slot, and wait up to `seconds` for one. Raises `refusal` if none becomes free."""
         with anyio.move_on_after(seconds) as waiting:
             await self._slots.acquire()
         if waiting.cancelled_caught:
@@ -164,7 +164,7 @@ class Runner:
         refusal: Callable[[int], ToolError],
         tail_bytes: int = TAIL_BYTES,
     ) -> RunningProgram:
-        """Start a confined program, or release it and raise the refusal for an error number."""
+        """Start a confined program. If that fails, release it and raise the refusal for the error number."""
         started_at = time.monotonic()
         process = await start_confined(self._starter, confined, refusal)
         output = Output(self._folders.of(client_key), tail_bytes)
@@ -175,7 +175,7 @@ class Runner:
 async def start_confined(
     starter: ProcessStarter, confined: ConfinedCommand, refusal: Callable[[int], ToolError]
 ) -> Process:
-    """Start a confined program, or release it and raise the refusal for an error number."""
+    """Start a confined program. If that fails, release it and raise the refusal for the error number."""
     process: Process | None = None
     try:
         process = await starter.start(confined.spec)
@@ -207,7 +207,7 @@ def sandbox_failed(said: str) -> ToolError:
 def _check_has_run(
     running: RunningProgram, status: ExitStatus | None, printed_text: str, jobs: JobTable | None
 ) -> None:
-    """Raise an error if a command's output is the message of bubblewrap when it cannot start the command."""
+    """Raise an error if a command's output shows that bubblewrap could not start it."""
     is_bubblewraps = running.confined.engine is Engine.BUBBLEWRAP and status is not None and status.code == 1
     if is_bubblewraps and _NOT_STARTED.fullmatch(printed_text) and (lack := scarcity_in(printed_text)) is not None:
         refusal = exhaustion_of(lack, NOTHING_DONE) or sandbox_failed(printed_text)
@@ -215,16 +215,16 @@ def _check_has_run(
 
 
 def _about_jobs(jobs: JobTable | None) -> str:
-    """Advise about running jobs, which may be what uses up the resources."""
+    """Give advice about running jobs, which may use up the resources."""
     ids = ", ".join(job.id for job in jobs.running()) if jobs is not None else ""
     return f" If a job has started very many processes, end it with stop_background_job. Running: {ids}." if ids else ""
 
 
 async def _tell(progress: Progress, count: int, text: str) -> None:
-    """Report the bytes so far, no total, and the last lines. A client that rejects this does not fail the command."""
+    """Report the bytes so far, no total, and the last lines. Errors of the client do not fail the command."""
     try:
         await progress(count, None, text)
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is the client's
+    except Exception as error:  # noqa: BLE001 - any error of the client
         logger.info("progress could not be reported: %s", type(error).__name__)
 
 
@@ -237,7 +237,7 @@ async def _watch(
     silence: float = float("inf"),  # seconds without output
     most_bytes: float = float("inf"),  # of either output
 ) -> tuple[Ending, ExitStatus | None]:
-    """Wait until a program has ended or reached a limit, and report one of its outputs meanwhile."""
+    """Wait until a program has ended or reached a limit. Meanwhile, report one of its outputs."""
     before, told_at = 0, float("-inf")
     report: asyncio.Task[None] | None = None
     waiting = asyncio.ensure_future(running.process.wait())
@@ -270,28 +270,28 @@ async def _watch(
 @dataclass(frozen=True, slots=True)
 class ShellOptions:
     environment: Mapping[str, str] = field(repr=False)
-    timeout_seconds: float = 120.0  # default for calls (two minutes in Qwen Code)
+    timeout_seconds: float = 120.0  # default for calls (as in Qwen Code)
     silence_seconds: float = 0.0  # longest time without output; 0 means no limit
-    max_concurrent: int = MAX_CONCURRENT  # most commands in the foreground at the same time
-    has_network: bool = True  # whether commands may get the network
+    max_concurrent: int = MAX_CONCURRENT  # concurrent foreground commands
+    has_network: bool = True  # whether commands may use the network
 
 
 @dataclass(frozen=True, slots=True)
 class FinishedCommand:
-    """A command that has ended, as far as its call is concerned."""
+    """A command whose call is over."""
 
     request: CommandRequest
-    running: RunningProgram  # the command, which may continue as a job
+    running: RunningProgram  # the command, whose processes may continue as a job
     ending: Ending
     exit: ExitStatus | None  # how the shell ended; `None` if it was ended at a limit
     shown: ShownOutput
     seconds: float  # its running time, without the time in the queue
     left_running: tuple[int, ...] = ()  # ids of processes that it left running
-    job: Job | None = None  # the job of these processes; `None` if they were ended because there can be no job
+    job: Job | None = None  # the job of these processes; `None` if no job was possible and they were ended
 
 
 class CommandRunner(Runner):
-    """Runs shell commands for all clients, confined by `confinement`. The other arguments are those of `Runner`."""
+    """Runs shell commands for all clients, confined by `confinement`. The other arguments are as in `Runner`."""
 
     def __init__(
         self,
@@ -307,11 +307,11 @@ class CommandRunner(Runner):
         self._environment = {name: value for name, value in options.environment.items() if name not in _STARTUP_FILES}
 
     async def make_ready(self, workspace: Workspace) -> None:
-        """Find out what can confine commands, if that is not yet known."""
+        """Find out what can confine commands, if not yet known."""
         await self._confinement.make_ready(workspace.roots)
 
     def site(self, workspace: Workspace, client_key: str) -> CommandSite:
-        """Return the conditions for a client's commands. Blocks."""
+        """Return the conditions for a client's commands. Blocking."""
         site = self._confinement.site(workspace.roots, self._environment.get("PATH", ""))
         scratch = workspace.scratch
         return replace(
@@ -322,10 +322,10 @@ class CommandRunner(Runner):
         )
 
     async def run(self, request: CommandRequest, jobs: JobTable | None, progress: Progress) -> FinishedCommand:
-        """Run a command until its shell has ended or a limit is reached. Processes left running become a job.
+        """Run a command until its shell has ended or it reaches a limit. Processes left running become a job.
 
-        Raises a `ToolError` if it was not started: `shell_execute_error`, `shell_timed_out` while it waited for a slot,
-        or `resources_exhausted`.
+        Raises a `ToolError` if it was not started: `shell_execute_error`, `shell_timed_out` if it waited too long for a
+        slot, or `resources_exhausted`.
         """
         deadline = time.monotonic() + request.timeout_seconds
         full = ToolError(
@@ -359,7 +359,7 @@ class CommandRunner(Runner):
         return FinishedCommand(request, running, ending, status, shown, seconds, left, job)
 
     async def start_job(self, request: CommandRequest, jobs: JobTable) -> Job:
-        """Start a command in the background, and watch it for a moment. Raises a `ToolError` like `run`."""
+        """Start a command in the background, and watch it for a moment. Raises the same errors as `run`."""
         deadline = time.monotonic() + request.timeout_seconds
         with jobs.starting():
             job = jobs.add(request, await self._begin(request, jobs, deadline))
@@ -396,34 +396,34 @@ class CommandRunner(Runner):
 
 @dataclass(frozen=True, slots=True)
 class ProgramRequest:
-    argv: tuple[str, ...] = field(repr=False)  # the program, by absolute path, and its arguments
-    folder: str  # real path of the folder it starts in
+    argv: tuple[str, ...] = field(repr=False)  # the program's absolute path, and its arguments
+    folder: str  # real path of its working directory
     environment: Mapping[str, str] = field(repr=False)
-    client_key: str  # the client that gets its output; empty for an anonymous client
+    client_key: str  # the client that gets the output; empty for an anonymous client
     timeout_seconds: float  # time limit, including the time in the queue
     given: bytes = field(default=b"", repr=False)
-    whole_bytes: int = TAIL_BYTES  # output up to this length is kept completely in memory
-    most_bytes: int | None = None  # limit for the bytes of either stream; `None` for no limit
+    whole_bytes: int = TAIL_BYTES  # output up to this length is kept in memory
+    most_bytes: int | None = None  # limit for each stream; `None` for no limit
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramOutcome:
-    """A program that has ended, with everything that it started."""
+    """A program that has ended, with all its processes."""
 
     ending: Ending
     exit: ExitStatus | None  # how it ended; `None` if it was ended at a limit
-    tail: bytes = field(repr=False)  # the end of its output, at least `whole_bytes` of the request
-    is_whole: bool  # whether that is the complete output
-    shown: ShownOutput  # its output, as a result shows it
+    tail: bytes = field(repr=False)  # the end of its output, at least the request's `whole_bytes`
+    is_whole: bool  # whether `tail` is the complete output
+    shown: ShownOutput  # its output, as shown in a result
     errors: str  # the end of its standard error, without surrounding blank lines
     seconds: float  # its running time, without the time in the queue
 
 
 class ProgramRunner(Runner):
-    """Runs the operator's programs, for all clients."""
+    """Runs the operator's programs for all clients."""
 
     async def run(self, request: ProgramRequest, progress: Progress) -> ProgramOutcome:
-        """Run a program until it has ended or a limit is reached. Reports its standard error as progress.
+        """Run a program until it has ended or reached a limit. Reports its standard error as progress.
 
         Raises a `ToolError` if it was not started (`execution_failed`, `resources_exhausted`).
         """

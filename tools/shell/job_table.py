@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 MAX_RUNNING = 16
-MAX_KEPT = 100  # jobs remembered for one client; the ones that ended first are forgotten first, with their output
-STOP_SECONDS = 10.0  # limit for the wait for a job's end, so that nothing waits for a hung disk for ever
-STOP_GRACE_SECONDS = 2.0  # between SIGTERM and SIGKILL: a background process may have something to save
-KEPT_BYTES = 1 << 15  # memory for the output of an ended job, which is complete in its file
+MAX_KEPT = 100  # remembered jobs per client; those that ended first are forgotten first, with their output
+STOP_SECONDS = 10.0  # limit for ending a job, so that nothing waits forever for a hung disk
+STOP_GRACE_SECONDS = 2.0  # between SIGTERM and SIGKILL, because a background process may have something to save
+KEPT_BYTES = 1 << 15  # memory for the output of an ended job; the file has it all
 
 
 class JobStatus(StrEnum):
-    """The state of a job, in the words of Qwen Code."""
+    """The status of a job, in Qwen Code's words."""
 
     RUNNING = "running"
     COMPLETED = "completed"
@@ -40,9 +40,9 @@ class Job:
     id: str  # `bg_` and 8 hexadecimal digits; with several replicas also `@` and the replica
     request: CommandRequest
     running: RunningProgram  # the command, with its process and its output
-    exit: ExitStatus | None = None  # how the shell ended, if it has; its processes may continue
-    ended: float | None = None  # monotonic time at which its last process ended
-    is_stopped: bool = False  # whether its end was requested
+    exit: ExitStatus | None = None  # how the shell ended, if it has; other processes may continue
+    ended: float | None = None  # monotonic time when its last process ended
+    is_stopped: bool = False  # whether somebody stopped it
     is_over: asyncio.Event = field(default_factory=asyncio.Event)  # set when its last process has ended
 
     @property
@@ -59,10 +59,10 @@ class Job:
 
 
 class JobTable:
-    """The jobs of one client. Close it when the client is forgotten or the server ends.
+    """The jobs of one client. Close the table when the client is forgotten or the server ends.
 
     Args:
-        replica: The name of this process among the replicas that serve the same clients; empty if it is the only one.
+        replica: The name of this process among the replicas that serve the same clients; empty if there are no others.
     """
 
     def __init__(self, replica: str = "") -> None:
@@ -88,8 +88,8 @@ class JobTable:
             raise ToolError(
                 ToolErrorType.JOB_NOT_FOUND,
                 f"This job runs in the replica '{replica:.80}' of this server, but another replica received the call. "
-                "Nothing was done; repeat the call. If you get the same answer, that replica is gone, and its jobs "
-                "with it. Then start the command again if you still need it.",
+                "Nothing was done; repeat the call. If this fails again, that replica and its jobs are gone. Then "
+                "start the command again if you still need it.",
             )
         known = ", ".join(self._jobs) or "none"
         raise ToolError(
@@ -119,7 +119,7 @@ class JobTable:
             self._starting -= 1
 
     def add(self, request: CommandRequest, running: RunningProgram) -> Job:
-        """Take over a started command. All its output is kept from now on."""
+        """Add a started command. From now on, all its output is kept."""
         running.output.keep_all()
         job = Job(f"bg_{os.urandom(4).hex()}{self._mark}", request, running)
         self._jobs[job.id] = job
@@ -134,7 +134,7 @@ class JobTable:
         return job
 
     async def stop(self, job: Job) -> None:
-        """End a job with all its processes. Does nothing if it has ended."""
+        """End a job and all its processes. Does nothing if it has ended."""
         if job.ended is None:
             job.is_stopped = True
             await job.running.end(STOP_GRACE_SECONDS)
@@ -155,8 +155,8 @@ class JobTable:
             job.exit = await running.process.wait()
             await running.process.wait_gone()
             await running.read_to_end()
-        except Exception as error:  # noqa: BLE001 - the job must come to an end whatever happened
-            # The process that runs programs is gone, and has ended this one.
+        except Exception as error:  # noqa: BLE001 - the job must end whatever happens
+            # The supervisor died, and the job with it.
             logger.warning("background job %s was lost: %s", job.id, type(error).__name__)
         finally:
             try:

@@ -1,7 +1,7 @@
-"""A loopback network shared by one client's commands: a server started by one can be reached by the next.
+"""The loopback network of a client's commands: one command can reach a server that another has started.
 
-It is an otherwise empty network namespace, with no connection to the outside in either direction. bubblewrap creates
-it, because few other programs may create namespaces. Afterwards open descriptors hold it, and each command joins it. No
+It is an otherwise empty network namespace, without connections to the outside in either direction. bubblewrap creates
+it, because few other programs may create namespaces. Open descriptors then keep it alive, and each command joins it. No
 process stays in it.
 """
 
@@ -18,14 +18,14 @@ from anyio import Lock, move_on_after, wait_readable
 from tools.shell.process_spec import ExitStatus, ProcessSpec, ProcessStarter, StartFailedError
 from tools.shell.resource_limits import is_root
 
-SECONDS = 5.0  # time limit for creating it, which normally takes milliseconds
-RETRY_SECONDS = 30.0  # after this time a failed attempt is repeated
+SECONDS = 5.0  # time limit for creating the namespace, which normally takes milliseconds
+RETRY_SECONDS = 30.0  # before a failed attempt is repeated
 _GET_OWNER = 0xB701  # NS_GET_USERNS, from linux/nsfs.h
 _INFO = 10  # the descriptor on which bubblewrap reports its process
 _EVERYTHING = ("--die-with-parent", "--cap-drop", "ALL", "--ro-bind", "/", "/")
-# When its child prints, bubblewrap has set up the loopback. It then waits until its namespaces are opened.
+# When the child prints, bubblewrap has set up the loopback. The child waits until its namespaces are opened.
 _HOLD = ("--unshare-net", "--info-fd", str(_INFO), *_EVERYTHING, "--", "/bin/sh", "-c", "echo; read x")
-# Also tests what commands need in the sandbox: some containers refuse to mount `/proc` in joined namespaces.
+# Also tests what the sandbox needs, because some containers refuse to mount `/proc` in joined namespaces.
 _TRIAL = ("--unshare-pid", *_EVERYTHING, "--dev", "/dev", "--proc", "/proc", "--", "/bin/sh", "-c", ":")
 
 
@@ -44,7 +44,7 @@ class _Loopback:
 
 
 class SessionLoopbacks:
-    """Creates and holds the loopbacks of clients. Linux only; on other systems no client has one."""
+    """Creates and holds the loopbacks of clients. Clients have none on systems other than Linux."""
 
     def __init__(self, starter: ProcessStarter) -> None:
         self._starter = starter
@@ -52,10 +52,10 @@ class SessionLoopbacks:
         self._is_tried = False
 
     async def of(self, client_key: str, bubblewrap: str) -> tuple[int, ...] | None:
-        """Return the namespaces for a client's commands (`ProcessSpec.namespaces`), created with bubblewrap.
+        """Return the namespaces for a client's commands, as in `ProcessSpec.namespaces`. bubblewrap creates them.
 
-        `None` for a client without a key, and for some time after a failure. This object owns the descriptors, so a
-        program must have been started with them before the client is forgotten.
+        Returns `None` for a client without a key, and for some time after a failure. This object owns the descriptors,
+        so programs must have started with them before the client is forgotten.
         """
         if not client_key:
             return None
@@ -73,7 +73,7 @@ class SessionLoopbacks:
             return loopback.namespaces
 
     def forget(self, client_key: str) -> None:
-        """Release a client's loopback. It continues to exist for commands that are in it."""
+        """Release a client's loopback. It continues to exist for commands in it."""
         loopback = self._loopbacks.pop(client_key, None)
         if loopback is not None:
             loopback.forget()
@@ -84,10 +84,13 @@ class SessionLoopbacks:
             self.forget(client_key)
 
     async def _make(self, bubblewrap: str) -> tuple[int, ...] | None:
-        """Create the namespaces with bubblewrap. Returns `None` or raises an error if that or joining them fails."""
+        """Create the namespaces with bubblewrap.
+
+        Returns `None` or raises an error if creating or joining them fails.
+        """
         if sys.platform != "linux":
             return None
-        import fcntl  # noqa: PLC0415 - not on every system
+        import fcntl  # noqa: PLC0415 - POSIX only
 
         with ExitStack() as held:
 
@@ -108,7 +111,7 @@ class SessionLoopbacks:
                 pid = int(os.read(ready, 4096).split(b'"child-pid":')[1].split()[0].rstrip(b",}"))
                 namespaces = [os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)]
                 held.callback(lambda: [os.close(descriptor) for descriptor in namespaces])
-                # It still runs, so the id was not reused; and it has its own namespace.
+                # The process must still run, so that its id was not reused, and must have its own namespace.
                 if pid not in await process.left_running() or os.path.samestat(
                     os.fstat(namespaces[0]), os.stat("/proc/self/ns/net")
                 ):
@@ -129,5 +132,5 @@ class SessionLoopbacks:
                     await process.end(0)
                 self._is_tried = True
             made = tuple(namespaces)
-            namespaces.clear()  # the caller owns them now
+            namespaces.clear()  # now owned by the caller
         return made

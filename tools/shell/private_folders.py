@@ -1,4 +1,4 @@
-"""The private folder of each client, removed with the server: long outputs and `/tmp`. Also its lasting caches."""
+"""The private folders of clients, for long outputs and `/tmp`, which are removed with the server. Also their caches."""
 
 from __future__ import annotations
 
@@ -21,30 +21,33 @@ from tools.contract.tool_errors import ExhaustedError
 from tools.files.path_opener import open_folder, open_private_folder
 from tools.machine.threads import Threads
 
-FILE_BYTES = 64 << 20  # bytes kept of one output; the rest is only counted
-CLIENT_BYTES = 1 << 30  # bytes of outputs kept for one client; the oldest complete one is removed first
-DEEPEST = 100  # nesting depth of folders that are merged or kept, which needs an open descriptor per level
-MOST_TEMPORARY = 50_000  # files and folders in a client's folder; a folder with more is emptied
-PIECE_OVERHEAD = 64  # bytes of memory per piece besides its content, which matters for very small pieces
+FILE_BYTES = 64 << 20  # bytes kept per output; the rest is only counted
+CLIENT_BYTES = 1 << 30  # bytes of outputs kept per client; the oldest complete output is removed first
+DEEPEST = 100  # nesting depth of folders to merge or keep, because each level needs an open descriptor
+MOST_TEMPORARY = 50_000  # files and folders in a client's folder; above this it is emptied
+PIECE_OVERHEAD = 64  # memory per piece in addition to its content, which matters for very small pieces
 PREFIX = "coretools-mcp-"
 LOCK_NAME = ".lock"
 SCRATCH, SCRATCH_OF_PLAN = "tmp", "plan-tmp"  # the folders that serve as a client's `/tmp`
-CACHE_DAYS = 30  # after so many days without use, the cache of a workspace is removed
-WORK = "work"  # the folder that serves as `/var/tmp` if files can be changed
+CACHE_DAYS = 30  # unused caches of workspaces are removed after this many days
+WORK = "work"  # the folder that serves as `/var/tmp` for commands that can change files
 WRITERS = 2  # writer threads; more do not make a disk faster
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 
 
 class OutputFile:
-    """The file with one program's output, created with its first piece. For the event loop; closed by `close`."""
+    """The file with a program's output, created for the first piece.
+
+    For use on the event loop. Close it with `close`.
+    """
 
     def __init__(self, folder: PrivateFolder) -> None:
         self.path = os.path.join(folder.path, f"output-{os.urandom(8).hex()}.txt")
         self.kept = 0  # bytes accepted, both on disk and still to be written
-        self.missing = 0  # bytes that came after the file was full, or could not be written
-        self.waiting = 0  # memory of accepted data that is not yet written
+        self.missing = 0  # bytes that did not fit or could not be written
+        self.waiting = 0  # memory of accepted data that is still to be written
         self.on_written: Callable[[], None] | None = None  # called on the event loop after each write
-        self.is_complete = False  # nothing more will be written, so it may be removed to make room
+        self.is_complete = False  # whether nothing more will be written, so that it may be removed to make room
         self.folder = folder
         self._pending: list[bytes] = []
         self._writing: asyncio.Future[None] | None = None
@@ -52,7 +55,7 @@ class OutputFile:
         self._is_closed = False
 
     def write(self, data: bytes) -> None:
-        # After a gap nothing more is kept, so that the file is always the beginning of the output.
+        # After a gap, nothing more is kept, so that the file is always the beginning of the output.
         taken = b"" if self.missing or self._is_closed else data[: self.folder.file_bytes - self.kept]
         if taken and not self.folder.reserve(len(taken)):
             taken = b""
@@ -78,11 +81,11 @@ class OutputFile:
                 await asyncio.wait([closing])
                 closing.result()
         finally:
-            self.on_written = None  # breaks a reference cycle with the owner, to free the output's memory at once
+            self.on_written = None  # breaks a reference cycle, to free the output's memory at once
             self.is_complete = True
 
     def read_at(self, position: int, length: int) -> bytes:
-        """Read a part of the file. Raises an `OSError` if it was removed to make room for newer ones. Blocks.
+        """Read part of the file. Raises an `OSError` if the file was removed to make room for newer ones. Blocking.
 
         A symlink or other replacement is not read.
         """
@@ -100,7 +103,7 @@ class OutputFile:
         try:
             writing = self.folder.writers.begin(partial(self._append, pieces))
         except (RuntimeError, ExhaustedError):
-            # The server is shutting down and its writers are closed, or the system cannot create a thread.
+            # The server is shutting down, or the system cannot create a thread.
             self._account_for(pieces, is_lost=True)
         else:
             self._writing = writing
@@ -118,7 +121,7 @@ class OutputFile:
         self._writing = None
         is_lost = writing.cancelled() or writing.exception() is not None
         if is_lost:
-            # The disk is probably full. The missing part is reported, and the command continues.
+            # The disk is probably full. Report the missing part, and let the command continue.
             pieces, self._pending = [*pieces, *self._pending], []
         self._account_for(pieces, is_lost=is_lost)
         if self._pending:
@@ -139,13 +142,13 @@ class OutputFile:
 
 @dataclass(slots=True)
 class PrivateFolder:
-    """One client's folder, and the number of bytes of outputs in it."""
+    """A client's folder, and the outputs in it."""
 
     path: str  # absolute, without symlinks; it need not exist yet
-    file_bytes: int  # bytes kept of one output
+    file_bytes: int  # bytes kept per output
     total_bytes: int  # bytes kept of all outputs together
     writers: Threads  # write and remove the files
-    make_folder: Callable[[str], None]  # creates the folder at a path if it does not exist; blocks
+    make_folder: Callable[[str], None]  # creates the folder at a path if it does not exist; blocking
     files: dict[str, OutputFile] = field(default_factory=dict[str, OutputFile], init=False)  # the oldest first
     _bytes: int = field(default=0, init=False)
 
@@ -155,12 +158,12 @@ class PrivateFolder:
         return file
 
     def make(self) -> str:
-        """Create the folder if it does not exist, and return its path. Blocks."""
+        """Create the folder if it does not exist, and return its path. Blocking."""
         self.make_folder(self.path)
         return self.path
 
     def reserve(self, count: int) -> bool:
-        """Whether so many more bytes may be kept. The oldest complete outputs are removed to make room."""
+        """Return True if `count` more bytes may be kept. Removes the oldest complete outputs to make room."""
         for file in list(self.files.values()):
             if self._bytes + count <= self.total_bytes:
                 break
@@ -183,17 +186,17 @@ class PrivateFolder:
 
 
 class PrivateFolders:
-    """The folders of all clients, inside this server's own folder, below the temporary folder or another parent.
+    """The folders of all clients, in this server's own folder below the temporary folder or another parent.
 
-    Nothing is created on disk before it is needed. The folder of a killed server is removed by the next one; a lock
-    shows whether a server is alive.
+    Nothing is created on disk before it is needed. The next server removes the folder of a killed one; a lock shows
+    whether a server is alive.
 
     Args:
-        parent: The other parent.
-        caches: The folder for what outlasts the server; `None` for none.
-        comes_back: Whether a client's key means the same person after a restart.
-        file_bytes: Bytes kept of one output.
-        client_bytes: Bytes kept of all outputs of a client.
+        parent: The parent of the server's folder; `None` for the temporary folder.
+        caches: The folder for caches that outlast the server, or `None`.
+        comes_back: Returns True if a client's key means the same person after a restart.
+        file_bytes: Bytes kept per output.
+        client_bytes: Bytes kept of all outputs per client.
     """
 
     def __init__(
@@ -218,36 +221,36 @@ class PrivateFolders:
 
     @property
     def path(self) -> str:
-        """The server's own folder, a real path. It may not exist yet."""
+        """The real path of the server's own folder, which may not exist yet."""
         if self._parent is None:
-            import tempfile  # noqa: PLC0415 - it takes a while, and most servers never need it
+            import tempfile  # noqa: PLC0415 - slow to import and rarely needed
 
             self._parent = tempfile.gettempdir()
         return os.path.join(os.path.realpath(self._parent), self._name)
 
     def path_of(self, client_key: str) -> str | None:
-        """Return the path of a client's folder, which may not exist. `None` for an anonymous client."""
-        # A key may be secret, such as a session's id.
+        """Return the path of a client's folder, which may not exist, or `None` for an anonymous client."""
+        # A key, such as a session's id, may be secret.
         return os.path.join(self.path, hashlib.sha256(client_key.encode()).hexdigest()[:16]) if client_key else None
 
     def scratch_of(self, client_key: str, *, is_plan: bool) -> str | None:
-        """Return the path of the folder that is `/tmp` for a client; plan mode has another one. It may not exist.
+        """Return the path of a client's `/tmp`, which may not exist. Plan mode has another one.
 
-        `None` for an anonymous client.
+        Returns `None` for an anonymous client.
         """
         path = self.path_of(client_key)
         return os.path.join(path, SCRATCH_OF_PLAN if is_plan else SCRATCH) if path is not None else None
 
     def make_scratch(self, path: str) -> None:
-        """Create the folder at a path from `scratch_of` if it does not exist. Blocks."""
+        """Create the folder at a path from `scratch_of` if it does not exist. Blocking."""
         self._make(os.path.dirname(path))
         make_open_folder(path)
 
     def cache_of(self, client_key: str, roots: Iterable[str]) -> str | None:
-        """Return a folder for the downloads of package managers, which is kept for the next session. Blocks.
+        """Return a folder for package managers' downloads, which is kept for the next session. Blocking.
 
-        It belongs to a client and a workspace, so its contents can affect only commands that could also be affected
-        through the workspace. `None` for a client that does not come back.
+        It belongs to a client and a workspace, so it can affect only commands that could also be affected through the
+        workspace. Returns `None` for a client that will not return.
         """
         if self._caches is None or not self._comes_back(client_key):
             return None
@@ -262,15 +265,15 @@ class PrivateFolders:
             with open_private_folder(folder, makes=True):
                 os.utime(folder)
         except OSError:
-            return None  # commands work without a cache
+            return None  # commands also work without a cache
         return folder
 
     def forget_plan(self, client_key: str) -> None:
-        """Empty the `/tmp` of a client's plan mode, which has ended."""
+        """Empty the `/tmp` of a client's plan mode when it ends."""
         self._remove(self.scratch_of(client_key, is_plan=True))
 
     def of(self, client_key: str) -> PrivateFolder | None:
-        """Return a client's folder. `None` for an anonymous client, for which nothing is kept."""
+        """Return a client's folder, or `None` for an anonymous client, which has none."""
         path = self.path_of(client_key)
         if path is not None and client_key not in self._clients:
             self._writers = self._writers or Threads(WRITERS)
@@ -280,13 +283,13 @@ class PrivateFolders:
         return self._clients.get(client_key)
 
     def make(self, name: str) -> str:
-        """Create a folder of the server that belongs to no client, and return its path. Blocks."""
+        """Create a folder that belongs to no client, and return its path. Blocking."""
         path = os.path.join(self.path, name)
         self._make(path)
         return path
 
     def forget(self, client_key: str) -> None:
-        """Remove all files of a client that does not come back."""
+        """Remove all files of a client that will not return."""
         client = self._clients.pop(client_key, None)
         if client is not None:
             client.files.clear()
@@ -303,9 +306,9 @@ class PrivateFolders:
             writers.close()
 
     def _remove(self, path: str | None) -> None:
-        if path is not None and self._lock is not None and os.path.lexists(path):  # else nothing was created
+        if path is not None and self._lock is not None and os.path.lexists(path):  # otherwise nothing was created
             self._writers = self._writers or Threads(WRITERS)
-            # The client may come back before everything is removed.
+            # The client may return before everything is removed.
             gone = f"{path}-{os.urandom(8).hex()}"
             os.rename(path, gone)
             self._writers.begin(partial(remove_tree, gone))
@@ -328,22 +331,22 @@ class PrivateFolders:
 
 
 def make_open_folder(path: str) -> None:
-    """Create a folder with the mode of `/tmp` if it does not exist, in a folder that nobody else may enter."""
+    """Create a folder with the mode of `/tmp` if it does not exist. Its parent must be private."""
     with suppress(FileExistsError):
         os.mkdir(path)
-        os.chmod(path, 0o1777)  # noqa: S103 - as said
+        os.chmod(path, 0o1777)  # noqa: S103 - the parent is private
 
 
 def _lock(folder: str) -> int:
-    """Lock a folder of this server while this process lives, and remove the folders of killed servers.
+    """Lock the folder of this server while the process lives, and remove the folders of killed servers.
 
     Returns -1 if files cannot be locked.
     """
     if sys.platform == "win32":
         return -1
-    import fcntl  # noqa: PLC0415 - only where it exists
+    import fcntl  # noqa: PLC0415 - POSIX only
 
-    # The lock file gets its final name only when the lock is held.
+    # The lock file gets its final name only when it is locked.
     name = os.path.join(folder, os.urandom(8).hex())
     descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
@@ -369,10 +372,10 @@ def _lock(folder: str) -> int:
 
 
 def move_entries(source: str, target: str) -> None:
-    """Move the entries of one private folder to another: folders are merged, other files replaced. Blocks.
+    """Move the entries of a private folder to another one. Merges folders, and replaces files. Blocking.
 
-    A folder in the place of a file is moved aside, and entries deeper than `DEEPEST` in both folders stay. Commands may
-    replace anything in the target with a symlink meanwhile; none is followed.
+    A folder in the place of a file is moved aside, and entries deeper than `DEEPEST` in both folders stay. Meanwhile,
+    commands may replace anything in the target with symlinks, which are not followed.
     """
     if sys.platform == "win32":
         raise NotImplementedError
@@ -393,7 +396,7 @@ def move_entries(source: str, target: str) -> None:
 
 
 def _move_entry(name: str, here: int, there: int) -> bool:
-    """Move an entry from one open folder to another. Returns `False` for a folder that would have to be merged."""
+    """Move an entry from one open folder to another. Return False for a folder that would have to be merged."""
     try:
         os.rename(name, name, src_dir_fd=here, dst_dir_fd=there)
     except NotADirectoryError:
@@ -410,9 +413,9 @@ def _move_entry(name: str, here: int, there: int) -> bool:
 
 
 def remove_tree(folder: str) -> None:
-    """Remove a folder with all its contents, whatever its permissions. Does not follow symlinks or raise errors."""
+    """Remove a folder with all its contents, whatever its permissions. Never follows symlinks or raises errors."""
     if sys.platform == "win32":
-        import shutil  # noqa: PLC0415 - it takes a while, and most servers never need it
+        import shutil  # noqa: PLC0415 - slow to import and rarely needed
 
         shutil.rmtree(folder, ignore_errors=True)
         return
@@ -426,7 +429,7 @@ def remove_tree(folder: str) -> None:
 
 
 def empty_if_large(folder: str, most_bytes: int) -> tuple[int, int]:
-    """Empty a client's folder if it is too large. Then returns the bytes and entries that it had, as far as counted."""
+    """Empty a client's folder if it is too large. If so, return the bytes and entries that were counted."""
     with ExitStack() as opened:
         top = _open_own(folder, None)
         opened.callback(os.close, top)
@@ -438,7 +441,7 @@ def empty_if_large(folder: str, most_bytes: int) -> tuple[int, int]:
 
 
 def measured(folder: str, most_bytes: int) -> tuple[int, bool]:
-    """Return the bytes in a client's folder, as far as counted, and whether it is too large."""
+    """Return the bytes counted in a client's folder, and whether it is too large."""
     top = _open_own(folder, None)
     try:
         size, _, is_too_much = _measure(top, most_bytes)
@@ -448,12 +451,12 @@ def measured(folder: str, most_bytes: int) -> tuple[int, bool]:
 
 
 def _measure(top: int, most_bytes: int) -> tuple[int, int, bool]:
-    """Return the bytes and entries in an open folder, as far as counted, and whether it is too large or too deep."""
+    """Return the bytes and entries counted in an open folder, and whether it is too large or too deep."""
     if sys.platform == "win32":
         raise NotImplementedError
     size = count = 0
     is_deep = False
-    way = [(top, _entries(top))]  # the folders from the top to the present one, each with its remaining entries
+    way = [(top, _entries(top))]  # the folders from the top to the current one, each with its remaining entries
     while way and count < MOST_TEMPORARY and not is_deep:
         here, entries = way[-1]
         entry = next(entries, None)
@@ -474,7 +477,7 @@ def _measure(top: int, most_bytes: int) -> tuple[int, int, bool]:
     return size, count, size > most_bytes or count >= MOST_TEMPORARY or is_deep
 
 
-EMPTYING_SECONDS = 2.0  # how long to empty a folder in which other commands may continue to write
+EMPTYING_SECONDS = 2.0  # how long to empty a folder to which other commands may still write
 
 
 def _entries(folder: int) -> Iterator[os.DirEntry[str]]:
@@ -483,7 +486,7 @@ def _entries(folder: int) -> Iterator[os.DirEntry[str]]:
 
 
 def _open_own(name: str, folder: int | None) -> int:
-    """Open a folder of this server, and restore the owner's access if a command removed it. No symlink is followed."""
+    """Open a folder of this server without following symlinks. Restores the owner's access if a command removed it."""
     if sys.platform == "linux":
         place = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
         try:
@@ -498,9 +501,9 @@ def _open_own(name: str, folder: int | None) -> int:
 
 
 def _empty(top: int, seconds: float = math.inf) -> None:
-    """Remove the contents of an open folder, for a limited time while others may add to it.
+    """Remove the contents of an open folder within a time limit, because others may add to it.
 
-    Nested folders are first moved to the top, so that none is too deep.
+    Nested folders are moved to the top first, so that none is too deep.
     """
     late = time.monotonic() + seconds
 
@@ -523,16 +526,16 @@ def _empty(top: int, seconds: float = math.inf) -> None:
                 for child in os.listdir(inner):
                     with suppress(OSError):
                         if is_folder(child, inner):
-                            os.close(_open_own(child, inner))  # a folder without write permission cannot be moved
+                            os.close(_open_own(child, inner))  # folders without write permission cannot be moved
                             os.rename(child, os.urandom(16).hex(), src_dir_fd=inner, dst_dir_fd=top)
                 os.rmdir(name, dir_fd=top)
                 has_removed = True
 
 
 def make_place(folder: str, names: Sequence[str], *, is_file: bool) -> bool:
-    """Create a mount point inside a client's folder, by a sequence of names. Returns whether a file was created.
+    """Create a mount point inside a client's folder, given by names. Return True if a file was created.
 
-    Entries of another kind are moved aside. Commands may replace anything with a symlink; none is followed.
+    Entries of another kind are moved aside. Symlinks, which commands may create, are not followed.
     """
     if sys.platform != "linux":
         raise NotImplementedError

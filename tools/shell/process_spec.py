@@ -1,7 +1,7 @@
-"""The terms for running a command: what to run, its environment and folder, its process, and how it ended.
+"""The types for running a program: what to run, its environment, its process, and how it ended.
 
-It runs directly or in a sandbox. Programs are started through the broker, which makes sure that nothing is left of them
-once this server is gone. Their environment has what builds need, and no secret of the server.
+It runs directly or in a sandbox. Programs are started through the broker, which ensures that nothing is left of them
+once this server is gone. Their environment has what builds need, but no secrets of the server.
 """
 
 from __future__ import annotations
@@ -18,53 +18,53 @@ from tools.text.secrets import has_secret, is_secret_name, without_userinfo
 
 @dataclass(frozen=True, slots=True)
 class ResourceLimits:
-    """Operating system limits for a command and everything it starts (`setrlimit`); `None` means unchanged."""
+    """Limits of the operating system for a command and everything it starts (`setrlimit`). `None` means unchanged."""
 
-    file_bytes: int | None = None  # the largest file it may write
-    processes: int | None = None  # the most processes of its user, including those already running; no effect for root
+    file_bytes: int | None = None  # size of the largest file
+    processes: int | None = None  # processes of its user, including those already running; no effect for root
     core_bytes: int | None = 0
-    group: str | None = None  # the file for joining a control group (`cgroup.procs`)
+    group: str | None = None  # the file to join a control group (`cgroup.procs`)
 
 
 @dataclass(frozen=True, slots=True)
 class LandlockRules:
-    """What a program and everything it starts may do with files, by Landlock. All sockets but netlink are refused.
+    """Landlock rules for the files of a program and everything it starts. All sockets except netlink are refused.
 
-    Paths are absolute and without symlinks. A missing path grants nothing; a path that has become a symlink is an
+    Paths are absolute and without symlinks. A missing path grants nothing, and a path that has become a symlink is an
     error.
     """
 
-    readable: tuple[str, ...]  # files, and folders with their contents, that may be read, listed and executed
-    writable: tuple[str, ...]  # the same, which may also be changed; files may be created and removed below a folder
+    readable: tuple[str, ...]  # files and folders, with their contents, that may be read, listed and executed
+    writable: tuple[str, ...]  # the same, which may also be changed; files below a folder may be created and removed
     calls: bytes = field(repr=False)  # a program for filtering system calls
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessSpec:
-    argv: tuple[str, ...]  # the program, by absolute path, and its arguments; no shell parses them
-    folder: str  # the folder it starts in, an absolute path
+    argv: tuple[str, ...]  # the program's absolute path, and its arguments; no shell parses them
+    folder: str  # absolute path of the working directory
     environment: Mapping[str, str] = field(repr=False)
     limits: ResourceLimits = field(default_factory=ResourceLimits)
-    # Content that the program reads from these descriptors: 0 (standard input, otherwise empty), and 3 and above.
+    # Content for descriptors that the program reads: 0 (standard input, empty by default), and 3 and above.
     attachments: Mapping[int, bytes] = field(default_factory=dict[int, bytes], repr=False)
-    # Open descriptors of this server, by the numbers (0, 3 and above) that they get in the program.
+    # Open descriptors of this server, by their numbers in the program (0, and 3 and above).
     descriptors: Mapping[int, int] = field(default_factory=dict[int, int])
-    separates_errors: bool = False  # whether standard error is kept apart from the other output
-    # Open descriptors of namespaces that the program joins, in this order
+    separates_errors: bool = False  # whether standard error is separate from the other output
+    # Open descriptors of namespaces to join, in this order
     namespaces: tuple[int, ...] = ()
     landlock: LandlockRules | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ExitStatus:
-    """How a program ended. Exactly one of the two is set."""
+    """How a program ended. Exactly one field is set."""
 
     code: int | None
     signal: str | None  # the name of the signal that killed it, such as `SIGKILL`
 
 
 class StartFailedError(Exception):
-    """A program could not be started. Has the error number of the operating system, or 0."""
+    """A program could not be started. `number` is the operating system's error number, or 0."""
 
     def __init__(self, number: int) -> None:
         super().__init__("the program could not be started")
@@ -72,63 +72,63 @@ class StartFailedError(Exception):
 
 
 class EndedEarlyError(Exception):
-    """The sandbox process ended before the command started. Its output says why."""
+    """The sandbox process ended before the command started. The output says why."""
 
 
 class MountStep(NamedTuple):
     """One mount in the namespaces of another process, with absolute paths there, without symlinks."""
 
-    what: str  # the source; empty for the place itself
+    what: str  # the source; empty for `place` itself
     place: str
     is_read_only: bool
-    is_moved: bool = False  # whether the mount is moved; otherwise it is copied with everything below it
+    is_moved: bool = False  # whether the mount is moved, not copied with everything below it
 
 
 class Process(Protocol):
-    """A started program with everything that it starts, in any session or group.
+    """A started program and everything that it starts, in any session or group.
 
-    Its only input is what it was given. It has no terminal and runs in its own session.
+    It has no terminal, runs in its own session, and gets no other input than its spec.
     """
 
-    pid: int  # the process id of the program, and of its group
-    # A non-blocking descriptor with its output and its children's, both streams in the order of writing. It ends when
-    # every process that holds it has ended.
+    pid: int  # process id of the program and of its group
+    # A non-blocking descriptor with the output of the program and its children, both streams in the order of writing.
+    # It ends when every process that holds it has ended.
     output: int
-    errors: int  # the same for standard error, if that is kept apart; else -1
+    errors: int  # the same for standard error, if separate; else -1
 
     async def wait(self) -> ExitStatus:
-        """Wait for the program itself; processes that it started may continue. May be called any number of times."""
+        """Wait for the program itself. Processes that it started may continue. Can be called repeatedly."""
         ...
 
     async def left_running(self) -> tuple[int, ...]:
-        """Return the ids of all its processes that still run, including the program."""
+        """Return the ids of all its running processes, including the program."""
         ...
 
     async def mount(self, told: int, steps: Iterable[MountStep]) -> None:
-        """Mount in the namespaces of a process that it has started, once its number can be read from a descriptor.
+        """Mount in the namespaces of a process that it started, once the process id can be read from `told`.
 
-        Raises an `OSError` on failure. Until the number or its end can be read, nothing else is done for the program.
+        Raises an `OSError` on failure. Until the id or the end of `told` can be read, the program is not served.
         """
         ...
 
     async def end(self, grace_seconds: float) -> None:
-        """End it and everything it started: SIGTERM, then SIGKILL after the grace period. Returns when nothing is left.
+        """End all its processes: SIGTERM, then SIGKILL after the grace period. Returns when nothing is left.
 
         Bounded, shielded from cancellation, and harmless if everything has already ended.
         """
         ...
 
     async def wait_gone(self) -> None:
-        """Wait until it and everything it started have ended."""
+        """Wait until all its processes have ended."""
         ...
 
     def close(self) -> None:
-        """Close `output` and `errors`. Processes that still write get an error."""
+        """Close `output` and `errors`. Processes that still write to them get an error."""
         ...
 
 
 def printed(process: Process) -> str:
-    """Return output that nobody has read yet, or its beginning."""
+    """Return the beginning of the unread output."""
     with suppress(BlockingIOError):
         return os.read(process.output, 4096).decode("utf-8", "replace")
     return ""
@@ -139,67 +139,67 @@ Mount = Callable[[int, Iterable[MountStep]], Coroutine[Any, Any, None]]  # `Proc
 
 class ProcessStarter(Protocol):
     async def start(self, spec: ProcessSpec) -> Process:
-        """Start a program. Cancellation leaves nothing behind. Raises a `StartFailedError` on failure."""
+        """Start a program. Cancellation leaves no process behind. Raises a `StartFailedError` on failure."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class SandboxChanges:
-    """What a command did to auto-run files and to its `/tmp`."""
+    """What a command did to auto-run files and its `/tmp`."""
 
-    # New ones, and where they were moved: out of the workspace, or to another name beside
+    # New auto-run files, and where they were moved: out of the workspace, or to another name
     moved: tuple[tuple[str, str], ...] = ()
-    unmovable: tuple[str, ...] = ()  # paths of new ones that could not be moved
-    changed: tuple[str, ...] = ()  # paths of those that are gone or changed, by anybody
-    uncovered: int = 0  # files and folders that were too many to protect
-    # Size of its `/tmp` if it was emptied for being too large; else 0
+    unmovable: tuple[str, ...] = ()  # new auto-run files that could not be moved
+    changed: tuple[str, ...] = ()  # auto-run files that were changed or removed, by anybody
+    uncovered: int = 0  # auto-run files and folders beyond the limit of what can be protected
+    # Size of its `/tmp` if it was too large and therefore emptied, else 0
     temporary_bytes: int = 0
     temporary_files: int = 0  # including folders
-    has_overfilled: bool = False  # whether the command was ended because that grew too large while it ran
-    not_lasting: tuple[str, ...] = ()  # files left in a temporary `/tmp`, by their names there
+    has_overfilled: bool = False  # whether the command was ended because its `/tmp` grew too large
+    not_lasting: tuple[str, ...] = ()  # files left in a temporary `/tmp`
     is_unknown: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class WithheldSecret:
-    """A known location of secrets that a command does not see in its real form."""
+    """A known location of secrets whose real content a command does not see."""
 
     path: str
-    programs: frozenset[str]  # commands that may fail without it
-    is_settings: bool  # whether it is a settings file that is hidden because it contains secrets
+    programs: frozenset[str]  # programs that may fail without it
+    is_settings: bool  # whether it is a settings file, hidden because it contains secrets
 
 
 @dataclass(slots=True)
 class ConfinedCommand:
     spec: ProcessSpec  # what to start, including the sandbox's own program if there is one
-    engine: Engine = Engine.NONE  # what keeps it in its view
+    engine: Engine = Engine.NONE  # the mechanism that keeps it in its view
     view: ViewKind = ViewKind.UNCONFINED
-    network: Network = Network.HOST  # its actual network: its own loopback if the session has none
-    withheld: tuple[WithheldSecret, ...] = field(default=(), kw_only=True)  # secrets that it does not see as they are
+    network: Network = Network.HOST  # its actual network, which is its own loopback if the session has none
+    withheld: tuple[WithheldSecret, ...] = field(default=(), kw_only=True)  # secrets that it does not see
 
     def limited_folders(self) -> tuple[Sequence[str], int]:
-        """Return the folders that it may write unasked, whose size is limited while it runs, and the limit in bytes."""
+        """Return the folders that it may write without consent, and the limit for their size in bytes."""
         return (), 0
 
     async def begin(self, mount: Mount) -> None:
-        """Let the command begin. It was started as a process that can mount, and has not run so far.
+        """Let the command begin. Until then, its process only waits for mounts.
 
-        Raises a `ToolError` if it must not run and has to be ended, because it is not confined as intended. Raises an
-        `EndedEarlyError` if it cannot run at all.
+        Raises a `ToolError` if it is not confined as intended, so that it must be ended. Raises an `EndedEarlyError` if
+        it cannot run at all.
         """
 
     async def release(self) -> SandboxChanges:
-        """Release what is held for the command, once it has ended completely, or if it was not started."""
+        """Release the command's resources, once it has ended completely or if it was not started."""
         return SandboxChanges()
 
 
 class Confinement(Protocol):
     async def make_ready(self, workspace_roots: Sequence[str]) -> None:
-        """Find out what can confine commands here, if that is not yet known."""
+        """Find out what can confine commands here, if not yet known."""
         ...
 
     def site(self, workspace_roots: Sequence[str], search_path: str) -> CommandSite:
-        """Return what can confine commands here, as far as it was tried, and what its reading view shows. Blocks.
+        """Return what is known about confining commands here, and what the reading view shows. Blocking.
 
         The result does not depend on the client.
         """
@@ -214,15 +214,15 @@ class Confinement(Protocol):
         client_key: str = "",
         /,
     ) -> ConfinedCommand:
-        """Put a command into its view. Raises a `ToolError` if that is impossible; the view is never wider.
+        """Put a command into its view. Raises a `ToolError` if that is impossible, because a view is never widened.
 
-        The roots are real paths of the workspace's folders. Creates the client's private folder, if it has one, for its
-        `/tmp`; that blocks.
+        The roots are real paths of the workspace folders. If the client has a private folder, it is created for its
+        `/tmp`, which blocks.
         """
         ...
 
 
-# The user and the system, Windows, certificates, toolchains.
+# User and system, Windows, certificates, toolchains.
 _KEPT = """
 HOME USER LOGNAME LANG LANGUAGE SHELL TZ HOSTNAME PWD PATH TMPDIR TMP TEMP MANPATH LD_LIBRARY_PATH DYLD_LIBRARY_PATH
 PKG_CONFIG_PATH
@@ -243,16 +243,16 @@ NUGET_PACKAGES OPAMROOT OPAM_SWITCH_PREFIX GHCUP_INSTALL_BASE_PREFIX CC CXX CFLA
 CMAKE_PREFIX_PATH CMAKE_GENERATOR CUDA_HOME CUDA_PATH CUDA_VISIBLE_DEVICES NIX_PATH NIX_PROFILES HOMEBREW_PREFIX EMSDK
 PYTHONUTF8 PYTHONIOENCODING SOURCE_DATE_EPOCH
 """
-# Proxies and package sources: also in lower case, and with user names and passwords removed from addresses.
+# Proxies and package sources, also in lower case. User names and passwords are removed from their URLs.
 _CLEANED_ADDRESSES = """
 HTTP_PROXY HTTPS_PROXY ALL_PROXY FTP_PROXY NO_PROXY
 PIP_INDEX_URL PIP_EXTRA_INDEX_URL UV_INDEX_URL UV_DEFAULT_INDEX NPM_CONFIG_REGISTRY GOPROXY
 """
 PREFIXES = ("LC_", "XDG_")
 # There is no terminal, so editors and password prompts fail at once. `GIT_ASKPASS` is empty so that git asks no other
-# program, and its own prompt is off. git accepts its proposed commit message, but a rebase plan that nobody has edited
-# is an error. A program named by a repository (fsmonitor) would run with every `git status`. So would the programs of a
-# workspace folder that only looks like a bare repository.
+# program, and its own prompt is off. git accepts its proposed commit message, but an unedited rebase plan is an error.
+# A program named by a repository (fsmonitor) would run with every `git status`, and so would programs of a workspace
+# folder that only looks like a bare repository.
 _FIXED = """
 TERM=dumb PAGER=cat GIT_PAGER=cat MANPAGER=cat SYSTEMD_PAGER=cat
 GIT_ASKPASS= GIT_TERMINAL_PROMPT=0 SSH_ASKPASS= SSH_ASKPASS_REQUIRE=never GCM_INTERACTIVE=never GH_PROMPT_DISABLED=1
@@ -268,7 +268,7 @@ _KNOWN = _CLEANED | frozenset(_KEPT.split())
 
 
 def command_environment(configured: Mapping[str, str], inherited: Mapping[str, str]) -> dict[str, str]:
-    """Return all variables of a command. The operator's own settings (`shell.env`) take precedence unchanged."""
+    """Return the whole environment of a command. The operator's settings (`shell.env`) take precedence, unchanged."""
     passed: dict[str, str] = {}
     for name, value in inherited.items():
         is_cleaned = name.upper() in _CLEANED

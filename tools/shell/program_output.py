@@ -1,4 +1,4 @@
-"""The output of a program: read as it arrives, limited in size, shown in parts, and reported while it grows.
+"""The output of a program, which is read as it arrives, limited in size, shown in parts, and reported as progress.
 
 The shown part is plain text: without colours, cursor movements and overwritten text, and with invisible characters
 marked. Only the few hundred kilobytes that are kept are converted, never the whole output.
@@ -32,16 +32,15 @@ from tools.shell.private_folders import OutputFile, PrivateFolder
 from tools.text.terminal_text import terminal_text
 
 MAX_UTF8_BYTES = 4
-_PLAIN = bytes([*b"\t\n", *range(0x20, 0x7F)])  # bytes of text that need no conversion
+_PLAIN = bytes([*b"\t\n", *range(0x20, 0x7F)])  # text bytes that need no conversion
 _UNFINISHED = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b\r\n]*\x1b?|[ -/]*)\Z")
-LONGEST_SEQUENCE = 256  # bytes of an incomplete escape sequence at the end that are held back; real ones are shorter
+LONGEST_SEQUENCE = 256  # bytes to hold back for an incomplete escape sequence; real ones are shorter
 
 
 def plain_text(data: bytes, codec: str = "utf-8") -> str:
     """Return the text that a person would see on a terminal, line by line.
 
-    Undecodable bytes become U+FFFD. Overwritten or erased text is left out. Other invisible characters become visible
-    marks.
+    Undecodable bytes become U+FFFD. Overwritten or erased text is left out. Other invisible characters become marks.
     """
     odd = data.translate(None, _PLAIN)
     if not odd:
@@ -50,7 +49,7 @@ def plain_text(data: bytes, codec: str = "utf-8") -> str:
 
 
 def whole_characters(data: bytes) -> bytes:
-    """Return the bytes without an incomplete character or escape sequence at the end."""
+    """Remove an incomplete character or escape sequence at the end."""
     end = len(data)
     for back in range(1, min(MAX_UTF8_BYTES, end + 1)):
         byte = data[-back]
@@ -64,44 +63,44 @@ def whole_characters(data: bytes) -> bytes:
 
 
 def from_whole_character(data: bytes) -> bytes:
-    """Return the bytes without the rest of a character whose beginning is missing."""
+    """Remove the rest of a character whose beginning is missing."""
     start = 0
     while start < min(MAX_UTF8_BYTES - 1, len(data)) and data[start] & 0xC0 == 0x80:
         start += 1
     return data[start:]
 
 
-OUTPUT_CHARS = 40_000  # characters of an output that are shown (as in Gemini CLI)
-HEAD_SHARE = 5  # one fifth of it is for the beginning; the end is usually more important (as in both CLIs)
-HEAD_BYTES = 1 << 16  # bytes kept of the beginning: a fifth of the text, with room for colours
-TAIL_BYTES = 1 << 18  # bytes kept of the end; a shorter output is completely in memory
-SMALL_BYTES = 4096  # a smaller piece is joined with the previous one, so that a million pieces need no extra memory
-QUICK_BYTES = 1 << 15  # a longer output is converted to text in a thread
-FLUSH_SECONDS = 10.0  # how long a result waits for a slow disk to write the rest of the output
+OUTPUT_CHARS = 40_000  # characters shown of an output (as in Gemini CLI)
+HEAD_SHARE = 5  # a fifth is for the beginning, because the end is usually more important (as in both CLIs)
+HEAD_BYTES = 1 << 16  # bytes kept of the beginning: a fifth of the text, and room for colours
+TAIL_BYTES = 1 << 18  # bytes kept of the end; shorter output is completely in memory
+SMALL_BYTES = 4096  # smaller pieces are joined, so that a million of them need no extra memory
+QUICK_BYTES = 1 << 15  # longer output is converted to text in a thread
+FLUSH_SECONDS = 10.0  # how long a result waits for a slow disk
 CUT_MARK = "[... output omitted here ...]"
 
 
 @dataclass(frozen=True, slots=True)
 class ShownOutput:
-    text: str  # the shown text, without surrounding blank lines
+    text: str  # the text to show, without surrounding blank lines
     total: int
     is_cut: bool = False  # whether the middle was left out
-    is_binary: bool = False  # whether it is not text, so that nothing is shown
-    note: str = ""  # the encoding it is shown in, if that is a guess
+    is_binary: bool = False  # whether the output is not text, so that nothing is shown
+    note: str = ""  # a sentence about the encoding, if that is a guess
     file: str | None = None  # the path of the file with the output, or `None`
     missing: int = 0  # bytes at the end of the output that are not in the file
 
 
 @dataclass(frozen=True, slots=True)
 class OutputSnapshot:
-    """The output in memory at one moment. Its conversion to text takes a while, and can be done in a thread."""
+    """The output in memory at one moment. It can be converted to text in a thread, because that takes a while."""
 
     head: bytes
-    tail: bytes  # the end, or all of it if `is_whole`
+    tail: bytes  # the end, or everything if `is_whole`
     is_whole: bool  # whether nothing is missing
 
     def decoding(self) -> tuple[str, str]:
-        """Return the codec of the output, detected like that of a file, and a sentence about it if it is a guess."""
+        """Return the codec of the output, detected as for files, and a sentence if it is a guess."""
         whole = (
             self.tail if self.is_whole else b"%s\n%s" % (whole_characters(self.head), from_whole_character(self.tail))
         )
@@ -113,7 +112,7 @@ class OutputSnapshot:
         return shown.encoding.codec if shown.encoding.is_known and self.is_whole else UTF_8.codec, ""
 
     def text(self, budget: int = OUTPUT_CHARS, codec: str = UTF_8.codec) -> tuple[str, bool]:
-        """Return the output as text, without surrounding blank lines, and whether its middle was left out."""
+        """Return the output as text without surrounding blank lines, and whether the middle was left out."""
         head_chars = budget // HEAD_SHARE
         if self.is_whole and len(self.tail) <= TAIL_BYTES:
             whole = plain_text(self.tail, codec).strip("\n")
@@ -122,7 +121,7 @@ class OutputSnapshot:
             head, tail = whole[:head_chars], whole[head_chars - budget :]
         else:
             head = plain_text(whole_characters(self.head), codec).lstrip("\n")[:head_chars]
-            # The number of bytes per character varies up to ten times, so as much of the end is read as is needed.
+            # The bytes per character vary by a factor of ten, so the part to read grows until it is enough.
             tail_chars, end = budget - head_chars, self.tail[-TAIL_BYTES:]
             size = 2 * tail_chars
             while True:
@@ -131,7 +130,7 @@ class OutputSnapshot:
                     break
                 size *= 4
             tail = tail[-tail_chars:]
-        # Whole lines, unless they are very long.
+        # Show whole lines, unless they are very long.
         head = head.rpartition("\n")[0] or head
         line, ending, rest = tail.partition("\n")
         if ending and len(line) < len(tail) // 2:
@@ -140,11 +139,11 @@ class OutputSnapshot:
 
 
 class Output:
-    """Collects output on the event loop. Without a folder, output that is too long for memory is dropped."""
+    """Collects output on the event loop. Without a folder, output beyond the memory limits is dropped."""
 
     def __init__(self, folder: PrivateFolder | None, tail_bytes: int = TAIL_BYTES) -> None:
         self.total = 0  # bytes printed so far
-        self.changed_at = time.monotonic()  # when something was last printed; initially the time of creation
+        self.changed_at = time.monotonic()  # when something was last printed; initially the creation time
         self.is_binary = False
         self.file: OutputFile | None = None
         self._folder = folder
@@ -178,22 +177,22 @@ class Output:
 
     @property
     def tail_start(self) -> int:
-        """The position of the first byte of the end that is in memory."""
+        """The position of the first byte of the end in memory."""
         return self.total - self._recent_bytes
 
     @property
     def kept_in(self) -> str | None:
-        """The path of the file with the output, if it has any content."""
+        """The path of the file with the output, if it has content."""
         return self.file.path if self.file is not None and self.file.kept else None
 
     def keep_all(self) -> None:
-        """Write the output to a file from now on, and everything before. Call it while that is still in memory."""
+        """Write all output to a file. Call this while everything is still in memory."""
         if self.file is None and self._folder is not None:
             self.file = self._folder.open()
             self.file.write(self.tail())
 
     def tail(self, size: int | None = None) -> bytes:
-        """Return the last bytes, as many as requested or as are in memory."""
+        """Return the last `size` bytes, or all that are in memory."""
         if size is None:
             return b"".join(self._recent)
         pieces: list[bytes | bytearray] = []
@@ -209,7 +208,7 @@ class Output:
         return OutputSnapshot(bytes(self._head), self.tail(), is_whole=self.tail_start == 0)
 
     async def shown(self, budget: int = OUTPUT_CHARS) -> ShownOutput:
-        """Return the output so far as a result shows it, in `budget` characters. Longer output is kept in a file."""
+        """Return the output so far for a result, in `budget` characters. Longer output is kept in a file."""
         text, is_cut, note = "", False, ""
         if not self.is_binary:
             snapshot = self.snapshot()
@@ -227,19 +226,19 @@ class Output:
         return ShownOutput(text, self.total, is_cut, self.is_binary, note, self.kept_in, missing)
 
     def keep_only_end(self, size: int) -> None:
-        """After the end of the output: free memory. What is dropped can only be read from the file."""
+        """Free memory after the end of the output. The dropped part can only be read from the file."""
         self._head.clear()
         end = self.tail(size)
         self._recent = deque([end])
         self._recent_bytes = len(end)
 
 
-READ_BYTES = 1 << 18  # bytes read in one turn of the event loop, in about 50 microseconds
-# A larger pipe needs fewer turns. Linux allows this size to every user (/proc/sys/fs/pipe-max-size), except to users
-# with many such pipes.
+READ_BYTES = 1 << 18  # bytes read per turn of the event loop, in about 50 microseconds
+# A larger pipe needs fewer turns. Linux allows this size (/proc/sys/fs/pipe-max-size) to every user except those with
+# many such pipes.
 PIPE_BYTES = 1 << 20
-USUAL_PIPE_BYTES = 1 << 16  # initial size of a pipe; a command that fills it prints much
-MOST_WAITING = 1 << 20  # while more bytes wait for the disk, reading stops, and the command waits
+USUAL_PIPE_BYTES = 1 << 16  # initial size of a pipe; a command that fills it prints a lot
+MOST_WAITING = 1 << 20  # reading pauses, and the command waits, while more bytes wait for the disk
 
 
 class OutputReader:
@@ -254,13 +253,13 @@ class OutputReader:
         self._loop.add_reader(descriptor, self._on_readable)
 
     async def wait_ended(self, seconds: float) -> bool:
-        """Wait for the end of the output, up to a time limit. Returns whether it was reached."""
+        """Wait up to `seconds` for the end of the output. Return True if it was reached."""
         with anyio.move_on_after(seconds):
             await self._ended.wait()
         return self._ended.is_set()
 
     def read_present(self) -> None:
-        """Read what has already been printed, regardless of how much waits for the disk."""
+        """Read what has already been printed, even if much data waits for the disk."""
         for _ in range(PIPE_BYTES // READ_BYTES + 1):
             if not self._read_piece():
                 return
@@ -282,7 +281,7 @@ class OutputReader:
             self._loop.add_reader(self._descriptor, self._on_readable)
 
     def _read_piece(self) -> bool:
-        """Read once. Returns whether there may be more."""
+        """Read once. Return True if there may be more."""
         if self._ended.is_set():
             return False
         try:
@@ -296,7 +295,7 @@ class OutputReader:
             return False
         self._output.feed(data)
         if len(data) >= USUAL_PIPE_BYTES and not self._is_large and sys.platform == "linux":
-            import fcntl  # noqa: PLC0415 - only where it exists
+            import fcntl  # noqa: PLC0415 - POSIX only
 
             self._is_large = True
             with suppress(OSError):
@@ -304,21 +303,21 @@ class OutputReader:
         return True
 
 
-WINDOW_BYTES = 1 << 15  # bytes shown at once
+WINDOW_BYTES = 1 << 15  # bytes shown in one result
 
 
 @dataclass(frozen=True, slots=True)
 class OutputWindow:
     text: str  # the shown text, without a final line ending
     start: int  # position of its first byte
-    end: int  # position after its last byte, where to continue
+    end: int  # position after its last byte, to continue from
     total: int  # bytes printed so far
-    lost: int = 0  # requested bytes before it that are not kept
-    note: str = ""  # the encoding it is shown in, if that is a guess
+    lost: int = 0  # requested bytes before it that were not kept
+    note: str = ""  # a sentence about the encoding, if that is a guess
 
 
 async def last_lines(output: Output, lines: int, *, is_over: bool) -> OutputWindow:
-    """Return the last lines, including one that is still incomplete."""
+    """Return the last lines, including an incomplete one."""
     data = output.tail(WINDOW_BYTES)
     end = output.total
     if not is_over:
@@ -339,7 +338,7 @@ async def last_lines(output: Output, lines: int, *, is_over: bool) -> OutputWind
 
 
 async def lines_from(output: Output, position: int, lines: int, *, is_over: bool) -> OutputWindow:
-    """Return the next lines from a position (at most `output.total`), or from the first kept byte after it."""
+    """Return the lines from a position (at most `output.total`), or from the first kept byte after it."""
     total, file = output.total, output.file
     start, data = position, b""
     if position < output.tail_start and file is not None and position < file.kept:
@@ -368,12 +367,12 @@ def _text(data: bytes) -> tuple[str, str]:
     return plain_text(data, codec).removesuffix("\n"), note
 
 
-REPORT_BYTES = 4096  # bytes of the end of the output that are examined
-REPORT_CHARS = 1_000  # characters of these that are reported
+REPORT_BYTES = 4096  # bytes of the end to examine
+REPORT_CHARS = 1_000  # characters to report
 
 
 def newest_text(output: Output) -> str:
-    """Return the end of the output, as whole lines unless they are too long."""
+    """Return the end of the output, in whole lines unless they are too long."""
     if output.is_binary:
         return f"(binary output, {output.total:,} bytes so far)"
     text = plain_text(whole_characters(from_whole_character(output.tail(REPORT_BYTES)))).strip("\n")

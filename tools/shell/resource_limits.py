@@ -1,7 +1,7 @@
-"""Limits for the size and number of a command's files and processes.
+"""Limits on the size of a command's files and the number of its processes.
 
-The operating system's limits apply to every command, in the sandbox or not. Root has no limit for processes, even in a
-user namespace. For root a control group counts them, if one can be created.
+The operating system's limits apply to every command, even outside the sandbox. They do not limit the processes of root,
+not even in a user namespace, so a control group counts these if one can be created.
 """
 
 from __future__ import annotations
@@ -12,27 +12,27 @@ from contextlib import suppress
 
 from tools.shell.process_spec import ResourceLimits
 
-FILE_BYTES = 4 * 1024**3  # larger than any build output; stops a runaway command before an ordinary disk is full
+FILE_BYTES = 4 * 1024**3  # larger than any build output, but stops a runaway command before an ordinary disk is full
 PROCESSES = 512  # processes and threads that commands may add to those of their user
-PROCESS_STEP = 256  # the limit is rounded to this, so that it is usually the same for successive commands
+PROCESS_STEP = 256  # the limit is rounded to this, so that successive commands usually have the same
 GROUP_PROCESSES = 1_024  # processes and threads of all commands together, if the server runs as root
 _GROUPS = "/sys/fs/cgroup"
 _GROUP_NAME = "coretools-mcp-"
 
 
 def default_limits() -> ResourceLimits:
-    """Return the limits of every command. Counts again, because the limit of processes applies to the user."""
+    """Return the limits for a command. Counts the user's processes each time, because the limit includes them."""
     processes: int | None = None
     if sys.platform != "win32" and not is_root():
-        import resource  # noqa: PLC0415 - not on every system
+        import resource  # noqa: PLC0415 - POSIX only
 
-        # The number of the user's threads; without `/proc`, as many as may be added.
+        # Count the user's threads. Without `/proc`, assume as many as may be added.
         running = 0
         try:
             for name in filter(str.isdigit, os.listdir("/proc")):
                 with suppress(OSError):
                     if os.stat(f"/proc/{name}").st_uid == os.getuid():
-                        # A folder's link count is two, plus one for each subfolder.
+                        # A folder's link count is two, plus one per subfolder.
                         running += os.stat(f"/proc/{name}/task").st_nlink - 2
         except OSError:
             running = PROCESSES
@@ -50,17 +50,17 @@ def is_root() -> bool:
 
 
 class ProcessGroupLimit:
-    """A control group that counts the processes of all commands of this server."""
+    """A control group that limits the processes of all commands of this server."""
 
     def __init__(self) -> None:
         self._group: str | None = None
 
     def entrance(self) -> str | None:
-        """The file for joining the group (`ResourceLimits.group`); `None` without a group."""
+        """Return the file to join the group (`ResourceLimits.group`), or `None` without a group."""
         if self._group is None or not os.path.isdir(self._group):
             self._group = None
             with suppress(OSError, ValueError), open("/proc/self/cgroup", encoding="utf-8") as lines:
-                # Beside or below the server's own group in the hierarchy that counts processes.
+                # Next to or below the server's own group, in the hierarchy that counts processes.
                 parents: list[str] = []
                 for line in lines:
                     _, controllers, own = line.rstrip("\n").split(":", 2)
@@ -80,7 +80,7 @@ class ProcessGroupLimit:
             self._group = None
 
     def _make_in(self, parent: str) -> bool:
-        """Create the group, after removing those of dead servers. Returns whether it can count processes."""
+        """Create the group, after removing those of dead servers. Return True if it can count processes."""
         with suppress(OSError):
             for name in os.listdir(parent):
                 owner = name.removeprefix(_GROUP_NAME)
@@ -89,7 +89,7 @@ class ProcessGroupLimit:
         group = os.path.join(parent, f"{_GROUP_NAME}{os.getpid()}")
         try:
             os.makedirs(group, exist_ok=True)
-            # Opened without creating it: if nothing counts here, the file does not exist and must not be created.
+            # Must not create the file, which does not exist if nothing counts processes here.
             descriptor = os.open(os.path.join(group, "pids.max"), os.O_WRONLY)
             try:
                 os.write(descriptor, str(GROUP_PROCESSES).encode())

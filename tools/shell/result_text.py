@@ -1,4 +1,4 @@
-"""What results say about commands and jobs. Output comes last, so that nothing in it can pass for a label."""
+"""Texts of results about commands and jobs. Output comes last, so that it cannot imitate a label."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from tools.shell.shell_command import Ending, RunningProgram
 from tools.text.file_names import one_line, shown_whole_path
 
 KILO = 1000
-DISPLAY_CHARS = 4_000  # characters of output shown to a person beside the result for the model
+DISPLAY_CHARS = 4_000  # characters of output shown to a person
 MOST_NAMED = 10
-NEAR_THE_LIMIT = 0.5  # a command that used this share of its time is told how to get more (as in Qwen Code)
-# How programs report, in the words of the kernel or the resolver, that something is outside their view.
+NEAR_THE_LIMIT = 0.5  # above this share of its time limit, a result says how to get more time (as in Qwen Code)
+# Messages of the kernel or resolver when something is outside the view.
 _WRITE_REFUSED = re.compile(r"read-only file system|\bEROFS\b|device or resource busy|\bEBUSY\b", re.IGNORECASE)
 _CLOSED = re.compile(r"permission denied|\bEACCES\b", re.IGNORECASE)
 _ABSENT = re.compile(r"no such file or directory|\bENOENT\b", re.IGNORECASE)
 _CONNECTS = re.compile(r"connect", re.IGNORECASE)
 _NO_SOCKET = re.compile(r"address family not supported|\bEAFNOSUPPORT\b", re.IGNORECASE)
 _SOCKET = re.compile(r"\bunix:/|\.sock\b|\bsocket\b", re.IGNORECASE)
-# Commands that end processes, by whether they failed, and words that have this meaning only after a failure
+# Commands that may end processes: the pattern after a failure, and the one after success
 _ENDS_PROCESSES = (
     re.compile(r"\b(?:p?kill|killall)\b|\bps\s[^|;&\n]{0,40}?-?p\s{0,4}\d|\bwait\s+\d|/proc/\d"),
     re.compile(r"\b(?:pkill|killall)\b"),
 )
 _GIT = re.compile(r"\bgit\b")
-_WORK = re.compile(r"/var/tmp\b|\bTMPDIR\b")  # noqa: S108 - as people write it
+_WORK = re.compile(r"/var/tmp\b|\bTMPDIR\b")  # noqa: S108 - only matched in text
 _NO_REPOSITORY = re.compile(r"not a git repository", re.IGNORECASE)
 _NO_VARIABLE = re.compile(
     r"unbound|(?:not|n't|never) (?:be )?(?:set|defined|found|provided|given)|unset|undefined|missing|required|KeyError"
@@ -54,7 +54,7 @@ _NO_NETWORK = re.compile(
     r"|\bEAI_AGAIN\b|name or service not known",
     re.IGNORECASE,
 )
-# How programs report a missing or refused login.
+# Messages about a missing or refused login.
 _NO_LOGIN = re.compile(
     r"\b(?:E|HTTP(?:/[\d.]+)?[ :]+|status(?: code)?[ :]+|error[ :]+|code[ :]+)40[13]\b"
     r"|\b40[13]\b[ :]*(?:client error|error)|unauthori[sz]ed|forbidden|unauthenticated|authenticat|ENEEDAUTH"
@@ -76,7 +76,7 @@ def size(count: int) -> str:
 
 
 def code_and_signal(status: ExitStatus | None) -> tuple[int | None, str | None]:
-    """Return the exit code and the signal of a program; neither if it did not end by itself."""
+    """Return the exit code and signal of a program. Both are `None` if it did not end by itself."""
     return (status.code, status.signal) if status is not None else (None, None)
 
 
@@ -92,7 +92,7 @@ def program_facts(status: ExitStatus | None, *, seconds: float, total: int, file
 
 
 def run_content(finished: FinishedCommand, directory: str | None) -> list[Part]:
-    """Return what the model reads about a command. `directory` is the one given by the call, if any."""
+    """Return what the model reads about a command. `directory` is the one that the call named, if any."""
     shown, status, request = finished.shown, finished.exit, finished.request
     lines: list[str] = []
     if directory is not None:
@@ -114,7 +114,7 @@ def run_content(finished: FinishedCommand, directory: str | None) -> list[Part]:
                 f"Background Jobs: {finished.job.id} ({pids}), left running by the command. read_background_output "
                 "shows the output, stop_background_job ends the job."
             )
-    # The shell, -c and the command come last, whatever runs them.
+    # The arguments always end with the shell, -c and the command.
     if finished.running.confined.spec.argv[-3] == POSIX_SHELL:
         lines.append(f"Note: bash is not installed; {POSIX_SHELL} ran the command.")
     if finished.seconds >= max(1.0, request.timeout_seconds * NEAR_THE_LIMIT):
@@ -129,7 +129,7 @@ def run_content(finished: FinishedCommand, directory: str | None) -> list[Part]:
         if has_failed and confined.withheld:
             words = set(re.findall(r"[\w-]+", f"{request.command}\n{text}".lower()))
             lacks_login = _NO_LOGIN.search(text) is not None
-            # Without its settings a program contacts other servers, or does not know the user.
+            # Without its settings, a program contacts other servers or does not know the user.
             lacks_settings = lacks_login or confined.network is Network.HOST or _NO_SETTINGS.search(text) is not None
             causes = [
                 place.path
@@ -165,16 +165,16 @@ def run_content(finished: FinishedCommand, directory: str | None) -> list[Part]:
 
 
 def _lacking_variables(environment: Mapping[str, str], text: str) -> list[str]:
-    """Return the variables that a command was not given and that its output complains about."""
+    """Return the variables that a command's output complains about and that were withheld from it."""
     words = {word for line in text.splitlines() if _NO_VARIABLE.search(line) for word in re.findall(r"\w+", line)}
     words.update(re.findall(r"\b[A-Z][A-Z0-9]*_[A-Z0-9_]+\b", text))
     return sorted(words & os.environ.keys() - environment.keys())
 
 
 def _view_note(finished: FinishedCommand) -> str:
-    """Say in which view a command ran and how to get more, if its output suggests that the view was too small.
+    """Describe a command's view and how to get more, if its output suggests that the view was too small.
 
-    The exit status does not help: `grep`, `diff` and `test` return 1 in normal use.
+    The exit status does not help, because `grep`, `diff` and `test` return 1 in normal use.
     """
     confined, text, request = finished.running.confined, finished.shown.text, finished.request
     lines = text.splitlines()
@@ -190,24 +190,24 @@ def _view_note(finished: FinishedCommand) -> str:
         elif not rules:
             ways.append(
                 "Commands can change files in /tmp and in the workspace (unless it is mounted read-only). Elsewhere "
-                "they can only change existing files that are named in their words or reached by cd. Files that other "
+                "they can change only existing files that they name or reach by cd. Files that other "
                 "programs execute or obey (hooks, settings of git, editors and agents) can be changed with write_file "
                 "and edit, with the user's consent. A command that also names such files can remove their folder (rm "
                 "-rf x/.git x)."
             )
             if not request.view.is_git and _GIT.search(request.command):
                 ways.append(
-                    'Git can change them too, alone in a command that the user agreed to. Set needs: "write" to ask '
-                    "(but not in approval mode yolo). Check git status: files may be half changed."
+                    'Git can change them too, if the user agreed to a command with git alone. Set needs: "write" to '
+                    "ask (but not in approval mode yolo). Check git status: files may be half changed."
                 )
         if rules:
             named = ", ".join(map(one_line, [*rules][:MOST_NAMED]))
             is_denied = all(why.partition(" rule ")[0].endswith(("deny", "exclude")) for why in rules)
             ways.append(f"Protected by {named}." + ("" if is_denied else " Name it in the command to ask the user."))
     if is_reading and any(_ABSENT.search(line) and (home in line or "~/" in line) for line in lines):
-        ways.append("Write the path in the home folder in the command to ask the user for it.")
+        ways.append("To ask the user for a path in the home folder, write it in the command.")
     if request.view.has_new_tmp and any(_ABSENT.search(line) and "/tmp" in line for line in lines):  # noqa: S108
-        why, way = "A rule let it run", "write the file's path in the command to ask the user"
+        why, way = "A rule allowed it", "write the file's path in the command to ask the user"
         if is_reading:
             why, way = (
                 "It only reads, with the network",
@@ -319,7 +319,7 @@ def sandbox_notes(changes: SandboxChanges) -> list[str]:
 
 
 def _named_paths(paths: Sequence[str]) -> str:
-    """Join paths for a sentence; if there are many, only the first ones."""
+    """Join paths for a sentence. If there are many, name only the first ones."""
     more = f" and {len(paths) - MOST_NAMED} more" if len(paths) > MOST_NAMED else ""
     return ", ".join(map(shown_whole_path, paths[:MOST_NAMED])) + more
 
@@ -331,7 +331,7 @@ def _output_block(shown: ShownOutput) -> str:
 
 
 def run_display(finished: FinishedCommand) -> str:
-    """Return what a person sees: the end of the output, or how it ended, or nothing."""
+    """Return what a person sees: the end of the output, how the command ended, or nothing."""
     text, status = finished.shown.text, finished.exit
     if finished.shown.is_binary:
         return f"Binary output, {size(finished.shown.total)}"

@@ -1,4 +1,4 @@
-"""A shell command: the request, and the program until everything it started has ended."""
+"""The request to run a shell command, and a running program."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from tools.shell.program_output import Output, OutputReader
 from tools.shell.temporary_watch import overfull
 
 GRACE_SECONDS = 0.2  # between SIGTERM and SIGKILL (as in Qwen Code and Gemini CLI)
-DRAIN_SECONDS = 0.05  # wait for the end of the output after the program's end: a pipeline's parts may end later
-LEAVING_SECONDS = 0.2  # how long its other processes may take to end after it
-CLEAN_UP_SECONDS = 10.0  # limit for ending and closing, so that nothing waits for a hung disk for ever
+DRAIN_SECONDS = 0.05  # how long to wait for the rest of the output, because parts of a pipeline may end later
+LEAVING_SECONDS = 0.2  # how long other processes may take to end after the program
+CLEAN_UP_SECONDS = 10.0  # limit for ending and closing, so that nothing waits forever for a hung disk
 
 
 @dataclass(frozen=True, slots=True)
 class CommandRequest:
-    command: str  # as the shell reads it
-    folder: str  # real path of the folder it starts in
-    roots: Sequence[str]  # real paths of the workspace's folders
-    client_key: str  # the client that gets its output; empty for an anonymous client
-    timeout_seconds: float  # time limit, including the time in the queue; in the background for the start only
-    description: str = ""  # its purpose, in the model's words
-    folder_name: str = ""  # the folder's name for people and models, if that is not its path
+    command: str  # the text for the shell
+    folder: str  # real path of its working directory
+    roots: Sequence[str]  # real paths of the workspace folders
+    client_key: str  # the client that gets the output; empty for an anonymous client
+    timeout_seconds: float  # time limit, including the time in the queue; for a background command, only for its start
+    description: str = ""  # its purpose, as described by the model
+    folder_name: str = ""  # the folder's name for people and models, if different from its path
     view: CommandView = UNCONFINED  # what it will be able to see and change
 
 
@@ -41,17 +41,17 @@ class Ending(StrEnum):
 
 @dataclass(slots=True)
 class RunningProgram:
-    """A program from its start to the end of everything that it started. Its holder closes it."""
+    """A program from its start until all its processes have ended. The owner must close it."""
 
     process: Process
     output: Output  # its output so far
     reader: OutputReader
     confined: ConfinedCommand  # what was started, and how it is confined
     started_at: float  # monotonic seconds
-    on_closed: Callable[[], None]  # called when it holds no more resources
-    # What is known about auto-run files, after it is closed.
+    on_closed: Callable[[], None]  # called when all resources are released
+    # What happened to auto-run files; known after `close`.
     changes: SandboxChanges = field(default_factory=SandboxChanges, init=False)
-    # Whether it is being ended because its writable folders became too large
+    # Whether it was ended because its writable folders became too large
     has_overfilled: bool = field(default=False, init=False)
     _watch: asyncio.Task[None] | None = field(default=None, init=False)
     _is_closed: bool = field(default=False, init=False)
@@ -67,14 +67,14 @@ class RunningProgram:
         await self.end()
 
     async def read_to_end(self) -> None:
-        """After its end: read its remaining output, although other processes may continue to print."""
+        """Read the remaining output after the program's end, although other processes may continue to print."""
         # Usually the end is found immediately, without a turn of the event loop.
         self.reader.read_present()
         if not await self.reader.wait_ended(DRAIN_SECONDS):
             self.reader.read_present()
 
     async def left_running(self) -> tuple[int, ...]:
-        """After its end: return the ids of processes left running, except those that end within a moment."""
+        """Return the ids of processes left running after the program's end. Waits briefly for them to end."""
         if await self.process.left_running():
             with anyio.move_on_after(LEAVING_SECONDS):
                 await self.process.wait_gone()
@@ -82,13 +82,13 @@ class RunningProgram:
         return ()
 
     async def end(self, grace_seconds: float = GRACE_SECONDS) -> None:
-        """End it with all its processes, and read its last output. Shielded and bounded."""
+        """End all its processes, and read the last output. Shielded and bounded."""
         with anyio.move_on_after(grace_seconds + CLEAN_UP_SECONDS, shield=True):
             await self.process.end(grace_seconds)
             self.reader.read_present()
 
     async def close(self) -> None:
-        """After the end of all its processes: release everything but the output. Shielded and bounded."""
+        """Release everything except the output, after all processes have ended. Shielded and bounded."""
         if self._is_closed:
             return
         self._is_closed = True

@@ -1,7 +1,7 @@
 """The server's side of the broker: the broker process, its supervisors, and their programs.
 
 Each supervisor runs one program at a time, and a few idle ones are kept. All supervisors of a pool may be one process.
-If the broker dies, the next program starts another.
+If the broker dies, the next program starts another one.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ if sys.platform == "win32":
 
 SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "broker", "broker.py")
 MOST_IDLE = 4  # idle supervisors kept for the next programs
-ATTEMPTS = MOST_IDLE + 3  # supervisors tried for one program, because all idle ones may be gone
-BUSY_PAUSE_SECONDS = 0.005  # between two attempts to reach a broker with hundreds of sockets to accept
-REAP_PAUSE_SECONDS = 0.002  # a process that has closed its socket, or was killed, normally ends within a few times this
-END_SECONDS = 3.0  # after the grace period; then the supervisor is killed, and the broker ends its processes
+ATTEMPTS = MOST_IDLE + 3  # supervisors to try per program, because all idle ones may be gone
+BUSY_PAUSE_SECONDS = 0.005  # between attempts to reach a broker with hundreds of sockets to accept
+REAP_PAUSE_SECONDS = 0.002  # a process that closed its socket or was killed normally ends within a few such intervals
+END_SECONDS = 3.0  # after the grace period and this time, the supervisor is killed, and the broker ends its processes
 CLOSE_GRACE_SECONDS = 0.2  # how long programs may take to end by themselves when the server ends
-CLOSE_SECONDS = 1.0  # how long to wait for their end after that
+CLOSE_SECONDS = 1.0  # how long to wait for them after that
 BROKER_SECONDS = 0.5  # how long the broker may take to end after that
 
 
 class SupervisorPool:
-    """Starts programs in supervisors. Close it in the event loop in which it was used."""
+    """Starts programs in supervisors. Close the pool in the event loop in which it was used."""
 
     def __init__(self, *, by_group: bool, is_shared: bool) -> None:
         self._by_group = by_group
@@ -50,16 +50,16 @@ class SupervisorPool:
         self._is_closed = False
 
     async def start(self, spec: ProcessSpec) -> Process:
-        """Start a program. Cancellation leaves nothing behind.
+        """Start a program. Cancellation leaves no process behind.
 
-        Besides a `StartFailedError` it may raise an `OSError`, if the broker fails or there are no descriptors left,
-        and a `ValueError` for a text that cannot be passed to a program.
+        Besides a `StartFailedError`, it may raise an `OSError` if the broker fails or no descriptors are left, and a
+        `ValueError` for text that cannot be passed to a program.
         """
         with launch_of(spec) as launch:
             for _ in range(ATTEMPTS):
                 if self._is_closed:
                     break
-                # Reuse one with the same limits, the most recent first; limits cannot be raised again.
+                # Reuse the most recent one with the same limits, because limits cannot be raised again.
                 idle = next((each for each in reversed(self._idle) if each.limits == spec.limits), None)
                 with suppress(NotTakenError, ConnectionError):
                     if idle is not None:
@@ -110,23 +110,23 @@ class SupervisorPool:
             self._idle.remove(supervisor)
 
     def _on_broker_lost(self) -> None:
-        """Its supervisors end their programs; idle ones end now."""
+        """Start over without a broker. Busy supervisors end their programs by themselves."""
         self._broker = None
         for supervisor in list(self._idle):
             supervisor.close()
 
 
 class Launch(NamedTuple):
-    """What is needed to start a program."""
+    """The message and descriptors that start a program."""
 
-    body: bytes  # of the RUN message
-    descriptors: list[int]  # its descriptors: write ends of the outputs, the attachments, and those passed on
-    outputs: list[int]  # read ends of the output and, if separate, of the errors; the receiver takes them
+    body: bytes  # body of the RUN message
+    descriptors: list[int]  # its descriptors: write ends of the outputs, attachments, and those passed on
+    outputs: list[int]  # read ends of the output and, if separate, the errors; the receiver takes them
 
 
 @contextmanager
 def launch_of(spec: ProcessSpec) -> Generator[Launch]:
-    """Hold what is needed to start a program. Raises a `ValueError` if the operating system cannot accept it."""
+    """Hold the descriptors to start a program. Raises a `ValueError` if the operating system cannot accept the spec."""
     launch = Launch(broker_messages.packed(spec), [], [])
     with ExitStack() as held:
         held.callback(lambda: [os.close(descriptor) for descriptor in launch.outputs])
@@ -137,11 +137,11 @@ def launch_of(spec: ProcessSpec) -> Generator[Launch]:
             launch.descriptors.append(written)
             os.set_blocking(output, False)
         for content in spec.attachments.values():
-            # A readable descriptor with the content that belongs to no file in a folder.
+            # An unnamed file with the content.
             if sys.platform == "linux":
                 descriptor = os.memfd_create("attachment")
             else:
-                import tempfile  # noqa: PLC0415 - where it is needed
+                import tempfile  # noqa: PLC0415 - rarely needed
 
                 with tempfile.TemporaryFile() as file:
                     descriptor = os.dup(file.fileno())
@@ -155,7 +155,7 @@ def launch_of(spec: ProcessSpec) -> Generator[Launch]:
 
 
 class BrokerProcess:
-    """A running broker, isolated from the environment and the import path of the server."""
+    """A running broker process, isolated from the server's environment and import path."""
 
     def __init__(self, *, by_group: bool, on_lost: Callable[[], None]) -> None:
         self._on_lost = on_lost
@@ -183,9 +183,12 @@ class BrokerProcess:
         self._loop.add_reader(ours.fileno(), self._on_end)
 
     async def give(self, channel: socket.socket, kind: bytes) -> None:
-        """Attach a supervisor, with its own process or shared, to a socket. `ConnectionError` without a broker."""
+        """Attach a supervisor to a socket: a new process or the shared one.
+
+        Raises a `ConnectionError` without a broker.
+        """
         while True:
-            self._signal(signal.SIGCONT)  # a program may have stopped it
+            self._signal(signal.SIGCONT)  # a program may have stopped the broker
             try:
                 socket.send_fds(self._socket, [kind], [channel.fileno()])
             except BlockingIOError:
@@ -197,7 +200,7 @@ class BrokerProcess:
                 return
 
     async def close(self, seconds: float) -> None:
-        """Close the connection, and wait for the end of the broker and its supervisors. Kills it if that is slow."""
+        """Close the connection, and wait for the broker and its supervisors to end. Kill the broker if this is slow."""
         self._disconnect()
         self._signal(signal.SIGCONT)
         kill_at = monotonic() + seconds
@@ -207,13 +210,13 @@ class BrokerProcess:
             await asyncio.sleep(REAP_PAUSE_SECONDS)
 
     def _on_end(self) -> None:
-        """The broker never sends anything, so this means its end."""
+        """Handle the end of the broker, which is the only event on its socket."""
         if self._disconnect():
             self._on_lost()
             self._reap_soon()
 
     def _disconnect(self) -> bool:
-        """Close the connection. Returns whether it was open."""
+        """Close the connection. Return True if it was open."""
         if self._socket.fileno() < 0:
             return False
         self._loop.remove_reader(self._socket.fileno())
@@ -229,7 +232,7 @@ class BrokerProcess:
             try:
                 ended, _ = os.waitpid(self._pid, os.WNOHANG)
             except ChildProcessError:
-                ended = self._pid  # if the server ignores SIGCHLD, the system reaps
+                ended = self._pid  # if the server ignores SIGCHLD, the system has reaped it
             if ended:
                 self._pid = 0
         return self._pid == 0
@@ -241,25 +244,25 @@ class BrokerProcess:
 
 
 class NotTakenError(Exception):
-    """The supervisor ended before it read its request, so another one can be tried."""
+    """The supervisor ended before it read the request, so another one can be tried."""
 
 
 class SupervisorHandle:
-    """Runs one program at a time: a process, or a part of the shared one.
+    """The server's handle of a supervisor, which runs one program at a time, alone or in the shared process.
 
-    Its end proves that nothing of that program is left.
+    The end of its connection proves that nothing is left of the program.
     """
 
     def __init__(
         self,
         channel: socket.socket,  # non-blocking
-        limits: ResourceLimits,  # the limits of its first program
-        on_free: Callable[[SupervisorHandle], None],  # called when the next program may come
+        limits: ResourceLimits,  # limits of its first program
+        on_free: Callable[[SupervisorHandle], None],  # called when it is free for the next program
         on_lost: Callable[[SupervisorHandle], None],
         *,
         is_shared: bool,
     ) -> None:
-        self.limits = limits  # set already, or to be set with that program
+        self.limits = limits  # set when its first program starts
         self.is_shared = is_shared
         self.process: SupervisedProcess | None = None
         self._channel = channel
@@ -267,7 +270,7 @@ class SupervisorHandle:
         self._on_lost = on_lost
         self._received = bytearray()
         self._pid = 0
-        # The program being started, and what to do once its start has succeeded or failed.
+        # The program being started, and the future for the result.
         self._starting: tuple[Launch, asyncio.Future[SupervisedProcess]] | None = None
         self._answers: deque[asyncio.Future[tuple[int, ...]]] = deque()  # answers to LIST and MOUNT, in order
         self._loop = asyncio.get_running_loop()
@@ -276,8 +279,8 @@ class SupervisorHandle:
     async def run(self, launch: Launch) -> SupervisedProcess:
         """Start a program. Cancellation ends the program and this supervisor.
 
-        Raises a `NotTakenError` if the supervisor is gone and the program was not started. After a `StartFailedError`
-        it may have been ended right after its start.
+        Raises a `NotTakenError` if the supervisor was gone and the program was not started. After a `StartFailedError`
+        the program may have been ended right after its start.
         """
         answer: asyncio.Future[SupervisedProcess] = self._loop.create_future()
         starting = self._starting = (launch, answer)
@@ -288,7 +291,7 @@ class SupervisorHandle:
                 if sent < len(data):
                     await self._loop.sock_sendall(self._channel, memoryview(data)[sent:])
             except ConnectionError:
-                # It may have sent the reason before it ended.
+                # The supervisor may have sent the reason before it ended.
                 self._read(NotTakenError())
             return await answer
         except StartFailedError:
@@ -302,30 +305,30 @@ class SupervisorHandle:
                 self.close()
             raise
         finally:
-            # A short program may be gone already, and the supervisor may be starting another one.
+            # A short program may already be gone, and the supervisor may be starting another one.
             if self._starting is starting:
                 self._starting = None
 
     def ask(self, kind: int, *numbers: int) -> None:
-        """Send it a small message. A program may have stopped it, so it is resumed first."""
+        """Send the supervisor a small message. Resume it first, because a program may have stopped it."""
         self.signal(signal.SIGCONT)
         with suppress(OSError):
             self._channel.send(broker_messages.framed(kind, *numbers))
 
     async def list(self) -> tuple[int, ...]:
-        """Return the running processes below it; empty if it is gone."""
+        """Return the running processes below the supervisor; empty if it is gone."""
         answer = self._expected()
         self.ask(broker_messages.LIST)
         return await answer
 
     async def mount(self, told: int, steps: Iterable[MountStep]) -> None:
-        """Implements `Process.mount`."""
+        """Implement `Process.mount`."""
         body = broker_messages.packed_mounts(steps)
         data = broker_messages.FRAME.pack(broker_messages.MOUNT, len(body)) + body
         answer = self._expected()
         sent = socket.send_fds(self._channel, [data], [told])
         if sent < len(data):
-            with anyio.CancelScope(shield=True):  # half a message would be read as the beginning of the next one
+            with anyio.CancelScope(shield=True):  # half a message would corrupt the stream
                 await self._loop.sock_sendall(self._channel, memoryview(data)[sent:])
         (number,) = await answer or (errno.ESRCH,)
         if number:
@@ -342,7 +345,7 @@ class SupervisorHandle:
                 os.kill(self._pid, number)
 
     def close(self) -> None:
-        """Close it without waiting: it ends everything below it, and then itself."""
+        """Close the connection without waiting. The supervisor then ends everything below it, and itself."""
         self._lose(StartFailedError(0))
 
     def _read(self, why_ended: Exception | None = None) -> None:
@@ -351,7 +354,7 @@ class SupervisorHandle:
         except BlockingIOError:
             return
         except ConnectionError:
-            # The system reports that the supervisor never read the request.
+            # This error means that the supervisor never read the request.
             self._lose(NotTakenError())
             return
         if not data:
@@ -396,7 +399,7 @@ class SupervisorHandle:
         self._channel.close()
         if self._starting is not None and not self._starting[1].done():
             self._starting[1].set_exception(why)
-            self._starting[1].exception()  # the waiter may have been cancelled
+            self._starting[1].exception()  # marks the error as retrieved, because the waiter may have been cancelled
         for waiting in self._answers:
             if not waiting.done():
                 waiting.set_result(())
@@ -407,14 +410,14 @@ class SupervisorHandle:
 
 
 class SupervisedProcess:
-    """A program below a supervisor: a `Process`. It takes its output descriptors out of `outputs`."""
+    """A `Process` below a supervisor. It takes its output descriptors out of `outputs`."""
 
     def __init__(self, supervisor: SupervisorHandle, pid: int, outputs: list[int]) -> None:
         self.pid = pid
         self.output = outputs.pop(0)
         self.errors = outputs.pop() if outputs else -1
         self._supervisor = supervisor
-        self._status = ExitStatus(None, "SIGKILL")  # for a program whose supervisor was killed
+        self._status = ExitStatus(None, "SIGKILL")  # the status if the supervisor was killed
         self._has_exited = asyncio.Event()
         self._is_gone = asyncio.Event()
 
@@ -429,7 +432,7 @@ class SupervisedProcess:
         await self._supervisor.mount(told, steps)
 
     async def end(self, grace_seconds: float) -> None:
-        """End it and everything it started. Returns when nothing is left, or after some seconds if that fails."""
+        """End all its processes. Returns when nothing is left, or after some seconds if that fails."""
         with anyio.CancelScope(shield=True):
             if not self._is_gone.is_set():
                 self._supervisor.ask(broker_messages.END, round(grace_seconds * 1000))
@@ -452,7 +455,7 @@ class SupervisedProcess:
         self.output = self.errors = -1
 
     def on_exit(self, status: int) -> None:
-        """Record that the program has ended with a `waitpid` status. A later program may reuse its process id."""
+        """Record the program's end with its `waitpid` status. Its process id may be reused from now on."""
         if not self._has_exited.is_set():
             code = os.waitstatus_to_exitcode(status)
             # A real-time signal has no name.

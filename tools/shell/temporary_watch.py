@@ -1,4 +1,4 @@
-"""Ends a program that fills the file system of its temporary folders while it runs."""
+"""Ends a program that fills the file system of its temporary folders."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from tools.machine.threads import THREADS
 from tools.shell.private_folders import measured
 from tools.shell.process_spec import Process
 
-LOOK_SECONDS = 1.0  # between two checks of the free space
-STEPS = 8  # the folders are measured whenever 1/8 of the limit was used, by anybody
+LOOK_SECONDS = 1.0  # between checks of the free space
+STEPS = 8  # the folders are measured whenever anybody has used 1/8 of the limit
 FILES_STEP = 10_000  # or when this many files were created
 
 
 async def overfull(folders: Sequence[str], most_bytes: int, process: Process) -> None:
     """Wait until the folders of a running program are too large.
 
-    Deleted files that it still has open count, too.
+    Also counts deleted files that its processes still have open.
     """
     rooms: list[tuple[int, int]] = []
     while True:
         await asyncio.sleep(LOOK_SECONDS)
-        with suppress(OSError, ExhaustedError):  # it is checked again
+        with suppress(OSError, ExhaustedError):  # try again at the next check
             now = await THREADS.run(partial(_rooms, folders, most_bytes // STEPS))
             if now == rooms:
                 continue
@@ -38,7 +38,7 @@ async def overfull(folders: Sequence[str], most_bytes: int, process: Process) ->
 
 
 def _rooms(folders: Iterable[str], step: int) -> list[tuple[int, int]]:
-    """Return roughly how many bytes and files still fit beside each folder."""
+    """Return roughly how much room each folder's file system has, in steps of bytes and files."""
     if sys.platform == "win32":
         raise NotImplementedError
     found = map(os.statvfs, folders)
@@ -56,7 +56,7 @@ def _are_overfull(folders: Sequence[str], most_bytes: int, pids: Iterable[int]) 
 
 
 def _removed_and_open(devices: set[int], pids: Iterable[int]) -> int:
-    """Return the bytes of deleted files that some processes have open on some file systems."""
+    """Return the bytes of deleted files on these file systems that the processes have open."""
     if sys.platform == "win32":
         raise NotImplementedError
     sizes: dict[tuple[int, int], int] = {}

@@ -1,8 +1,8 @@
-"""Finds the skills: folders with a `SKILL.md`, in the workspace and in the user's home folder.
+"""Finds skills, which are folders with a `SKILL.md`, in the workspace and in the user's home folder.
 
-A skill in a workspace is used only after a person has trusted its present text, like the settings there. Other skills
-in the home folder are the user's own. For each skill that cannot be used there is a sentence, for the log and for a
-model that asks for it.
+Like its settings, a skill in a workspace is used only after a person has trusted its current text. Other skills in the
+home folder are the user's own. Each skill that cannot be used yields a sentence, for the log and for models that ask
+for it.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from tools.text.file_names import brief, sendable_name, shortened_line, shown_na
 
 PLACES = (".qwen/skills", ".gemini/skills", ".claude/skills", ".agents/skills")
 MAIN_FILE = "SKILL.md"
-MAX_SKILL_BYTES = 100_000  # of the text of one skill
-MOST_FOLDERS = 200  # folders of one place that are examined
-MOST_ENTRIES = 1_000  # entries of a skill's folder that are examined
-MOST_FILES = 100  # files of one skill that are listed
+MAX_SKILL_BYTES = 100_000  # size of a skill's text
+MOST_FOLDERS = 200  # folders to examine per place
+MOST_ENTRIES = 1_000  # entries of a skill's folder to examine
+MOST_FILES = 100  # listed files of a skill
 MAX_NAME_CHARS = 64
 MAX_ABOUT_CHARS = 1_000  # characters of a skill's description
 _FRONT_MATTER = re.compile(r"---[ \t]*\n(.*?)^---[ \t]*$\n?", re.DOTALL | re.MULTILINE)
@@ -33,7 +33,7 @@ _KEY = re.compile(r"([A-Za-z_][\w-]*)[ \t]*:(?:[ \t]+(.*))?$")
 _BLOCK = re.compile(r"[|>][-+0-9]*(?:\s+#.*)?")
 _QUOTED = re.compile(r"""("(?:[^"\\]|\\.)*"|'(?:[^']|'')*')(?:\s+#.*)?""")
 _NOT_SET = ("", "false", "no", "off", "n", "0", "null", "~")  # values that turn a switch off
-_PLACE_NAME = "skills"  # name of every folder that contains skills
+_PLACE_NAME = "skills"  # the name of folders that contain skills
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Skill:
     text: str
     location: Location  # of its main file
     workspace: Workspace  # opens it
-    lies_among_skills: bool  # false if a symlink leads to another folder
+    lies_among_skills: bool  # false if a symlink leads elsewhere
 
     @property
     def place(self) -> str:
@@ -57,7 +57,7 @@ class Skill:
 
     def files(self, signal: AbortSignal) -> tuple[list[str], bool]:
         """Return the other files in its folder, and whether there are more. Symlinks are not followed. Blocking."""
-        from tools.files.find.folder_walk import visible_kind  # noqa: PLC0415 - with the first skill
+        from tools.files.find.folder_walk import visible_kind  # noqa: PLC0415 - loaded on first use
 
         found: list[str] = []
         waiting, looked = [self.folder], 0
@@ -96,7 +96,7 @@ class RelayedSkill:
 @dataclass(slots=True)
 class Skills:
     found: dict[str, Skill | RelayedSkill] = field(default_factory=dict[str, "Skill | RelayedSkill"])
-    unused: list[str] = field(default_factory=list[str])  # why others are not used, in sentences
+    unused: list[str] = field(default_factory=list[str])  # why other skills are not used, in sentences
 
     def add(self, skill: Skill | RelayedSkill) -> None:
         if (first := self.found.setdefault(skill.name, skill)).place != skill.place:
@@ -108,21 +108,21 @@ class SkillFolders:
     """Where to look for skills."""
 
     home: str | None = None  # the user's home folder, if known
-    # Trusted skills: by folder, the files as they were seen, each with the SHA-256 of its content
+    # Trusted skills: by folder, each file with the SHA-256 that was trusted
     trusted: Callable[[], Mapping[str, Mapping[str, str]]] = dict
 
     def find(self, workspace: Workspace, *, with_home: bool, signal: AbortSignal | None = None) -> Skills:
-        """Return the skills for a client of a workspace, with those of the workspace first. Blocking."""
+        """Return the skills for a client of a workspace, those of the workspace first. Blocking."""
         skills, trusted = Skills(), self.trusted()
         bases = dict.fromkeys(workspace.roots, workspace)
         if with_home and self.home:
             home = os.path.realpath(self.home)
-            # Agent-ignore files belong to projects; nobody expects one in a home folder.
+            # Agent-ignore files belong to projects. Nobody expects one in a home folder.
             bases.setdefault(home, Workspace([home], respect_agent_ignore=False, forbidden=workspace.forbidden))
         for base, opener in bases.items():
             known, untrusted = trusted.get(sendable_name(base), {}), 0
             for name, data, skill in skills_below(opener, base, skills.unused, signal):
-                # Anybody who works in the workspace may have written files there, however they are found.
+                # Anybody who works in the workspace may have written the files there, however they are found.
                 is_own = not is_inside(skill.location.path, workspace.roots)
                 if is_own or known.get(sendable_name(name)) == hashlib.sha256(data).hexdigest():
                     skills.add(skill)
@@ -130,8 +130,8 @@ class SkillFolders:
                     untrusted += 1
             if untrusted:
                 skills.unused.append(
-                    f"Skills of {shown_whole_path(base)} that a person must review first, by running there "
-                    f"coretools-mcp trust: {untrusted}."
+                    f"Skills in {shown_whole_path(base)} that a person must review first, by running coretools-mcp "
+                    f"trust there: {untrusted}."
                 )
         return skills
 
@@ -139,9 +139,9 @@ class SkillFolders:
 def skills_below(
     workspace: Workspace, base: str, unused: list[str], signal: AbortSignal | None = None
 ) -> Iterator[tuple[str, bytes, Skill]]:
-    """Yield each skill of a root, with its main file's relative path and content; record why others are not used.
+    """Yield the skills of a root, each with the relative path and content of its main file.
 
-    Blocking.
+    Blocking. Adds the reasons why others cannot be used to `unused`.
     """
     for place in PLACES:
         try:
@@ -188,7 +188,7 @@ def _read(workspace: Workspace, base: str, relative: str, signal: AbortSignal) -
     not_used = f"The skill '{shown_path(relative)}' is not used"
     if (rule := workspace.rule_about_reading(location)) is not None:
         raise ToolError(ToolErrorType.PATH_IGNORED, f"{not_used}: {rule} forbids reading it.")
-    # A symlink to a parent folder, or to a file of another folder, which would be opened with it
+    # Refuse symlinks to parent folders or to files in other folders, whose folder would be opened too
     if contains(folder, place) or os.path.dirname(location.path) != folder:
         raise PathNotInWorkspaceError(location.spelled, (base,))
     with workspace.open_file(location) as opened:
@@ -209,7 +209,7 @@ def _read(workspace: Workspace, base: str, relative: str, signal: AbortSignal) -
             f"{not_used}: it does not begin with front matter (between lines of ---) that has a description.",
         )
     if fields.get("disable_model_invocation", "").lower() not in _NOT_SET:
-        raise ToolError(ToolErrorType.EXECUTION_DENIED, f"{not_used}: its own settings forbid models to load it.")
+        raise ToolError(ToolErrorType.EXECUTION_DENIED, f"{not_used}: its own settings forbid models from loading it.")
     name = shortened_line(fields.get("name") or relative.split("/")[-2], MAX_NAME_CHARS)
     about = shortened_line(about, MAX_ABOUT_CHARS)
     is_among = os.path.dirname(folder) == place or os.path.basename(os.path.dirname(folder)) == _PLACE_NAME
@@ -219,8 +219,8 @@ def _read(workspace: Workspace, base: str, relative: str, signal: AbortSignal) -
 def front_matter(text: str) -> dict[str, str]:
     """Return the fields of the front matter, each as text on one line.
 
-    This supports the YAML that skills use: a value on the line of its key or on indented lines, plain, quoted, or as a
-    block (`|` or `>`). Nested values are treated as text, and are not needed.
+    This supports the YAML that skills use: a value on the line of its key or on indented lines, which is plain, quoted
+    or a block (`|` or `>`). Nested values are not needed, and count as text.
     """
     fields: dict[str, list[str]] = {}
     last: list[str] = []

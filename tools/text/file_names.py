@@ -1,8 +1,8 @@
-r"""File names in texts: on one line, unambiguous, readable again, and without effects on a terminal.
+r"""Writes file names in texts: on one line, unambiguous, without effects on a terminal, and parsable again.
 
-An ordinary name is unchanged. A name with a line feed, a control or invisible character, or bytes that are not text is
-written in double quotes with escapes: `"two\nlines.txt"`, `"caf\xe9.txt"` (a byte), `"a\u202eb"` (a character). A name
-that a model copies from such a text is understood again.
+Ordinary names are unchanged. A name with a line feed, a control or invisible character, or bytes that are not text is
+written in double quotes with escapes: `"two\nlines.txt"`, `"caf\xe9.txt"` (a byte), `"a\u202eb"` (a character). Names
+that a model copies from such a text are understood.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ _IGNORABLE = (
 _TABLE = (
     # C0 and C1 except tab and line feed; line and paragraph separators; surrogates.
     "\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff" + _IGNORABLE +
-    # Also without a visible shape: format marks, blank letters and signs.
+    # Others without a visible shape: format marks, blank letters and signs.
     "\u070f\u2800\ufff9-\ufffb\U00013430-\U0001343f\U00016fe4\U0001d159"
-    # Private use (each font shows something different), non-characters, and planes with tags or nothing.
+    # Private use (fonts differ), non-characters, and planes with tags or nothing.
     "\ue000-\uf8ff\ufdd0-\ufdef\ufffe\uffff\U0001fffe\U0001ffff\U0002fffe\U0002ffff\U0003fffe-\U0010ffff"
 )
 # Ranges of symbols that have an emoji form (emoji-variation-sequences.txt of Unicode)
 _SYMBOLS = "\xa9\xae\u203c-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff"
-# Invisible characters, and those that look different everywhere. The emoji selector is visible only after a symbol.
+# Characters that are invisible or look different everywhere. The emoji selector is visible only after a symbol.
 UNSEEN = re.compile(f"[{_TABLE}\ufe0f](?<![{_SYMBOLS}]\ufe0f)(?!(?<=[0-9#*]\ufe0f)\u20e3)")
-# The emoji selector anywhere: to many people, two names with and without it look the same
+# Includes every emoji selector, because to many people names with and without it look the same
 _UNSEEN_IN_NAMES = re.compile(f"[{_TABLE}\ufe0f]")
 IGNORABLE = re.compile(f"[{_IGNORABLE}\ufe0f\U000e0000-\U000e0fff]")  # characters without a shape, in any text
 
 
 def is_seen_in_name(name: str) -> bool:
-    """Whether every character of a name is printable and visible, so that no other name looks the same."""
+    """Return True if all characters of a name are printable and visible, so that no other name looks the same."""
     return name.isprintable() and (name.isascii() or not _UNSEEN_IN_NAMES.search(name))
 
 
-MAX_SHOWN_PATH = 200  # characters of a path that an error repeats
+MAX_SHOWN_PATH = 200  # characters of a path in an error
 # Characters of a pattern or path in the one-line description of a call (as in Qwen Code and Gemini CLI)
 MAX_BRIEF_CHARS = 80
 _PLAIN = re.compile(r"[!#-~]+").fullmatch  # most names
@@ -52,9 +52,9 @@ _ASCII_END = 0x80
 
 
 def exact_path(path: str, *, is_quoted: bool = False) -> str:
-    """Return a path in pure ASCII, for texts that have to distinguish it from one that looks the same.
+    """Return a path in pure ASCII, for texts that must distinguish it from one that looks the same.
 
-    With `is_quoted`, its last name is always quoted, to show that exactly this path is meant.
+    With `is_quoted`, the last name is always quoted, which means exactly this path.
     """
     *above, last = path.split(os.sep)
     names = [name if name.isascii() else _escaped(name, str.isascii) for name in above]
@@ -62,7 +62,7 @@ def exact_path(path: str, *, is_quoted: bool = False) -> str:
 
 
 def shown_name(name: str) -> str:
-    """Return a base name for use in a text."""
+    """Return a base name for a text."""
     if _PLAIN(name) or (is_seen_in_name(name) and not name.startswith('"') and name == name.strip()):
         return name
     return _escaped(name, is_seen_in_name)
@@ -76,7 +76,7 @@ def _escaped(name: str, is_plain: Callable[[str], bool]) -> str:
             escaped.append(_SHORT[character])
         elif is_plain(character):
             escaped.append(character)
-        elif 0xDC80 <= code <= 0xDCFF:  # a byte of a name that is not text, as Python represents it
+        elif 0xDC80 <= code <= 0xDCFF:  # Python's surrogate for a byte that is not text
             escaped.append(f"\\x{code - _BYTE_BASE:02x}")
         elif code < _ASCII_END:
             escaped.append(f"\\x{code:02x}")
@@ -86,7 +86,7 @@ def _escaped(name: str, is_plain: Callable[[str], bool]) -> str:
 
 
 def shown_whole_path(path: str) -> str:
-    """Return a path for use in a text. Only those of its names that need it are quoted."""
+    """Return a path for a text, with quotes only around names that need them."""
     if is_seen_in_name(path) and '"' not in path and path == path.strip():
         return path
     return os.sep.join(shown_name(name) for name in path.split(os.sep))
@@ -101,7 +101,7 @@ def shown_path(path: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return any other text on one line, with invisible characters escaped: a pattern, a reason, a description."""
+    """Return other text, such as a pattern or a description, on one line with invisible characters escaped."""
     if text.isprintable() and (text.isascii() or not UNSEEN.search(text)):
         return text
     return "".join(
@@ -111,7 +111,7 @@ def one_line(text: str) -> str:
 
 
 def shortened_line(text: str, longest: int) -> str:
-    """Like `one_line`, but a longer text is cut, with a mark."""
+    """Like `one_line`, but cut with a mark if longer than `longest`."""
     line = one_line(text.strip()[: longest + 1])
     return line if len(line) <= longest else f"{line[:longest]}..."
 
@@ -123,7 +123,7 @@ def brief(text: str) -> str:
 
 
 def sendable_name(name: str) -> str:
-    """Return a name or path for programs: unchanged, unless JSON cannot represent it or it looks like such a name."""
+    """Return a name or path for programs. It is unchanged unless JSON cannot represent it or it looks quoted."""
     if name.isascii() and '"' not in name:
         return name
     try:
@@ -134,7 +134,7 @@ def sendable_name(name: str) -> str:
 
 
 def meant_path(text: str) -> str | None:
-    """Return the path that a text with quoted names means, or `None` if no name in it is quoted."""
+    """Parse a path with quoted names. Return `None` if no name is quoted."""
     names = text.split(os.sep) if '"' in text else []
     meant = [_unquoted(name) for name in names]
     if all(name is None for name in meant):

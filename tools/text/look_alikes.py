@@ -1,6 +1,6 @@
-"""Texts that look the same because of typographic characters, decomposed letters, or invisible characters.
+"""Compares texts that look the same: with typographic, decomposed or invisible characters.
 
-People and models copy a text by its look, but for a program it is a different text.
+People and models copy text by its look, but programs see different text.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
 _SINGLE_QUOTES = "\u2018\u2019\u201a\u201b"
 _DOUBLE_QUOTES = "\u201c\u201d\u201e\u201f"
 _SPACES = "\u00a0\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"
-# Characters that models write in their ASCII form, one for one (list of Qwen Code)
+# Characters that models write in their ASCII form, one for one (Qwen Code's list)
 _ASCII_FORMS = (("-", _DASHES), ("'", _SINGLE_QUOTES), ('"', _DOUBLE_QUOTES), (" ", _SPACES))
 
 
@@ -28,16 +28,16 @@ def fold(text: str) -> str:
 
 
 def visible_form(text: str) -> str:
-    """Return the text that represents all texts which look like this one."""
+    """Return a normal form that is equal for all texts that look like this one."""
     return text if text.isascii() else fold(unicodedata.normalize("NFC", IGNORABLE.sub("", text)))
 
 
 def marked(text: str) -> str:
-    """Replace each invisible character, and each that only modifies the previous one, with a mark: `<U+200B>`."""
+    """Replace invisible characters, and those that only modify the previous one, with marks such as `<U+200B>`."""
     if text.isascii() and text.isprintable():
         return text
     shown: list[str] = []
-    letter = ""  # the composition of the previous characters
+    letter = ""  # the previous characters, composed
     for at, character in enumerate(text):
         composed = unicodedata.normalize("NFC", letter + character)
         if len(composed) < len(letter) + 1:

@@ -1,8 +1,8 @@
-"""Recognises secrets: names of variables and parameters that contain one, and texts that are one.
+"""Recognises secrets, by the names of variables and parameters, and by their form in texts.
 
 Used for the environment of commands and for logs. Secrets are recognised by form, so only common forms are found. A
-false match only costs a variable or a word in a log. Every pattern takes linear time, because it can match only where
-its run of characters starts.
+false match costs only a variable or a word in a log. Every pattern takes linear time, because it can match only where
+its run of characters begins.
 """
 
 from __future__ import annotations
@@ -28,68 +28,68 @@ _WORDS = tuple(
     SESSID SESSIONID PASSWORT KENNWORT
     """)
 )
-# Words with such endings that mean something else
+# Words with these endings that mean something else
 _EVERYDAY = _table("MONKEY DONKEY TURKEY WHISKEY HOCKEY JOCKEY HOTKEY CONCERT SACRED")
 _WHOLE_WORDS = _table("""
     PASS PGPASS PW PAT DSN BEARER XAUTHORITY AUTHORISATION CSRF XSRF MNEMONIC PINCODE OTPCODE AUTHCODE AUTHHEADER CVV
     CVC PWDS CONNSTR CONNECTIONSTRING
 """)
-# Secret unless another word follows that changes the meaning (`session`, `pinCode`, but not `session_name`)
+# Secret unless a following word changes the meaning (`session`, `pinCode`, but not `session_name`)
 _LAST_WORDS = frozenset(
     word + plural
     for word in _table("SESSION PIN MFA 2FA SID SIG SIGNATURE HMAC AUTHENTICATION SAS ASSERTION WEBHOOK")
     for plural in ("", "S")
 )
-# Names that mean a secret only if the value looks like one: `key` can also be a sort key
+# Secret only if the value looks like one, because `key` can also be a sort key
 _BY_VALUE = _table("KEY SEED")
-# Words that may follow one of these
+# Words that may follow one of `_LAST_WORDS`
 _HOLDING = _table("ID CODE NUMBER VALUE DATA HEADER HASH STRING TEXT")
-# Pairs of words that mean a secret only together
+# Secret only as a pair
 _PAIRS = _table("""
     VERIFICATION_CODE SECURITY_CODE RECOVERY_CODE BACKUP_CODE ACCESS_CODE LOGIN_CODE SMS_CODE FACTOR_CODE TIME_CODE
     RECOVERY_CODES BACKUP_CODES SEED_PHRASE SEED_WORDS RECOVERY_PHRASE BACKUP_PHRASE PASS_PHRASE CONNECTION_STRING
     CONN_STR CARD_NUMBER WEBHOOK_URL SECURITY_ANSWER 2_FA SAML_RESPONSE PASS_WORD PASS_WORT PASS_CODE KENN_WORT
 """)
-# Words before `key` for keys that unlock nothing
+# Words before `key` for keys that are not secret
 _KEYS_OF_DATA = _table("""
     SORT PRIMARY FOREIGN PARTITION UNIQUE CACHE PUBLIC GROUP ORDER INDEX OBJECT ROW MAP LOOKUP ROUTING SHARD COLUMN ITEM
     DICT JSON REGISTRY SHORTCUT THE
 """)
-# Names of numbers: `max_tokens`, `key_size`, `prompt_tokens`
+# Words in names of numbers: `max_tokens`, `key_size`, `prompt_tokens`
 _FIRST_OF_COUNTS = _table("MAX MIN NUM TOTAL")
 _LAST_OF_COUNTS = _table("COUNT LIMIT LENGTH SIZE BUDGET TTL")
 _COUNTED_TOKENS = _table("INPUT OUTPUT PROMPT COMPLETION REASONING THINKING NEW CONTEXT")
-_SHORTEST_TOKEN = 12  # characters; a shorter word never looks like a secret
-# A password at the end of a name (`MYSQL_PWD`). Alone it is the working folder, or a password if it is not a path.
+_SHORTEST_TOKEN = 12  # characters; shorter words never look like secrets
+# A password at the end of a name (`MYSQL_PWD`). On its own, the working directory, but a password if it is not a path.
 _LAST_WORD = "PWD"
-_MAX_NAME_CHARS = 200  # of a longer name only the two ends are examined
+_MAX_NAME_CHARS = 200  # of longer names, only the two ends are examined
 
-# Names of certificate stores, public paths, the number of a login, and git's signing key
+# Certificate stores, public paths, the number of a login, and git's signing key
 _PUBLIC = _table("""
     SSL_CERT_FILE SSL_CERT_DIR NIX_SSL_CERT_FILE PIP_CERT CARGO_HTTP_CAINFO NODE_EXTRA_CA_CERTS XDG_SESSION_ID
     signingkey user.signingkey user.signingKey
 """)
 
-# Letters of other scripts that look like Latin ones
+# Letters of other scripts that look like Latin letters
 _LOOK_ALIKES = str.maketrans("аеорсухіјѕкмтнвԁӏАВЕКМНОРСТУХІЈЅɡıοανρτυκι", "aeopcyxijskmthbdlABEKMHOPCTYXIJSgioavptuki")
-_PLACE = re.compile(r"[/~.$%\\]|[A-Za-z]:[/\\]")  # the beginning of a path to a working folder
+_PLACE = re.compile(r"[/~.$%\\]|[A-Za-z]:[/\\]")  # the beginning of a path
 
 
 RANDOM = re.compile(
     r"(?=[A-Za-z]{0,99}[0-9])(?=[0-9]{0,99}[A-Za-z])[A-Za-z0-9]{16,}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}",
     re.IGNORECASE,
 )
-"""Random letters and digits: a token, or a UUID. Names of things have shorter words."""
+"""Random letters and digits: a token or a UUID. Ordinary names have shorter words."""
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether a variable or parameter contains a secret, judged by its name."""
+    """Return True if the name of a variable or parameter indicates a secret."""
     half = _MAX_NAME_CHARS // 2
     return _is_secret_name(name if len(name) <= _MAX_NAME_CHARS else f"{name[:half]}_{name[-half:]}")
 
 
 def holds_secret(name: str, value: object) -> bool:
-    """Whether a value is a secret, judged by its form and the name before it: a key, an option, a URL parameter."""
+    """Return True if a value and its name (a key, an option, a URL parameter) indicate a secret."""
     folded = name.strip(" -").upper()
     if isinstance(value, str) and folded in _BY_VALUE:
         return _MADE_UP().match(value.lstrip(" \\\"'")) is not None
@@ -131,7 +131,7 @@ def _words(name: str) -> list[str]:
 
 
 def _later(pattern: str, flags: int = 0) -> Callable[[], re.Pattern[str]]:
-    """Compile a pattern on first use. Compiling all of them would delay every start."""
+    """Compile a pattern on first use. Compiling all patterns would delay every start."""
     return cache(partial(re.compile, pattern, flags))
 
 
@@ -167,7 +167,7 @@ _TOKENS = _later(
     re.VERBOSE,
 )
 
-# In quotes, where it may contain spaces, or one word. In JSON inside JSON the quotes have backslashes.
+# A quoted value, which may contain spaces, or one word. In nested JSON, quotes have backslashes.
 _QUOTED_OR_WORD = r"(?P<value>\"(?>(?:[^\"\\\n]|\\.)*)\"?|'[^'\n]*+'?|\\\"[^\"\\\n]*+|[^\s\"',;&|<>()]++)"
 
 _HEADERS = _later(
@@ -179,7 +179,7 @@ _HEADERS = _later(
 
 _SENSITIVE = r"(?:token|secret|password|passwd|passphrase|api[_\-]?key|access[_\-]?key|private[_\-]?key|credentials?)"
 # `password=...`, `"api_key": "..."`, `--token ...`, `configure set aws_secret_access_key ...`, `;Pwd=...`. `PWD` can
-# also be the working folder, which is a path.
+# also be the working directory, which is a path.
 _ASSIGNMENTS = _later(
     rf"(?:{_SENSITIVE}\\?[\"']?[ ]{{0,4}}[=:][ ]{{0,4}}|(?<=-){_SENSITIVE}[ ]{{1,4}}(?=[^\s\-])"
     rf"|(?<=-)(?:pwd?|bearer)(?:=|[ ]{{1,4}}(?=[^\s\-]))|(?<![\w$-])pwd[\"']?[ ]{{0,4}}[=:][ ]{{0,4}}(?=[^\s/~.$])"
@@ -188,7 +188,7 @@ _ASSIGNMENTS = _later(
     re.IGNORECASE,
 )
 
-# A possible name of a value, up to the value
+# A possible name, up to its value
 _NAMES = _later(
     r"(?<![\w$.-])(?P<words>[^\W\d][\w-]{0,31}+[ ]\w[\w.-]{0,63})\\?[\"']?[ ]{0,4}:[ ]{0,4}"
     r"|(?<![\w$.-])(?:--?)?(?P<name>\w[\w.\u00ad\u0300-\u036f\u200b-\u200f\u2060\ufeff-]{0,63})"
@@ -205,7 +205,7 @@ _VALUE = _later(rf"(?!(?:{_HARMLESS})\b){_QUOTED_OR_WORD.replace('(?P<value>', f
 # A query parameter
 _ESCAPES = _later(r"(?<=[?&;#])(?P<name>[^\s=&\"'<>#?;]{1,200})=(?P<value>[^\s&\"'<>#;?]++)")
 _QUOTE = r"\\?[\"']?"
-# `"name": "...", "value": "..."`, in JSON and as attributes
+# `"name": "...", "value": "..."`, in JSON or as attributes
 _NAME_AND_VALUE = _later(
     rf"\b(?:name|key|header|id)\\?[\"']?[ ]{{0,4}}[=:][ ]{{0,4}}\\?[\"']?(?P<name>[\w. -]{{1,64}}+)"
     rf"{_QUOTE}[ ]{{0,4}}[,;]?\s{{0,4}}{_QUOTE}val(?:ue)?{_QUOTE}[ ]{{0,4}}[=:][ ]{{0,4}}{_QUOTED_OR_WORD}",
@@ -219,15 +219,15 @@ _STATEMENTS = _later(
     re.IGNORECASE,
 )
 
-_MAX_ESCAPES = 3  # a URL inside a URL inside a URL
+_MAX_ESCAPES = 3  # levels of URLs inside URLs
 
-# Commands that read a secret from their input
+# Commands that read a secret from standard input
 _READER = (
     r"\bsudo\b[^|;&\n]{0,99}? -\w{0,9}S\b|-stdin\b|-fd[ =]0|--with-token|\bchpasswd\b|\bpasswd\b|\bssh-add\b"
     r"|\bcryptsetup\b|\blogin\b|\bsecrets? (?:set|create|add|put|versions)\b"
 )
 
-# Input for such a command from a pipe
+# Input piped to such a command
 _ECHOES = _later(
     r"\b(?:echo|printf)[ ]{1,4}(?:-\w{1,9}[ ]{1,4})?(?P<value>[^|;&\n]{1,1000}+)"
     rf"(?=\|[^|;&\n]{{0,99}}(?:{_READER}))"
@@ -235,12 +235,12 @@ _ECHOES = _later(
 
 _HERE_STRINGS = _later(rf"<<<[ ]{{0,4}}{_QUOTED_OR_WORD}")
 
-# `Bearer ...` and `Basic ...` after any name; ordinary words have no digits or inner capitals
+# `Bearer ...` and `Basic ...` after any name. Ordinary words have no digits or inner capitals
 _SCHEMES = _later(
     r"(?<![A-Za-z])(?i:bearer|basic)[ ]{1,4}(?P<value>(?=[A-Z]?[a-z.-]{0,200}[0-9A-Z=_~+/])[A-Za-z0-9._~+/=-]{6,}+)"
 )
 
-# Options that mean a password, or a user name with one, in every program
+# Options for a password, or a user name with one, in every program
 _OPTIONS = _later(
     r"(?<![\w-])(?:(?:-[A-Za-z]{0,3}[uU]|--user|--proxy-user)[ =]?(?P<quote>[\"'])?"
     r"(?:[^\s:\"'/]{1,64}:|[^\s:%\"'/]{1,64}%)"
@@ -248,7 +248,7 @@ _OPTIONS = _later(
     r"(?P<value>(?(quote)[^\"'\n]++|(?:\"[^\"\n]*+\"?|'[^'\n]*+'?|[^\s\"']++)))"
 )
 
-# A value attached to an option that often means a password: not a number, a path or a plain word
+# A value attached to an option that is often for a password. Numbers, paths and plain words do not count
 _ATTACHED = _later(
     r"(?<![\w-])(?:-[pP]|--?(?:pass(?:word|wd|phrase)?|pw|token|secret|api-?key)|(?<=\s)/(?:p|pass|password):)(?P<value>[\"']?"
     r"(?=[^\s\"'/=,]{0,64}\d)(?=[^\s\"'/=,]{0,64}[A-Za-z!@#$%^*])[^\s\"'/=,.:~-][^\s\"'/=,]{5,}+(?![/=,])[\"']?)"
@@ -263,7 +263,7 @@ _PASSWORDS = {
     )
 }
 
-# The command line of a program with a one-letter password option, to its end
+# The command line, to its end, of a program with a one-letter password option
 _PROGRAMS = _later(
     r"(?<![\w-])(?:(?P<databases>mysql\w*+|mariadb[\w-]*+|sshpass|mongo\w*+)|(?P<archives>7z[ar]?|unzip|zip|rar|unrar)"
     r"|(?P<enciphering>openssl)|(?P<redis>redis-cli)|(?P<microsoft>sqlcmd|bcp|isql|ipmitool)|(?P<directories>ldap\w++|security)"
@@ -296,7 +296,7 @@ def redact(text: str) -> str:
 
 
 def _without_named(text: str) -> str:
-    """Redact `session: ...`, `"otp": 123456`, `?sig=...`, `--session-id ...`, where the name marks the secret."""
+    """Redact values with a secret's name: `session: ...`, `"otp": 123456`, `?sig=...`, `--session-id ...`."""
     parts: list[str] = []
     done = 0
     for found in _NAMES().finditer(text):
@@ -307,7 +307,7 @@ def _without_named(text: str) -> str:
         if len(words) == 1 or (name.isupper() and found[0].endswith("=")):
             is_secret = holds_secret(name, text[end : end + _MAX_NAME_CHARS].split("\n", maxsplit=1)[0])
         else:
-            # In prose, a name that only begins like a secret's means something else.
+            # In prose, a name that merely begins like a secret's means something else.
             is_long = (
                 words[-1:] == [_LAST_WORD] or not _HOLDING.isdisjoint(words[-1:]) or "_".join(words[-2:]) in _PAIRS
             )
@@ -320,11 +320,11 @@ def _without_named(text: str) -> str:
 
 
 def _without_escaped(found: re.Match[str]) -> str:
-    """Redact a name and its value in a percent-encoded query, which may contain another URL."""
+    """Redact a parameter of a percent-encoded query, which may contain another URL."""
     name, value = found["name"], found["value"]
     for _ in range(_MAX_ESCAPES):
         name, value = unquote_plus(name), unquote_plus(value)
-    # Deeper nesting is hidden, because nobody needs it.
+    # Deeper nesting is redacted, because nobody needs it.
     is_secret = holds_secret(name, value) or (
         value != found["value"] and (unquote_plus(value) != value or has_secret(value))
     )
@@ -339,7 +339,7 @@ def _without_input(found: re.Match[str]) -> str:
 
 
 def _hide_value(found: re.Match[str]) -> str:
-    """Replace a value with the mark, and keep its name and quotes."""
+    """Replace a value with the mark, but keep its name and quotes."""
     value = found["value"]
     if value.strip("\"'") in ("", HIDDEN):
         return found[0]
@@ -349,15 +349,15 @@ def _hide_value(found: re.Match[str]) -> str:
 
 
 def has_token(text: str) -> bool:
-    """Whether a text contains a private key, or a token in a recognisable format."""
+    """Return True if a text contains a private key, or a token in a recognisable format."""
     return (_PRIVATE_KEYS().search(text) or _TOKENS().search(text)) is not None
 
 
 def has_secret(text: str) -> bool:
-    """Whether a text contains anything that `redact` would hide."""
+    """Return True if `redact` would hide anything in a text."""
     return redact(text) != text
 
 
 def without_userinfo(url: str) -> str:
-    """Remove the user name and password from a URL, as often found in addresses of proxies and package indexes."""
+    """Remove user name and password from a URL. URLs of proxies and package indexes often have them."""
     return re.sub(r"://[^\s/@?#]*@", "://", url)

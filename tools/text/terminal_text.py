@@ -1,19 +1,19 @@
-"""The final text on a terminal, without colours and overwritten text."""
+"""Renders the final text on a terminal, without colours and overwritten text."""
 
 from __future__ import annotations
 
 import re
 
-# The rest of a control string, up to its end or, without one, to the end of the line.
+# The rest of a control string, up to its terminator or else the end of the line.
 _STRING = r"[^\x07\x1b\x9c\r\n]*(?:\x07|\x1b\\|\x9c)?"
-# First CSI; then OSC, DCS, SOS, PM and APC; then all shorter ones; each also in its one-character form. Unterminated
-# ones are removed as far as they go.
+# CSI first; then OSC, DCS, SOS, PM and APC; then all shorter sequences, each also in its one-character form.
+# Unterminated ones are removed as far as they go.
 _SEQUENCE = (
     rf"\x1b(?:\[[0-?]*[ -/]*[@-~]?|[\]PX^_]{_STRING}|[ -/]*[0-~]?)"
     rf"|\x9b[0-?]*[ -/]*[@-~]?"
     rf"|[\x90\x98\x9d-\x9f]{_STRING}"
 )
-# Sequences that move the cursor or erase, with a number, and the kind as the last character
+# Sequences that move the cursor or erase: a number, and the kind as the last character
 _MOVING = r"(?:\x1b\[|\x9b)(\d{0,4})([ABDEFGJK])"
 _STEP = re.compile(rf"(\n)|(\r)|(\x08+)|{_MOVING}|{_SEQUENCE}|([^\n\r\x08\x1b\x90\x98\x9b\x9d-\x9f]+)")
 _OVER = re.compile(rf"[\r\x08]|{_MOVING}")
@@ -31,7 +31,7 @@ def terminal_text(text: str) -> str:
         ending, start, back, number, kind, written = step.groups()
         if written:
             line = lines[row]
-            column = min(column, len(line))  # a large gap could be as long as many lines together
+            column = min(column, len(line))  # a large gap could be longer than many lines
             line[column : column + len(written)] = written
             column += len(written)
         elif ending:

@@ -1,4 +1,4 @@
-"""Access to the web: the one URL opener, the guard for its addresses, pages and searches.
+"""Access to the web: the URL opener, its address guard, pages and searches.
 
 Tools import this package. Nothing else opens a URL for a model.
 """

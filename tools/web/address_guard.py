@@ -1,7 +1,7 @@
-"""Parses a URL once, and decides what may be opened: names, ports and addresses, before any contact with a host.
+"""Parses a URL once, and checks its name, port and addresses before any contact with the host.
 
-The checked host is the host of the connection. URL parsers differ in their treatment of backslashes, white space, user
-names and unusual numbers, and each difference could be used to bypass a guard. Ambiguous URLs are refused here.
+The checked host is the one that is connected to. URL parsers differ in how they treat backslashes, white space, user
+names and unusual numbers, and each difference could bypass a guard. Therefore ambiguous URLs are refused here.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from tools.text.file_names import brief, one_line
 
 Address = IPv4Address | IPv6Address
 
-MAX_URL_CHARS = 8_000  # servers refuse longer ones; RFC 9110 recommends support for 8,000
+MAX_URL_CHARS = 8_000  # servers refuse longer URLs; RFC 9110 recommends support for 8,000
 PORTS = {"http": 80, "https": 443}  # the supported schemes and their default ports
 MAX_HOST_CHARS = 253
 _PARTS = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?://(?P<authority>[^/?#]*))?(?P<rest>[^#]*)(?:#.*)?")
 _AMBIGUOUS = re.compile(r"[\s\\\x00-\x20\x7f-\xa0\u200b-\u200f\u2028-\u202f\u2060-\u206f\ufeff\ud800-\udfff]")
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
-_PORT = re.compile(r"[1-9][0-9]{0,4}")  # without leading zeros, which some parsers read as octal
+_PORT = re.compile(r"[1-9][0-9]{0,4}")  # no leading zeros, which some parsers read as octal
 _LAST_PORT = 65_535
-_UNQUOTED = "%!$&'()*+,;=:@/?-._~[]"  # characters of a path and a query that are not encoded
+_UNQUOTED = "%!$&'()*+,;=:@/?-._~[]"  # characters that are not encoded in a path and a query
 
 
 class UrlError(ValueError):
-    """A text is not a URL that can be opened. The message is a phrase that says why."""
+    """A text is not a URL that can be opened. The message is the reason, as a clause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +41,8 @@ class UrlTarget:
 
     scheme: str  # `http` or `https`
     host: str  # an ASCII name in lower case without a final dot, or an address without brackets
-    port: int  # given, or implied by the scheme
-    path: str  # path and query, as sent
+    port: int  # given or implied by the scheme
+    path: str  # path and query as sent
 
     @property
     def address(self) -> Address | None:
@@ -54,17 +54,17 @@ class UrlTarget:
 
     @property
     def authority(self) -> str:
-        """Host and port as in a URL, without the scheme's default port."""
+        """Host and port as in a URL, but without the scheme's default port."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == PORTS[self.scheme] else f"{host}:{self.port}"
 
     @property
     def url(self) -> str:
-        """The whole URL, in its normalised form."""
+        """The whole normalised URL."""
         return f"{self.scheme}://{self.authority}{self.path}"
 
     def joined(self, reference: str) -> UrlTarget:
-        """Resolve a reference on this page. Raises a `UrlError` if it cannot be opened."""
+        """Resolve a reference relative to this URL. Raises a `UrlError` if it cannot be opened."""
         try:
             return parse_url(urljoin(self.url, reference))
         except UrlError:
@@ -124,7 +124,7 @@ def _host(text: str) -> str:
     labels = host.split(".")
     if _NUMBER.fullmatch(labels[-1]):
         try:
-            # Only in the usual form; parsers disagree about `127.1`, `0x7f.1` and `2130706433`.
+            # Only the usual form, because parsers disagree about `127.1`, `0x7f.1` and `2130706433`.
             return str(IPv4Address(host))
         except AddressValueError:
             raise UrlError(
@@ -135,7 +135,7 @@ def _host(text: str) -> str:
     return host
 
 
-# IANA's special addresses, multicast and reserved ones; the list in `ipaddress` depends on its version. One address
+# IANA's special-purpose, multicast and reserved addresses. The list in `ipaddress` depends on its version. One address
 # looks public: 168.63.129.16 connects each machine in Azure with its host.
 _V4_CLOSED = tuple(
     IPv4Network(text)
@@ -152,12 +152,12 @@ _NAT64 = IPv6Network("64:ff9b::/96")
 _6TO4 = IPv6Network("2002::/16")
 _ISATAP = (0x00005EFE, 0x02005EFE)
 _V4_MASK = 0xFFFF_FFFF
-# Names of this machine, and of services that give cloud machines their secrets. They are never looked up.
+# Names of this machine, and of metadata services with secrets of cloud machines. They are never looked up.
 _CLOSED_NAMES = frozenset({"localhost", "metadata", "metadata.google.internal", "metadata.goog", "instance-data"})
 
 
 def is_public(address: Address) -> bool:
-    """Whether an address, and every IPv4 address embedded in it, belongs to the public internet."""
+    """Return True if an address and every IPv4 address embedded in it are on the public internet."""
     if isinstance(address, IPv4Address):
         return not any(address in network for network in _V4_CLOSED)
     bits = int(address)
@@ -171,16 +171,16 @@ def is_public(address: Address) -> bool:
 
 
 def is_closed_name(host: str) -> bool:
-    """Whether a name is refused without looking it up."""
+    """Return True if a name is refused without looking it up."""
     return host in _CLOSED_NAMES or host.endswith(".localhost")
 
 
 class PrivateHosts:
-    """The private hosts that the operator has allowed (`web.allowPrivateHosts`).
+    """The private hosts that the operator allows (`web.allowPrivateHosts`).
 
     An entry is a host name (`intranet.example`, or `*.intranet.example` for all names below it), an address or a
-    network (`10.1.2.3`, `10.1.0.0/16`, `fd00::/8`). A host or an address may have a port (`localhost:3000`,
-    `[::1]:3000`). It is then allowed only at that port, which need not be in `web.allowedPorts`.
+    network (`10.1.2.3`, `10.1.0.0/16`, `fd00::/8`). A host or address may have a port (`localhost:3000`, `[::1]:3000`).
+    Then it is allowed only at that port, which need not be in `web.allowedPorts`.
     """
 
     def __init__(self, entries: Iterable[str] = ()) -> None:
@@ -201,14 +201,14 @@ class PrivateHosts:
                 self._names.append((host.rstrip("."), port))
 
     def opens_name(self, host: str, port: int) -> bool:
-        """Whether a host is allowed by name, whatever its address."""
+        """Return True if a host is allowed by name, whatever its address."""
         return any(_matches(pattern, host) and open_port in (None, port) for pattern, open_port in self._names)
 
     def opens_address(self, address: Address, port: int) -> bool:
         return any(address in network and open_port in (None, port) for network, open_port in self._networks)
 
     def opens_port(self, host: str, port: int) -> bool:
-        """Whether an entry names exactly this port of a host. The addresses of a name are checked nevertheless."""
+        """Return True if an entry has exactly this port of a host. Its addresses are still checked."""
         if any(_matches(pattern, host) and open_port == port for pattern, open_port in self._names):
             return True
         try:
@@ -222,16 +222,16 @@ def _matches(pattern: str, host: str) -> bool:
     return host.endswith(pattern[1:]) if pattern.startswith("*.") else host == pattern
 
 
-# Finds all addresses of a host and a port, in the order in which to try them; empty if it has none. Raises an `OSError`
-# if no name server can be reached.
+# Finds all addresses of a host and a port, in the order to try them; empty if there are none. Raises an `OSError` if no
+# name server can be reached.
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
 
 
 async def system_resolver(host: str, port: int) -> Sequence[str]:
-    """Ask the operating system, in a thread that is abandoned on cancellation."""
+    """Ask the operating system in a thread, which is abandoned on cancellation."""
 
     def look_up() -> list[str]:
-        import socket  # noqa: PLC0415 - for the first call
+        import socket  # noqa: PLC0415 - loaded on first use
 
         try:
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -246,24 +246,24 @@ async def system_resolver(host: str, port: int) -> Sequence[str]:
 
 @dataclass(frozen=True, slots=True)
 class WebRules:
-    """What may be opened, and how much of it is read."""
+    """Rules for what may be opened, and how much is read."""
 
     # Private hosts, addresses and networks that may be opened, in the forms of `PrivateHosts`
     allow_private_hosts: tuple[str, ...] = ()
     allowed_ports: tuple[int, ...] = tuple(PORTS.values())  # allowed ports
-    max_bytes: int = 10 << 20  # content of one answer, both packed and unpacked (10 MiB in Gemini CLI)
-    # The highest ratio of unpacked to packed size, for content larger than `free_bytes`. Ordinary text is packed to a
-    # tenth of its size, and gzip's limit is about a thousandth
+    max_bytes: int = 10 << 20  # content of a response, both compressed and decompressed (10 MiB in Gemini CLI)
+    # The highest compression ratio for content larger than `free_bytes`. Ordinary text shrinks to a tenth of its size,
+    # and gzip's limit is about a thousandth
     max_ratio: int = 200
     free_bytes: int = 1 << 20  # size up to which the ratio is ignored
     max_redirects: int = 5  # redirects to follow
-    header_bytes: int = 64 << 10  # all headers of one answer together
-    connect_seconds: float = 8.0  # for each address, including TLS
-    total_seconds: float = 30.0  # from the name lookup to the last byte, including redirects
+    header_bytes: int = 64 << 10  # all headers of a response together
+    connect_seconds: float = 8.0  # per address, including TLS
+    total_seconds: float = 30.0  # from name lookup to last byte, including redirects
 
 
 class AddressGuard:
-    """Finds the addresses of a host, and allows only permitted ones."""
+    """Looks up the addresses of a host, and allows only permitted ones."""
 
     def __init__(self, rules: WebRules, resolver: Resolver) -> None:
         self._allowed_ports = rules.allowed_ports
@@ -271,7 +271,7 @@ class AddressGuard:
         self._resolver = resolver
 
     def check(self, target: UrlTarget) -> None:
-        """Check everything except addresses from a name lookup. Raises a `ToolError` (`web_refused`)."""
+        """Check everything except looked-up addresses. Raises a `ToolError` (`web_refused`)."""
         if not self._private.opens_name(target.host, target.port):
             if is_closed_name(target.host):
                 raise self._private_address(target, f"'{target.host}' is the name of a private address")
@@ -286,15 +286,15 @@ class AddressGuard:
             )
 
     async def addresses(self, target: UrlTarget) -> Sequence[Address]:
-        """Return the addresses to connect to, in the order in which to try them.
+        """Return the addresses to connect to, in the order to try them.
 
         Raises:
-            ToolError: `web_refused`: it may not be opened; `web_unreachable`: it has no address.
+            ToolError: `web_refused` if the host may not be opened; `web_unreachable` if it has no address.
         """
         self.check(target)
         found = await self.look_up(target)
         if not self._private.opens_name(target.host, target.port):
-            # One forbidden address is enough: a name with both kinds is an attempt to reach the forbidden one.
+            # One forbidden address is enough, because a name with both kinds is an attempt to reach it.
             for address in found:
                 self._check_address(target, address)
         return found
@@ -332,7 +332,7 @@ class AddressGuard:
             raise self._private_address(target, f"{which} not a public address")
 
     def _private_address(self, target: UrlTarget, why: str) -> ToolError:
-        """Return the refusal of a private address, with every setting that must change to open it."""
+        """Return the refusal of a private address, with each setting that would have to change."""
         host = f"[{target.host}]" if ":" in target.host else target.host
         both = f" Its port is not allowed either; the entry '{host}:{target.port}' allows both."
         is_here = f".{target.host}".endswith(".localhost") or (

@@ -1,7 +1,7 @@
-"""One HTTP request and its answer, over a connection to a checked address. The answer is unpacked and limited.
+"""Sends one HTTP request to a checked address. The response is decompressed and limited.
 
-It uses a transport of httpx without the client: no cookies, proxies or redirects, nothing from the environment, and no
-reuse of connections. The request's URL contains the checked address, so there is no second lookup.
+It uses httpx's transport without the client: no cookies, proxies or redirects, nothing from the environment, and no
+reuse of connections. The request goes to the checked address, so the name is not looked up again.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from tools.contract.limits import Progress
 
 
-MAX_ADDRESSES = 4  # addresses of a host to try
+MAX_ADDRESSES = 4  # addresses to try per host
 REDIRECTS = (301, 302, 303, 307, 308)
-PIECE_BYTES = 1 << 16  # unpacked at a time, so that other tasks can run and limits are checked in time
+PIECE_BYTES = 1 << 16  # decompressed at a time, so that other tasks can run and limits are checked in time
 TURN_BYTES = 1 << 16  # work before other tasks can run
-PIECE_WORK = 128  # cost of a piece besides its bytes, in bytes: pieces may be empty, or very many
-PROGRESS_BYTES = 1 << 18  # content between two progress reports
+PIECE_WORK = 128  # cost of a piece in addition to its bytes, because there may be very many small ones
+PROGRESS_BYTES = 1 << 18  # content between progress notifications
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS
 _ZLIB_METHOD = 0x08
 _MEDIA_TYPE = re.compile(r"[a-z0-9.+-]{1,60}/[a-z0-9.+-]{1,90}")
@@ -48,15 +48,15 @@ class Cut(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """The answer to a request."""
+    """The response to a request."""
 
     status: int
     headers: Mapping[str, str]  # by lower-case name; values of the same name are joined by commas
-    body: bytes = b""  # the unpacked content; empty for a redirect to follow
+    body: bytes = b""  # the decompressed content; empty for a redirect to follow
     cut: Cut | None = None  # why it is incomplete, or `None`
 
     def content_type(self) -> tuple[str, str | None]:
-        """The media type and the character set that the `Content-Type` names; a type of unusual form is left out."""
+        """Return the media type and charset from `Content-Type`. A malformed type is left out."""
         media_type, _, parameters = self.headers.get("content-type", "").partition(";")
         media_type = media_type.strip().lower()
         charset = None
@@ -81,16 +81,16 @@ async def exchange(
     skips_redirects: bool,
     progress: Progress | None,
 ) -> HttpAnswer:
-    """Send a request to the first address that accepts a connection, and read the answer.
+    """Send a request to the first address that accepts a connection, and read the response.
 
-    The `Host` header and TLS use the target's host name, whatever the address. The headers are those besides `Host`,
-    `Connection`, `Accept-Encoding` and `Content-Length`. At the deadline, on the event loop's clock, a body in
-    progress is cut. With `skips_redirects` the body of a redirect is not read.
+    The `Host` header and TLS use the target's host name, whatever the address. `headers` are those besides `Host`,
+    `Connection`, `Accept-Encoding` and `Content-Length`. At the deadline, on the event loop's clock, a body in progress
+    is cut. With `skips_redirects`, the body of a redirect is not read.
 
     Raises:
-        ToolError: `web_unreachable`: nothing answers there, or not in HTTP; `web_fetch_processing_error`: the answer
-            cannot be unpacked.
-        TimeoutError: The deadline came before the headers.
+        ToolError: `web_unreachable` if nothing answers there, or not in HTTP; `web_fetch_processing_error` if the
+            response cannot be decompressed.
+        TimeoutError: The deadline passed before the headers arrived.
     """
     own = {"Host": target.authority, "Connection": "close", "Accept-Encoding": "gzip, deflate"}
     sent = own | {"Accept": "*/*", "User-Agent": "coretools-mcp"}
@@ -114,7 +114,7 @@ async def exchange(
                 raise _unreachable(target, _what_failed(failure)) from None
         try:
             if sum(len(name) + len(value) for name, value in response.headers.raw) > rules.header_bytes:
-                raise _unreachable(target, f"its answer has more than {rules.header_bytes >> 10} kB of headers")
+                raise _unreachable(target, f"its response has more than {rules.header_bytes >> 10} kB of headers")
             answered = dict(response.headers)
             if skips_redirects and response.status_code in REDIRECTS and "location" in answered:
                 return HttpAnswer(response.status_code, answered)
@@ -151,7 +151,7 @@ async def _read_body(
                     return Cut.SIZE
                 if len(body) > max(rules.free_bytes, unpacker.taken * rules.max_ratio):
                     return Cut.RATIO
-                # A small piece can unpack to much data, or to nothing after much work.
+                # A small piece can decompress to much data, or to nothing after much work.
                 work += len(piece) + PIECE_WORK
                 if work >= TURN_BYTES:
                     work = 0
@@ -163,17 +163,17 @@ async def _read_body(
         return Cut.BROKEN
     except zlib.error:
         if not body:
-            raise _unreadable(target, "damaged: it cannot be unpacked") from None
+            raise _unreadable(target, "damaged: it cannot be decompressed") from None
         return Cut.BROKEN
     return None if unpacker.is_complete else Cut.BROKEN
 
 
 class _Unpacker:
-    """Unpacks the raw bytes of a body in limited pieces."""
+    """Decompresses the raw bytes of a body in limited pieces."""
 
     def __init__(self, encoding: str) -> None:
         self._encoding = encoding
-        self._stream: Any = None  # created with the first bytes, because an answer may have none
+        self._stream: Any = None  # created with the first bytes, because a response may have none
         self.taken = 0  # raw bytes of the content so far
 
     @property
@@ -181,7 +181,7 @@ class _Unpacker:
         return self._stream is None or self._stream.eof
 
     def unpack(self, raw: bytes) -> Iterator[bytes]:
-        """Unpack bytes into pieces of at most `PIECE_BYTES`. An empty piece means work without content."""
+        """Decompress bytes into pieces of at most `PIECE_BYTES`. An empty piece means work without content."""
         if self._encoding in ("", "identity"):
             self.taken += len(raw)
             yield from (raw[start : start + PIECE_BYTES] for start in range(0, len(raw), PIECE_BYTES))
@@ -189,13 +189,13 @@ class _Unpacker:
         if self._stream is None:
             window = _GZIP_WINDOW
             if self._encoding == "deflate":
-                # It should have the zlib format, but many servers send it without its header.
+                # It should be in zlib format, but many servers omit the header.
                 has_header = raw[0] & 0x0F == _ZLIB_METHOD and (len(raw) == 1 or int.from_bytes(raw[:2]) % 31 == 0)
                 window = zlib.MAX_WBITS if has_header else -zlib.MAX_WBITS
             self._stream = zlib.decompressobj(window)
         while raw:
             if self._stream.eof:
-                # gzip may have several members; the rest is padding.
+                # A gzip stream may have several members. Anything else is padding.
                 if not raw.startswith(b"\x1f"):
                     return
                 self._stream = zlib.decompressobj(_GZIP_WINDOW)
@@ -207,7 +207,7 @@ class _Unpacker:
 
 
 def _what_failed(error: Exception | None) -> str:
-    """Return why there is no answer, as a phrase."""
+    """Return why there is no response, as a clause."""
     if isinstance(error, httpx.TimeoutException):
         return "it does not answer"
     cause: BaseException | None = error
@@ -222,8 +222,8 @@ def _what_failed(error: Exception | None) -> str:
     if isinstance(error, httpx.ConnectError):
         return "the connection is refused"
     if isinstance(error, httpx.RemoteProtocolError):
-        return "its answer is not HTTP, or its headers never end"
-    return "the connection broke before an answer came"
+        return "its response is not HTTP, or its headers never end"
+    return "the connection broke before a response arrived"
 
 
 def _unreachable(target: UrlTarget, why: str) -> ToolError:
@@ -236,5 +236,5 @@ def _unreachable(target: UrlTarget, why: str) -> ToolError:
 def _unreadable(target: UrlTarget, how: str) -> ToolError:
     return ToolError(
         ToolErrorType.WEB_FETCH_PROCESSING_ERROR,
-        f"{target.authority} sent its answer {how}. Try again, or use another source.",
+        f"{target.authority} sent its response {how}. Try again, or use another source.",
     )

@@ -1,4 +1,4 @@
-"""Fetches and caches pages, and formats the requested part for the model, with its origin and how to continue."""
+"""Fetches and caches pages, and formats the requested part for the model."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from tools.web.address_guard import UrlTarget
     from tools.web.page_text import Format, Page
 
-CACHE_SECONDS = 15 * 60.0  # as long as a model takes to read a long page
+CACHE_SECONDS = 15 * 60.0  # enough for a model to read a long page
 CACHE_PAGES = 64
 CACHE_CHARS = 32_000_000  # for all pages; a character takes one to four bytes
-MAX_READERS = 4  # pages converted to text at the same time; a waiting call occupies no thread
+MAX_READERS = 4  # pages converted to text concurrently; a waiting call occupies no thread
 MAX_READERS_PER_CLIENT = 2
 MAX_SHOWN_URL = 200  # characters of a URL outside the marks
-_LINE_SHARE = 10  # a part ends at a line end if there is one in its last tenth
+_LINE_SHARE = 10  # a part ends at the end of a line if there is one in its last tenth
 
 
 class PageCache:
@@ -51,7 +51,7 @@ class PageCache:
         return self._pages[key][1] if key in self._pages else None
 
     def put(self, key: Hashable, page: Page) -> None:
-        """Store a page in place of an older one. A page longer than the whole cache is not stored."""
+        """Store a page. A page larger than the whole cache is not stored."""
         self._drop(key)
         if len(page.text) > self._max_chars:
             return
@@ -66,7 +66,7 @@ class PageCache:
 
 
 class PageFetcher:
-    """Shared by all clients. Each cached page belongs to one of them."""
+    """Fetches pages for all clients. Each cached page belongs to one client."""
 
     def __init__(self, opener: UrlOpener, cache: PageCache | None = None) -> None:
         self.opener = opener
@@ -74,7 +74,7 @@ class PageFetcher:
         self._readers = FairLimit(MAX_READERS, MAX_READERS_PER_CLIENT)
 
     def cached(self, target: UrlTarget, shown_as: Format, client_key: str) -> Page | None:
-        """Return the page as this client last fetched it, if that is recent.
+        """Return the page if this client has fetched it recently.
 
         An anonymous client has an empty key, and no cache.
         """
@@ -93,13 +93,13 @@ class PageFetcher:
         """Fetch a page, and cache it for the client.
 
         Raises:
-            ToolError: It cannot be opened, or the call was cancelled.
+            ToolError: The page cannot be opened, or the call was cancelled.
         """
         request = WebRequest(target.url, headers={"Accept": shown_as.accepted}, client_key=client_key)
         response = await self.opener.open(request, progress=progress)
 
         def read() -> Page:
-            from tools.web.page_text import page_of  # noqa: PLC0415 - brings what reads pages, with the first of them
+            from tools.web.page_text import page_of  # noqa: PLC0415 - loaded on first use
 
             return page_of(response, shown_as, media, signal)
 
@@ -113,10 +113,11 @@ class PageFetcher:
 def report(
     page: Page, start: int, length: int, *, about: str, others: tuple[str, ...], is_refetched: bool
 ) -> ToolResult:
-    """Build the result for the part of a page that begins at a character, counted from 0.
+    """Build the result for the part of a page that begins at a character.
 
-    It has at most `length` characters, and ends at a line end if there is one near. `about` is the caller's question,
-    and `others` are further URLs in the call. `is_refetched` says that a later part needed a new fetch.
+    Characters are counted from 0. The part has at most `length` characters, and ends at the end of a line if one is
+    near. `about` is the caller's question, and `others` are further URLs in the call. `is_refetched` is true if a later
+    part needed a new fetch.
     """
     response, total = page.response, len(page.text)
     url = _cut(response.url)
@@ -126,14 +127,14 @@ def report(
             "Nothing was fetched from there. Call web_fetch with that URL if you need it."
         )
     else:
-        said = f"{url} answered {page.status}" if page.is_error else f"Fetched {url}"
+        said = f"{url} returned {page.status}" if page.is_error else f"Fetched {url}"
         via = f", redirected from {_cut(response.redirects[0])}" if response.redirects else ""
-        kind = one_line(brief(response.media_type)) or "of no stated type"
+        kind = one_line(brief(response.media_type)) or "of unstated type"
         text_size = f"{total:,} characters of text from " if page.text else ""
         headline = f"{said}{via}: {kind}, {text_size}{page.size:,} bytes."
     lines = [headline]
     if is_refetched:
-        lines.append("It was fetched again, because the earlier copy is no longer kept; it may have changed.")
+        lines.append("The page was fetched again, because the cached copy has expired, so it may have changed.")
     if response.moved_to is not None and len(response.moved_to) > MAX_SHOWN_URL:
         lines += ["The full URL:", fenced(harmless(response.moved_to))]
     lines += page.notes
@@ -164,6 +165,6 @@ def report(
 
 
 def _cut(url: str) -> str:
-    """Return the beginning of a URL. A server chooses the target of its redirect, which could be long."""
+    """Return the beginning of a URL, because a redirect's target may be long."""
     line = one_line(url)
     return line if len(line) <= MAX_SHOWN_URL else f"{line[:MAX_SHOWN_URL]}..."

@@ -1,6 +1,6 @@
-"""Converts a response for a model: to text, an image, the text of a PDF, or a sentence about it.
+"""Converts a response for a model, to text, an image, the text of a PDF, or a sentence about it.
 
-Text is decoded as browsers would.
+Text is decoded as in browsers.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tools.web.url_opener import WebResponse
 
 logger = logging.getLogger(__name__)
 
-DECLARATION_BYTES = 4_096  # where a page must declare its encoding (the HTML standard requires the first 1,024)
+DECLARATION_BYTES = 4_096  # searched for a page's encoding (the HTML standard requires it in the first 1,024)
 
 _META = re.compile(rb"""(?i)<meta\s[^>]{0,400}?charset\s{0,9}=\s{0,9}["']?\s{0,9}([\w:.-]{1,40})""")
 _XML = re.compile(rb"""(?i)\A\s{0,9}<\?xml\s[^>]{0,200}?encoding\s{0,9}=\s{0,9}["']([\w:.-]{1,40})""")
@@ -59,21 +59,21 @@ _LABELS = {
     **dict.fromkeys(("euc-kr", "ks_c_5601-1987", "korean", "windows-949"), "cp949"),
 }
 
-# Codecs with several bytes per character, besides those of Unicode
+# Codecs with several bytes per character, except those of Unicode
 _MULTIBYTE = frozenset({"gb18030", "big5hkscs", "cp932", "euc-jp", "iso-2022-jp", "cp949"})
-# Invalid bytes decoded at a time: a codec blocks all other threads, and needs a third of a microsecond for each one:
-# five milliseconds
+# Bytes to decode at a time. A codec blocks all other threads, and takes a third of a microsecond per invalid byte, or
+# five milliseconds for so many.
 DECODED_AT_ONCE = 1 << 14
-# For one text; after that, only ASCII is decoded. Only texts with millions of invalid bytes take this long.
+# Per text; then only ASCII is decoded. Only texts with millions of invalid bytes take this long.
 DECODE_SECONDS = 2.0
 _LONGEST_CHARACTER = 4
 
 
 def decode(body: bytes, declared: str | None, *, is_markup: bool, is_cut: bool) -> tuple[str, str]:
-    """Decode a body. Returns the text, and a sentence if the encoding is a guess. Undecodable bytes become U+FFFD.
+    """Decode a body. Return the text, and a sentence if the encoding is a guess. Undecodable bytes become U+FFFD.
 
-    `declared` is the charset of `Content-Type`. Markup may declare its own encoding. A cut body may end within a
-    character.
+    `declared` is the charset of `Content-Type`. Markup may declare its own encoding. A body that was cut may end within
+    a character.
     """
     name = None
     if (mark := marked_encoding(body)) is not None:
@@ -83,7 +83,7 @@ def decode(body: bytes, declared: str | None, *, is_markup: bool, is_cut: bool) 
         if name is None and is_markup:
             found = _META.search(body, 0, DECLARATION_BYTES) or _XML.search(body, 0, DECLARATION_BYTES)
             name = _LABELS.get(found[1].decode("ascii", "replace").lower()) if found is not None else None
-            # This was read as ASCII, so the page is not UTF-16, whatever it declares.
+            # The declaration was readable as ASCII, so the page is not UTF-16, whatever it declares.
             name = "utf-8" if name is not None and name.startswith("utf-16") else name
     if name is None:
         try:
@@ -108,13 +108,13 @@ def decode(body: bytes, declared: str | None, *, is_markup: bool, is_cut: bool) 
 
 
 def _by_table(body: bytes, name: str) -> str:
-    """Decode with a table, which takes no longer for invalid bytes."""
+    """Decode with a table, which is not slower for invalid bytes."""
     table: Any = bytes(range(256)).decode(name, "replace")  # the stub allows only other kinds of tables
     return codecs.charmap_decode(body, "strict", table)[0]
 
 
 class Format(StrEnum):
-    """The values of the parameter `format`."""
+    """Values of the parameter `format`."""
 
     AUTO = "auto"
     MARKDOWN = "markdown"
@@ -123,7 +123,7 @@ class Format(StrEnum):
 
     @property
     def accepted(self) -> str:
-        """The `Accept` header. Some servers offer their pages in Markdown."""
+        """The `Accept` header. Some servers offer Markdown."""
         if self is Format.HTML:
             return "text/html,application/xhtml+xml;q=0.9,*/*;q=0.5"
         if self is Format.TEXT:
@@ -131,9 +131,9 @@ class Format(StrEnum):
         return "text/markdown,text/html;q=0.9,application/xhtml+xml;q=0.9,text/plain;q=0.8,*/*;q=0.5"
 
 
-MAX_SECONDS = 5.0  # for one page; two megabytes of an ordinary page take a tenth of a second
+MAX_SECONDS = 5.0  # per page; an ordinary page of two megabytes takes a tenth of a second
 MAX_MEMORY = 1 << 30  # address space of the process; the largest accepted page (10 MiB) needs half of it
-MAX_TEXT_BYTES = 64 << 20  # a longer text is an attack
+MAX_TEXT_BYTES = 64 << 20  # longer text is an attack
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +143,9 @@ class PageText:
     title: str  # on one line; empty if there is none
     text: str  # as Markdown
     is_partial: bool = False  # whether deeply nested elements are missing
-    hides: bool = False  # whether hidden text of the page was left out
-    refresh: tuple[str, ...] = ()  # targets that it redirects browsers to
-    frames: tuple[str, ...] = ()  # targets of its frames
+    hides: bool = False  # whether hidden text was left out
+    refresh: tuple[str, ...] = ()  # targets of meta refreshes
+    frames: tuple[str, ...] = ()  # targets of frames
 
 
 class Unconverted(StrEnum):
@@ -159,10 +159,10 @@ class Unconverted(StrEnum):
 def page_text(
     page: str, url: str, signal: AbortSignal, seconds: float = MAX_SECONDS, memory: int = MAX_MEMORY
 ) -> PageText | Unconverted:
-    """Convert HTML to text, in a process that is killed as soon as the signal is set. Blocking.
+    """Convert HTML to text, in a process that is killed when the signal is set. Blocking.
 
-    Relative links are resolved with the page's URL; with an empty one, the text has no links. `memory` is the address
-    space of the process in bytes.
+    Relative links are resolved against the page's URL. Without a URL, the text has no links. `memory` limits the
+    address space of the process, in bytes.
     """
     with unnamed_file() as document:
         document.write(page.encode("utf-8", "replace"))
@@ -184,12 +184,12 @@ def page_text(
 
 
 ERROR_CHARS = 10_000  # characters shown of a page with a status of 400 or above (as in Gemini CLI)
-MAX_LEAD_CHARS = 500  # of a URL that a page leads to
+MAX_LEAD_CHARS = 500  # of the target of a refresh or frame
 _WAIT = re.compile(r"\d{1,9}|[A-Za-z]{3}, [\w :-]{1,40}")  # a `Retry-After` value: seconds, or a date
-# The content of a refresh: seconds, then a target
+# The content of a meta refresh: seconds, then a target
 _REFRESH = re.compile(r"""(?i)[\d.]{1,20}[;,\s]\s{0,9}(?:url\s{0,9}=\s{0,9})?["']?([^"'\s]{1,8000})["']?""")
 _HTML_TYPES = ("text/html", "application/xhtml+xml")
-# Types without meaning, or that servers send for unknown files
+# Types that servers send for unknown files
 _VAGUE_TYPES = ("", "application/octet-stream")
 
 
@@ -199,10 +199,10 @@ class Page:
 
     response: WebResponse  # the response, without its body
     size: int  # bytes of the body
-    title: str = ""  # of an HTML page, on one line; written by the page
-    text: str = ""  # its text, made harmless; empty if it is not text
-    notes: tuple[str, ...] = ()  # sentences about how it is shown
-    media: tuple[Part, ...] = ()  # an image, a sound or a document, in place of text
+    title: str = ""  # of an HTML page, on one line; not to be trusted
+    text: str = ""  # the text, made harmless; empty if it is not text
+    notes: tuple[str, ...] = ()  # sentences about how the page is shown
+    media: tuple[Part, ...] = ()  # an image, a sound or a document instead of text
 
     @property
     def is_error(self) -> bool:
@@ -210,7 +210,7 @@ class Page:
 
     @property
     def status(self) -> str:
-        """The status with its meaning."""
+        """The status with its reason phrase."""
         try:
             return f"{self.response.status} {HTTPStatus(self.response.status).phrase}"
         except ValueError:
@@ -239,7 +239,7 @@ def page_of(response: WebResponse, shown_as: Format, media: MediaHandling, signa
 
 
 def _leads(response: WebResponse, page: PageText) -> Iterator[str]:
-    """Yield sentences about where a page leads on its own. Targets that cannot be opened are left out."""
+    """Yield sentences about refreshes and frames. Targets that cannot be opened are left out."""
     origin = parse_url(response.url)
     refresh = [found[1] for text in page.refresh if (found := _REFRESH.fullmatch(text.strip()))]
     for targets, how in (
@@ -258,10 +258,10 @@ def _read(response: WebResponse, shown_as: Format, media: MediaHandling, signal:
     body, media_type, charset, is_cut = response.body, response.media_type, response.charset, response.cut is not None
     page = Page(response, len(body))
     if not body:
-        return replace(page, notes=("The answer has no content.",)) if response.moved_to is None else page
+        return replace(page, notes=("The response has no content.",)) if response.moved_to is None else page
     head = body[:SNIFFED_BYTES]
     found = detect(head, parse_url(response.url).path.partition("?")[0])
-    # For media the first bytes decide, whatever type the server states.
+    # For media, the first bytes decide, whatever type the server states.
     if found.kind in (FileKind.BINARY, FileKind.SVG, FileKind.NOTEBOOK, FileKind.TEXT):
         begins_as_html = head.lstrip().lower().startswith((b"<!doctype html", b"<html"))
         if media_type in _HTML_TYPES or (media_type in _VAGUE_TYPES and begins_as_html):

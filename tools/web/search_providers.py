@@ -1,6 +1,6 @@
-"""The providers of web search, used through their documented APIs. Their differences are in one table.
+"""Web search through the documented APIs of several providers. One table lists their differences.
 
-Every failure becomes a sentence. Answers may have any type and length, and may be false.
+Every failure becomes a sentence for the model. Responses are not trusted: they may have any type and length.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from tools.web.url_opener import WebRequest
 if TYPE_CHECKING:
     from tools.web.url_opener import UrlOpener, WebResponse
 
-# Twenty results have about 10 to 100 kB. Parsing this much blocks the event loop for at most 80 milliseconds, and a
-# genuine answer for less than one.
+# Twenty results have about 10 to 100 kB. Parsing this much blocks the event loop for at most 80 ms, and less than 1 ms
+# for a genuine response.
 MAX_REPLY_BYTES = 512 << 10
 MAX_TITLE_CHARS = 200
-MAX_URL_CHARS = 2_000  # as displayed, which for Chinese is nine times as long as typed
-MAX_SNIPPET_CHARS = 1_000  # some hundred words of each page are enough to decide whether to fetch it
+MAX_URL_CHARS = 2_000  # as displayed; encoded Chinese is nine times as long as typed
+MAX_SNIPPET_CHARS = 1_000  # enough to decide whether to fetch the page
 MAX_ANSWER_CHARS = 4_000
 MAX_DATE_CHARS = 40
-MAX_LISTED = 50  # entries of a list that are examined
-MAX_READ_CHARS = 10_000  # of a text; collapsing spaces shortens it, but seldom to a tenth
+MAX_LISTED = 50  # entries of a list to examine
+MAX_READ_CHARS = 10_000  # of a text, before spaces are collapsed
 MIN_SECRET_CHARS = 8  # a shorter key would also match unrelated text
 MAX_SHOWN_QUERY = 200  # characters of the query in the heading
 _SENDABLE = re.compile(r"[!-~]*")
@@ -44,10 +44,10 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """One page in the results."""
+    """A page in the results."""
 
     title: str  # on one line; may be empty
-    url: str  # its address, in the opener's form
+    url: str  # its URL, as normalised by the opener
     snippet: str  # the relevant text of the page, on one line; may be empty
     score: float | None = None  # relevance from 0 to 1, or `None` if the provider does not state it
     published: str = ""  # date of publication, in the provider's format, or empty
@@ -57,9 +57,9 @@ class SearchResult:
 class SearchResults:
     """The results of a provider."""
 
-    answer: str  # the provider's own answer to the query; empty if there is none
+    answer: str  # the provider's own answer to the query, or empty
     results: tuple[SearchResult, ...]  # the pages, best first
-    left_out: int = 0  # number of pages without an address that can be opened
+    left_out: int = 0  # pages whose URL cannot be opened
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,21 +68,21 @@ class _Interface:
 
     title: str  # its name, for people
     url: str
-    # The parameters of a search, from the query, the limit and the settings
+    # Returns the parameters of a search from the query, the limit and the settings
     asks: Callable[[str, int, ProviderSettings], dict[str, Any]]
-    lists: Sequence[str]  # the path to the list of pages in an answer
-    # Whether an answer without that list means no results; otherwise it is an error
+    lists: Sequence[str]  # the path to the list of pages in a response
+    # Returns True if a response without that list means no results; otherwise it is an error
     is_empty: Callable[[Json], bool]
-    # The fields of a page: its title, address, text, score and date
+    # Returns the fields of a page: title, URL, text, score and date
     page: Callable[[Json], tuple[Any, Any, Any, Any, Any]]
-    refusals: Mapping[int, str]  # the special meaning of a status
-    headers: Callable[[str], dict[str, str]] = lambda _key: {}  # the header with the key, if there is one
+    refusals: Mapping[int, str]  # special meanings of a status
+    headers: Callable[[str], dict[str, str]] = lambda _key: {}  # returns the header with the key, if any
     is_post: bool = False  # whether the parameters are sent as a JSON object
-    answer: Callable[[Json], Any] = lambda _reply: None  # the provider's own answer
+    answer: Callable[[Json], Any] = lambda _reply: None  # returns the provider's own answer
 
 
 def _at(value: Any, *path: str | int) -> Any:
-    """Return the value at a path of names and positions in any answer; `None` if there is none."""
+    """Return the value at a path of names and positions in any JSON value, or `None`."""
     for step in path:
         if isinstance(step, str):
             value = cast("Json", value).get(step) if isinstance(value, dict) else None
@@ -103,7 +103,7 @@ PROVIDERS: Mapping[str, _Interface] = {
     "tavily": _Interface(
         title="Tavily",
         url="https://api.tavily.com/search",
-        # The thorough mode, as in Qwen Code.
+        # The thorough mode, as Qwen Code uses.
         asks=lambda query, limit, _: {
             "query": query, "search_depth": "advanced", "max_results": limit, "include_answer": True,
         },
@@ -140,7 +140,7 @@ PROVIDERS: Mapping[str, _Interface] = {
     "google": _Interface(
         title="Google",
         url="https://www.googleapis.com/customsearch/v1",
-        # The documented place for the key is the URL.
+        # The documentation puts the key into the URL.
         asks=lambda query, limit, settings: {
             "key": settings.api_key, "cx": settings.search_engine_id, "q": query, "num": min(limit, 10),
             "safe": "active",
@@ -158,7 +158,7 @@ PROVIDERS: Mapping[str, _Interface] = {
             410: "Google has ended Custom Search. The operator can set up another provider.",
         },
     ),
-    # https://docs.searxng.org/dev/search_api.html. Its score has no upper limit, so it means nothing by itself.
+    # https://docs.searxng.org/dev/search_api.html. Its score is unused, because it has no upper limit.
     "searxng": _Interface(
         title="SearXNG",
         url="",
@@ -168,7 +168,7 @@ PROVIDERS: Mapping[str, _Interface] = {
         page=lambda page: (
             page.get("title"), page.get("url"), page.get("content"), None, page.get("publishedDate"),
         ),
-        # In newer versions an answer is an object with the text.
+        # In newer versions, an answer is an object with the text.
         answer=lambda reply: _at(reply, "answers", 0, "answer") or _at(reply, "answers", 0),
         refusals={
             401: "the instance requires a user name and password, which are never sent. The operator can set "
@@ -180,7 +180,7 @@ PROVIDERS: Mapping[str, _Interface] = {
 
 
 class SearchProvider:
-    """A configured provider. Its key must not be shown."""
+    """A configured provider. Its key is never shown."""
 
     def __init__(self, settings: ProviderSettings) -> None:
         self._interface = PROVIDERS[settings.name]
@@ -193,7 +193,7 @@ class SearchProvider:
 
     @property
     def target(self) -> UrlTarget:
-        """The address to ask. Raises a `ToolError` (`web_search_failed`) if it cannot be opened."""
+        """The URL of the API. Raises a `ToolError` (`web_search_failed`) if it cannot be opened."""
         try:
             return parse_url(self._url)
         except UrlError as error:
@@ -206,7 +206,7 @@ class SearchProvider:
         """Search for at most `limit` pages.
 
         Raises:
-            ToolError: `web_search_failed`: the provider refuses, or its answer is unusable; otherwise as for the
+            ToolError: `web_search_failed` if the provider refuses or its response is unusable; otherwise as for the
                 opener.
         """
         interface, url, key = self._interface, self.target.url, self._settings.api_key
@@ -227,7 +227,7 @@ class SearchProvider:
             response = await opener.open(request)
         except ToolError as error:
             if error.code is ToolErrorType.WEB_REFUSED:
-                # The opener's messages show the URL, which may contain a key.
+                # Do not pass on the opener's message, because its URL may contain a key.
                 raise self._failed(
                     "cannot be used: the address with the query cannot be opened. Try a shorter query; if that fails "
                     f"too, tell the user that the operator can correct web.search.{self.name}.url."
@@ -236,7 +236,7 @@ class SearchProvider:
         if response.status != 200:
             raise self._failed(self._refusal(response))
         if response.cut is not None:
-            raise self._failed(f"sent an incomplete answer: {response.cut}. Try again later.")
+            raise self._failed(f"sent an incomplete response: {response.cut}. Try again later.")
         if len(response.body) > MAX_REPLY_BYTES:
             raise self._failed(
                 f"answered with {len(response.body):,} bytes, far more than a list of results; the limit is "
@@ -244,7 +244,7 @@ class SearchProvider:
             )
         text = response.body.decode("utf-8-sig", "replace")
         if len(key) >= MIN_SECRET_CHARS:
-            text = text.replace(json.dumps(key)[1:-1], HIDDEN)  # a repeated key must not reach the model
+            text = text.replace(json.dumps(key)[1:-1], HIDDEN)  # an echoed key must not reach the model
         try:
             reply: Any = json.loads(text)
         except (ValueError, RecursionError):
@@ -312,7 +312,7 @@ class SearchProvider:
 
     def _misunderstood(self, why: str) -> ToolError:
         return self._failed(
-            f"sent an unexpected answer: {why}. Another service may be at {self.target.authority}; the operator can "
+            f"sent an unexpected response: {why}. Another service may be at {self.target.authority}; the operator can "
             f"check web.search.{self.name}."
         )
 
@@ -321,9 +321,9 @@ class SearchProvider:
 
 
 def report(query: str, title: str, found: SearchResults) -> str:
-    """Format the results for a model. Text from strangers is kept apart from our own."""
+    """Format the results for a model. Text from strangers is kept separate from our own."""
     shown = one_line(query[:MAX_SHOWN_QUERY]) + ("..." if len(query) > MAX_SHOWN_QUERY else "")
-    # Reported, because otherwise the list would look complete.
+    # Without this, the list would look complete.
     left_out = f" Results left out, because their addresses cannot be opened: {found.left_out}." * (found.left_out > 0)
     if not found.results and not found.answer:
         return f'{title} found nothing for "{shown}". Try fewer or other words.{left_out}'
@@ -339,7 +339,7 @@ def report(query: str, title: str, found: SearchResults) -> str:
 
 
 def _text(value: Any, max_chars: int) -> str:
-    """Return a text on one line, cut if it is too long; empty if there is none."""
+    """Return a text on one line, cut if too long, or an empty string."""
     if not isinstance(value, str):
         return ""
     line = " ".join(value[:MAX_READ_CHARS].split())

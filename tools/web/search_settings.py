@@ -1,4 +1,4 @@
-"""The providers of web search that are configured, and what each one needs. Cheap to import: read at startup."""
+"""The configured providers of web search, and the settings that each needs. Imported at startup, so kept cheap."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SEARCH_VARIABLES: Mapping[ProviderName, Mapping[str, str]] = {
     "searxng": {"url": ""},
 }
 """All providers in the order of preference. For each, the required keys of `web.search.NAME`, and the environment
-variable (with the provider's usual name, or "") that is used if the settings have none."""
+variable (with the provider's usual name, or "") that is used if the settings lack them."""
 
 
 def _setup(name: ProviderName) -> str:
@@ -25,7 +25,7 @@ def _setup(name: ProviderName) -> str:
 
 
 SETUP: Mapping[str, str] = {name: _setup(name) for name in SEARCH_VARIABLES}
-"""For each provider, the settings that an operator needs, in words."""
+"""The settings that each provider needs, in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class ProviderSettings:
     """A configured provider."""
 
     name: str  # a key of `SEARCH_VARIABLES`
-    # A full address to use in place of the provider's own, or `None`; for SearXNG the instance's address
+    # A full URL to use instead of the provider's own, or `None`; for SearXNG, the URL of the instance
     url: str | None = None
     api_key: str = field(default="", repr=False)  # empty for SearXNG
     search_engine_id: str = ""  # Google's name for the set of searched pages
@@ -44,7 +44,7 @@ class SearchSettings:
     """All configured providers."""
 
     providers: tuple[ProviderSettings, ...] = ()  # in the order of preference
-    # The provider for calls that name none; if it is not configured, the first one
+    # The provider for calls that name none. If it is not configured, the first one is used
     default: str | None = None
 
     @property
@@ -52,7 +52,7 @@ class SearchSettings:
         return tuple(provider.name for provider in self.providers)
 
     def named(self, name: str | None) -> ProviderSettings | None:
-        """Return the provider that a call names, or the default for `None`; `None` if it is not configured."""
+        """Return the provider with this name, or for `None` the default. Return `None` if it is not configured."""
         if name is not None:
             return next((provider for provider in self.providers if provider.name == name), None)
         return self.named(self.default or "") or next(iter(self.providers), None)

@@ -1,9 +1,9 @@
-"""The one URL opener: every fetch goes through here.
+"""The only way to open a URL.
 
-A request goes to a checked address, never to a name. The addresses of the host are looked up once, and all of them must
+A request goes to a checked address, never to a name. The addresses of a host are looked up once, and all of them must
 be allowed. The connection goes to one of these, with the host's name for TLS. Each redirect is a new request with all
-checks. Nothing is sent that a browser or an HTTP client would add (cookies, credentials, proxies, secrets from the
-environment), because `exchange` has none of it.
+checks. Nothing is sent that browsers or HTTP clients add (cookies, credentials, proxies, secrets from the environment),
+because `exchange` has none of it.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ if TYPE_CHECKING:
     from tools.contract.limits import Progress
     from tools.web.http_exchange import Cut
 
-# Simultaneous requests, chosen so that their bodies stay below 200 MB together; others wait
+# Concurrent requests, so that their bodies stay below 200 MB together; others wait
 MAX_CONCURRENT = 16
 MAX_CONCURRENT_PER_CLIENT = 4
-# The pseudo-client for requests to configured endpoints, which are trusted and shared by all clients
+# The pseudo-client for configured endpoints, which are trusted and shared by all clients
 ENDPOINTS = "endpoints of the settings"
 
 
 class FairLimit:
-    """Limits simultaneous work, in all and for each client, in the order of arrival."""
+    """Limits concurrent work, in total and per client. The order is first come, first served."""
 
     def __init__(self, total: int = MAX_CONCURRENT, per_client: int = MAX_CONCURRENT_PER_CLIENT) -> None:
         self._total = anyio.Semaphore(total)
         self._per_client = per_client
-        self._clients: dict[str, tuple[anyio.Semaphore, int]] = {}  # each with its holding and waiting calls
+        self._clients: dict[str, tuple[anyio.Semaphore, int]] = {}  # each with its number of active and waiting calls
 
     @asynccontextmanager
     async def turn(self, client: str) -> AsyncGenerator[None]:
-        """Hold a turn during the `with` block. Clients that cannot be told apart share the turns of one."""
+        """Hold a slot during the `with` block. Clients that cannot be told apart count as one."""
         own, calls = self._clients.get(client) or (anyio.Semaphore(self._per_client), 0)
         self._clients[client] = own, calls + 1
         try:
-            # A client that has used up its share does not block others.
+            # The client's own limit comes first, so that its waiting calls do not block others.
             async with own, self._total:
                 yield
         finally:
@@ -66,10 +66,10 @@ class WebRequest:
     # In addition to the opener's own headers (`Host`, `Connection`, `Accept-Encoding`)
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     body: bytes | None = None
-    # The address comes from the operator's settings, so it may be private and have any port. Redirects are not
-    # followed, because they would lead to an address from elsewhere.
+    # Whether the address comes from the operator's settings, so that it may be private and have any port. Redirects are
+    # not followed, because they would lead elsewhere.
     is_trusted_endpoint: bool = False
-    # The client, so that no client takes all turns; empty for an anonymous one
+    # The client, so that no client takes all slots; empty for an anonymous one
     client_key: str = ""
 
 
@@ -77,22 +77,22 @@ class WebRequest:
 class WebResponse:
     """The response, with any status."""
 
-    url: str  # its origin, after all redirects
+    url: str  # the URL after all redirects
     status: int  # the HTTP status
     headers: Mapping[str, str]  # by lower-case name; values of the same name are joined by commas
     media_type: str  # in lower case, without parameters; empty if there is none
     charset: str | None  # from `Content-Type`, or `None`
-    body: bytes  # the unpacked content
+    body: bytes  # the decompressed content
     cut: Cut | None = None  # why it is incomplete, or `None`
     redirects: tuple[str, ...] = ()  # the URLs that redirected, in order
-    moved_to: str | None = None  # target of a redirect to another host, which was not followed, or `None`
+    moved_to: str | None = None  # target of a redirect to another host that was not followed, or `None`
 
 
 def system_trust() -> ssl.SSLContext:
     """Return TLS settings that trust the operating system's certificates."""
-    import ssl  # noqa: PLC0415 - for the first request
+    import ssl  # noqa: PLC0415 - loaded on first use
 
-    import truststore  # noqa: PLC0415 - the same
+    import truststore  # noqa: PLC0415 - as above
 
     return truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
@@ -117,12 +117,12 @@ class UrlOpener:
         self._is_loaded = False
 
     async def open(self, request: WebRequest, *, progress: Progress | None = None) -> WebResponse:
-        """Send a request and read the answer. Cancellation closes the connection.
+        """Send a request and read the response. Cancellation closes the connection.
 
         Raises:
-            ToolError: `web_refused`: the address may not be opened, and nothing was sent to it;
-                `web_unreachable`: nothing answers there, not in time, or not in HTTP;
-                `web_fetch_processing_error`: the answer cannot be unpacked.
+            ToolError: `web_refused` if the address may not be opened, and nothing was sent to it; `web_unreachable` if
+                nothing answers there, not in time, or not in HTTP; `web_fetch_processing_error` if the response cannot
+                be decompressed.
         """
         try:
             target = parse_url(request.url)
@@ -135,7 +135,7 @@ class UrlOpener:
             ) from None
         async with self._limit.turn(ENDPOINTS if request.is_trusted_endpoint else request.client_key):
             if not self._is_loaded:
-                # Importing the HTTP library takes as long as many requests, so other tasks run meanwhile.
+                # Importing the HTTP library takes as long as many requests, so it runs in a thread.
                 await THREADS.run(lambda: import_module("tools.web.http_exchange"))
                 self._is_loaded = True
             seconds = self._rules.total_seconds
@@ -150,7 +150,7 @@ class UrlOpener:
     async def _follow(
         self, request: WebRequest, target: UrlTarget, deadline: float, progress: Progress | None
     ) -> WebResponse:
-        from tools.web.http_exchange import REDIRECTS, exchange  # noqa: PLC0415 - loaded by now
+        from tools.web.http_exchange import REDIRECTS, exchange  # noqa: PLC0415 - already loaded
 
         follows = request.method == "GET" and not request.is_trusted_endpoint
         passed: list[str] = []
@@ -184,8 +184,8 @@ class UrlOpener:
                         raise _refused(target, f"'{brief(onward.url)}', but {most}")
                     target = onward
                     continue
-                # Nobody has consented to another host, not even `www.` of this one, and no rule was checked. The guard
-                # is asked first, so that the model is not sent to an address that is refused anyway.
+                # Nobody has consented to another host, not even its `www.`, and no rule was checked. Ask the guard
+                # first, so that the model is not sent to an address that is refused anyway.
                 with anyio.fail_after(max(deadline - anyio.current_time(), 0)):
                     await self.guard.addresses(onward)
                 moved_to = onward.url
@@ -214,11 +214,11 @@ class UrlOpener:
         return onward
 
     async def _tls(self, target: UrlTarget) -> ssl.SSLContext:
-        """Return the TLS settings. Reading the system's certificates takes a while, so it is done once, in a thread."""
-        import ssl  # noqa: PLC0415 - for the first request
+        """Return the TLS settings. The system's certificates are read once, in a thread, because it is slow."""
+        import ssl  # noqa: PLC0415 - loaded on first use
 
         if target.scheme != "https":
-            return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # trusts nobody, and is not used
+            return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # trusts nobody, but is not used
         if self._trust is None:
             self._trust = await THREADS.run(self._make_trust)
         return self._trust

@@ -50,7 +50,7 @@ def hash_of(value: Any) -> str:
 
 
 def tool_entry(definition: Mapping[str, Any]) -> Json:
-    """A tool in the file: a hash for each field, and annotations in plain text."""
+    """Return a tool in the file: a hash for each field, and annotations in plain text."""
     entry: Json = {name: hash_of(definition[name]) for name in _FIELDS if name in definition}
     meta = as_mapping(definition.get("_meta"))
     # A draft of MCP Apps had ui/resourceUri.
@@ -71,7 +71,7 @@ def tool_entry(definition: Mapping[str, Any]) -> Json:
 def server_entry(
     written: UpstreamSettings, server_info: Mapping[str, Any], instructions: str, lists: Mapping[str, Iterable[Json]]
 ) -> Json:
-    """A server in the file, except for its program.
+    """Return a server in the file, except for its program.
 
     Args:
         written: Its entry, with the names of variables instead of their values.
@@ -91,7 +91,7 @@ def server_entry(
 
 
 def executable_hash(entry: UpstreamSettings) -> str:
-    """The SHA-256 of a program given as a path, else empty: `node` differs on each machine. Blocks."""
+    """Return the SHA-256 of a program given as a path, else empty: `node` differs on each machine. Blocks."""
     with suppress(OSError, ValueError):
         if entry.transport == "stdio" and entry.command and os.path.isabs(entry.command):
             content = read_regular(entry.command, MOST_EXECUTABLE_BYTES)
@@ -115,7 +115,7 @@ class Difference:
 
 
 def tool_differences(alias: str, name: str, approved: Json | None, now: Json | None) -> Iterator[Difference]:
-    """The differences of a tool from what was approved; `None` means that there is no such tool."""
+    """Yield the differences of a tool from what was approved; `None` means that there is no such tool."""
     if approved is None or now is None:
         yield Difference(alias, name, "", "gone" if now is None else "new", stops=approved is None)
         return
@@ -136,7 +136,7 @@ def tool_differences(alias: str, name: str, approved: Json | None, now: Json | N
 
 
 def differences(alias: str, approved: Json | None, now: Json | None) -> Iterator[Difference]:
-    """The differences of a server from what was approved; `None` means that there is no such server."""
+    """Yield the differences of a server from what was approved; `None` means that there is no such server."""
     if approved is None or now is None:
         yield Difference(alias, "", "", "gone" if now is None else "new")
     before, after = approved or Json(), now or Json()
@@ -208,7 +208,7 @@ class Lock:
     digest: str = ""  # of the content of a valid file
 
     def tool(self, alias: str, name: str) -> Json | None:
-        """A tool as it was approved."""
+        """Return a tool as it was approved."""
         return as_mapping(as_mapping(self.servers.get(alias)).get("tools")).get(name)
 
     @property
@@ -278,7 +278,7 @@ def _without_repetition(pairs: list[tuple[str, Any]]) -> Json:
 
 
 def lock_text(servers: Mapping[str, Json]) -> bytes:
-    """The content of the file.
+    """Return the content of the file.
 
     Raises:
         ValueError: It would be too large to read; the message says so, as the end of a sentence.
@@ -291,7 +291,7 @@ def lock_text(servers: Mapping[str, Json]) -> bytes:
 
 
 def with_approved(servers: Mapping[str, Json], approved: Mapping[str, Json]) -> dict[str, Json]:
-    """The servers of a lock, with the tools approved since then; everything else stays."""
+    """Return the servers of a lock, with the tools approved since then; everything else stays."""
     after = dict(servers)
     for alias, server in approved.items():
         before = servers.get(alias, {"tools": {}})

@@ -17,7 +17,7 @@ FLAT_KEY = "ui/resourceUri"  # the `_meta` key in a draft of the extension
 
 
 def app_links(tool: Mapping[str, Any]) -> Iterator[str]:
-    """The URIs by which a tool names its app: one, and perhaps the same under the draft's key."""
+    """Yield the URIs by which a tool names its app: one, and perhaps the same under the draft's key."""
     meta = as_mapping(tool.get("_meta"))
     for uri in (as_mapping(meta.get("ui")).get("resourceUri"), meta.get(FLAT_KEY)):
         if isinstance(uri, str):
@@ -25,7 +25,7 @@ def app_links(tool: Mapping[str, Any]) -> Iterator[str]:
 
 
 def with_app_links(tool: Json, published: Callable[[str], str]) -> Json:
-    """A tool whose app links have the URIs that clients know; the rest of its `_meta` stays."""
+    """Return a tool whose app links have the URIs that clients know; the rest of its `_meta` stays."""
     changed = {uri: name for uri in app_links(tool) if (name := published(uri)) != uri}
     if not changed:
         return tool
@@ -38,17 +38,17 @@ def with_app_links(tool: Json, published: Callable[[str], str]) -> Json:
 
 
 def name_in_apps(tool: Mapping[str, Any]) -> str:
-    """The name by which apps of its server call a tool, without the aliases that servers like this one added."""
+    """Return the name by which apps of its server call a tool, without the aliases that servers like this one added."""
     return tool["name"].split(BETWEEN, len(chain_of(as_mapping(tool.get("_meta")))))[-1]
 
 
 def is_for_apps(tool: Mapping[str, Any]) -> bool:
-    """Whether the apps of its server may call a tool; the default is yes."""
+    """Return whether the apps of its server may call a tool; the default is yes."""
     return _is_for("app", tool)
 
 
 def is_for_models(tool: Mapping[str, Any]) -> bool:
-    """Whether models may call a tool, rather than only the apps of its server."""
+    """Return whether models may call a tool, rather than only the apps of its server."""
     return _is_for("model", tool)
 
 

@@ -34,23 +34,23 @@ class NameChange(StrEnum):
 
 
 def full_name(alias: str, name: str) -> str:
-    """The name that always means this tool, whatever its published name."""
+    """Return the name that always means this tool, whatever its published name."""
     return f"{alias}{BETWEEN}{name}"
 
 
 def rule_name(alias: str, name: str) -> str:
-    """The full name if a rule can contain it, otherwise a substitute: blanks and stars have a meaning in rules."""
+    """Return the full name if a rule can contain it, otherwise a substitute: rules interpret blanks and stars."""
     full = full_name(alias, name)
     return full if name and _NOT_IN_RULES.search(name) is None else _marked(full, full, MAX_NAME)
 
 
 def is_changed(name: str) -> bool:
-    """Whether a published name differs from the wanted one."""
+    """Return whether a published name differs from the wanted one."""
     return _MARKED.search(name) is not None
 
 
 def shortened_name(wanted: str, original: str, budget: int) -> tuple[str, NameChange | None]:
-    """The published name, and why it differs from the wanted one.
+    """Return the published name, and why it differs from the wanted one.
 
     It depends only on these arguments (`original` is the full name), so it stays the same whatever else is listed. A
     changed name ends with a mark. A name that already ends like this also gets one, so that no name is mistaken for
@@ -68,7 +68,7 @@ def shortened_name(wanted: str, original: str, budget: int) -> tuple[str, NameCh
 
 
 def _marked(wanted: str, original: str, budget: int) -> str:
-    """The beginning of a name, and a short hash of the original.
+    """Return the beginning of a name, and a short hash of the original.
 
     It begins with g to v, so it never looks like a date or number.
     """

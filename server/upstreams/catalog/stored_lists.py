@@ -62,7 +62,7 @@ class LastRun:
         return logging.LoggerAdapter(logger, {"upstream": self.alias})
 
     async def request(self, method: str, params: Json) -> Json:
-        """A list as one page."""
+        """Return a list as one page."""
         del params
         page = {kind.field: self.lists.get(kind.field) for kind in KINDS if kind.method == method}
         remove_own_keys(page, is_list=True)
@@ -70,7 +70,7 @@ class LastRun:
 
 
 def program_and_address(entry: UpstreamSettings) -> tuple[str | None, list[str], str]:
-    """The command, arguments and address of a server, without likely secrets.
+    """Return the command, arguments and address of a server, without likely secrets.
 
     Args:
         entry: The entry as written, with the names of variables instead of their values.
@@ -87,7 +87,7 @@ def program_and_address(entry: UpstreamSettings) -> tuple[str | None, list[str],
 
 
 def key_of(entry: UpstreamSettings) -> str:
-    """A hash of what decides a server's lists: how it is reached, its entry as written, and this program's version.
+    """Hash what decides a server's lists: how it is reached, its entry as written, and this program's version.
 
     The entry has names of variables, not values. No value of a variable or header is hashed, and no likely secret:
     anyone who sees a hash can test guesses. If two servers differ in nothing else, each is listed like the other until
@@ -116,7 +116,7 @@ class StoredLists:
         self._is_told = False
 
     async def read(self, keys: Iterable[str]) -> dict[str, LastRun]:
-        """The usable stored lists for these keys."""
+        """Return the usable stored lists for these keys."""
         try:
             return await THREADS.run(partial(self._read_all, list(keys)))
         except (ExhaustedError, RuntimeError):
@@ -194,7 +194,7 @@ def _read(folder: Folder, key: str) -> LastRun:
 
 
 def _content(key: str, version: str, lists: Mapping[str, Sequence[Json]]) -> bytes | None:
-    """The content of one file; `None` if nothing is stored.
+    """Return the content of one file; `None` if nothing is stored.
 
     Nothing is stored if it is too large, or for servers like this one, which store their own lists and mark items as
     valid for this run only.

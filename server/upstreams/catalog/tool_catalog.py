@@ -250,18 +250,18 @@ class ToolCatalog:
             logger.warning("%s", visible_line(said), extra={"upstream": alias})
 
     def standing(self, alias: str, name: str) -> str:
-        """The lock status of a tool in a few words; empty without a lock file."""
+        """Return the lock status of a tool in a few words; empty without a lock file."""
         known = self._prepared.get(alias, {}).get(name)
         return known.standing if known is not None else ""
 
     def standings(self, alias: str) -> Counter[str]:
-        """How many tools of a server are approved, changed, new, or closed because the file is not valid."""
+        """Return how many tools of a server are approved, changed, new, or closed because the file is not valid."""
         listed = self._offers[alias][0] if alias in self._offers and self.lock is not None else ()
         standings = (self.standing(alias, name) for name in listed)
         return Counter(each.partition(" ")[0] for each in standings if each)
 
     def is_stopped_as(self, alias: str, name: str, version: str) -> bool:
-        """Whether exactly this version of a tool is blocked."""
+        """Return whether exactly this version of a tool is blocked."""
         stop = self._stops.get(alias, {}).get(name)
         return stop is not None and stop.version == version
 
@@ -294,12 +294,12 @@ class ToolCatalog:
         )
 
     def called_by_apps(self, name: str) -> list[str]:
-        """The full names of the tools that apps may mean by a name without an alias."""
+        """Return the full names of the tools that apps may mean by a name without an alias."""
         tools = ((alias, own, bare) for alias in self._entries for own, bare in self._for_apps.get(alias, {}).items())
         return [full_name(alias, own) for alias, own, bare in tools if bare == name]
 
     def lists_anything(self, alias: str) -> bool:
-        """Whether it has listed its tools in this run, even if there are none."""
+        """Return whether it has listed its tools in this run, even if there are none."""
         return alias in self._offers and alias not in self._stored
 
     def _publish(self) -> None:
@@ -352,7 +352,7 @@ class ToolCatalog:
             self._is_publishing = False
 
     def _bare_names(self) -> set[str]:
-        """The names that apps may use without an alias: each means one tool, and nothing else here."""
+        """Return the names that apps may use without an alias: each means one tool, and nothing else here."""
         counts = Counter(itertools.chain.from_iterable(each.values() for each in self._for_apps.values()))
         if not counts:
             return set()

@@ -131,7 +131,7 @@ def labels_of(servers: Mapping[str, Iterable[Mapping[str, Any]]]) -> dict[tuple[
 
 
 def _alone(text: str) -> Iterator[str]:
-    """The labels of a text by itself."""
+    """Yield the labels of a text by itself."""
     if unseen := UNSEEN.findall(text):
         codes = ", ".join(f"U+{ord(each):04X}" for each in list(dict.fromkeys(unseen))[:3])
         yield f"contains invisible characters ({codes})"
@@ -150,7 +150,7 @@ def _alone(text: str) -> Iterator[str]:
 
 
 def _texts(value: Any, depth: int) -> Iterator[str]:
-    """The texts of a definition that a model reads."""
+    """Yield the texts of a definition that a model reads."""
     if depth == 0:
         return
     if isinstance(value, Mapping):
@@ -168,7 +168,7 @@ def _texts(value: Any, depth: int) -> Iterator[str]:
 
 
 def _decoded(run: str) -> str:
-    """The text encoded in a run of letters and digits, if there is one."""
+    """Return the text encoded in a run of letters and digits, if there is one."""
     try:
         data = bytes.fromhex(run)
     except ValueError:

@@ -120,7 +120,7 @@ _ENDINGS = (("ing", 3), ("ied", 3), ("ed", 3), ("ion", 4))  # and the minimum nu
 
 @lru_cache(20_000)
 def stem(word: str) -> str:
-    """The common part of the forms of an English word, roughly: only the most frequent endings are removed."""
+    """Return the common part of the forms of an English word, roughly: only the most frequent endings are removed."""
     if len(word) <= 3 or not word.isascii():
         return word
     if word.endswith("ies"):
@@ -143,7 +143,7 @@ def stem(word: str) -> str:
 
 
 def words_of(text: str) -> Iterator[str]:
-    """The words of a text in any naming style, without those that say nothing."""
+    """Yield the words of a text in any naming style, without those that say nothing."""
     text = text[:MOST_FIELD_CHARS]
     if not text.isascii():
         text = "".join(each for each in unicodedata.normalize("NFKD", text) if not unicodedata.combining(each))
@@ -154,7 +154,7 @@ def words_of(text: str) -> Iterator[str]:
 
 
 def name_key(name: str) -> str:
-    """A name without its word separators."""
+    """Return a name without its word separators."""
     return _NOT_OF_NAME.sub("", name).casefold()
 
 
@@ -190,7 +190,7 @@ class SearchText:
     parameters: Mapping[str, str] | None = None  # argument names with their descriptions
 
     def fields(self) -> Iterator[tuple[float, float, Iterable[str]]]:
-        """The words of each field, with the field's weight in the ranking and in coverage."""
+        """Yield the words of each field, with the field's weight in the ranking and in coverage."""
         yield 3.0, 1.0, words_of(self.own_name)
         yield 1.0, 0.8, words_of(self.server)
         yield 2.0, 1.0, words_of(self.hint)
@@ -249,7 +249,7 @@ class ToolIndex:
         self._vocabulary = sorted(self._postings)
 
     def named(self, query: str) -> list[int]:
-        """The tools that a query names or mentions, in any spelling."""
+        """Return the tools that a query names or mentions, in any spelling."""
         keys = [name_key(query), *(name_key(word) for word in query.split() if not word.isalpha())]
         found = itertools.chain.from_iterable(self._by_key.get(key, ()) for key in keys if key)
         return list(dict.fromkeys(found))
@@ -257,7 +257,7 @@ class ToolIndex:
     def find(
         self, query: str, limit: int, is_wanted: Callable[[int], bool] | None = None
     ) -> tuple[list[int], list[int]]:
-        """The numbers of the tools that match the query, best first; if none does well, of near ones.
+        """Return the numbers of the tools that match the query, best first; if none does well, of near ones.
 
         Args:
             query: The search text; a word with a plus before it is required.
@@ -287,7 +287,7 @@ class ToolIndex:
         return found, first(near) if not found and best >= LOW_FLOOR else []
 
     def ranked(self, query: str) -> list[tuple[int, float]]:
-        """The tools that a query finds, best first, with the fraction of the query that each covers, from 0 to 1."""
+        """Return the matching tools, best first, with the fraction of the query that each covers, from 0 to 1."""
         phrases = [_PHRASES[found.lower()] for found in _PHRASE.findall(query)]
         # The action comes first, wherever it stands in the query.
         first = [word for word in phrases if min(_OF_WORD.get(stem(word), [len(_GROUPS)])) < len(_ACTION_GROUPS)]
@@ -337,7 +337,7 @@ class ToolIndex:
         return frozenset(other for other in near if len(other) <= len(word) + 4)
 
     def _fit(self, concepts: Sequence[_Concept], doing: Set[str], number: int) -> float:
-        """The fraction of a query that a tool covers; less if the tool does something else."""
+        """Return the fraction of a query that a tool covers; less if the tool does something else."""
         fits, fit, total, head = self._fits[number], 0.0, 0.0, concepts[0]
         counted = {concept.word for concept in concepts if concept.word in fits}
         for concept in concepts:

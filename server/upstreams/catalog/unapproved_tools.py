@@ -37,7 +37,7 @@ class Stop:
 
 
 def stop_of(alias: str, shown: Definition, entry: Json, found: Iterable[Difference], lock: Lock) -> Stop | None:
-    """The block of a tool that is not approved, if it is not.
+    """Return the block of a tool that is not approved, if it is not.
 
     Except for its name, nothing in it comes from the server.
     """

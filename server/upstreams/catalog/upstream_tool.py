@@ -194,7 +194,7 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         return hash(self.name)
 
     def is_of(self, definition: Mapping[str, Any], call: UpstreamCall, known: ToolRecord, *, trusted: bool) -> bool:
-        """Whether a tool made from these arguments would be the same."""
+        """Return whether a tool made from these arguments would be the same."""
         is_same = self.definition is definition and self._call is call and self._trusted == trusted
         return is_same and self._known is known and self._digest == known.now
 
@@ -223,7 +223,7 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         return self._shown.get("inputSchema") or {"type": "object", "properties": {}}
 
     def repeated_headers(self, arguments: Mapping[str, Any]) -> Mapping[str, str] | None:
-        """The HTTP headers in which a call repeats some of its arguments, if the tool wants that."""
+        """Return the HTTP headers in which a call repeats some of its arguments, if the tool wants that."""
         if not self.repeated:
             return None
         from mcp.shared.inbound import mcp_param_headers  # noqa: PLC0415 - few tools want it

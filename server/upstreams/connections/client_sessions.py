@@ -73,7 +73,7 @@ class ClientSessions:
         return len(self._held)
 
     async def of(self, exchange: Exchange) -> UpstreamSession:
-        """The session for a client's request.
+        """Return the session for a client's request.
 
         Raises:
             ToolError: There is none.
@@ -116,7 +116,7 @@ class ClientSessions:
         return held.session
 
     def opened(self, serial: int) -> UpstreamSession | None:
-        """The session with this number, which then counts as in use; `None` if it has ended."""
+        """Return the session with this number, which then counts as in use; `None` if it has ended."""
         for held in self._held.values():
             if held.session is not None and held.session.serial == serial and not held.session.lost.is_set():
                 held.last_used = anyio.current_time()
@@ -125,7 +125,7 @@ class ClientSessions:
         return listing if listing is not None and listing.serial == serial else None
 
     def _live(self, key: SessionKey) -> _SessionSlot | None:
-        """A client's own session, or the attempt to open it, unless it has ended."""
+        """Return a client's own session, or the attempt to open it, unless it has ended."""
         held = self._held.get(key)
         if held is not None and (held.closing.is_set() or (held.session is not None and held.session.lost.is_set())):
             self._close(key)
@@ -261,7 +261,7 @@ class ClientSessions:
             held.closing.set()
 
     def opened_by(self, exchange: Exchange) -> list[UpstreamSession]:
-        """The sessions that a client uses: its own, or the one that lists if all clients share it."""
+        """Return the sessions that a client uses: its own, or the one that lists if all clients share it."""
         own = [held.session for key, held in self._held.items() if key == key_of(exchange)]
         is_shared = self._audience.is_one or self._upstream.entry.isolation == "shared"
         return [session for session in (*own, self._upstream.session if is_shared else None) if session is not None]

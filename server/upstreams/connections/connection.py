@@ -160,7 +160,7 @@ def failure_of(error: BaseException) -> tuple[UpstreamState, str]:
 
 
 def challenge_of(error: BaseException) -> Challenge | None:
-    """A server's demand for a login, if that is why a connection failed."""
+    """Return a server's demand for a login, if that is why a connection failed."""
     cause = _cause(error)
     return cause.challenge if isinstance(cause, NeedsAuthenticationError | UnusableAnswerError) else None
 
@@ -596,7 +596,7 @@ class Upstream:
             self._hurry.set()
 
     def login_needed(self) -> LoginNeededError | None:
-        """The error if the login for listing is missing."""
+        """Return the error if the login for listing is missing."""
         return None if self.login is None else LoginNeededError(self.login)
 
     async def begin_session(self) -> None:
@@ -616,12 +616,14 @@ class Upstream:
                 await self._outcome.wait()
 
     def unavailable(self) -> ToolError:
-        """The error while it is not connected. Triggers a new attempt."""
+        """Return the error while it is not connected. Triggers a new attempt."""
         if self.wants_login and (needed := self.login_needed()) is not None:
             return needed
         self.retry_now()
         status = self.status
-        why = f": {status.problem}" if status.problem else ""
+        why = f"state {status.state}: {status.problem}" if status.problem else f"state {status.state}"
+        if status.state is UpstreamState.CONNECTED:
+            why = "its connection was just lost"  # the state follows in a moment
         left = math.ceil(self._spared_until - time.monotonic())
         when = f"in {left} s; try the call after that" if left > 0 else "by itself; try the call later"
         what_next = f"The connection is retried {when}, or continue without it."
@@ -631,5 +633,5 @@ class Upstream:
             what_next = "Use the tools by their own names."
         return ToolError(
             ToolErrorType.UPSTREAM_UNAVAILABLE,
-            f"The server {self.alias} is unavailable (state {status.state}{why}). {what_next}",
+            f"The server {self.alias} is unavailable ({why}). {what_next}",
         )

@@ -255,7 +255,7 @@ class UpstreamPool:
         return upstream
 
     def _login_of(self, alias: str, entry: UpstreamSettings, principal: str) -> Login | None:
-        """The login of a principal to a server; `None` for a program, or if the settings give a token."""
+        """Return the login of a principal to a server; `None` for a program, or if the settings give a token."""
         oauth, how = entry.oauth, self.logins
         has_token = any(name.lower() == "authorization" for name in entry.headers)
         if entry.endpoint is None or how is None or (oauth is None and has_token):
@@ -274,7 +274,7 @@ class UpstreamPool:
         )
 
     def principal_of(self, upstream: Upstream, exchange: Exchange) -> str:
-        """The principal whose login is used for a client's requests; empty for this machine's person."""
+        """Return the principal whose login is used for a client's requests; empty for this machine's person."""
         oauth = upstream.entry.oauth
         is_shared = upstream.login is None or (oauth is not None and oauth.shared)
         is_named = self.logins is not None and self.logins.has_principals and not is_shared
@@ -418,7 +418,7 @@ class UpstreamPool:
                 await upstream.known.wait()
 
     async def wait_for_owner(self, tool_name: str, owner: Upstream) -> Upstream:
-        """The owner of a name, once the first attempt of all possible owners is over.
+        """Return the owner of a name, once the first attempt of all possible owners is over.
 
         Among servers without prefixes, the first one in the configuration gets a name, however long it takes to start.
         A bare name that apps call counts as long as nobody else has it. A client may know a tool from an earlier run,
@@ -461,7 +461,7 @@ class UpstreamPool:
         return self._wait_until is not None and all(upstream.known.is_set() for upstream in self.upstreams)
 
     def owner_of(self, tool_name: str) -> Upstream | None:
-        """The upstream that a name belongs to, whether or not the tool is known now.
+        """Return the upstream that a name belongs to, whether or not the tool is known now.
 
         An unknown name without a prefix may belong to any server without prefixes that has listed nothing yet.
         """
@@ -473,11 +473,11 @@ class UpstreamPool:
         return next((each for each in self.upstreams if self._is_unlisted(each.alias)), None)
 
     def owner_of_tool(self, tool: BaseTool[Any]) -> Upstream | None:
-        """The upstream of a tool in the registry; `None` for one of this server's own."""
+        """Return the upstream of a tool in the registry; `None` for one of this server's own."""
         return self.by_alias.get(tool.alias) if isinstance(tool, DiscoveredMCPTool) else None
 
     def _alias_of(self, tool_name: str) -> str | None:
-        """The alias of the upstream that a name belongs to, whether or not it lists the tool now."""
+        """Return the alias of the upstream that a name belongs to, whether or not it lists the tool now."""
         origin = self.catalog.names.find(tool_name)
         if origin is not None:
             return origin.alias
@@ -485,7 +485,7 @@ class UpstreamPool:
         return alias if between and alias in self.by_alias else None
 
     def why_not_used(self, tool_name: str) -> ToolError | None:
-        """The error for a tool whose server is configured but not used."""
+        """Return the error for a tool whose server is configured but not used."""
         alias, between, _ = tool_name.partition(BETWEEN)
         why = self.left_out.get(alias) if between else None
         if why is None:
@@ -502,7 +502,7 @@ class UpstreamPool:
             sessions.forget(client_key)
 
     def report(self) -> list[dict[str, Any]]:
-        """The state of every upstream, as JSON."""
+        """Return the state of every upstream, as JSON."""
         hidden: dict[str, list[dict[str, str]]] = {}
         for entry in self.catalog.names.hidden:
             row = {"tool": entry.origin.name, "name": entry.name, "holder": entry.holder, "reachedAs": entry.way_out}

@@ -89,7 +89,7 @@ class AuthorizationRequest:
 
 
 def canonical(url: str) -> str:
-    """The address that identifies an upstream in logins: canonical, without a fragment."""
+    """Return the address that identifies an upstream in logins: canonical, without a fragment."""
     return resource_url_from_server_url(url)
 
 
@@ -141,7 +141,7 @@ class AuthorizationServerClient:
         )
 
     async def _discover_by_origin(self) -> AuthorizationServer:
-        """The authorization server of the 2025-03-26 revision: at the upstream's origin, maybe without metadata."""
+        """Return the authorization server of revision 2025-03-26: at the upstream's origin, maybe without metadata."""
         parts = urlsplit(canonical(self._url))
         origin = f"{parts.scheme}://{parts.netloc}"
         self._check(origin)
@@ -247,7 +247,7 @@ class AuthorizationServerClient:
         scopes: str | None,
         state_prefix: str = "",
     ) -> AuthorizationRequest:
-        """Where to send the person (RFC 6749, 4.1.1; RFC 7636)."""
+        """Return where to send the person (RFC 6749, 4.1.1; RFC 7636)."""
         verifier, state = secrets.token_urlsafe(64), f"{state_prefix}{secrets.token_urlsafe(32)}"
         digest = hashlib.sha256(verifier.encode()).digest()
         asked = {
@@ -354,14 +354,14 @@ class AuthorizationServerClient:
         return status, {**answer, _WHY: secrets.hide(str(answer[_WHY]))} if _WHY in answer else answer
 
     async def _get(self, address: str, who: str) -> Json:
-        """An object at an address, or an empty one: many servers answer any request with a page."""
+        """Return an object at an address, or an empty one: many servers answer any request with a page."""
         self._check(address)
         request = httpx2.Request("GET", address, headers={"accept": "application/json"})
         status, answer = await self._fetch_json(request, who)
         return answer if status == 200 else {}
 
     async def _fetch_json(self, request: httpx2.Request, who: str) -> tuple[int, Json]:
-        """The status of an answer and its JSON object; the object is empty if the answer holds anything else."""
+        """Return the status of an answer and its JSON object; the object is empty if the answer holds anything else."""
         who = who if " " in who else f"its authorization server {who}"
         try:
             status, body = await fetch_json(request, by_proxy=self._by_proxy)
@@ -376,7 +376,7 @@ class AuthorizationServerClient:
 def wanted_scopes(
     server: AuthorizationServer, oauth: OAuthSettings, challenge: Challenge | None, before: str | None
 ) -> str | None:
-    """The scopes to request: those configured, else those of the challenge, else all that the upstream supports.
+    """Return the scopes to request: those configured, else those of the challenge, else all that the upstream supports.
 
     Scopes requested `before` are requested again, so that one call does not lose what another has gained.
     """
@@ -392,7 +392,7 @@ def wanted_scopes(
 
 
 def configured_client(server: AuthorizationServer, oauth: OAuthSettings) -> OAuthClientInformationFull | None:
-    """The client that the operator has registered there; `None` if this program should register itself."""
+    """Return the client that the operator has registered there; `None` if this program should register itself."""
     if oauth.client_id is not None:
         methods = server.metadata.token_endpoint_auth_methods_supported or _SECRET_METHODS
         usable = [each for each in _SECRET_METHODS if each in methods] or list(_SECRET_METHODS)
@@ -405,7 +405,7 @@ def configured_client(server: AuthorizationServer, oauth: OAuthSettings) -> OAut
 
 
 def may_be_reused(client: OAuthClientInformationFull, redirect_uri: str, scopes: str | None) -> bool:
-    """Whether a registration matches this callback address and these scopes, and has not expired."""
+    """Return whether a registration matches this callback address and these scopes, and has not expired."""
     ends = client.client_secret_expires_at
     if client.scope is not None and not set((scopes or "").split()) <= set(client.scope.split()):
         return False
@@ -413,7 +413,7 @@ def may_be_reused(client: OAuthClientInformationFull, redirect_uri: str, scopes:
 
 
 def _assertion(server: AuthorizationServer, oauth: OAuthSettings) -> str:
-    """The signed client authentication (RFC 7523, 3)."""
+    """Return the signed client authentication (RFC 7523, 3)."""
     import jwt  # noqa: PLC0415 - few log in with a key
 
     now = time.time()
@@ -434,20 +434,20 @@ def _assertion(server: AuthorizationServer, oauth: OAuthSettings) -> str:
 
 
 def error_code(said: Mapping[str, Any]) -> str:
-    """The code of an error (RFC 6749, 4.1.2.1 and 5.2) if it may be repeated; otherwise empty."""
+    """Return the code of an error (RFC 6749, 4.1.2.1 and 5.2) if it may be repeated; otherwise empty."""
     code = said.get("error")
     return code if isinstance(code, str) and _ERROR_CODE.fullmatch(code) else ""
 
 
 def error_told(said: Mapping[str, Any]) -> str:
-    """An error with the server's description; empty if there is none."""
+    """Return an error with the server's description; empty if there is none."""
     code, why = error_code(said), said.get(_WHY)
     words = f'("{quoted(why)}")' if isinstance(why, str) and why else ""
     return " ".join(filter(None, (code, words)))
 
 
 def is_same_issuer(one: Any, other: Any) -> bool:
-    """Whether two texts name the same authorization server: they are equal, except for the slash of an empty path."""
+    """Return whether two issuers are equal, apart from the slash of an empty path."""
     if one == other or not (isinstance(one, str) and isinstance(other, str)):
         return one == other
     shorter, longer = sorted((one, other), key=len)
@@ -455,7 +455,7 @@ def is_same_issuer(one: Any, other: Any) -> bool:
 
 
 def _told(status: int, said: Json) -> str:
-    """The failure in an answer, as far as it may be repeated."""
+    """Return the failure in an answer, as far as it may be repeated."""
     if told := error_told(said):
         return f": {told}"
     return f" (HTTP status {status}{'' if said else ', not JSON'})"

@@ -197,7 +197,7 @@ def _bound(port: int) -> socket.socket:
 
 
 async def _logins_at(port: int) -> frozenset[str] | None:
-    """The open logins of the process at a port; `None` if it is another program."""
+    """Return the open logins of the process at a port; `None` if it is another program."""
     with suppress(OSError, ValueError, RecursionError), anyio.fail_after(2):
         reader, writer = await asyncio.open_connection(HOST, port)
         try:
@@ -212,7 +212,7 @@ async def _logins_at(port: int) -> frozenset[str] | None:
 
 
 def parameters_of(address: str, uri: str) -> Mapping[str, str]:
-    """The parameters of an address that a person has pasted; `ValueError` if it is not a redirect to `uri`."""
+    """Return the parameters of an address that a person has pasted; `ValueError` if it is not a redirect to `uri`."""
     parts = urlsplit(address.strip())
     if f"{parts.scheme}://{parts.netloc}{parts.path}" != uri:
         raise ValueError("not the callback address")
@@ -220,7 +220,7 @@ def parameters_of(address: str, uri: str) -> Mapping[str, str]:
 
 
 def page(text: str, form: str = "") -> str:
-    """An HTML page with this text; the form below it is already HTML."""
+    """Return an HTML page with this text; the form below it is already HTML."""
     style = (
         ":root{color-scheme:light dark}"
         "body{font:1.1rem/1.5 system-ui,sans-serif;max-width:36rem;margin:min(4rem,8vw) auto;padding:0 1rem;"

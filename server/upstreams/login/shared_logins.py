@@ -106,7 +106,7 @@ class SharedLogins:
         return found
 
     async def stamp(self, resource: str, principal: str) -> object | None:
-        """The version at most LOOK_SECONDS ago: every call without a token needs it."""
+        """Return the version at most LOOK_SECONDS ago: every call without a token needs it."""
         key, now = key_of(resource, principal), time.monotonic()
         look = self._looks.get(key)
         if look is None or now > look[0] + LOOK_SECONDS:

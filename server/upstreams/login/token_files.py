@@ -92,7 +92,7 @@ class _Secrets:
 
 
 def key_of(resource: str, principal: str) -> str:
-    """The key of a login here, and in the keyring."""
+    """Return the key of a login here, and in the keyring."""
     return hashlib.sha256(f"{resource}\0{principal}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
@@ -113,7 +113,7 @@ class TokenStore:
         self._disk = disk
 
     def read(self, resource: str, principal: str) -> StoredLogin | None:
-        """A login; `None` if there is none.
+        """Return a login; `None` if there is none.
 
         Raises:
             TokenStoreError: It is damaged, accessible to others or owned by another user, or its secrets are elsewhere
@@ -207,7 +207,7 @@ class TokenStore:
         return True
 
     def all(self) -> list[StoredLogin | TokenStoreError]:
-        """All logins, and the problems of unusable ones. Does not read secrets from the keyring."""
+        """Return all logins, and the problems of unusable ones. Does not read secrets from the keyring."""
         found: list[StoredLogin | TokenStoreError] = []
         try:
             with open_private_folder(self._folder, makes=False) as folder:
@@ -255,7 +255,7 @@ class TokenStore:
         return partial(_unlock, descriptor)
 
     def _storage_of(self, folder: Folder, key: str) -> Literal["file", "keyring"]:
-        """Where the secrets of a login are; if it is unreadable or missing, where they should be."""
+        """Return where the secrets of a login are; if it is unreadable or missing, where they should be."""
         try:
             return _read(folder, key).storage
         except (FileNotFoundError, TokenStoreError):
@@ -272,7 +272,7 @@ class TokenStore:
 
 
 def _read(folder: Folder, key: str) -> _Record:
-    """The content of one file.
+    """Return the content of one file.
 
     Raises:
         FileNotFoundError: There is none.

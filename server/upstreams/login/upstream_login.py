@@ -93,7 +93,7 @@ class LoginAttempt:
         return self.ended is not None and time.monotonic() > self.ended + LOGIN_SECONDS
 
     def is_over_for(self, other: LoginAttempt) -> bool:
-        """Whether nobody needs its result any more, now that there is another one."""
+        """Return whether nobody needs its result any more, now that there is another one."""
         has_failed = self.done.is_set() and bool(self.problem)
         return self.is_stale or (has_failed and self.redirect.login == other.redirect.login)
 
@@ -113,7 +113,7 @@ class LoginAttempt:
 
 
 def login_store(replica: Replica, state_folder: str | None, storage: Literal["file", "keyring"]) -> LoginStore | None:
-    """The place of the logins: the shared store if the replica has one and keys, or else this machine, if anywhere."""
+    """Return the login storage: the shared store if the replica has one and keys, or else this machine, if possible."""
     if not replica.shares_secrets:
         return None if state_folder is None else FileLogins(TokenStore(state_folder, storage))
     from server.upstreams.login.shared_logins import SharedLogins  # noqa: PLC0415 - few have replicas
@@ -192,7 +192,7 @@ class Login:
         return key_of(self._resource, self.principal)
 
     async def header(self) -> str | None:
-        """The `Authorization` of a request; `None` without a token.
+        """Return the `Authorization` of a request; `None` without a token.
 
         Raises:
             LoginError: There is one that cannot be used now.
@@ -222,7 +222,7 @@ class Login:
         return _header_of(record)
 
     async def renew(self, used: str | None) -> str | None:
-        """A new `Authorization` after one has expired or was rejected; `None` if a person must log in.
+        """Return a new `Authorization` after one has expired or was rejected; `None` if a person must log in.
 
         Raises:
             LoginError: It is not available now.
@@ -286,7 +286,7 @@ class Login:
         return f"Bearer {token.access_token}"
 
     def wants_more(self, challenge: Challenge) -> bool:
-        """Whether another login could satisfy a server that wants scopes: only if it would request others than now."""
+        """Return whether another login could satisfy a server that wants scopes: only if it would request new ones."""
         if self.oauth.scopes is not None:
             return False
         named, token = challenge.parameter("scope"), self._record.token if self._record is not None else None
@@ -295,7 +295,7 @@ class Login:
         return not set(named.split()) <= set((token.get(_ASKED) or "").split())
 
     async def has_changed(self) -> bool:
-        """Whether another process has written since this one last read, as far as known."""
+        """Return whether another process has written since this one last read, as far as known."""
         try:
             return await self._store.stamp(self._resource, self.principal) != self._stamp
         except (LoginsUnavailableError, ExhaustedError):
@@ -444,7 +444,7 @@ class Login:
         return f"its authorization server {server.host} took too long" if scope.cancelled_caught else ""
 
     def _client_of(self, record: StoredLogin, server: AuthorizationServer) -> OAuthClientInformationFull:
-        """The client of a stored login, with the secret that the settings may hold."""
+        """Return the client of a stored login, with the secret that the settings may hold."""
         known = OAuthClientInformationFull.model_validate(record.client)
         configured = configured_client(server, self.oauth)
         return configured if configured is not None and configured.client_id == known.client_id else known
@@ -467,7 +467,7 @@ class Login:
         scopes: str | None,
         before: StoredLogin | None,
     ) -> StoredLogin:
-        """The record to store for a login, without a secret from the settings."""
+        """Return the record to store for a login, without a secret from the settings."""
         is_configured = configured_client(server, self.oauth) is not None
         secret = {"client_secret"} if is_configured else set[str]()
         return StoredLogin(
@@ -486,7 +486,7 @@ class Login:
         )
 
     async def is_complete(self) -> bool:
-        """Whether there is a usable login, with all the scopes that calls needed."""
+        """Return whether there is a usable login, with all the scopes that calls needed."""
         try:
             header, record = await self.header(), self._record
         except LoginError as error:
@@ -495,7 +495,7 @@ class Login:
         return header is not None and _has_all(record)
 
     async def _is_made_elsewhere(self, had: str | None) -> bool:
-        """Whether another process has written a new token that covers what is needed.
+        """Return whether another process has written a new token that covers what is needed.
 
         Any call may have read it. A token that this process itself renewed does not end a login.
         """
@@ -534,7 +534,7 @@ class Login:
                 await self._write(replace(record, client={}, token=None, expires_at=None))
 
     async def is_renewed_elsewhere(self) -> bool:
-        """Whether another process has got a token since this one last read; it is used from now on."""
+        """Return whether another process has got a token since this one last read; it is used from now on."""
         used = _header_of(self._record)
         return await self.has_changed() and _header_of(await self._read_usable()) not in (None, used)
 
@@ -609,7 +609,7 @@ class Login:
         return record
 
     async def _read_usable(self) -> StoredLogin | None:
-        """The stored login, if it is readable: a new login replaces one that is not.
+        """Return the stored login, if it is readable: a new login replaces one that is not.
 
         Raises:
             LoginStoreUnavailableError: It is unknown.
@@ -665,7 +665,7 @@ def _server_of(record: StoredLogin) -> AuthorizationServer:
 
 
 def _has_all(record: StoredLogin | None) -> bool:
-    """Whether a token was requested with all the scopes that calls needed."""
+    """Return whether a token was requested with all the scopes that calls needed."""
     if record is None or record.token is None:
         return False
     return set((record.scopes or "").split()) <= set((record.token.get(_ASKED) or "").split())
@@ -676,13 +676,13 @@ def _header_of(record: StoredLogin | None) -> str | None:
 
 
 def _good_header(record: StoredLogin | None, used: str | None) -> str | None:
-    """The header of an unexpired login, if it differs from the one already used."""
+    """Return the header of an unexpired login, if it differs from the one already used."""
     header = _header_of(record)
     return header if record is not None and not _is_old(record) and header != used else None
 
 
 def _is_old(record: StoredLogin) -> bool:
-    """Whether a token has expired, or will have before an answer arrives."""
+    """Return whether a token has expired, or will have before an answer arrives."""
     if record.expires_at is None or record.token is None:
         return False
     life = record.token.get("expires_in")
@@ -691,7 +691,7 @@ def _is_old(record: StoredLogin) -> bool:
 
 
 def _code_of(parameters: Mapping[str, str], server: AuthorizationServer) -> str:
-    """The code of a redirect, after checking who sent it (RFC 9207, 2.4)."""
+    """Return the code of a redirect, after checking who sent it (RFC 9207, 2.4)."""
     issuer = parameters.get("iss")
     if issuer is None and server.metadata.authorization_response_iss_parameter_supported:
         raise LoginError(f"the answer does not name {server.host} as its issuer, although that server promises to")

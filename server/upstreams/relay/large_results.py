@@ -51,7 +51,7 @@ class LargeResults:
     has_file_tools: Callable[[Rights], bool]  # whether a client with these rights has the tools that read files
 
     async def shortened(self, tool: DiscoveredMCPTool, result: Json, exchange: Exchange, client_name: str) -> Json:
-        """The result, or its beginning and the location of the rest. Returned unchanged if it is not too long.
+        """Return the result, or its beginning and the location of the rest. Returned unchanged if it is not too long.
 
         Pictures and sounds are not shortened, nor is structured content with a schema. A higher limit applies if the
         client asks for it, or if it is Claude Code and the tool asks for it. A server like this one gets everything,
@@ -119,7 +119,7 @@ class LargeResults:
         return f"{told} {part} is in {where} {breaks}\n\n{shown}"
 
     async def read(self, uri: str, client_key: str) -> Json | None:
-        """A result by its link, as `resources/read` returns it; `None` if its client no longer has it."""
+        """Return a result by its link, as `resources/read` returns it; `None` if its client no longer has it."""
         folder, name = self.folder_of(client_key), uri.removeprefix(RESULTS_URI)
         file = folder.files.get(os.path.join(folder.path, name)) if folder is not None else None
         try:
@@ -133,7 +133,7 @@ class LargeResults:
 
 
 def _chars_of(block: Json) -> int:
-    """The length of a block; pictures and sounds do not count."""
+    """Return the length of a block; pictures and sounds do not count."""
     match block.get("type"):
         case "image" | "audio":
             return 0
@@ -156,7 +156,7 @@ def _text_of(block: Json) -> str:
 
 
 def _in_lines(texts: Sequence[str]) -> bytes:
-    """The texts, one after the other, in lines short enough for the tools. Runs in a thread, and yields to others."""
+    """Write the texts in lines short enough for the tools. Runs in a thread, and lets other threads run."""
     lines: list[str] = []
     for text in texts:
         is_json = (text[:1], text[-1:]) in (("{", "}"), ("[", "]"))

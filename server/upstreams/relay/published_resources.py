@@ -51,13 +51,13 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 
 
 def scheme_of(uri: str) -> str:
-    """The scheme of a URI, or of everything that a template matches, in lower case; empty if there is none."""
+    """Return the scheme of a URI, or of everything that a template matches, in lower case; empty if there is none."""
     found = _SCHEME.match(uri)
     return found[1].lower() if found is not None else ""
 
 
 def with_alias(alias: str, uri: str) -> str:
-    """The URI that always means this resource of this upstream."""
+    """Return the URI that always means this resource of this upstream."""
     if uri.startswith(_APP):
         return f"{_APP}{alias}+{uri.removeprefix(_APP)}"
     # A scheme has no _ and begins with a letter, and Python clients reject a list with any other. An alias has no dot.
@@ -66,7 +66,7 @@ def with_alias(alias: str, uri: str) -> str:
 
 
 def without_alias(uri: str) -> tuple[str, str]:
-    """The possible alias in a URI, and the URI at its upstream; an empty alias if there can be none."""
+    """Return the possible alias in a URI, and the URI at its upstream; an empty alias if there can be none."""
     scheme = _APP if uri.startswith(_APP) else ""
     alias, plus, rest = uri[len(scheme) :].partition("+")
     return (alias.replace(".", "_").removeprefix("a__"), f"{scheme}{rest}") if plus else ("", uri)
@@ -158,7 +158,7 @@ class ResourceRoutes:
         self.apps = {(each.alias, uri): self.published(each, uri, False) for each, uri in links}
 
     def _is_plain(self, alias: str, uri: str, *, is_compared: bool, is_template: bool = False) -> bool:
-        """Whether a URI can only mean this upstream's resource."""
+        """Return whether a URI can only mean this upstream's resource."""
         if self._is_alone or (alias, uri) in self._named_apart:
             return self._is_alone
         is_shared = len(self.claims.get(uri, ())) != 1 or without_alias(uri)[0] in self._aliases
@@ -174,7 +174,7 @@ class ResourceRoutes:
         return name
 
     def template_owners(self, uri: str, *, is_compared: bool = True) -> set[str]:
-        """The aliases with templates that may match a URI; without comparing, all with a template of its scheme."""
+        """Return the aliases whose templates may match a URI; without comparing, all that use its scheme."""
         owners: set[str] = set()
         # A template without a scheme may match any URI, and is used only with a single upstream.
         for scheme in {scheme_of(uri), ""} if is_compared else {scheme_of(uri)}:
@@ -205,7 +205,7 @@ class ResourceRoutes:
         return next((Route(each, uri, uri) for each in self._upstreams if each.alias in having), None)
 
     def published(self, upstream: Upstream, uri: str, is_sought: bool) -> str:
-        """The URI under which clients reach a resource of an upstream, listed or not.
+        """Return the URI under which clients reach a resource of an upstream, listed or not.
 
         An unlisted URI is compared with templates if `is_sought`. Otherwise it gets the alias, which is always right.
         """
@@ -222,7 +222,7 @@ class ResourceRoutes:
         return uri if is_plain else with_alias(upstream.alias, uri)
 
     def published_skill(self, upstream: Upstream, skill: Json) -> Json:
-        """A skill with the URIs by which clients read its files; everything else stays."""
+        """Return a skill with the URIs by which clients read its files; everything else stays."""
         uris = skill_uris(skill)
         if all(self.published(upstream, uri, number < MOST_SOUGHT) == uri for number, uri in enumerate(uris)):
             return skill
@@ -237,7 +237,7 @@ class ResourceRoutes:
 
 
 def _fits(texts: list[str], uri: str) -> bool:
-    """Whether a template may match a URI: its literal parts occur in order, with something between each two."""
+    """Return whether a template may match a URI: its literal parts occur in order, with something between each two."""
     first, *middle = texts
     if not middle:
         return uri == first
@@ -254,7 +254,7 @@ def _fits(texts: list[str], uri: str) -> bool:
 
 
 def skill_uris(skill: Mapping[str, Any]) -> list[str]:
-    """The URIs of a skill (SEP-2640): its own, those of all files that it names, and those of their folders."""
+    """Return the URIs of a skill (SEP-2640): its own, those of all files that it names, and those of their folders."""
     files: Any = skill.get("resources")
     items = [skill, *cast("list[Any]", files)] if isinstance(files, list) else [skill]
     uris = [uri for uri in (as_mapping(item).get("uri") for item in items) if isinstance(uri, str)]
@@ -271,7 +271,7 @@ def skill_uris(skill: Mapping[str, Any]) -> list[str]:
 
 
 def with_links(method: str, result: Json, published: Callable[[str, bool], str]) -> Json:
-    """A result whose links reach the upstream that sent it. Returned unchanged if no link differs.
+    """Return a result whose links reach the upstream that sent it. Returned unchanged if no link differs.
 
     `published` returns the URI for clients; its second argument says whether to compare it with templates.
     """

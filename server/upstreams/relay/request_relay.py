@@ -163,7 +163,7 @@ class SuspendedCalls:
         self._calls: dict[str, SuspendedCall] = {}
 
     def has_room(self, owner: str) -> bool:
-        """Whether there is room for another call of a client, possibly by replacing one of the client with the most."""
+        """Return whether there is room for a client's call, possibly by replacing one of the client with the most."""
         counts = Counter(call.owner for call in self._calls.values())
         own = counts[owner]
         return own < MOST_OF_ONE and (len(self._calls) < MOST_SUSPENDED or own + 1 < max(counts.values()))
@@ -230,7 +230,7 @@ class Relay:
         self._login_questions: LoginQuestions | None = None
 
     async def resumed(self, method: str, exchange: Exchange) -> Exchange:
-        """The exchange as the continuation of an earlier round, if it has a state.
+        """Return the exchange as the continuation of an earlier round, if it has a state.
 
         Raises:
             MCPError: The state is forged, expired, already used, or for something else.
@@ -250,7 +250,7 @@ class Relay:
         return replace(exchange, carried=carried, is_resumed=True)
 
     async def session_of(self, upstream: Upstream, exchange: Exchange) -> UpstreamSession:
-        """The session for a client's requests to an upstream.
+        """Return the session for a client's requests to an upstream.
 
         Raises:
             ToolError: There is none.
@@ -626,7 +626,7 @@ class Relay:
 
 
 def _more_scopes_needed(needed: LoginNeededError, challenge: Challenge) -> LoginNeededError:
-    """The error for a call that needs more scopes than the login has; the next login requests them too."""
+    """Return the error for a call that needs more scopes than the login has; the next login requests them too."""
     login, scopes = needed.login, visible_line(challenge.parameter("scope") or "")
     if login.oauth.scopes is not None:
         raise ToolError(
@@ -645,7 +645,7 @@ def _more_scopes_needed(needed: LoginNeededError, challenge: Challenge) -> Login
 
 
 def _own_params(exchange: Exchange, named: Json) -> Json:
-    """The parameters as received, without this server's names and what is not passed on."""
+    """Return the parameters as received, without this server's names and what is not passed on."""
     params = {**exchange.params, **named}
     for name in _NOT_PASSED:
         params.pop(name, None)
@@ -659,7 +659,7 @@ def _next_round(params: Json, answers: Mapping[str, Any], carried: Mapping[str, 
 
 
 def _digest(method: str, params: Mapping[str, Any]) -> str:
-    """A digest of a request, different for different requests."""
+    """Return a digest of a request, different for different requests."""
     asked = {name: params[name] for name in _THE_CALL if name in params}
     text = json.dumps([method, asked], sort_keys=True, ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()

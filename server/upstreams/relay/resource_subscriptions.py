@@ -222,7 +222,7 @@ class Watching:
         watch.end()
 
     def _of(self, exchange: Exchange, route: Route | None = None) -> list[Watch]:
-        """The subscriptions of a handshake client, or those to one resource; two during a renewal."""
+        """Return the subscriptions of a handshake client, or those to one resource; two during a renewal."""
         watches = [watch for watches in self._watches.values() for watch in watches]
         if route is not None:
             watches = self._watches.get((route.upstream.alias, route.uri), [])

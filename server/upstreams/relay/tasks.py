@@ -69,7 +69,7 @@ NO_SUCH_TASK: Json = {
 
 
 def at_other_replica(name: str) -> MCPError:
-    """The error for something held by another replica, which the next request may reach."""
+    """Return the error for something held by another replica, which the next request may reach."""
     return MCPError(
         INTERNAL_ERROR,
         f"The replica '{name}' of this server holds this call, but the request reached another one. Nothing was "
@@ -90,13 +90,13 @@ def knows_tasks(exchange: Exchange) -> bool:
 
 
 def requires_tasks(error: UpstreamError) -> bool:
-    """Whether an upstream refuses a call because it would answer with a task."""
+    """Return whether an upstream refuses a call because it would answer with a task."""
     wanted = as_mapping(as_mapping(error.error.get("data")).get("requiredCapabilities"))
     return error.code == MISSING_REQUIRED_CLIENT_CAPABILITY and declares(wanted, TASKS)
 
 
 def as_task_client(exchange: Exchange) -> Exchange:
-    """The request of a client that knows tasks: this server handles them for the client."""
+    """Return the request of a client that knows tasks: this server handles them for the client."""
     return replace(exchange, capabilities=with_extension(exchange.capabilities, TASKS))
 
 
@@ -108,7 +108,7 @@ def _id_of(task: Json) -> str:
 
 
 def _state_of(task: Json) -> Json:
-    """The state of a task, without fields of a particular state or of other results."""
+    """Return the state of a task, without fields of a particular state or of other results."""
     return {key: value for key, value in task.items() if key not in _OF_ONE_STATE}
 
 
@@ -120,7 +120,7 @@ def _result_of(task: Json) -> Json:
 
 
 def _milliseconds(told: Any) -> float | None:
-    """A duration in a task; `None` if it is invalid, or longer than anybody waits."""
+    """Return a duration in a task; `None` if it is invalid, or longer than anybody waits."""
     is_number = isinstance(told, int | float) and not isinstance(told, bool)
     return float(told) if is_number and 0 <= told < LONGEST_MS else None
 
@@ -133,7 +133,7 @@ class TaskQuestions:
     answered: set[str] = field(default_factory=set[str])  # by the upstream's keys
 
     async def outstanding(self, session: UpstreamSession, task: Json, exchange: Exchange, seconds: float) -> Json:
-        """The unanswered questions of a task that its client may be asked; others are refused."""
+        """Return the unanswered questions of a task that its client may be asked; others are refused."""
         given = as_mapping(task.get("inputRequests"))
         self.answered &= given.keys()
         left = [key for key in given if key not in self.answered][:MOST_OPEN]
@@ -209,7 +209,7 @@ class FollowedTask:
         self._questions.answered |= answers.keys()
 
     def result(self) -> Json:
-        """The result of a finished task.
+        """Return the result of a finished task.
 
         Raises:
             RelayError: It has none.
@@ -349,7 +349,7 @@ class Tasks:
         return TaskRoute(upstream, session, carried["task"], name, is_of_other=carried["replica"] != self._replica)
 
     async def _for_client(self, route: TaskRoute, task: Json, exchange: Exchange) -> Json:
-        """An upstream's report of a task, as the client gets it."""
+        """Return an upstream's report of a task, as the client gets it."""
         shown: Json = {**_state_of(task), "taskId": route.name}
         if "resultType" in shown:
             shown["resultType"] = "complete"

@@ -32,7 +32,7 @@ RELAYED_EXTENSIONS: Mapping[str, Extension] = {
 
 
 def with_relayed_extensions(capabilities: Json) -> Json:
-    """The capabilities of a client without the extensions that are not relayed."""
+    """Return the capabilities of a client without the extensions that are not relayed."""
     if "extensions" not in capabilities:
         return capabilities
     declared = as_mapping(capabilities["extensions"])

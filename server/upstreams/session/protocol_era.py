@@ -82,7 +82,7 @@ class Era:
     is_modern: bool = field(kw_only=True)
 
     def announces(self, *path: str) -> bool:
-        """Whether a capability is announced: the last key of the path exists and is not false."""
+        """Return whether a capability is announced: the last key of the path exists and is not false."""
         found: Any = self.capabilities
         for name in path:
             if not isinstance(found, Mapping):
@@ -186,7 +186,7 @@ def envelope(version: str, announced: Json) -> Json:
 
 
 def headers_of(era: Era, method: str, params: Mapping[str, Any]) -> dict[str, str]:
-    """The HTTP headers of a request; other transports have none."""
+    """Return the HTTP headers of a request; other transports have none."""
     headers = {"mcp-protocol-version": era.version}
     if era.is_modern:
         headers["mcp-method"] = method
@@ -197,7 +197,7 @@ def headers_of(era: Era, method: str, params: Mapping[str, Any]) -> dict[str, st
 
 
 def _mutual(error: RelayError) -> str | None:
-    """The newest common revision without a handshake, if the error lists the server's revisions."""
+    """Return the newest common revision without a handshake, if the error lists the server's revisions."""
     supported = _supported(error)
     mutual = [version for version in MODERN_PROTOCOL_VERSIONS if version in supported]
     return mutual[-1] if mutual else None

@@ -21,7 +21,7 @@ _MAPS = frozenset({"properties", "patternProperties", "$defs", "definitions", "d
 
 
 def tool_with_visible_texts(definition: Mapping[str, Any]) -> dict[str, Any]:
-    """A tool with every character of its titles and descriptions visible; values stay as they are."""
+    """Return a tool with every character of its titles and descriptions visible; values stay as they are."""
     shown = dict(definition)
     for key in ("title", "description"):
         if isinstance(text := shown.get(key), str):
@@ -36,7 +36,7 @@ def tool_with_visible_texts(definition: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def prompt_with_visible_texts(prompt: Mapping[str, Any]) -> dict[str, Any]:
-    """A prompt with every character visible, except in its own name and those of its arguments."""
+    """Return a prompt with every character visible, except in its own name and those of its arguments."""
     shown = _item(prompt)
     if isinstance(arguments := shown.get("arguments"), list):
         shown["arguments"] = [_item(each) for each in cast("list[dict[str, Any]]", arguments)]
@@ -44,7 +44,7 @@ def prompt_with_visible_texts(prompt: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def resource_with_visible_texts(resource: Mapping[str, Any]) -> dict[str, Any]:
-    """A resource or template with every character visible, even in its name: requests use its URI."""
+    """Return a resource or template with every character visible, even in its name: requests use its URI."""
     shown = _item(resource)
     shown["name"] = visible_line(shown["name"])
     return shown
@@ -60,7 +60,7 @@ def _item(item: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_visible_form(schema: Any) -> Any:
-    """A form's schema with every character for people visible; names and choices stay as they are."""
+    """Return a form's schema with every character for people visible; names and choices stay as they are."""
     shown = _schema(schema, DEEPEST)
     fields: Any = cast("dict[str, Any]", shown).get("properties") if isinstance(shown, dict) else None
     if not isinstance(fields, dict):
@@ -78,7 +78,7 @@ def with_visible_form(schema: Any) -> Any:
 
 
 def _schema(schema: Any, depth: int) -> Any:
-    """A schema with visible texts.
+    """Return a schema with visible texts.
 
     An unchanged part stays the same object, so that 10,000 tools are not stored twice.
     """

@@ -69,7 +69,7 @@ class MessageLimit:
         return False
 
     def account(self) -> Json:
-        """A log message with the number of messages left out since the last report."""
+        """Return a log message with the number of messages left out since the last report."""
         left_out, self.left_out = self.left_out, 0
         said = (
             f"The server {self._alias} sent more than {MOST_PER_SECOND} messages in a second; {left_out} were left out."
@@ -139,7 +139,7 @@ class SessionOptions:
     folders: tuple[str, ...] = ()  # of the workspace, if the server is a local program
 
     def told(self, announced: Json) -> Json:
-        """The capabilities to announce for a client. If it has no roots, the workspace folders serve as roots."""
+        """Return the capabilities to declare for a client. If it has no roots, the workspace folders serve as roots."""
         has_roots = announced.get("roots") is not None or not self.folders
         return announced if has_roots else {**announced, "roots": {}}
 
@@ -240,7 +240,7 @@ class SessionQuestions:
             call.pending.put(QuestionWaits())
 
     def suspects(self) -> list[InFlightCall]:
-        """The calls that may have caused a message of the upstream.
+        """Return the calls that may have caused a message of the upstream.
 
         It is empty if calls of several people are in progress, or were recently abandoned.
         """
@@ -419,7 +419,7 @@ NO_ANSWER: Json = {}  # marks a refusal that the protocol can only express as an
 
 
 def refusal_of(method: str, folders: Iterable[str] = ()) -> Json:
-    """The answer to a question that reaches nobody; for roots, the workspace folders."""
+    """Return the answer to a question that reaches nobody; for roots, the workspace folders."""
     match method:
         case "elicitation/create":
             return {"action": "cancel"}
@@ -434,12 +434,12 @@ def refusal_of(method: str, folders: Iterable[str] = ()) -> Json:
 
 
 def is_too_large(params: Mapping[str, Any]) -> bool:
-    """Whether a question is larger than any person reads. Making it visible would also block everything else."""
+    """Return whether a question is larger than any person reads. Making it visible would also block everything else."""
     return len(to_json(params, inf_nan_mode="null")) > MOST_BYTES
 
 
 def labelled(alias: str, method: str, params: Mapping[str, Any]) -> Json:
-    """A question with the name of its server, so that it cannot pass for one of this server or another."""
+    """Return a question with the name of its server, so that it cannot pass for one of this server or another."""
     shown = with_origin(params, alias)
     if method == "elicitation/create":
         message = visible(str(params.get("message", "")))

@@ -42,7 +42,7 @@ class BusyError(RelayError):
 
 
 def readable_result(result: Json, *, is_modern: bool) -> Json:
-    """A tool result that every client accepts: it must have content, and no null in place of a missing value.
+    """Return a tool result that every client accepts: it must have content, and no null in place of a missing value.
 
     Structured content that is not an object is only for clients of 2026-07-28.
 
@@ -65,7 +65,7 @@ def readable_result(result: Json, *, is_modern: bool) -> Json:
 
 
 def _readable_block(block: Any) -> Json:
-    """A content block that every client accepts. An invalid one becomes a text, so that the others arrive."""
+    """Return a content block that every client accepts. An invalid one becomes a text, so that the others arrive."""
     from server.protocol.item_schemas import UnfitError, fitted  # noqa: PLC0415 - with the first list
 
     fields = _without_nulls(block)
@@ -89,7 +89,7 @@ def _as_text(value: Any) -> Json:
 
 
 def says_unknown(name: str, result: Json) -> bool:
-    """Whether the text of a failed result says that the tool does not exist."""
+    """Return whether the text of a failed result says that the tool does not exist."""
     content: Any = result.get("content")
     if result.get("isError") is not True or not isinstance(content, list):
         return False
@@ -98,7 +98,7 @@ def says_unknown(name: str, result: Json) -> bool:
 
 
 def protocol_error(error: Json, alias: str = "") -> MCPError:
-    """An error of an upstream or this server; addresses for a person are treated as in a question."""
+    """Return an error of an upstream or this server; addresses for a person are treated as in a question."""
     code, message, data = error.get("code"), error.get("message"), error.get("data")
     code = code if isinstance(code, int) else INTERNAL_ERROR
     if code == URL_ELICITATION_REQUIRED:
@@ -110,7 +110,7 @@ def protocol_error(error: Json, alias: str = "") -> MCPError:
 
 
 def protocol_error_for(error: RelayError | ToolError | TimeoutError, alias: str) -> MCPError:
-    """The error of a failed request for the client. An upstream's own error is passed on completely."""
+    """Return the error of a failed request for the client. An upstream's own error is passed on completely."""
     if isinstance(error, UpstreamError):
         return protocol_error(error.error, alias)
     as_tool_error = tool_error_for(error, alias, "the request")

@@ -101,7 +101,7 @@ class RefusedError(UnusableAnswerError):
         self.says_more = False  # than those in `answers`
 
     def answers_to(self, identity: RequestId) -> bool:
-        """Whether it answers this very request, which was then accepted and perhaps executed."""
+        """Return whether it answers this very request, which was then accepted and perhaps executed."""
         return any(identity in (each.id, own_number(each.id)) for each in self.answers)
 
 
@@ -215,7 +215,7 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
         return response
 
     def without_secrets(self, message: Message) -> Message:
-        """A message; an error, which many will see, without the secrets of this connection."""
+        """Return a message; an error, which many will see, without the secrets of this connection."""
         if not isinstance(message, ErrorResponse) and not (
             isinstance(message, Response) and message.result.get("isError")
         ):
@@ -286,7 +286,7 @@ async def _careful_client(
 
 
 def _redirected(response: httpx2.Response) -> str:
-    """The error for a redirect that is not followed, or another status that is not a success."""
+    """Return the error for a redirect that is not followed, or another status that is not a success."""
     if not response.has_redirect_location:
         return told_of_status(response)
     # Without its query, which may contain a state.
@@ -329,7 +329,7 @@ class _Writer:
             del self._open[request.id]
 
     def _is_for(self, answer: Response | ErrorResponse, identity: RequestId, *, is_stream: bool = False) -> bool:
-        """Whether a message answers this request, possibly under an unknown id, but not under that of another request.
+        """Return whether a message answers this request, possibly with an unknown id, but not another request's.
 
         A stream may also bring a late answer to an abandoned request.
         """
@@ -501,7 +501,7 @@ class StreamableWriter(_Writer):
                 reading.why = "its answer is neither JSON nor an event stream"
 
     async def _is_session_unknown(self, status: int, headers: Mapping[str, str]) -> bool:
-        """Whether the server refuses the whole session, as a ping shows: then a refused request was not done."""
+        """Return whether the server refuses the whole session, as a ping shows: then a refused request was not done."""
         if status in _UNKNOWN:
             ping = Request("session", "ping")
             try:
@@ -587,7 +587,7 @@ class StreamableWriter(_Writer):
 
 
 def _messages_of(said: bytes) -> list[Message]:
-    """The messages in an event or in the body of an answer; none for other content, such as `ping`."""
+    """Return the messages in an event or in the body of an answer; none for other content, such as `ping`."""
     try:
         return [read_message(said)]
     except ValueError:

@@ -88,7 +88,7 @@ class Challenge:
     told: str = field(default="", repr=False, compare=False)  # the whole answer, as a clause in this server's words
 
     def parameter(self, name: str) -> str | None:
-        """A parameter of the challenge (RFC 9110, 11.4), such as `scope`; `None` if it is missing."""
+        """Return a parameter of the challenge (RFC 9110, 11.4), such as `scope`; `None` if it is missing."""
         for scheme in self.schemes:
             for found in _PARAMETER.finditer(scheme):
                 if found[1].lower() == name:
@@ -123,7 +123,7 @@ class UnreachableError(Exception):
 
 
 def why_failed(error: BaseException) -> str:
-    """Why a request to an upstream failed, as a clause that may be shown to everybody."""
+    """Return why a request to an upstream failed, as a clause that may be shown to everybody."""
     match error:
         case UnusableAnswerError(why=why):
             return f"it gave no usable answer: {why}"
@@ -158,7 +158,7 @@ class Credentials(Protocol):
         ...
 
     async def header(self) -> str | None:
-        """The `Authorization` of a request, if there is one.
+        """Return the `Authorization` of a request, if there is one.
 
         Raises:
             LoginError: It cannot be used now.
@@ -166,7 +166,7 @@ class Credentials(Protocol):
         ...
 
     async def renew(self, used: str | None) -> str | None:
-        """A new one in place of one that was rejected, if there is one.
+        """Return a new one in place of one that was rejected, if there is one.
 
         Raises:
             LoginError: It is not available now.
@@ -197,7 +197,7 @@ _UNUSABLE = f"coretools-mcp/unusable-{secrets.token_hex(8)}"  # only this server
 def unusable(
     identity: RequestId, why: str, challenge: Challenge | None = None, *, is_unknown_session: bool = False
 ) -> ErrorResponse:
-    """The error that a transport creates for an invalid answer, with the reason in this server's words."""
+    """Return the error that a transport creates for an invalid answer, with the reason in this server's words."""
     said = is_unknown_session if challenge is None else [challenge.status, challenge.told, *challenge.schemes]
     return ErrorResponse(identity, {"code": INTERNAL_ERROR, "message": why, "data": {_UNUSABLE: said}})
 
@@ -380,7 +380,7 @@ class PendingRequest:
         return event
 
     async def result(self) -> Json:
-        """The result, ignoring everything else. Raises a `RelayError` if there is none."""
+        """Return the result, ignoring everything else. Raises a `RelayError` if there is none."""
         while True:
             event = await self.next()
             if isinstance(event, RpcAnswer):
@@ -412,11 +412,11 @@ class Observer(Protocol):
     """Observes the requests to an upstream."""
 
     def begin(self, method: str, params: Json) -> tuple[Json, Callable[[RpcAnswer | None], None]]:
-        """A request is sent: returns its final parameters, and a callback for its answer, `None` if none came."""
+        """Return the final parameters of a request to send, and a callback for its response (`None` if none came)."""
         ...
 
     def begin_session(self, version: str) -> Callable[[], None]:
-        """The session is open in this protocol version; the returned callback is called at its end."""
+        """Return the session is open in this protocol version; the returned callback is called at its end."""
         ...
 
 
@@ -568,7 +568,7 @@ class JsonRpcChannel:
             self._uncounted[pending.client_key if len(self._uncounted) < MOST_ABANDONED else ""] = until
 
     def has_abandoned_beside(self, client_key: str) -> bool:
-        """Whether there is an abandoned request of another client."""
+        """Return whether there is an abandoned request of another client."""
         self._forget_abandoned()
         clients = {client for client, _ in self._abandoned.values()} | self._uncounted.keys()
         return any(not client_key or client != client_key for client in clients)
@@ -611,7 +611,7 @@ class JsonRpcChannel:
 
 
 def own_number(identity: Any) -> int:
-    """The number in an id of this server, all above zero; zero for anything else. Some servers return it as a text."""
+    """Return the (positive) number in one of our ids; zero for anything else. Some servers return it as a string."""
     if isinstance(identity, str) and identity.isascii() and identity.isdigit() and len(identity) < 19:
         return int(identity)
     return identity if isinstance(identity, int) and not isinstance(identity, bool) else 0
@@ -627,7 +627,7 @@ _ANSWER = re.compile(rb'\s*\{\s*(?:"(?:jsonrpc|id)"\s*:\s*(?:"[^"]*"|-?\d+)\s*,\
 
 
 def messages_in(text: str, line: bytes) -> tuple[list[Message], bool]:
-    """The messages of a text that begins with a brace or a bracket, and whether it is valid.
+    """Return the messages of a text that begins with a brace or a bracket, and whether it is valid.
 
     If it is not, an error replaces the answer.
     """
@@ -668,7 +668,7 @@ def _failure_for(line: bytes) -> ErrorResponse | None:
 def failure_for_ends(
     ends: bytes, why: str = f"its message is larger than {MESSAGE_BYTES} bytes"
 ) -> ErrorResponse | None:
-    """The error for an answer of which only the ends were kept; `None` for any other message."""
+    """Return the error for an answer of which only the ends were kept; `None` for any other message."""
     head, _, tail = ends.partition(b"\n")
     identity = certain_id(head, tail) if _ANSWER.match(ends) else None
     return None if identity is None else unusable(identity, why)

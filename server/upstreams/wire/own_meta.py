@@ -90,12 +90,12 @@ def remove_own_keys(said: Json, *, is_list: bool = False) -> None:
 
 
 def with_origin(item: Mapping[str, Any], alias: str, **more: str) -> Json:
-    """An item or question of an upstream, with its origin."""
+    """Return an item or question of an upstream, with its origin."""
     return {**item, "_meta": {**as_mapping(item.get("_meta")), UPSTREAM_KEY: {"server": alias, **more}}}
 
 
 def chain_of(meta: Mapping[str, Any]) -> tuple[str, ...]:
-    """The servers of this kind that `_meta` names; empty for other clients."""
+    """Return the servers of this kind that `_meta` names; empty for other clients."""
     chain: Any = meta.get(CHAIN_KEY)
     if not isinstance(chain, list):
         return ()
@@ -103,7 +103,7 @@ def chain_of(meta: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def chained(meta: Mapping[str, Any], alias: str) -> Json:
-    """The `_meta` for a request that goes one server further from this one.
+    """Return the `_meta` for a request that goes one server further from this one.
 
     Raises:
         ToolError: The request has passed this server before, or too many servers.
@@ -119,13 +119,13 @@ def chained(meta: Mapping[str, Any], alias: str) -> Json:
 
 
 def has_passed_here(item: Mapping[str, Any]) -> bool:
-    """Whether a listed item has come through this server itself, or through too many."""
+    """Return whether a listed item has come through this server itself, or through too many."""
     passed = chain_of(as_mapping(item.get("_meta")))
     return THIS_SERVER in passed or len(passed) >= MOST_HOPS
 
 
 def listed_for(meta: Mapping[str, Any], items: Iterable[Mapping[str, Any]]) -> list[Json]:
-    """A list for one receiver: clients see no chains, and servers of this kind get nothing that forms a ring."""
+    """Return a list for one receiver: clients see no chains, and servers of this kind get nothing that forms a ring."""
     asker = set(chain_of(meta))
     found: list[Json] = []
     for item in items:
@@ -145,5 +145,5 @@ def listed_for(meta: Mapping[str, Any], items: Iterable[Mapping[str, Any]]) -> l
 
 
 def list_meta(meta: Mapping[str, Any]) -> Json:
-    """The `_meta` of a list: servers of this kind learn the number of this server."""
+    """Return the `_meta` of a list: servers of this kind learn the number of this server."""
     return {"_meta": OF_THIS_SERVER} if chain_of(meta) else {}

@@ -22,7 +22,7 @@ class Event:
 
 
 async def events_in(chunks: AsyncIterable[bytes], most_bytes: int) -> AsyncGenerator[Event]:
-    """The events of a stream.
+    """Yield the events of a stream.
 
     Raises:
         OverflowError: An event is too large.

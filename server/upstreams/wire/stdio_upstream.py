@@ -335,7 +335,7 @@ class UpstreamProgram:
     environment: Mapping[str, str] = field(repr=False)
 
     def locate(self) -> tuple[str, str]:
-        """The absolute paths of the program and its folder, the base of relative paths.
+        """Return the absolute paths of the program and its folder, the base of relative paths.
 
         Raises:
             OSError: One of them does not exist.

@@ -50,7 +50,7 @@ def transports_to(
     *,
     by_proxy: bool = True,
 ) -> list[Transport]:
-    """The transports to try, in order: a plain `url` means Streamable HTTP first, then SSE.
+    """Return the transports to try, in order: a plain `url` means Streamable HTTP first, then SSE.
 
     `on_end` is called with the end of a program. A remote server gets the token of the `login`, and is reached through
     the proxy from the environment if `by_proxy`.

@@ -30,11 +30,11 @@ rows(
     [
         ("answers mean no", "decline, and cancel", [{"result": {"action": word}} for word in ("decline", "cancel")]),
         (
-            "answers mean no", "accept without a decision, and with one that was not offered",
+            "answers mean no", "accept without a decision, and with a decision that was not offered",
             [{"result": {"action": "accept", "content": content}} for content in ({}, {"decision": "yes!"})],
         ),
         (
-            "answers mean no", "an answer that is none, and an error",
+            "answers mean no", "an invalid answer, and an error",
             [{"result": {"action": ["accept"]}}, {"error": {"code": -32603, "message": "the client has failed"}}],
         ),
     ],
@@ -93,7 +93,13 @@ async def _(scene: Scene) -> None:
     check(path.read_text() == "changed\n", "it counted for another call")
 
 
-@case(GROUP, "counts once", "a yes to one call is none to the same call for another file", "write", "asks about writes")
+@case(
+    GROUP,
+    "counts once",
+    "a yes to one call does not cover the same call for another file",
+    "write",
+    "asks about writes",
+)
 async def _(scene: Scene) -> None:
     first, second = scene.file("a.txt", "one\n"), scene.file("b.txt", "two\n")
     person = scene.answer_with(accept)
@@ -130,7 +136,7 @@ async def _(scene: Scene) -> None:
 @case(
     GROUP,
     "shown",
-    "a command is shown whole, with what nobody would see as marks",
+    "a command is shown in full, with invisible characters made visible",
     "shell",
     "asks about commands",
     says_no=True,
@@ -147,7 +153,7 @@ async def _(scene: Scene) -> None:
 @case(
     GROUP,
     "always asked",
-    "“always” for edits is none for a file that makes an editor run something",
+    "“always” for edits does not cover a file that makes an editor run something",
     "write",
     "asks about writes",
 )
@@ -170,7 +176,7 @@ async def _(scene: Scene) -> None:
     check(len(person.asked) == 3, f"asked {len(person.asked)} times about three such files")
 
 
-@case(GROUP, "not asked", "nobody is asked about reading and searching", "read", says_no=True)
+@case(GROUP, "not asked", "reading and searching run without a question", "read", says_no=True)
 async def _(scene: Scene) -> None:
     path = scene.file("a.txt", "needle\n")
     answers: list[Answer] = []

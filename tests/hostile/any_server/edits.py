@@ -37,10 +37,14 @@ rows(
     GROUP,
     bytes_kept,
     [
-        ("edit bytes", "line endings stay, also mixed ones", [b"one\r\ntwo\r\n", b"one\r\ntwo\nthree\rfour\n"]),
-        ("edit bytes", "bytes that are not UTF-8 stay", [b"caf\xe9\ntwo\nna\xefve\n"]),
-        ("edit bytes", "UTF-16 stays, or is refused", [b"\xff\xfe" + "one\ntwo\n".encode("utf-16-le")]),
-        ("edit bytes", "a byte order mark, and no last line ending, stay", [b"\xef\xbb\xbfone\ntwo\n", b"one\ntwo"]),
+        ("edit bytes", "line endings are kept, even mixed ones", [b"one\r\ntwo\r\n", b"one\r\ntwo\nthree\rfour\n"]),
+        ("edit bytes", "bytes that are not UTF-8 are kept", [b"caf\xe9\ntwo\nna\xefve\n"]),
+        ("edit bytes", "UTF-16 is kept or refused", [b"\xff\xfe" + "one\ntwo\n".encode("utf-16-le")]),
+        (
+            "edit bytes",
+            "a byte order mark and a missing final newline are kept",
+            [b"\xef\xbb\xbfone\ntwo\n", b"one\ntwo"],
+        ),
     ],
     "read",
     "edit",
@@ -62,16 +66,16 @@ rows(
     GROUP,
     refused,
     [
-        ("edit unique", "a text that stands three times is not replaced by guess", ("same\nsame\nsame\n", "same", "x")),
-        ("edit unique", "an empty old text in a file that exists", ("one\n", "", "put in")),
-        ("edit fits", "a text that is not there", ("one\ntwo\n", "three\n", "x")),
+        ("edit unique", "a text that occurs three times is not replaced by guess", ("same\nsame\nsame\n", "same", "x")),
+        ("edit unique", "an empty old text for an existing file", ("one\n", "", "put in")),
+        ("edit fits", "a text that does not occur", ("one\ntwo\n", "three\n", "x")),
     ],
     "read",
     "edit",
 )  # fmt: skip
 
 
-@case(GROUP, "works", "dollar signs and backslashes of the new text are literal", "read", "edit")
+@case(GROUP, "works", "dollar signs and backslashes in the new text are literal", "read", "edit")
 async def _(scene: Scene) -> None:
     new = r"$& $1 $$ \1 \g<0> \n %s"
     path = scene.file("a.txt", "one\ntwo\nthree\n")
@@ -80,7 +84,7 @@ async def _(scene: Scene) -> None:
     check(path.read_text() == f"one\n{new}\nthree\n", f"it became {path.read_text()!r}: {shown(answer)}")
 
 
-@case(GROUP, "mode", "the mode of a file stays", "read", "edit", "write")
+@case(GROUP, "mode", "a file keeps its mode", "read", "edit", "write")
 async def _(scene: Scene) -> None:
     path = scene.file("run.sh", "#!/bin/sh\necho two\n")
     path.chmod(0o750)
@@ -101,7 +105,7 @@ async def _(scene: Scene) -> None:
     check(answer.is_error, f"it is no error: {shown(answer)}")
 
 
-@case(GROUP, "together", "of twenty edits of one file at once none is lost", "read", "edit")
+@case(GROUP, "together", "twenty concurrent edits of one file are all applied", "read", "edit")
 async def _(scene: Scene) -> None:
     path = scene.file("a.txt", "".join(f"line {number};\n" for number in range(20)))
     await scene.call("read", path=path)
@@ -112,7 +116,7 @@ async def _(scene: Scene) -> None:
     check(not lost, f"{len(lost)} edits were told to be done, and are not there")
 
 
-@case(GROUP, "whole", "nobody sees half a write", "write")
+@case(GROUP, "whole", "no reader sees half a write", "write")
 async def _(scene: Scene) -> None:
     path = scene.file("a.txt", "a" * 3_000_000)
     torn: list[int] = []
@@ -128,7 +132,7 @@ async def _(scene: Scene) -> None:
     check(not torn, f"{len(torn)} reads saw a part of a file")
 
 
-@case(GROUP, "in time", "a long text that is not there is answered, and pings meanwhile", "read", "edit")
+@case(GROUP, "in time", "a search for a long missing text is answered, and so are pings meanwhile", "read", "edit")
 async def _(scene: Scene) -> None:
     path = scene.file("a.txt", "".join(f"a line of text with number {number}\n" for number in range(40_000)))
     with pinging(scene.connection, 10):
@@ -136,7 +140,7 @@ async def _(scene: Scene) -> None:
     check(answer.says_no, f"it is no error: {shown(answer)}")
 
 
-@case(GROUP, "arguments", "a misspelled switch that would have limited a change is refused", "write")
+@case(GROUP, "arguments", "a misspelled option that would have limited a change is refused", "write")
 async def _(scene: Scene) -> None:
     path = scene.file("a.txt", "as it was\n")
     arguments = scene.tools.arguments("write", path=str(path), content="changed\n") | {"only_if_missing": True}
@@ -145,7 +149,7 @@ async def _(scene: Scene) -> None:
     check(path.read_text() == "as it was\n", "the file was changed")
 
 
-@case(GROUP, "works", "arguments of wrong types, or none, are an error, and change nothing", "write")
+@case(GROUP, "works", "missing arguments, or arguments of wrong types, are an error and change nothing", "write")
 async def _(scene: Scene) -> None:
     path = scene.file("a.txt", "as it was\n")
     arguments = scene.tools.arguments("write", path=str(path), content="x")

@@ -32,9 +32,9 @@ rows(
     spelled,
     [
         ("contained", "the absolute path of a file outside", ["{out}/secret", "{out}", " {out}/secret"]),
-        ("contained", "a folder whose name begins like the workspace's", ["{evil}/secret", "{evil}", "{evil}/new"]),
+        ("contained", "a folder whose name starts like the workspace's", ["{evil}/secret", "{evil}", "{evil}/new"]),
         ("contained", "`..` in a path", ["{inside}/../../out/secret", "{inside}/missing/../../../out/secret"]),
-        ("contained", "a `file:` URL, and percent-coded dots", ["file://{out}/secret", "{inside}/%2e%2e/%2e%2e/out/f"]),
+        ("contained", "a `file:` URL and encoded dots", ["file://{out}/secret", "{inside}/%2e%2e/%2e%2e/out/f"]),
         ("contained", "what a shell would expand", ["~/secret", "$HOME/secret", "{inside}/{{,../../out}}/secret"]),
         ("contained", "a NUL character, and 20,000 characters", ["{inside}/a\0/../../../out/secret", LONG]),
         ("contained", "the server's own process", ["/proc/self/environ", "/proc/self/root{out}/secret", "/dev/fd/0"]),
@@ -65,16 +65,16 @@ rows(
     GROUP,
     linked,
     [
-        ("links", "a link to a file outside, also through another link", "file"),
+        ("links", "a link to a file outside, directly and through another link", "file"),
         ("links", "a link to a folder outside, and new files below it", "folder"),
-        ("links", "a link to nothing outside: a write makes no file there", "nothing"),
-        ("links", "a link that climbs, and one to /proc/self/root", "up"),
+        ("links", "a dangling link that points outside: a write creates no file there", "nothing"),
+        ("links", "a link that climbs up, and one to /proc/self/root", "up"),
     ],
     "read",
 )
 
 
-@case(GROUP, "links", "a circle of links is refused in time", "read")
+@case(GROUP, "links", "a loop of links is refused in time", "read")
 async def _(scene: Scene) -> None:
     scene.link("ping", "pong")
     scene.link("pong", "ping")
@@ -132,21 +132,21 @@ rows(
     GROUP,
     special,
     [
-        ("special", "a pipe that nobody writes to blocks nothing", "pipe"),
+        ("special", "a pipe without a writer blocks nothing", "pipe"),
         ("special", "a socket blocks nothing", "socket"),
-        ("special", "a link to /dev/zero is not read without end", "device"),
+        ("special", "a link to /dev/zero is not read forever", "device"),
     ],
     "read",
 )
 
 
-@case(GROUP, "swaps", "a folder that is swapped for a link while files are read", "read")
+@case(GROUP, "swaps", "a folder swapped for a link while files are read", "read")
 async def _(scene: Scene) -> None:
     with meanwhile(lambda: _swap(scene)):
         await _race(scene, "read", {})
 
 
-@case(GROUP, "swaps", "a folder that is swapped for a link while files are written", "write")
+@case(GROUP, "swaps", "a folder swapped for a link while files are written", "write")
 async def _(scene: Scene) -> None:
     with meanwhile(lambda: _swap(scene)):
         await _race(scene, "write", {"content": "written\n"})
@@ -173,7 +173,7 @@ async def _race(scene: Scene, use: str, more: Json) -> None:
         del scene.answers[:]
 
 
-@case(GROUP, "names", "names with line feeds, escapes and bytes that are no text can be listed", "list")
+@case(GROUP, "names", "names with line feeds, escapes and invalid UTF-8 can be listed", "list")
 async def _(scene: Scene) -> None:
     scene.file("plain.txt", "")
     for name in (b"two\nlines", b"\x1b[2Jcleared", b"bad\xff\xfebytes", "\u202egnp.exe".encode()):
@@ -185,7 +185,7 @@ async def _(scene: Scene) -> None:
     check("\ntwo" not in answer.text and "two\nlines" not in answer.text, "one name makes two lines")
 
 
-@case(GROUP, "roots", "roots of a client do not widen the folders of the command line", "read")
+@case(GROUP, "roots", "a client's roots do not widen the folders given on the command line", "read")
 async def _(scene: Scene) -> None:
     if scene.start is None:
         raise NotApplicableError("the runner did not start it")

@@ -38,14 +38,14 @@ async def _(scene: Scene) -> None:
         check("error" in answer or answer["result"].get("isError"), f"{params!r} is no error")
 
 
-@case(GROUP, "answers", "identities of requests come back as they were")
+@case(GROUP, "answers", "request ids come back unchanged")
 async def _(scene: Scene) -> None:
     for identity in ("text", "", "1", 2**53 - 1, 0, -5):
         await scene.connection.request("ping", identity=identity, wait=10)
     check(not scene.connection.unasked, f"answers to nobody: {str(scene.connection.unasked)[:120]}")
 
 
-@case(GROUP, "answers", "64 calls at once each get their own answer", "read")
+@case(GROUP, "answers", "64 concurrent calls each get their own result", "read")
 async def _(scene: Scene) -> None:
     paths = [scene.file(f"{number}.txt", f"content {number};\n") for number in range(64)]
     answers = await asyncio.gather(*(scene.call("read", path=path, wait=120) for path in paths))
@@ -53,7 +53,7 @@ async def _(scene: Scene) -> None:
     check(not wrong, f"{len(wrong)} got another answer or none")
 
 
-@case(GROUP, "answers", "notifications that nobody expects are ignored")
+@case(GROUP, "answers", "unexpected notifications are ignored")
 async def _(scene: Scene) -> None:
     send: list[tuple[str, Json | None]] = [
         ("notifications/cancelled", {"requestId": 10**9}), ("notifications/cancelled", {"requestId": [1]}),
@@ -75,7 +75,7 @@ NO_MESSAGES: list[bytes] = [
 ]  # fmt: skip
 
 
-@case(GROUP, "answers", "lines that are no messages do not end the server", "pipes")
+@case(GROUP, "answers", "lines that are not messages do not crash the server", "pipes")
 async def _(scene: Scene) -> None:
     assert scene.connection.raw is not None
     for line in NO_MESSAGES:
@@ -83,7 +83,7 @@ async def _(scene: Scene) -> None:
         await scene.connection.ping()
 
 
-@case(GROUP, "answers", "a message of 100,000 levels does not end the server", "pipes")
+@case(GROUP, "answers", "a message with 100,000 levels of nesting does not crash the server", "pipes")
 async def _(scene: Scene) -> None:
     assert scene.connection.raw is not None
     for opened, closed in ((b"[", b"]"), (b'{"a":', b"}")):
@@ -100,7 +100,7 @@ async def _(scene: Scene) -> None:
     check("error" in answer or answer["result"].get("isError"), "it is no error")
 
 
-@case(GROUP, "lists", "every listed tool has a name of its own and the schema of an object")
+@case(GROUP, "lists", "every listed tool has a unique name and an object schema")
 async def _(scene: Scene) -> None:
     tools = (await scene.connection.request("tools/list"))["result"]["tools"]
     names = [tool["name"] for tool in tools]
@@ -109,7 +109,7 @@ async def _(scene: Scene) -> None:
     check(not wrong, f"no schema of an object: {wrong[:3]}")
 
 
-@case(GROUP, "output", "standard output carries messages of the protocol alone", "pipes")
+@case(GROUP, "output", "standard output carries only protocol messages", "pipes")
 async def _(scene: Scene) -> None:
     check(not scene.connection.noise, f"other lines came: {scene.connection.noise[:2]}")
 
@@ -124,7 +124,7 @@ async def with_new(scene: Scene, act: Callable[[Connection], object]) -> None:
             await made
 
 
-@case(GROUP, "handshake", "a revision that nobody knows is answered with one that there is")
+@case(GROUP, "handshake", "an unknown revision is answered with a supported one")
 async def _(scene: Scene) -> None:
     async def act(client: Connection) -> None:
         greeting = await client.greet(revision="1900-01-01")
@@ -136,7 +136,7 @@ async def _(scene: Scene) -> None:
 REVISIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28")
 
 
-@case(GROUP, "answers", "requests before the handshake do not end the server")
+@case(GROUP, "answers", "requests before the handshake do not crash the server")
 async def _(scene: Scene) -> None:
     async def act(client: Connection) -> None:
         for method in ("tools/list", "tools/call", "resources/read"):
@@ -147,7 +147,7 @@ async def _(scene: Scene) -> None:
     await with_new(scene, act)
 
 
-@case(GROUP, "end", "it ends with its input or at SIGTERM, also with a call at work", "pipes")
+@case(GROUP, "end", "the server exits at end of input or SIGTERM, even during a call", "pipes")
 async def _(scene: Scene) -> None:
     async def act(client: Connection) -> None:
         await client.greet()
@@ -191,7 +191,7 @@ HELLO = {
 }  # fmt: skip
 
 
-@case(GROUP, "origin", "a web page of a stranger is refused, by its origin and by the host that it names", "http")
+@case(GROUP, "origin", "a foreign web page is refused, by its origin and by its host", "http")
 async def _(scene: Scene) -> None:
     assert scene.url is not None
     for headers in ({"Origin": "http://evil.example"}, {"Origin": "null"}, {"Host": "evil.example"}):
@@ -199,7 +199,7 @@ async def _(scene: Scene) -> None:
         check(400 <= status < 500, f"{headers} is answered with {status}")
 
 
-@case(GROUP, "http", "what is no message, and a session that nobody opened, are refused", "http")
+@case(GROUP, "http", "invalid messages and unknown sessions are refused", "http")
 async def _(scene: Scene) -> None:
     assert scene.url is not None
     ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}

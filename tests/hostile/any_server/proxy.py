@@ -74,19 +74,19 @@ rows(
     GROUP,
     beside,
     [
-        ("beside", "one that ends while it starts", ["exit@start", "exit@initialize"]),
-        ("beside", "a list without an end", ["pages@list"]),
-        ("beside", "lists of wrong shapes", ["null@list", "odd@list"]),
-        ("beside", "lines that are no messages, and a flood of log messages", ["garbage", "flood:log/5000"]),
-        ("beside", "one that ends or closes its output in a call", ["exit", "close"]),
-        ("beside", "an answer with another identity, and two answers", ["wrong-id", "twice"]),
-        ("beside", "results of wrong shapes, and of 100,000 levels", ["odd-result", "deep"]),
+        ("beside", "an upstream that exits while it starts", ["exit@start", "exit@initialize"]),
+        ("beside", "an endless list", ["pages@list"]),
+        ("beside", "lists of the wrong shape", ["null@list", "odd@list"]),
+        ("beside", "lines that are not messages, and a flood of log messages", ["garbage", "flood:log/5000"]),
+        ("beside", "an upstream that exits or closes its output during a call", ["exit", "close"]),
+        ("beside", "a response with the wrong id, and two responses", ["wrong-id", "twice"]),
+        ("beside", "results of the wrong shape, and with 100,000 levels of nesting", ["odd-result", "deep"]),
     ],
     "upstream",
 )
 
 
-@case(GROUP, "beside hung", "one that hangs while it starts, or while it lists its tools", "upstream")
+@case(GROUP, "beside hung", "an upstream that hangs while it starts, or while it lists its tools", "upstream")
 async def _(scene: Scene) -> None:
     # Some proxies give no prefix to the tools of a single server.
     alone = await _until_listed(scene, {"other": honest()})
@@ -121,13 +121,13 @@ async def _(scene: Scene) -> None:
         check(not told, f"{len(told)} descriptions hold them")
 
 
-@case(GROUP, "questions", "its question arrives, and the answer comes back", "upstream")
+@case(GROUP, "questions", "an upstream's question arrives, and the answer comes back", "upstream")
 async def _(scene: Scene) -> None:
     said = await _asked(scene)
     check("never" not in said.text and "decline" in said.everything, f"the answer did not reach it: {shown(said)}")
 
 
-@case(GROUP, "questions named", "its question names the server that asks", "upstream")
+@case(GROUP, "questions named", "an upstream's question names the upstream", "upstream")
 async def _(scene: Scene) -> None:
     questions: list[str] = []
     await _asked(scene, questions)
@@ -152,7 +152,7 @@ async def _asked(scene: Scene, questions: list[str] | None = None) -> Answer:
         return said
 
 
-@case(GROUP, "not offered", "what the client did not offer is not asked of it", "upstream")
+@case(GROUP, "not offered", "a client gets no requests for capabilities that it did not declare", "upstream")
 async def _(scene: Scene) -> None:
     assert scene.start is not None
     async with scene.start({"bad": liar("ask:sampling/createMessage"), "good": honest()}) as client:

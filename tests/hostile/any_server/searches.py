@@ -19,7 +19,7 @@ async def _(scene: Scene) -> None:
     check("mine.txt" in answer.text, f"the file inside is not found: {shown(answer)}")
 
 
-@case(GROUP, "contained", "patterns for names that lead out find nothing", "find")
+@case(GROUP, "contained", "name patterns that lead out find nothing", "find")
 async def _(scene: Scene) -> None:
     scene.file("mine.txt", "inside\n")
     for pattern in (f"{scene.outside}/*", "../../out/**", "**/../../../out/**/*", "{../../out,.}/**/secret*"):
@@ -28,7 +28,7 @@ async def _(scene: Scene) -> None:
         check(answer.is_error or not listed, f"{pattern}: {shown(answer)}")
 
 
-@case(GROUP, "search ends", "a circle of folders is searched once, and 200 folders deep", "grep")
+@case(GROUP, "search ends", "a loop of folders is searched once, and a tree 200 folders deep", "grep")
 async def _(scene: Scene) -> None:
     scene.file("a/b/mine.txt", "needle\n")
     scene.link("a/b/up", "../..")
@@ -38,7 +38,7 @@ async def _(scene: Scene) -> None:
     check(answer.text.count("mine.txt") in range(1, 4), f"found {answer.text.count('mine.txt')} times")
 
 
-@case(GROUP, "search ends", "a pattern that runs away elsewhere is answered, and pings meanwhile", "grep")
+@case(GROUP, "search ends", "a catastrophic pattern is answered, and so are pings meanwhile", "grep")
 async def _(scene: Scene) -> None:
     scene.file("a.txt", "a" * 3000 + "!\n")
     with pinging(scene.connection, 10):
@@ -46,14 +46,16 @@ async def _(scene: Scene) -> None:
         await scene.call("grep", path=scene.inside, pattern="(a|aa)+$")
 
 
-@case(GROUP, "search ends", "a pattern that is none is an error", "grep")
+@case(GROUP, "search ends", "an invalid pattern is an error", "grep")
 async def _(scene: Scene) -> None:
     scene.file("a.txt", "a(b\n")
     answer = await scene.call("grep", path=scene.inside, pattern="a(b")
     check(answer.says_no or "a.txt" in answer.text, f"neither an error nor a match: {shown(answer)}")
 
 
-@case(GROUP, "search literal", "a pattern that looks like an option of the search program is a pattern", "grep")
+@case(
+    GROUP, "search literal", "a pattern that looks like an option of the search program is taken as a pattern", "grep"
+)
 async def _(scene: Scene) -> None:
     program = scene.file("evil.sh", f'#!/bin/sh\ntouch {scene.inside}/ran\ncat "$1"\n')
     program.chmod(0o755)
@@ -65,7 +67,7 @@ async def _(scene: Scene) -> None:
             check("a.txt" in answer.text, f"it is not found: {shown(answer)}")
 
 
-@case(GROUP, "bounded", "many matches and one line of 20 MB make an answer that a model can take", "grep")
+@case(GROUP, "bounded", "many matches and one line of 20 MB give a result that a model can take", "grep")
 async def _(scene: Scene) -> None:
     scene.file("min.js", "needle;" * 3_000_000)
     scene.file("lines.txt", "needle\n" * 200_000)
@@ -75,7 +77,7 @@ async def _(scene: Scene) -> None:
     check(not answer.is_error and "needle" in answer.text, f"nothing is found: {shown(answer)}")
 
 
-@case(GROUP, "ignored", "what an agent-ignore file names is neither read nor found", "read", "grep")
+@case(GROUP, "ignored", "files named in an agent-ignore file are neither read nor found", "read", "grep")
 async def _(scene: Scene) -> None:
     root = scene.inside
     for name in HIDING:

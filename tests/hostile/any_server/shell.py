@@ -55,16 +55,16 @@ rows(
     changes_nothing,
     [
         (
-            "reading view", "readers that write a file: `awk`, `sed`, `sort -o`, `find -fprint`, an output",
+            "reading view", "readers that write a file: `awk`, `sed`, `sort -o`, `find -fprint`, a redirection",
             ["awk 'BEGIN { print > \"w\" }'", "sed -n 'w w' a.txt", "sort -o w a.txt", "find . -fprint w", "ls > w"],
         ),
-        ("reading view", "git where the repository's settings run a program", ["git diff", "git status"]),
+        ("reading view", "git in a repository whose settings run a program", ["git diff", "git status"]),
         (
-            "reading view", "a command in a substitution, after a line feed, and one built by a variable",
+            "reading view", "a command in a substitution, after a line feed, and built from a variable",
             ["echo $(touch w)", "ls\ntouch w", "x=tou; ${x}ch w"],
         ),
         (
-            "reading view", "a function named like a reader, and a decoded text for a shell",
+            "reading view", "a function named like a reading command, and decoded text piped to a shell",
             ["ls () { touch w; }; ls", "echo dG91Y2ggdwo= | base64 -d | sh"],
         ),
     ],
@@ -99,10 +99,10 @@ rows(
     GROUP,
     learns_nothing,
     [
-        ("reading view", "a path outside, put together by the command", "outside"),
-        ("reading view", "a key in the home folder, named by a pattern", "home"),
-        ("reading view", "a file that an agent-ignore file names, read by any program", "ignored"),
-        ("environment", "secrets in the environment of the server", "environment"),
+        ("reading view", "an outside path that the command assembles", "outside"),
+        ("reading view", "a key in the home folder, matched by a pattern", "home"),
+        ("reading view", "a file named in an agent-ignore file, read by any program", "ignored"),
+        ("environment", "secrets in the server's environment", "environment"),
     ],
     "shell",
     "asks about commands",
@@ -110,14 +110,21 @@ rows(
 )
 
 
-@case(GROUP, "loopback", "a reader reaches no server of this machine", "shell", "asks about commands", says_no=True)
+@case(
+    GROUP,
+    "loopback",
+    "a reading command reaches no server on this machine",
+    "shell",
+    "asks about commands",
+    says_no=True,
+)
 async def _(scene: Scene) -> None:
     before = len(scene.visits)
     await run(scene, f"curl -s -m 3 {scene.page}/stolen")
     check(len(scene.visits) == before, "the server on 127.0.0.1 was reached")
 
 
-@case(GROUP, "asked", "a no to a command that changes files", "shell", "asks about commands", says_no=True)
+@case(GROUP, "asked", "a command that changes files, answered with no", "shell", "asks about commands", says_no=True)
 async def _(scene: Scene) -> None:
     await run(scene, "touch w")
     check(not (scene.inside / "w").exists(), "it ran all the same")
@@ -160,11 +167,11 @@ rows(
     GROUP,
     opened_no_further,
     [
-        ("working view", "after a yes a script changes no file and ends no process outside", ["outside", "process"]),
-        ("working view", "after a yes a script reads no key of the home folder", ["home"]),
-        ("environment", "after a yes a script finds no secret in its environment", ["environment"]),
-        ("loopback", "after a yes a script reaches no server of this machine", ["loopback"]),
-        ("working view", "after a yes a script leaves no git hook", ["hook"]),
+        ("working view", "after a yes, a script changes no file and ends no process outside", ["outside", "process"]),
+        ("working view", "after a yes, a script reads no key in the home folder", ["home"]),
+        ("environment", "after a yes, a script finds no secret in its environment", ["environment"]),
+        ("loopback", "after a yes, a script reaches no server on this machine", ["loopback"]),
+        ("working view", "after a yes, a script leaves no git hook", ["hook"]),
     ],
     "shell",
 )
@@ -181,9 +188,9 @@ rows(
     GROUP,
     forbidden,
     [
-        ("rules", "a forbidden command, also after another one", ["dd", "true; dd", "true && dd"]),
+        ("rules", "a forbidden command, alone and after another command", ["dd", "true; dd", "true && dd"]),
         (
-            "rules spelled", "a forbidden command in quotes, by its path, behind `env` and `sh -c`",
+            "rules spelled", "a forbidden command in quotes, by its path, and behind `env` and `sh -c`",
             ["'d'd", "/bin/dd", "env dd", "sh -c 'dd if=/dev/null of=w';:"],
         ),
     ],
@@ -192,14 +199,14 @@ rows(
 )  # fmt: skip
 
 
-@case(GROUP, "bounded", "output without end makes an answer that a model can take", "shell", says_no=True)
+@case(GROUP, "bounded", "endless output gives a result that a model can take", "shell", says_no=True)
 async def _(scene: Scene) -> None:
     with pinging(scene.connection, 10):
         said = await run(scene, "cat /dev/zero | tr '\\0' x", seconds=2)
     check(len(said) < 2_000_000, f"the answer has {len(said):,} characters")
 
 
-@case(GROUP, "output kept", "a command that reads its input, and output that is no text", "shell", says_no=True)
+@case(GROUP, "output kept", "a command that reads standard input, and binary output", "shell", says_no=True)
 async def _(scene: Scene) -> None:
     await run(scene, "cat; cat -; head -c 100 <&0", seconds=3)
     said = await run(scene, r"printf '\377\376\0\033[2J\200 end\n'")
@@ -241,11 +248,11 @@ rows(
     leaves_nothing,
     [
         (
-            "leftovers", "a command that does not end, and a background process",
+            "leftovers", "a command that never ends, and a background process",
             ["sleep 300 {mark}", "sleep 300 {mark} & echo started"],
         ),
         (
-            "leftovers", "a process in a session of its own, and one that takes no notice of signals",
+            "leftovers", "a process in its own session, and one that ignores signals",
             ["setsid sleep 300 {mark} > /dev/null 2>&1 &", "trap '' TERM; nohup sleep 300 {mark} & sleep 301"],
         ),
     ],

@@ -100,7 +100,7 @@ rows(
             [f"http://{host}:{{port}}/secret" for host in ("2130706433", "0x7f.1", "0177.0.0.1", "①②⑦.⓪.⓪.①")],
         ),
         (
-            "private hosts", "127.0.0.1 within an IPv6 address",
+            "private hosts", "127.0.0.1 inside an IPv6 address",
             ["http://[::ffff:127.0.0.1]:{port}/secret", "http://[::ffff:7f00:1]:{port}/secret"],
         ),
         (
@@ -126,7 +126,7 @@ rows(
     redirected,
     [
         ("redirects", "a redirect to a private address, and to a file", ["to-secret", "to-file"]),
-        ("redirects", "a circle of redirects ends", ["circle"]),
+        ("redirects", "a loop of redirects ends", ["circle"]),
     ],
     "fetch",
     "fetches from this machine",
@@ -143,7 +143,7 @@ async def bounded(scene: Scene, what: str) -> None:
 rows(
     GROUP,
     bounded,
-    [("page bounds", "200 MB in a small gzip", "bomb"), ("page bounds", "a page without an end", "endless")],
+    [("page bounds", "200 MB in a small gzip", "bomb"), ("page bounds", "an endless page", "endless")],
     "fetch",
     "fetches from this machine",
 )

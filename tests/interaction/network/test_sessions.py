@@ -18,6 +18,7 @@ import pytest
 import uvicorn
 
 from server.app import App
+from server.clients import client_workspaces
 from server.protocol.request_table import RequestTable
 from server.settings import load_settings
 from server.settings.models import HttpSettings, IssuerSettings
@@ -27,6 +28,7 @@ from server.transports.http_server import WebApp
 from server.transports.issuer import Issuer
 from server.transports.slow_clients import ClientConnection
 from server.transports.streamable_http import HttpSession, Sessions
+from tests.interaction.network.lanes import lane
 from tests.interaction.network.test_access_tokens import RESOURCE, signed
 from tests.scripted_issuer import scripted_issuer
 from tests.waiting import CEILING, until
@@ -88,10 +90,10 @@ def as_bearer(token: str) -> dict[str, str]:
 
 @asynccontextmanager
 async def served(
-    root: Path, idle_seconds: float = 600, *, with_tokens: bool = False, issuer: Issuer | None = None
+    root: Path | None, idle_seconds: float = 600, *, with_tokens: bool = False, issuer: Issuer | None = None
 ) -> AsyncGenerator[Served]:
     """A server that keeps few sessions."""
-    app = App(load_settings([], {"workspace": {"roots": [str(root)]}}, {}), "network")
+    app = App(load_settings([], {"workspace": {"roots": [str(root)]}} if root else {}, {}), "network")
     http = HttpSettings.model_construct(port=0, session_idle=idle_seconds * 1000)
     options = HttpOptions(http, 1 << 20, Tokens(TOKENS if with_tokens else {}), issuer=issuer)
     web = WebApp(app, options, lambda: True, most_sessions=MOST)
@@ -296,3 +298,14 @@ async def test_small_writes_of_a_connection_go_at_once() -> None:
             server.should_exit = True
     assert seen
     assert all(seen)
+
+
+@pytest.mark.requirement("roots.session")
+async def test_the_first_call_asks_for_roots_itself_while_nobody_reads_outside_of_requests(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (root / "a.txt").write_text("found\n")
+    monkeypatch.setattr(client_workspaces, "ROOTS_WAIT_SECONDS", CEILING)
+    async with served(None) as server, lane("session", str(server.http.base_url), "early", "", [root]) as early:
+        read = await early.call("read_file", file_path="a.txt")
+        assert read["content"][0]["text"] == "found\n"

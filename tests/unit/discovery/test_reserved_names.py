@@ -36,7 +36,7 @@ def test_a_name_that_is_a_built_in_tools_but_for_its_case_is_left_out(name: str)
     assert names == ["readme"]
     assert len(warnings) == 1
     assert f"'{name}'" in warnings[0]
-    assert "a name that built-in tools, rules or other coding agents use" in warnings[0]
+    assert "built-in tools, rules or other coding agents use this name" in warnings[0]
 
 
 @pytest.mark.requirement("discovered.clash")
@@ -44,7 +44,7 @@ def test_a_name_that_is_a_built_in_tools_but_for_its_case_is_left_out(name: str)
 def test_a_name_that_other_agents_give_to_built_in_tools_is_left_out(name: str) -> None:
     names, warnings = published(name, "plain")
     assert names == ["plain"]
-    assert "a name that built-in tools, rules or other coding agents use" in warnings[0]
+    assert "built-in tools, rules or other coding agents use this name" in warnings[0]
 
 
 @pytest.mark.requirement("discovered.clash")

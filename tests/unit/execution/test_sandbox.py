@@ -59,7 +59,7 @@ BROKEN = [
     # Reads what it has to, and mounts nothing.
     (
         """set -- $(tr '\\0\\n' '\\n ' < "/dev/fd/$2"); while [ "$1" != --file ]; do shift; done; cat "/dev/fd/$2" """,
-        "it does not do the requested mounts",
+        "it does not make the requested mounts",
     ),
     # Runs the command as it is, which is what must be noticed.
     ('while [ "$1" != -- ]; do shift; done; shift; exec "$@"', "it does not confine: a command"),

@@ -13,6 +13,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+from server.store import sqlite_store
 from server.store.shared_store import Store, StoreUnavailableError
 from server.store.sqlite_store import SqliteStore
 from server.store.valkey_store import ValkeyStore
@@ -291,7 +292,10 @@ async def test_a_file_is_for_its_user_alone_and_one_that_others_can_read_is_not_
 
 
 @pytest.mark.requirement("store.sqlite")
-async def test_a_file_that_another_process_keeps_is_not_waited_for_longer_than_its_time(tmp_path: Path) -> None:
+async def test_a_file_that_another_process_keeps_is_not_waited_for_longer_than_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_store, "BUSY_SECONDS", 0.1)
     path = str(tmp_path / "store.db")
     store = SqliteStore(path)
     await store.start()

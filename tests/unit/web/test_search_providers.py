@@ -273,7 +273,7 @@ async def test_an_answer_in_no_documented_form_is_said_to_be_none(server: Search
     server.reply = Reply(body=body)
     error = await failure(name, server)
     assert error.code is ToolErrorType.WEB_SEARCH_FAILED
-    assert error.message.startswith(f"{TITLES[name]} sent an unexpected answer: it")
+    assert error.message.startswith(f"{TITLES[name]} sent an unexpected response: it")
     assert server.authority in error.message
 
 
@@ -293,7 +293,7 @@ async def test_no_header_of_an_answer_is_repeated(server: SearchServer) -> None:
 @every_provider
 async def test_an_answer_without_its_list_is_not_taken_for_nothing_found(server: SearchServer, name: str) -> None:
     server.reply = Reply(body=NO_LIST[name])
-    assert "unexpected answer" in (await failure(name, server)).message
+    assert "unexpected response" in (await failure(name, server)).message
 
 
 @pytest.mark.requirement("web_search.misunderstood")
@@ -358,7 +358,7 @@ async def test_a_huge_answer_is_not_read(server: SearchServer) -> None:
 @pytest.mark.requirement("web_search.misunderstood")
 async def test_an_answer_that_breaks_off_is_not_taken_for_a_whole_one(server: SearchServer) -> None:
     server.reply = Reply(body=b'{"results": []}', headers={"Content-Length": "5000"})
-    assert "sent an incomplete answer" in (await failure("tavily", server)).message
+    assert "sent an incomplete response" in (await failure("tavily", server)).message
 
 
 @pytest.mark.requirement("web_search.unreachable")
@@ -386,7 +386,7 @@ async def test_an_answer_that_drips_is_given_up(server: SearchServer) -> None:
 
     server.misbehave = drip
     error = await failure("tavily", server, rules=WebRules(total_seconds=0.3))
-    assert "sent an incomplete answer: it came too slowly" in error.message
+    assert "sent an incomplete response: it came too slowly" in error.message
 
 
 @pytest.mark.requirement("web_search.unreachable")

@@ -201,7 +201,7 @@ async def test_an_error_is_shown_with_its_status_and_a_cut_body(status: str, con
         result = await Fetching(opener_for(site), context).fetch(site.url())
     text = text_of(result)
     code = status.split(" ", maxsplit=1)[0]
-    assert text.startswith(f"{site.url()} answered {code}")
+    assert text.startswith(f"{site.url()} returned {code}")
     assert "Only the first 10,000 characters" in text
     assert len(content_of(text)) <= 10_000
     assert result.error is None

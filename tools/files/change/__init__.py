@@ -1,1 +1,1 @@
-"""Changing files: find the text, plan the change, write the whole file, show the difference, undo."""
+"""Changing files: find text, plan the change, write the whole file, show the difference, undo."""

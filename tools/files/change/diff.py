@@ -1,7 +1,7 @@
-"""The difference between two texts, as a unified diff for people.
+"""Unified diffs for people.
 
-White space is exact. The time is bounded for any input: common beginnings and ends are removed first, and the rest is
-compared by `difflib`. A remainder with too many lines is shown as completely replaced.
+White space is exact. The time is bounded for any input: common beginnings and ends are removed first, and `difflib`
+compares the rest. If the rest has too many lines, it is shown as completely replaced.
 """
 
 from __future__ import annotations
@@ -15,33 +15,33 @@ from tools.files.line_endings import count_lines
 from tools.text.file_names import shown_name
 
 CONTEXT_LINES = 3  # unchanged lines around each change (as usual in unified diffs)
-MAX_DIFF_CHARS = 64_000  # length at which a displayed diff is cut
-# Lines of either side between the first and the last difference. If every other line has changed, `difflib` takes half
-# a second for this many, and its time grows with the square of the number.
+MAX_DIFF_CHARS = 64_000  # longer diffs are cut
+# Lines on each side between the first and the last difference. If every other line has changed, `difflib` takes half a
+# second for this many, and its time grows with the square of the number.
 MAX_COMPARED_LINES = 4_000
-# Only parts of a longer line are shown: its beginning, its differences from the replaced line, and its end
+# Of a longer line, only the beginning, the differences from the replaced line and the end are shown
 MAX_LINE_CHARS = 2_000
-# Characters for these differences, in equal shares; a longer one is reduced to its beginning and end
+# Characters for these differences, in equal shares. A longer difference is reduced to its beginning and end
 MAX_CHANGED_CHARS = 12_000
 MAX_PARTS = 40  # differences shown within one line
-# Characters of a line that are searched for differences; a longer remainder counts as one difference
+# Characters of a line that are searched for differences; the rest counts as one difference
 MAX_COMPARED_CHARS = 100_000
-_SYNC_WORDS = 50  # words to look ahead for a place where two lines agree again
-_MAX_SYNC_WORK = 1_000_000  # word comparisons for that; after them the rest of the line counts as one difference
-# Characters of the other parts: the beginning, the surroundings of a difference, the end
+_SYNC_WORDS = 50  # words to look ahead until two lines agree again
+_MAX_SYNC_WORK = 1_000_000  # word comparisons for that; then the rest of the line counts as one difference
+# Characters of the other parts: the beginning, the context of a difference, the end
 _HEAD, _AROUND, _TAIL = 300, 200, 100
-_NEAR = 20  # characters between two differences that are shown as one
+_NEAR = 20  # differences that are closer than this are shown as one
 _WORD = re.compile(r"\w+|\W")
 _HUNK = re.compile(r"@@ -\S+ \+(\d+)(?:,(\d+))? @@")
 MAX_TOLD_RUNS = 10  # runs of changed lines that are listed
-_IN_PART = " characters, shown in part]"  # the end of such a line
+_IN_PART = " characters, shown in part]"  # the end of a shortened line
 
 
 @dataclass(frozen=True, slots=True)
 class Diff:
     """A change to one text."""
 
-    hunks: str  # the unified diff without its header, cut at `MAX_DIFF_CHARS` with a mark; empty if nothing changed
+    hunks: str  # the unified diff without its header, cut with a mark at `MAX_DIFF_CHARS`; empty if nothing changed
     added: int
     removed: int
     truncated: bool = False  # whether the hunks or a line in them were cut
@@ -55,7 +55,7 @@ class Diff:
 
 
 def changed_lines(diff: Diff) -> str:
-    """Return the new lines that differ, such as `lines 3-5, 9`. A deletion is given by the line after it."""
+    """Return the new lines that differ, such as `lines 3-5, 9`. For a deletion, it is the line after it."""
     runs: list[list[int]] = []
     number = 0
     for line in diff.hunks.split("\n"):
@@ -79,7 +79,7 @@ def _told(runs: list[list[int]]) -> str:
     return f"line{'s' if '-' in lines or ',' in lines else ''} {lines}" if lines else ""
 
 
-# Appended to a last line without an ending. Its line feed makes the line differ from one with an ending
+# Appended to a last line without an ending. The line feed makes it differ from a line with an ending
 _NO_ENDING = "\n\\ No newline at end of file"
 _Change = tuple[int, int, int, int]  # start and end of the changed lines in the old text, then in the new text
 
@@ -107,9 +107,9 @@ def unified_diff(old: str | None, new: str) -> Diff:
     before = old or ""
     if before == new:
         return Diff("", 0, 0)
-    # Lines end with LF, or with CR if both texts have no LF.
+    # Lines end with LF, or with CR if neither text has LF.
     separator = "\r" if "\n" not in before and "\n" not in new and ("\r" in before or "\r" in new) else "\n"
-    # The whole lines that contain every difference: their common start, and their end in each text.
+    # The range of whole lines that contains all differences: a common start, and an end in each text.
     same = _common_prefix(before, new)
     tail = _common_suffix(before, new, min(len(before), len(new)) - same)
     start = before.rfind(separator, 0, same) + 1
@@ -123,7 +123,7 @@ def unified_diff(old: str | None, new: str) -> Diff:
     removed, added = count_lines(old_region, separator), count_lines(new_region, separator)
     if max(removed, added) > MAX_COMPARED_LINES:
         base = before.count(separator, 0, start)
-        # Build no more lines than are shown.
+        # Build only the lines that are shown.
         removed_head = _lines(old_region[: MAX_DIFF_CHARS + 1], separator)
         added_head = _lines(new_region[: MAX_DIFF_CHARS + 1], separator)
         header = f"@@ -{_range(base, base + removed)} +{_range(base, base + added)} @@\n"
@@ -131,7 +131,7 @@ def unified_diff(old: str | None, new: str) -> Diff:
         after_lines = _marked("+", added_head, removed_head, separator)
         return _cut(chain([header], before_lines, after_lines), added, removed)
 
-    import difflib  # noqa: PLC0415 - the start of the server does not need it
+    import difflib  # noqa: PLC0415 - not needed at startup
 
     first = lines_back(before, start, CONTEXT_LINES, separator)
     lead = _lines(before[first:start], separator)
@@ -156,7 +156,7 @@ def unified_diff(old: str | None, new: str) -> Diff:
 
 
 def _common_prefix(old: str, new: str) -> int:
-    """Return how many characters both texts begin with. Each step compares half as much as the one before."""
+    """Return the length of the common prefix. Each step compares half as much as the one before."""
     low, high = 0, min(len(old), len(new))
     while low < high:
         middle = (low + high + 1) // 2
@@ -168,7 +168,7 @@ def _common_prefix(old: str, new: str) -> int:
 
 
 def _common_suffix(old: str, new: str, limit: int) -> int:
-    """Return how many characters both texts end with, up to a limit."""
+    """Return the length of the common suffix, up to a limit."""
     low, high = 0, limit
     while low < high:
         middle = (low + high + 1) // 2
@@ -206,14 +206,14 @@ def _hunk(group: list[_Change], old: list[str], new: list[str], base: int, separ
 
 
 def _range(start: int, stop: int) -> str:
-    """Format line numbers for a hunk header: from 1, and the previous line for an empty range."""
+    """Format line numbers, from 1, for a hunk header. An empty range is given by the line before it."""
     count = stop - start
     first = start + 1 if count else start
     return f"{first}" if count == 1 else f"{first},{count}"
 
 
 def _marked(mark: str, lines: list[str], others: list[str] | None, separator: str) -> Iterator[str]:
-    """Yield lines of a hunk. A long one is shortened to its differences from the line in `others` that it replaces."""
+    """Yield lines of a hunk. A long line is reduced to its differences from the line in `others` that it replaces."""
     ending = "\n" if separator == "\n" else f"{separator}\n"
     for line, other in zip_longest(lines, (others or [])[: len(lines)]):
         shown = line if len(line) <= MAX_LINE_CHARS else _shortened(line, line if others is None else other or "")
@@ -221,7 +221,7 @@ def _marked(mark: str, lines: list[str], others: list[str] | None, separator: st
 
 
 def _shortened(line: str, other: str) -> str:
-    """Return the parts of a long line that identify it and show its change."""
+    """Return the parts of a long line that identify it and show the change."""
     text = line.removesuffix(_NO_ENDING)
     parts = [(0, _HEAD), (len(text) - _TAIL, len(text))]
     changes = _changes_within(text, other.removesuffix(_NO_ENDING))
@@ -243,7 +243,7 @@ def _shortened(line: str, other: str) -> str:
 
 
 def _changes_within(line: str, other: str) -> list[tuple[int, int]]:
-    """Return where a line differs from another one: the start and end of each difference, within the search limits.
+    """Return the start and end of each difference between a line and another one, within the search limits.
 
     Both lines are scanned word by word until they agree again. `difflib` handles repeated words badly.
     """
@@ -265,7 +265,7 @@ def _changes_within(line: str, other: str) -> list[tuple[int, int]]:
         if old[old_at] == new[new_at]:
             old_at, new_at = old_at + 1, new_at + 1
             continue
-        # Skip words on each side, as few as possible in total, until two words in a row agree.
+        # Skip as few words as possible in total on both sides until two words in a row agree.
         skips = (
             (skipped, distance - skipped)
             for distance in range(1, 2 * _SYNC_WORDS if work > 0 else 1)

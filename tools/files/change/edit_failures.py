@@ -1,7 +1,7 @@
-"""The errors of an edit whose `old_string` matched nothing, or not the expected number of times.
+"""Errors of edits whose `old_string` matched nothing, or not the expected number of times.
 
 If nothing matched, the error gives the likely cause and the most similar part of the file. The time is bounded for any
-input. What is found here is never replaced; it only helps to write the next call.
+input. Approximate matches only help to write the next call, and are never replaced.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from tools.files.text_encodings import Decoded
 from tools.files.workspace import Location
 from tools.text.look_alikes import marked, visible_form
 
-MAX_LISTED_LINES = 10  # line numbers of matches that an error lists
+MAX_LISTED_LINES = 10  # line numbers of matches listed in an error
 MAX_REGION_LINES = 10  # lines of the nearest region
-MAX_LINE_CHARS = 300  # characters of each of these lines
+MAX_LINE_CHARS = 300  # characters per line of that region
 MAX_SECONDS = 0.5  # time for the comparison of single lines
 MIN_RATIO = 0.5  # minimum similarity of a line that is shown
-MAX_LINES = 300_000  # lines of the file that are considered
-MAX_CHARS = 4_000_000  # characters of the file that are searched for causes
+MAX_LINES = 300_000  # lines of the file to compare
+MAX_CHARS = 4_000_000  # characters of the file to search for causes
 _MAX_COMPARED = 200
 _MAX_CANDIDATES = 20
 _MAX_WORDS = 200
@@ -55,7 +55,7 @@ def check_count(
 ) -> None:
     """Refuse an edit with the wrong number of matches (`edit_expected_occurrence_mismatch`).
 
-    `lines` has at least the numbers of the first matches.
+    `lines` has the line numbers of at least the first matches.
     """
     count = len(match.spans)
     where = f"line {lines[0]}" if count == 1 else f"lines {', '.join(str(line) for line in lines[:MAX_LISTED_LINES])}"
@@ -91,7 +91,7 @@ def check_count(
 def not_found(
     location: Location, haystack: Haystack, old_string: str, new_string: str, *, skipped: int, is_read: bool
 ) -> ToolError:
-    """Return the error for no match, with the cause and nearest text. Skipped matches may start inside a character."""
+    """Return the error for no match, with the cause and the nearest text. `skipped` counts unsafe matches."""
     sentences = [f"old_string was not found in '{location.shown}' (0 matches), so nothing was written."]
     nearest = None
     if skipped:
@@ -123,7 +123,7 @@ def not_found(
 
 
 def causes(haystack: Haystack, old: str, new: str) -> Iterator[str]:
-    """Yield sentences about likely mistakes in `old`, and about comparisons that were skipped."""
+    """Yield sentences about likely mistakes in `old`, and about skipped comparisons."""
     for name, is_too_large in (
         ("The file", haystack.too_large_for_relaxed),
         ("old_string", is_too_large_for_relaxed(old)),
@@ -185,7 +185,7 @@ def _lf_head(haystack: Haystack, size: int) -> str:
 
 
 def _pieces(haystack: Haystack, text: str) -> Iterator[str]:
-    """Yield a text in pieces, so that other work can run in between and the call can be cancelled."""
+    """Yield a text in pieces, so that other work can run in between and calls can be cancelled."""
     for start in range(0, len(text), PIECE_CHARS):
         haystack.checkpoint()
         yield text[start : start + PIECE_CHARS]
@@ -206,21 +206,21 @@ def _squeezed(haystack: Haystack, text: str) -> str:
 
 
 class Nearest(NamedTuple):
-    first: int  # number of its first line, from 1
+    first: int  # number of the first line, from 1
     last: int
-    text: str  # its lines, with long ones cut
+    text: str  # the lines, with long ones cut
 
 
 def nearest_region(haystack: Haystack, old: str) -> Nearest | None:
-    """Return the part of the file that shares most lines with `old`, or else the line most like one of its lines."""
+    """Return the part of the file that shares most lines with `old`, else the line most like one of its lines."""
     if is_too_large_for_relaxed(old):
         return None
-    # Text after the last line counts as another line, so that no line is mistaken for the file's last one.
+    # Split off any text after the last line, so that no line is mistaken for the file's last one.
     bodies = _lf_head(haystack, MAX_RELAXED_CHARS).split("\n", MAX_LINES + MAX_REGION_LINES)
     keys = [line.strip(BLANKS) for line in bodies[:MAX_LINES]]
     wanted = [line.strip(BLANKS) for line in to_lf(old).split("\n")]
     haystack.checkpoint()
-    # Find the run of lines, as many as in `old`, that contains most of those lines in any order.
+    # Find the run of as many lines as in `old` that has most of those lines, in any order.
     weights = {line: min(len(line), _MAX_COMPARED) for line in wanted if _WORD.search(line)}
     scores = [weights.get(key, 0) for key in keys]
     score = best = 0
@@ -233,7 +233,7 @@ def nearest_region(haystack: Haystack, old: str) -> Nearest | None:
         start = max(0, best_end - len(wanted) + 1)
         while not scores[start]:
             start += 1
-        # The first common line shows where old_string would begin.
+        # The first common line determines where old_string would begin.
         first: int | None = max(0, start - wanted.index(keys[start]))
     else:
         haystack.checkpoint()
@@ -249,11 +249,11 @@ def nearest_region(haystack: Haystack, old: str) -> Nearest | None:
 
 
 def _most_similar(keys: list[str], wanted: list[str]) -> int | None:
-    """Return the line where `old` would begin, judged by the single most similar line.
+    """Return the line where `old` would begin, based on the single most similar line.
 
-    Half of the time is spent on finding lines with many common words, the rest on comparing these by character.
+    Half of the time is for finding lines with many common words, the rest for comparing these by character.
     """
-    import difflib  # noqa: PLC0415 - only failed edits need it
+    import difflib  # noqa: PLC0415 - needed only for failed edits
 
     words = set(_WORD.findall(" ".join(wanted)[: 40 * _MAX_WORDS])[:_MAX_WORDS])
     deadline = time.monotonic() + MAX_SECONDS / 2

@@ -1,8 +1,8 @@
-"""The change of one file: plan it, ask about it, check the file again, and write it.
+"""Changes one file: plan the change, ask about it, check the file again, and write it.
 
-`tools.files.change.text_edit` plans for `edit`, and `tools.files.change.whole_file` for `write_file`. This module has
-what both share. It checks that the file is what the model and the person saw, locks out other writers, and makes,
-records and reports the change.
+`tools.files.change.text_edit` plans for `edit`, and `tools.files.change.whole_file` for `write_file`. This module does
+what both need: it checks that the file is what the model and the user saw, locks out other writers, and makes, records
+and reports the change.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from tools.files.text_encodings import Encoding, decode, encode
 from tools.files.workspace import Location, Workspace, explain
 from tools.text.file_names import exact_path, meant_path, sendable_name, shown_name
 
-MAX_CHANGED_BYTES = 64_000_000  # size of a file that can be changed in memory
+MAX_CHANGED_BYTES = 64_000_000  # larger files cannot be changed
 ABSENT = "absent"  # the state of a file that does not exist
-EDITABLE_BYTES = 16_000  # size of a text that a person may edit in the question
-SHOWN_BYTES = 5_000  # bytes of a change repeated in the result; with its sentences it stays under 8 kB
+EDITABLE_BYTES = 16_000  # text up to this size can be edited in the question
+SHOWN_BYTES = 5_000  # bytes of a change repeated in the result, which stays below 8 kB
 # The labels of the two sides of a diff in a question (as in Qwen Code and Gemini CLI)
 PROPOSED = ("Current", "Proposed")
 
 
 @dataclass(frozen=True, slots=True)
 class Author:
-    """Who makes a change, and the journal that records it."""
+    """The author of a change, and the journal that records it."""
 
     journal: Journal
     client: str  # its name in the journal
@@ -52,18 +52,18 @@ class Author:
 
 @dataclass(frozen=True, slots=True)
 class TargetFile:
-    """The file that a call changes: its path, resolved once, and what is needed to read and write it."""
+    """The file that a call changes. Its path is resolved only once."""
 
     workspace: Workspace
     location: Location
-    reads: ReadLedger | None  # what the calling client has seen of it, if that is recorded
+    reads: ReadLedger | None  # what the client has seen of files, if recorded
     signal: AbortSignal
-    author: Author | None = None  # who changes it, if changes are recorded
-    jobs: Sequence[str] = ()  # ids of the client's commands that are running
+    author: Author | None = None  # the author, if changes are recorded
+    jobs: Sequence[str] = ()  # ids of the client's running jobs
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Warnings for the question and the result about jobs that may read what is hidden from them."""
+        """Warnings, for the question and the result, about jobs that may read hidden content."""
         if not self.jobs or not is_hidden_target(self.workspace, self.location, agent=True):
             return ()
         return (f"Hidden from commands, but these running background jobs may read it: {', '.join(self.jobs)}.",)
@@ -74,9 +74,9 @@ class TargetFile:
         return self.reads.get(self.location.path) if self.reads is not None else None
 
     def hidden_by(self, snapshot: FileSnapshot) -> str | None:
-        """Return what keeps the present content out of results: a rule about reading, or an agent-ignore file.
+        """Return the rule about reading or the agent-ignore file that keeps the current content out of results.
 
-        Also `None` if the client has read or written exactly this content, unless other clients share its record.
+        `None` if nothing does, or if the client has read or written exactly this content and its ledger is not shared.
         """
         location, seen = self.location, self.seen
         if snapshot.data is None:
@@ -88,7 +88,7 @@ class TargetFile:
 
 
 class FileSnapshot:
-    """A file as it is now. Everything is `None` if it does not exist; the digest is `None` if it is not yet known."""
+    """The current state of a file. Everything is `None` if it does not exist."""
 
     def __init__(self, data: bytes | None, identity: FileIdentity | None, digest: str | None = None) -> None:
         self.data = data
@@ -101,7 +101,7 @@ class FileSnapshot:
 
 
 def take_snapshot(target: TargetFile) -> FileSnapshot:
-    """Read a whole file in order to change it. Raises a `ToolError` if it is a directory, too large or unreadable."""
+    """Read a whole file to change it. Raises a `ToolError` if it is a directory, too large or unreadable."""
     location = target.location
     if target.workspace.stat(location) is None:
         return FileSnapshot(None, None)
@@ -126,11 +126,11 @@ def check_fresh(
 ) -> None:
     """Refuse to change a file that differs from what the model has seen (`file_changed_since_read`).
 
-    A file that was never read may be changed. An expected digest takes precedence over earlier reads. No digest is
-    accepted for content that is hidden from the client: a correct guess would reveal the content.
+    A file that was never read may be changed. An expected digest takes precedence over earlier reads. For content that
+    is hidden from the client no digest is accepted, because a correct guess would reveal the content.
     """
     seen, shown = target.seen, target.location.shown
-    # A change to hidden content is reported once. The client cannot read it, but may replace it.
+    # Report a change of hidden content only once: the client cannot read the file, but may replace it.
     notice = f"{snapshot.sha256} {target.location.path}" if is_hidden else ""
     is_told = bool(notice) and target.reads is not None and not target.reads.is_first_notice(notice)
     if expected_sha256 is not None and is_hidden:
@@ -144,14 +144,14 @@ def check_fresh(
         now = f"its SHA-256 is {snapshot.sha256}" if snapshot.data is not None else "it does not exist"
         problem = (
             f"'{shown}' does not match expected_sha256: {now}. Nothing was written. Read the file again and repeat the "
-            "change on its present content."
+            "change on its current content."
         )
     else:
         if seen is None or snapshot.data is None or seen.identity == snapshot.identity or is_told:
             return
         if seen.sha256 is not None and seen.sha256 == snapshot.sha256:
             return
-        way = "Read it again and repeat the change on its present content."
+        way = "Read it again and repeat the change on its current content."
         if is_hidden:
             way = (
                 "Its content is hidden from agents. Read it if that is allowed, or repeat this call to replace it all."
@@ -164,7 +164,7 @@ def check_fresh(
 
 
 def refuse_part_of_hidden(target: TargetFile, snapshot: FileSnapshot) -> None:
-    """Refuse to change a part of a file whose content is hidden from the client (`path_ignored`)."""
+    """Refuse to change part of a file whose content is hidden from the client (`path_ignored`)."""
     hidden_by = target.hidden_by(snapshot)
     if hidden_by is not None:
         raise ToolError(
@@ -191,12 +191,12 @@ def refuse_taking_back(target: TargetFile, snapshot: FileSnapshot, text: str) ->
             ToolErrorType.FILE_CHANGED_SINCE_READ,
             f"'{target.location.shown}' was written since then by a call with your token, and this content would undo "
             f"that ({changed_lines(unified_diff(before.text, now.text))}). Nothing was written. If that was another "
-            "agent, read the file again and repeat the change on its present content. To undo it, repeat this call.",
+            "agent, read the file again and repeat the change on its current content. To undo it, repeat this call.",
         )
 
 
 def _what_changed(target: TargetFile, snapshot: FileSnapshot) -> str:
-    """List the lines that differ from what the client saw, in brackets. Empty if unknown or hidden from the client."""
+    """List, in brackets, the lines that differ from what the client saw. Empty if these are unknown or hidden."""
     old = target.reads.content(target.location.path) if target.reads is not None else None
     if old is None or snapshot.data is None or target.hidden_by(snapshot) is not None:
         return ""
@@ -208,7 +208,7 @@ def _what_changed(target: TargetFile, snapshot: FileSnapshot) -> str:
 
 
 def refuse_look_alike(target: TargetFile) -> None:
-    """Refuse to create a file that looks like an existing one, unless the client knows that one or quotes the name."""
+    """Refuse to create a file that looks like an existing one, unless the client quotes the name or knows that file."""
     location, reads = target.location, target.reads
     alike = [each.name for each in readings(target.workspace, location, is_new=True)]
     if not alike or (not reads.is_first_notice(location.path) if reads is not None else meant_path(location.spelled)):
@@ -226,16 +226,16 @@ def refuse_look_alike(target: TargetFile) -> None:
 
 
 def encode_or_refuse(text: str, encoding: Encoding, parameter: str) -> bytes:
-    """Encode a text, in an encoding that covers Unicode or is known to be sufficient.
+    """Encode a text in an encoding that covers Unicode or is known to be sufficient.
 
-    Half of a surrogate pair is refused, because no encoding can represent it (`invalid_tool_params`).
+    Refuses lone surrogates, which no encoding can represent (`invalid_tool_params`).
     """
     try:
         return encode(text, encoding)
     except UnicodeEncodeError as error:
         raise ToolError(
             ToolErrorType.INVALID_TOOL_PARAMS,
-            f"'{parameter}' contains U+{ord(text[error.start]):04X}, half of a surrogate pair, which {encoding.name} "
+            f"'{parameter}' contains U+{ord(text[error.start]):04X}, a lone surrogate, which {encoding.name} "
             "cannot represent. Nothing was written. Use the whole character.",
         ) from None
 
@@ -248,7 +248,7 @@ class FileChange(ABC):
 
     labels: ClassVar[tuple[str, str]]  # labels of the two sides of the diff in a result
 
-    proposal_noun: ClassVar[str]  # what a person may have modified
+    proposal_noun: ClassVar[str]  # what the user may have modified
 
     target: TargetFile
     snapshot: FileSnapshot
@@ -256,10 +256,10 @@ class FileChange(ABC):
     encoding: Encoding  # encoding of the new content
     data: bytes
     diff: Diff
-    undoes: int | None = None  # the number of the change that it undoes
-    removes: bool = False  # whether it removes the file
-    mode: int | None = None  # mode of the file that it removes or restores
-    hidden_by: str | None = None  # what keeps the old content out of results
+    undoes: int | None = None  # the number of the undone change, for an undo
+    removes: bool = False  # whether the file is removed
+    mode: int | None = None  # mode of the removed or restored file
+    hidden_by: str | None = None  # the rule or file that keeps the old content out of results
     notes: tuple[str, ...] = ()  # further remarks for the model
 
     @property
@@ -269,7 +269,7 @@ class FileChange(ABC):
 
     @abstractmethod
     def details(self, *, has_final_diff: bool) -> Mapping[str, Any]:
-        """Return further fields of the structured result, with the final diff if a person modified the change."""
+        """Return further fields of the structured result. A diff is in the result if the user modified the change."""
 
     @property
     def is_new(self) -> bool:
@@ -277,19 +277,19 @@ class FileChange(ABC):
 
     @property
     def form(self) -> str:
-        """Size, encoding and line endings of the new content."""
+        """The size, encoding and line endings of the new content."""
         eol = eol_style(self.text)
         size = len(self.data)
         return f"{size:,} {'byte' if size == 1 else 'bytes'}, {self.encoding.name}" + (f", {eol}" if eol else "")
 
     @property
     def held_bytes(self) -> int:
-        """Memory needed to keep this plan."""
+        """The memory needed to keep this plan."""
         return len(self.data) + len(self.snapshot.data or b"")
 
     @property
     def state(self) -> str:
-        """Return what the question shows and its answer is bound to: the real path and the file's state."""
+        """Return the real path and the file's state, which the question shows and the answer is bound to."""
         return f"{self.snapshot.sha256 or ABSENT} {self.target.location.path}"
 
     def is_current(self) -> bool:
@@ -297,7 +297,7 @@ class FileChange(ABC):
         return (identity_of(info) if info is not None else None) == self.snapshot.identity
 
     def question(self, proposed: str) -> EditConfirmation:
-        """Build the question before the file is written. A person may edit `proposed`."""
+        """Build the question before the file is written. The user may edit `proposed`."""
         location, diff = self.target.location, self.diff
         is_short = len(proposed) <= EDITABLE_BYTES and len(proposed.encode("utf-8", "surrogatepass")) <= EDITABLE_BYTES
         return EditConfirmation(
@@ -313,10 +313,10 @@ class FileChange(ABC):
 
 
 def settled_text(proposed: str, answer: Answer | None) -> tuple[str, bool]:
-    """Return the text to write, and whether a person replaced the model's text in the answer."""
+    """Return the text to write, and whether the user replaced the model's text."""
     answered = answer.content if answer is not None else None
     if answered and "\r" not in proposed:
-        # Forms may send line breaks as CRLF, whatever they were given.
+        # Forms may send line breaks as CRLF even if the text had LF.
         answered = answered.replace("\r\n", "\n")
     return (answered, True) if answered and answered != proposed else (proposed, False)
 
@@ -332,8 +332,8 @@ def make_change(
 ) -> ToolResult:
     """Make a change, and record the file as seen by this client. Blocking.
 
-    `plan` plans the change for a text, and is told whether a person wrote that text. The plan made for the question is
-    reused if it still fits. `confirmed_state` is the state of the file that the person saw.
+    `plan` plans the change for a text, and is told whether the user wrote that text. The plan made for the question is
+    reused if it still fits. `confirmed_state` is the state of the file that the user saw.
 
     Raises:
         ToolError: The change cannot be made. The old content is intact.
@@ -349,11 +349,11 @@ def make_change(
             raise ToolError(
                 ToolErrorType.FILE_CHANGED_SINCE_READ,
                 f"'{location.shown}' was changed by somebody else while the user was being asked, so their answer no "
-                "longer applies. Nothing was written. Read it again and repeat the change on its present content.",
+                "longer applies. Nothing was written. Read it again and repeat the change on its current content.",
             )
         sha256 = hashlib.sha256(change.data).hexdigest()
         identity, links_broken, record = change.snapshot.identity, 0, ChangeRecord()
-        # A hidden file is always written: skipping the write would reveal that the content is the same.
+        # Always write a hidden file, because skipping the write would reveal that the content is the same.
         if identity is None or change.hidden_by is not None or change.data != change.snapshot.data or change.removes:
             with recorded(target, change.snapshot, change.data, sha256, change.diff, change) as record:
                 if change.removes and identity is not None:
@@ -369,7 +369,7 @@ def make_change(
 def _result(
     target: TargetFile, change: FileChange, sha256: str, record: ChangeRecord, *, links_broken: int, is_users: bool
 ) -> ToolResult:
-    """What a model and a person are told about a change that was made."""
+    """Return the result of a change, for the model and for people."""
     location = target.location
     name, diff = os.path.basename(location.path), change.diff
     diff_text = diff.text(name, change.labels)
@@ -391,7 +391,7 @@ def _result(
         sendable_name(name), diff_text, diff.added, diff.removed, is_new_file=change.is_new, truncated=diff.truncated
     )
     if change.hidden_by is not None:
-        # A display may reach the model, and writing must not reveal what it may not read.
+        # The display may reach the model, which must not learn hidden content by writing.
         display = (
             f"Changed {shown_name(name)} (+{diff.added} -{diff.removed} lines); "
             f"its content is hidden from agents by {change.hidden_by}."
@@ -421,8 +421,8 @@ def _result(
 class ChangeRecord:
     """The journal's record of a change."""
 
-    number: int | None = None  # the number for undoing it
-    why_not: str = ""  # why it cannot be undone, as a sentence; also empty if changes are not recorded at all
+    number: int | None = None  # the number that undoes it
+    why_not: str = ""  # why it cannot be undone, as a sentence; empty if it can, or if no changes are recorded
 
     @property
     def notes(self) -> list[str]:
@@ -433,7 +433,7 @@ class ChangeRecord:
 def recorded(
     target: TargetFile, before: FileSnapshot, after: bytes, sha256: str, diff: Diff, change: FileChange | None = None
 ) -> Generator[ChangeRecord]:
-    """Record a change before it is made, and withdraw the record if it fails."""
+    """Record a change before it is made, and withdraw the record if the change fails."""
     author, record = target.author, ChangeRecord()
     if author is None:
         yield record
@@ -454,11 +454,11 @@ def recorded(
 
 
 def about_broken_links(count: int) -> str:
-    """Describe the other names of a file, which keep the old content."""
+    """Describe the other names of a file that keep the old content."""
     return f"The file had {count} other {'name' if count == 1 else 'names'} (hard links); these keep the old content."
 
 
 def clipped(text: str, size: int = SHOWN_BYTES) -> str:
-    """Cut a text at a line end so that it has at most `size` bytes. A cut is marked."""
+    """Cut a text to at most `size` bytes, at a line end, and mark the cut."""
     shown, is_cut = cut_at_line(text, size)
     return f"{shown}\n[cut here]" if is_cut else shown

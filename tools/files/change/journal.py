@@ -1,10 +1,9 @@
-"""The journal: file contents before and after the changes by tools, so that these changes can be undone.
+"""The journal of changes by tools, with the file contents before and after, so that they can be undone.
 
 It is one SQLite file in a folder of the user, shared by all servers. Contents are stored once, by SHA-256. A change is
 recorded before it is made, and the record is withdrawn if the change fails. If the process is killed in between, the
-file still has the content that the record has as `before`. Nothing waits for the disk: a crash of the machine can
-damage the journal but never a file of the workspace. If the journal fails, edits continue and report that they cannot
-be undone.
+file still has the record's `before` content. Nothing waits for the disk, so a crash of the machine can damage the
+journal but never a workspace file. If the journal fails, edits continue and report that they cannot be undone.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ if TYPE_CHECKING:
     import sqlite3
 
 FILE = "changes.db"
-ENDINGS = ("", "-shm", "-wal", "-journal")  # of the database file, and of the files that SQLite creates beside it
-BUSY_SECONDS = 0.5  # how long an edit waits for another server's write, which takes milliseconds
+ENDINGS = ("", "-shm", "-wal", "-journal")  # of the database file and the files that SQLite creates next to it
+BUSY_SECONDS = 0.5  # how long an edit waits for another server's write, which normally takes milliseconds
 DAY = 86_400.0
-# Twice SQLite's default. Files of 100 kB are written a sixth faster, those of 500 kB a third faster, small ones as fast
-# as before. Larger pages slow down small files, because a change touches at least five pages.
+# Twice SQLite's default. Files of 100 kB are written a sixth faster, those of 500 kB a third faster, and small ones as
+# fast as before. Still larger pages slow down small files, because a change touches at least five pages.
 PAGE_BYTES = 8_192
 _APPLICATION = 0x43544A31  # identifies our files among other databases (SQLite's application_id)
 _SCHEMA = f"""
@@ -58,7 +57,7 @@ class JournaledChange:
 
     id: int
     time: float  # seconds since the epoch
-    client: str  # its client, as given by `client_name`
+    client: str  # the client, as in `client_name`
     tool: str
     path: str  # real path of the file
     before: str | None  # SHA-256 of the old content; `None` if the file did not exist
@@ -66,13 +65,13 @@ class JournaledChange:
     mode: int | None  # mode of a removed file
     added: int  # lines
     removed: int
-    undoes: int | None = None  # the number of the change that it undid
+    undoes: int | None = None  # the number of the undone change, for an undo
     is_undone: int = False  # as stored in SQLite
 
 
 @dataclass(frozen=True, slots=True)
 class NewChange:
-    """A change that is about to be made. The fields are those of `JournaledChange`."""
+    """A change that is about to be made, with the fields of `JournaledChange`."""
 
     path: str
     before: bytes | None
@@ -90,16 +89,16 @@ class JournalError(ToolError):
 
     def __init__(self, why: str, *, is_damaged: bool = False) -> None:
         super().__init__(ToolErrorType.EXECUTION_FAILED, why)
-        self.is_damaged = is_damaged  # whether the file contains nothing readable and may be deleted
+        self.is_damaged = is_damaged  # whether the file is unreadable and may be deleted
 
 
 def client_name(key: str) -> str:
-    """Return a client's name in the journal. A session's key gives access to it, so the key is never stored."""
+    """Return a client's name in the journal. A session's key would give access to the session, so it is not stored."""
     return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 class Journal:
-    """The journal in one folder, which the first change creates. Thread-safe; blocking."""
+    """The journal in one folder, which the first change creates. Thread-safe and blocking."""
 
     def __init__(self, folder: str, max_bytes: int, max_days: float, max_file_bytes: int) -> None:
         self.max_file_bytes = max_file_bytes
@@ -119,7 +118,7 @@ class Journal:
             The change's number.
 
         Raises:
-            JournalError: It was not recorded. The message says why.
+            JournalError: The change was not recorded. The message says why.
         """
         if change.before is not None and len(change.before) > self.max_file_bytes:
             raise JournalError(
@@ -134,7 +133,7 @@ class Journal:
                 *(change.mode, change.added, change.removed, change.undoes),
             )
             columns = "time, client, tool, path, before, after, mode, added, removed, undoes"
-            insert = f"INSERT INTO change ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - ours
+            insert = f"INSERT INTO change ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - constant
             number = database.execute(insert, values).lastrowid or 0
             if change.undoes is not None:
                 _mark_undone(database, values[3])
@@ -142,7 +141,7 @@ class Journal:
         return number
 
     def withdraw(self, number: int) -> None:
-        """Delete the record of a change that was not made. If a part of it remains, that does no harm."""
+        """Delete the record of a change that was not made. It is harmless if a part of the record remains."""
         with suppress(JournalError), self._transaction() as database:
             path = database.execute("SELECT path FROM change WHERE id = ? AND undoes NOTNULL", (number,)).fetchone()
             _delete(database, number)
@@ -162,12 +161,12 @@ class Journal:
         """Return the last changes of files in some folders, newest first.
 
         Args:
-            client: The client; `None` for all.
+            client: The client, or `None` for all.
             roots: Real paths of the folders.
             limit: The maximum number of changes.
             path: Only changes of this file.
             number: Only this change.
-            counts: Only changes that have not been undone and are no undo themselves.
+            counts: Only changes that have not been undone and are not undos themselves.
         """
         if not os.path.lexists(self._file):
             return []
@@ -183,7 +182,7 @@ class Journal:
             AND typeof(path) || typeof(time) || typeof(added) || typeof(removed) = 'blobrealintegerinteger'
             AND time < 1e11 AND id = coalesce(?, id) AND (NOT ? OR (undoes IS NULL AND NOT is_undone))
             ORDER BY id DESC LIMIT ?
-        """  # noqa: S608 - only the number of places in it comes from elsewhere
+        """  # noqa: S608 - only the number of placeholders varies
         only = os.fsencode(path) if path is not None else None
         with self._locked() as database:
             given = (time.time() - self._max_seconds, *values, client, only, number, counts, limit)
@@ -191,13 +190,13 @@ class Journal:
             return [replace(JournaledChange(*row), path=os.fsdecode(row[4])) for row in rows]
 
     def content(self, sha256: str | None) -> bytes | None:
-        """Return a content by its digest. `None` if it was not kept or is damaged."""
+        """Return content by its digest, or `None` if it was not kept or is damaged."""
         with self._locked() as database:
             row = database.execute("SELECT content FROM image WHERE sha256 = ?", (sha256,)).fetchone()
             return row[0] if row is not None and hashlib.sha256(row[0]).hexdigest() == sha256 else None
 
     def forget(self) -> None:
-        """Delete all records permanently. A file that cannot be used is removed."""
+        """Delete all records permanently. An unusable file is removed."""
         if not os.path.lexists(self._file):
             return
         try:
@@ -235,9 +234,9 @@ class Journal:
 
     @contextmanager
     def _locked(self) -> Generator[sqlite3.Connection]:
-        """Yield the database for one thread. After a failure the transaction is rolled back and it is reopened."""
+        """Yield the database to one thread. After a failure, roll the transaction back and reopen the database."""
         try:
-            import sqlite3  # noqa: PLC0415 - with the first change
+            import sqlite3  # noqa: PLC0415 - loaded on first use
         except ImportError:
             raise JournalError("The change journal needs SQLite, which this Python lacks.") from None
 
@@ -252,7 +251,7 @@ class Journal:
                 raise
 
     def _open(self) -> sqlite3.Connection:
-        """Open the database at its path, and create it if it is missing."""
+        """Open the database, and create it if it is missing."""
         import sqlite3  # noqa: PLC0415 - as above
 
         try:
@@ -262,11 +261,11 @@ class Journal:
         if self._connection is not None and info is not None and (info.st_dev, info.st_ino) == self._opened:
             return self._connection
         self._close()
-        # Another process may be creating the file at this moment.
+        # Another process may be creating the file right now.
         with open_private_folder(self._folder, makes=True) as held, alone_in(held):
             with suppress(FileExistsError):
                 os.close(os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-            for ending in ENDINGS:  # SQLite also reads and writes its files beside the database
+            for ending in ENDINGS:  # SQLite also reads and writes its files next to the database
                 with suppress(FileNotFoundError):
                     _make_private(self._file + ending)
             info = os.lstat(self._file)
@@ -274,7 +273,7 @@ class Journal:
                 self._file, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=32
             )
             self._connection = database
-            database.execute(f"PRAGMA page_size = {PAGE_BYTES}")  # for a new file; an existing one keeps its size
+            database.execute(f"PRAGMA page_size = {PAGE_BYTES}")  # for a new file; an existing one keeps its page size
             database.execute("PRAGMA journal_mode = WAL")
             database.execute("PRAGMA synchronous = OFF")
             application, self._page_bytes, tables = database.execute(
@@ -288,7 +287,7 @@ class Journal:
         return database
 
     def _prune(self, database: sqlite3.Connection, newest: int) -> None:
-        """Delete the oldest changes while they are too old or too large in total, but never the newest."""
+        """Delete the oldest changes while they are too old or too large in total. Never delete the newest one."""
         since = time.time() - self._max_seconds
         look = """
             SELECT id, time,
@@ -315,10 +314,10 @@ def _make_private(path: str) -> None:
 
 
 def _mark_undone(database: sqlite3.Connection, path: object) -> None:
-    """Store for each change of a file whether it has been undone, based on all recorded undos.
+    """Mark the changes of a file that have been undone, based on all recorded undos.
 
-    An undo that was itself undone does not count. An undo requires that the file is as its change left it. So changes
-    by any client between the two are not in the file: they failed, or were undone in another way.
+    An undo that was itself undone does not count. An undo is possible only if the file is as its change left it. So any
+    changes in between, by any client, are no longer in the file: they failed, or were undone in another way.
     """
     undos: dict[int, bool] = {}  # for each undone change, whether its undo counts
     marks: list[tuple[bool, int]] = []
@@ -338,11 +337,11 @@ def _delete(database: sqlite3.Connection, number: int) -> None:
 
 
 def _unusable(error: Exception) -> JournalError:
-    """Explain the error without any text from the system, which may contain paths."""
+    """Explain an error without text from the system, which may contain paths."""
     import sqlite3  # noqa: PLC0415 - as above
 
     code = sqlite3.SQLITE_CORRUPT if isinstance(error, TypeError) else getattr(error, "sqlite_errorcode", None)
-    match code & 0xFF if code is not None else None:  # the other bits add detail that is not needed
+    match code & 0xFF if code is not None else None:  # the other bits are details
         case sqlite3.SQLITE_FULL:
             return JournalError("The change journal cannot be written: no space is left.")
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:

@@ -1,4 +1,4 @@
-"""`notebook_edit`: replaces, inserts or deletes one cell. Every other byte of the file stays the same."""
+"""`notebook_edit`: replaces, inserts or deletes a cell, and leaves every other byte of the file unchanged."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from tools.files.text_encodings import decode, encode
 from tools.text.file_names import brief, shown_whole_path
 
 EditMode = Literal["replace", "insert", "delete"]
-MOST_NAMED = 20  # cells that an error lists
+MOST_NAMED = 20  # cells listed in an error
 _DONE: Mapping[EditMode, str] = {"replace": "Replaced", "insert": "Inserted", "delete": "Deleted"}
 
 
@@ -51,7 +51,7 @@ class NotebookEdit(FileChange):
     proposal_noun: ClassVar[str] = "new source"
 
     done: EditMode
-    cell_id: str  # its new name, or the name of a deleted cell
+    cell_id: str  # the new name, or the name of a deleted cell
     cell_type: str
     cells: int  # number of cells afterwards
 
@@ -81,7 +81,7 @@ def plan_notebook_edit(
     mode: EditMode,
     is_users: bool = False,
 ) -> NotebookEdit:
-    """Plan the notebook with one cell changed. Writes nothing. `is_users` is as for `plan_edit`.
+    """Plan a change of one cell. Writes nothing. `is_users` is as in `plan_edit`.
 
     A new cell is inserted after the named one, or at the beginning. The outputs of changed code are cleared.
     """
@@ -111,7 +111,7 @@ def plan_notebook_edit(
     except NotANotebookError as error:
         raise _not_a_notebook(location.shown, str(error)) from None
     target.signal.raise_if_aborted()
-    encode_or_refuse(source, old.encoding, "new_source")  # before escaping may hide invalid characters
+    encode_or_refuse(source, old.encoding, "new_source")  # before escapes hide invalid characters
     names, notes = notebook.names, list[str]()
     number = _number_of(location.shown, notebook, names, cell_id) if cell_id else -1
     if mode == "insert":
@@ -184,7 +184,7 @@ def _number_of(shown: str, notebook: Notebook, names: list[str], cell_id: str) -
         said = f"'{shown}' has {len(same)} cells with the id '{brief(cell_id)}'. Choose one of: {known}."
     raise ToolError(
         ToolErrorType.NOTEBOOK_CELL_NOT_FOUND,
-        f"{said} Nothing was written. read_file shows the present cells.",
+        f"{said} Nothing was written. read_file shows the current cells.",
     )
 
 
@@ -194,7 +194,7 @@ def _type_of(cell: Any) -> str:
 
 
 def _lines(source: str, present: Any) -> str | list[str]:
-    """Convert a source to the form of another one: a string or a list of lines."""
+    """Convert a source to the form of the existing one: a string or a list of lines."""
     return source if isinstance(present, str) else source.splitlines(keepends=True)
 
 
@@ -252,9 +252,9 @@ def _of_code(notebook: Notebook) -> Mapping[str, Any]:
 
 
 def _inserted(notebook: Notebook, number: int, source: str, cell_type: str, digest: str) -> tuple[str, str]:
-    """Return the text with a new cell, and the cell's id; empty if cells have no ids.
+    """Return the text with a new cell, and the cell's id, which is empty if cells have no ids.
 
-    The id is derived from the content, so that it is the same in the question and in the file.
+    The id is derived from the content, so that the question and the file have the same id.
     """
     where, at = notebook.place_of(number - 1) if number else (notebook.lists[0], -1)
     cells, ids, named = where.parts.parts, {mapping(part.value).get("id") for part in notebook.cells}, ""
@@ -273,7 +273,7 @@ def _inserted(notebook: Notebook, number: int, source: str, cell_type: str, dige
 
 
 def _as_new_cell(text: str, where: CellList, cell: Mapping[str, Any]) -> tuple[str, str, str, str]:
-    """Format a cell for a list. Also returns the white space before a first and after the last cell, and a comma."""
+    """Format a cell for a list. Also returns the white space before the first and after the last cell, and a comma."""
     holder = layout_of(text, where.holder)
     if where.parts.parts:
         first = where.parts.parts[0]

@@ -1,8 +1,8 @@
-"""Finds placeholders for omitted text, such as `// ... existing code ...`. Writing one would delete that text.
+"""Finds placeholders for omitted text, such as `// ... existing code ...`. Writing one would delete the text.
 
-Such a line has only comment marks, dots or brackets around words that are typical for this purpose. Real files contain
-a few such lines. So an ambiguous line counts only if it is not next to other comments, and if old lines would be lost
-at its place.
+Such a line has only comment marks, dots or brackets around words that are typical of placeholders. A few such lines
+occur in real files. So an ambiguous line counts only if it is not next to other comments, and if old lines would be
+lost in its place.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import accumulate
 
-MAX_OMISSION_CHARS = 120  # characters of a line that is examined
-MAX_UNKNOWN_WORDS = 3  # for example the name of what is omitted
+MAX_OMISSION_CHARS = 120  # longer lines are not examined
+MAX_UNKNOWN_WORDS = 3  # for example, the name of what is omitted
 _MAX_WORDS = 12
-_MORE_GONE = 2  # old lines lost for each new line, above which an ambiguous line counts
+_MORE_GONE = 2  # if more old lines are lost per new line, ambiguous lines count
 _LINE = re.compile(
     r"""([\W_]*) ((?:[^\W_](?:[\w\ ,./'`\u2019\u2026()\[\]:-]*[^\W_])?)?) ([\W_]*)""",
     re.VERBOSE,
@@ -34,7 +34,7 @@ _SIGN_WORDS = """
 existing rest remaining remainder unchanged same previous prior keep kept omitted unmodified elided truncated
 snip snipped abbreviated untouched identical
 """
-# Words of a sentence in such a line: the subject and the predicate
+# Words of a sentence in such a line: subject and predicate
 _SUBJECT_WORDS = "existing rest remaining remainder other others else everything previous prior lines"
 _PREDICATE_WORDS = "unchanged same omitted unmodified elided untouched identical intact remain remains stay stays"
 # Other words that occur in such lines
@@ -53,18 +53,18 @@ _SIGNS = frozenset(_SIGN_WORDS.split())
 _SUBJECTS = frozenset(_SUBJECT_WORDS.split())
 _PREDICATES = frozenset(_PREDICATE_WORDS.split())
 _WORDS = _SIGNS.union(_OTHER_WORDS.split())
-# In small letters, one of these stands in every such line. Most lines of a large file have none.
+# In lower case, every such line contains one of these, and most other lines contain none
 _HINTS = "..", "\u2026", "\u22ef", *_SIGN_WORDS.split()
 
 
 def first_omission(new: str, old: str | None, known: str | None = None, *, path: str = "") -> str | None:
-    """Return the first line that is a placeholder for lines of the old text which the new text lacks.
+    """Return the first line that is a placeholder for old lines that the new text lacks.
 
     Args:
         new: The text to be written.
-        old: The text that it replaces; `None` if that must not influence the result.
+        old: The text that it replaces, or `None` if that must not influence the result.
         known: A text whose lines may be repeated; by default the old text.
-        path: The path of the file; in Markdown `#` begins a heading.
+        path: The path of the file. In Markdown, `#` begins a heading.
     """
     found = dict(_omissions(new))
     lines = _stripped(new) if found else []
@@ -79,7 +79,7 @@ def first_omission(new: str, old: str | None, known: str | None = None, *, path:
     counts, new_counts = Counter(before), Counter(lines)
     places = {line: at for at, line in enumerate(before) if line and counts[line] == new_counts[line] == 1}
     texts = [0, *accumulate(line != "" for line in before)]  # number of non-blank lines before each position
-    # Between one common line and the next
+    # Since the last common line
     last, came, waiting = -1, 0, list[str]()
     for number, line in enumerate([*lines, None]):
         at = len(before) if line is None else places.get(line)
@@ -118,7 +118,7 @@ def _omissions(text: str) -> Iterator[tuple[int, bool]]:
 
 
 def _is_sure(line: str) -> bool | None:
-    """Whether a line is certainly (true) or possibly (false) a placeholder; `None` if it is not one."""
+    """Return True for a certain placeholder, False for a possible one, and `None` for other lines."""
     if line.rstrip() in _ONLY_DOTS:
         return False
     line = line.strip()
@@ -137,7 +137,7 @@ def _is_sure(line: str) -> bool | None:
     unknown = sum(not (word in _WORDS or word.isdecimal()) for word in words)
     if len(words) > _MAX_WORDS or unknown > MAX_UNKNOWN_WORDS:
         return None
-    # In code, dots directly before a name spread a value.
+    # In code, dots directly before a name are a spread operator.
     is_marked = any(dots) and (is_comment or not left.endswith("..."))
     is_bracketed = left.rstrip(_AROUND)[-1:] + right.lstrip(_AROUND)[:1] in _BRACKETS
     if _SIGNS.isdisjoint(words):

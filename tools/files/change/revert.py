@@ -1,7 +1,7 @@
-"""Undoing a change: find it, check that the file is still as the change left it, and restore the old content.
+"""Undoes a change: find it, check that the file is still as the change left it, and restore the old content.
 
-Nothing else is ever touched: no other file, folder or repository. A file that has changed since is left alone, and the
-difference is reported.
+No other file, folder or repository is ever touched. A file that has changed since is left alone, and the differences
+are reported.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tools.files.text_encodings import UTF_8, Decoded, Encoding, decode, guess, 
 from tools.files.workspace import Workspace
 from tools.text.file_names import sendable_name, shown_path, shown_whole_path
 
-MAX_LOOKS = 20  # changes examined, newest first, to find one that can still be undone
+MAX_LOOKS = 20  # changes to examine, newest first, for one that can still be undone
 NONE_KEPT = "undo.enabled is false, or there is no home folder"  # why there is no journal
 NOT_COVERED = "Changes by commands and other programs are not recorded."
 
@@ -58,7 +58,7 @@ class ChangeUndo(FileChange):
 
     @property
     def state(self) -> str:
-        """The kind of change is part of what an answer is bound to."""
+        """The file's state and the number of the change, which an answer is bound to."""
         return f"{self.change.id} {self.snapshot.sha256 or ABSENT} {self.target.location.path}"
 
     def details(self, *, has_final_diff: bool) -> Mapping[str, Any]:
@@ -74,7 +74,7 @@ class ChangeUndo(FileChange):
 def find_change(journal: Journal, client: str | None, workspace: Workspace, number: int | None) -> JournaledChange:
     """Return the change with this number in the workspace, or the last one that is neither undone nor an undo.
 
-    A change whose file already has its old content is skipped, for example one that was interrupted before the write.
+    A change is skipped if its file already has the old content, for example because the write was interrupted.
     """
     is_named = number is not None
     found = journal.changes(client, workspace.roots, limit=MAX_LOOKS, number=number, counts=not is_named)
@@ -113,7 +113,7 @@ def target_of(
     """Return the file of a change, without following symlinks. Raises a `ToolError` if it is hidden from agents."""
     location = workspace.at(change.path)
     workspace.refuse_to_write(location)
-    # Agents may not see the old content; a person can undo the change.
+    # Agents may not see the old content, but the user can undo the change.
     refuse_hidden(workspace, location, f"restored (the user can: coretools-mcp undo {change.id})")
     if (rule := workspace.rule_about_reading(location)) is not None:
         raise ToolError(ToolErrorType.PATH_IGNORED, f"'{location.shown}' is not restored: {rule} hides it.")
@@ -121,12 +121,13 @@ def target_of(
 
 
 def plan_undo(target: TargetFile, change: JournaledChange, journal: Journal, client: str | None) -> ChangeUndo:
-    """Plan the undo of a change, given the present file. Writes nothing. Blocking.
+    """Plan the undo of a change for the current file. Writes nothing. Blocking.
 
-    `client` is the caller's name in the journal, or `None` for a person, who sees the changes of all clients.
+    `client` is the caller's name in the journal, or `None` for the user, who sees the changes of all clients.
 
     Raises:
-        ToolError: It cannot be undone: `file_changed_since_read` with the differences, if the file has changed since.
+        ToolError: `file_changed_since_read`, with the differences, if the file has changed since; otherwise the reason
+            why the change cannot be undone.
     """
     location = target.location
     shown = location.shown
@@ -168,7 +169,7 @@ _BINARY = Encoding("binary", "latin-1", is_known=False)
 
 
 def plan_for_person(journal: Journal, workspace: Workspace, number: int | None) -> ChangeUndo:
-    """Plan an undo for a person, of any client's change: the one with this number, or the last one. Blocking.
+    """Plan an undo for the user: of the change with this number, or of the last one, by any client. Blocking.
 
     Raises:
         ToolError: There is no such change, or it cannot be undone.
@@ -179,7 +180,7 @@ def plan_for_person(journal: Journal, workspace: Workspace, number: int | None) 
 
 
 def carry_out(plan: ChangeUndo, journal: Journal) -> ToolResult:
-    """Undo the change that a person has seen, if the file is unchanged. Blocking. Raises a `ToolError` otherwise."""
+    """Undo the change that the user has seen. Blocking. Raises a `ToolError` if the file has changed."""
     return make_change(
         plan.target,
         lambda _text, _is_users: plan_undo(plan.target, plan.change, journal, None),
@@ -191,7 +192,7 @@ def carry_out(plan: ChangeUndo, journal: Journal) -> ToolResult:
 
 
 def _text_of(data: bytes | None) -> Decoded | None:
-    """Decode a content; `None` if it is not text. A file that does not exist counts as empty."""
+    """Decode a content, or return `None` if it is not text. A missing file counts as empty."""
     if data is None:
         return Decoded("", UTF_8)
     if marked_encoding(data) is None and looks_binary(data):
@@ -212,11 +213,11 @@ def _diff(old: Decoded | None, new: Decoded | None, old_bytes: int, new_bytes: i
 def _moved_on(
     target: TargetFile, change: JournaledChange, journal: Journal, client: str | None, data: bytes | None
 ) -> str:
-    """Explain why a file is not touched, and show its differences since the change."""
+    """Explain why a file is left alone, and show its differences since the change."""
     said = f"'{target.location.shown}' has changed since change {change.id}, so nothing was undone."
     of_file = journal.changes(None, target.workspace.roots, limit=MAX_LOOKS, path=change.path, counts=True)
     later = [each for each in of_file if each.id > change.id]
-    # The numbers of another client's changes are of no use to this client, and not for it to see.
+    # Do not reveal the numbers of another client's changes, which this client cannot use anyway.
     names = [str(each.id) if client in (None, each.client) else "another client" for each in later]
     if names:
         said += f" It was changed by {', '.join(name for name, _ in groupby(names))}: "
@@ -235,7 +236,7 @@ def _moved_on(
 
 
 def change_as_json(change: JournaledChange, id_key: str) -> dict[str, Any]:
-    """Return a change for programs, with its number under `id_key`."""
+    """Return a change as JSON, with its number under `id_key`."""
     return {
         id_key: change.id,
         "time": change.time,
@@ -250,7 +251,7 @@ def change_as_json(change: JournaledChange, id_key: str) -> dict[str, Any]:
 
 def described(changes: Sequence[JournaledChange], workspace: Workspace) -> list[str]:
     """Describe each change in one line: its number, time, tool and file, and whether it was undone."""
-    from datetime import datetime  # noqa: PLC0415 - with the first list
+    from datetime import datetime  # noqa: PLC0415 - loaded on first use
 
     lines: list[str] = []
     for change in changes:

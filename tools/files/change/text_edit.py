@@ -1,4 +1,4 @@
-"""`edit`: finds a text, replaces it in the file's own bytes, and reports the surrounding lines."""
+"""`edit`: finds a text, replaces it in the file's bytes, and reports the surrounding lines."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ from tools.files.workspace import Location
 from tools.text.file_names import shown_whole_path
 
 MAX_STRUCTURED_LINES = 100  # line numbers of replacements in the structured result
-MAX_INDENTATION = 1_000  # characters before a match that are examined
+MAX_INDENTATION = 1_000  # characters to examine before a match
 CONTEXT_LINES = 5  # unchanged lines shown around each change (as in Gemini CLI)
 
 
@@ -62,7 +62,7 @@ class TextEdit(FileChange):
     proposal_noun: ClassVar[str] = "new text"
 
     match: TextMatch | None = None  # the matches, or `None` for a new file
-    spans: tuple[Span, ...] = ()  # the inserted texts, as spans of the new text
+    spans: tuple[Span, ...] = ()  # spans of the inserted texts in the new text
     lines: tuple[int, ...] = ()  # first lines of the matches in the old text, at most `MAX_STRUCTURED_LINES`
 
     @property
@@ -74,7 +74,7 @@ class TextEdit(FileChange):
         return f"Edited {path}: {what}, +{diff.added} -{diff.removed} lines; now {self.form}."
 
     def details(self, *, has_final_diff: bool) -> Mapping[str, Any]:
-        """Report how the text matched, and the changed places as they are now, as far as they fit."""
+        """Report how the text matched, and as many of the changed places as fit."""
         return {
             "replacements": len(self.spans),
             "strategy": self.match.strategy.value if self.match is not None else None,
@@ -83,13 +83,13 @@ class TextEdit(FileChange):
         }
 
     def _regions(self) -> list[dict[str, Any]]:
-        """Return the lines around each change. Overlapping places become one region."""
+        """Return the new lines around each change. Overlapping regions are merged."""
         text, separator = self.text, line_separator(self.text)
         windows: list[tuple[int, int]] = []
         size = 0
         for span in self.spans:
             if size + (windows[-1][1] - windows[-1][0] if windows else 0) > SHOWN_BYTES:
-                break  # the rest is not shown
+                break  # the rest does not fit
             start = lines_back(text, text.rfind(separator, 0, span.start) + 1, CONTEXT_LINES, separator)
             stop = lines_on(text, span.end, CONTEXT_LINES + 1, separator)
             if windows and start <= windows[-1][1]:
@@ -124,7 +124,7 @@ def plan_edit(
 ) -> TextEdit:
     """Plan a replacement, or a new file if `old_string` is empty. Writes nothing.
 
-    `expected_sha256` is the required digest of the file. `is_users` is true if a person wrote the new text; they may
+    `expected_sha256` is the required digest of the file. `is_users` is true if a person wrote the new text, who may
     really mean a line that looks like a placeholder.
     """
     location, signal = target.location, target.signal
@@ -174,7 +174,7 @@ def plan_edit(
     lines = tuple(haystack.line_number(span.start) for span in match.spans[:MAX_STRUCTURED_LINES])
     check_count(location, old.text, old_string, match, lines, expected=expected_replacements, replaces_all=replace_all)
     growth = len(match.spans) * max(0, len(new_string) - len(old_string))
-    if len(old.text) + growth > MAX_CHANGED_BYTES:  # before anything of that size is created
+    if len(old.text) + growth > MAX_CHANGED_BYTES:  # before anything of this size is created
         raise ToolError(
             ToolErrorType.FILE_TOO_LARGE,
             f"The edit would make '{location.shown}' larger than {MAX_CHANGED_BYTES:,} bytes: old_string was "
@@ -210,7 +210,7 @@ def plan_edit(
 
 
 def _decode(location: Location, data: bytes, encoding: str | None, old_string: str, new_string: str) -> Decoded:
-    """Decode the file, if the change can be made without affecting any other byte."""
+    """Decode the file if the change can be made without affecting any other byte."""
     decoded = None if marked_encoding(data) is None and looks_binary(data) else decode(data)
     if decoded is None:
         raise ToolError(
@@ -244,11 +244,11 @@ def _decode(location: Location, data: bytes, encoding: str | None, old_string: s
 def apply_edit(haystack: Haystack, match: TextMatch, old: str, new: str) -> tuple[str, tuple[Span, ...]]:
     """Return the whole new text with `new` in place of every match, and the spans of the inserted texts, in order.
 
-    LF in `new` becomes the line ending of the surrounding lines. An empty `new` deletes the matches. If a match covers
+    LF in `new` becomes the line ending of the surrounding lines. An empty `new` deletes the matches. If it deletes
     whole lines, the ending of the last one is deleted too.
     """
     text, is_exact = haystack.text, match.strategy is Strategy.EXACT
-    # Explicit carriage returns are intended; and without line breaks there is nothing to adapt.
+    # Explicit carriage returns are intended, and without line breaks there is nothing to adapt.
     is_literal = is_exact and ("\r" in old or "\n" not in new)
     wanted, given = to_lf(old), to_lf(new) if "\r" in old else new.replace("\r\n", "\n")
     if match.strategy is Strategy.FINAL_NEWLINE:
@@ -282,7 +282,7 @@ def apply_edit(haystack: Haystack, match: TextMatch, old: str, new: str) -> tupl
 
 
 def _rebuilt(raw: str, strategy: Strategy, old: str, new: str, ending: str) -> str:
-    """Return the new lines, with the lines that old and new have in common at both ends taken from the file."""
+    """Return the new lines. Lines that old and new have in common at either end are taken from the file."""
     raw_bodies, raw_endings = split_lines(raw)
     old_lines, new_lines = old.split("\n"), new.split("\n")
     head, tail = _common_ends(old_lines, new_lines)
@@ -299,7 +299,7 @@ def _rebuilt(raw: str, strategy: Strategy, old: str, new: str, ending: str) -> s
         elif indentations is not None:
             pieces.append(_indented(line, indentations))
         elif source is not None and strategy is Strategy.LOOK_ALIKES:
-            # Keep the file's own characters where old and new begin and end alike.
+            # Keep the file's own characters in the common beginning and end.
             first, last = _common_ends(old_lines[source], line)
             body = raw_bodies[source]
             pieces.append(body[:first] + line[first : len(line) - last] + body[len(body) - last :])
@@ -311,16 +311,16 @@ def _rebuilt(raw: str, strategy: Strategy, old: str, new: str, ending: str) -> s
 
 
 def _lines_lacking(old: Sequence[str], raw: Sequence[str], new: Sequence[str]) -> int | None:
-    """Return how many first lines of a new text lack the file's indentation. `None`: all, as in the old text.
+    """Return how many leading lines of a new text lack the file's indentation. `None`: all, as in the old text.
 
-    This is decided by the lines that both texts begin with, and by the line after them if the old text never has its
-    indentation.
+    This is decided by the lines that both texts begin with, and by the next line if its indentation never occurs in the
+    old text.
 
     Raises:
-        ToolError: They have neither the indentation of the file nor that of the old text.
+        ToolError: The new text has neither the file's indentation nor the old text's.
     """
     known = {indentation_of(line) for line in old}
-    kept: list[tuple[bool, bool]] = []  # whether the indentation is that of the old text, and that of the file
+    kept: list[tuple[bool, bool]] = []  # whether the indentation is the old text's, and whether it is the file's
     for number, (old_line, raw_line, line) in enumerate(zip(old, raw, new, strict=False)):
         own, is_common = indentation_of(line), line.strip() == old_line.strip()
         as_old, as_raw = own == indentation_of(old_line), own == indentation_of(raw_line)
@@ -342,14 +342,14 @@ def _lines_lacking(old: Sequence[str], raw: Sequence[str], new: Sequence[str]) -
 
 
 def _indentation_before(text: str, position: int) -> str:
-    """Return the white space between the beginning of a line and a position; empty if there is other text."""
+    """Return the white space between the start of a line and a position; empty if there is other text."""
     before = text[max(0, position - MAX_INDENTATION) : position]
     begin = max(before.rfind("\n"), before.rfind("\r")) + 1
     return before[begin:] if (begin or position <= MAX_INDENTATION) and not before[begin:].strip(BLANKS) else ""
 
 
 def _common_ends(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:
-    """Return how many lines or characters both begin with, and how many of the rest both end with."""
+    """Return the lengths of the common prefix, and of the common suffix of the rest."""
     shortest = min(len(old), len(new))
     head = 0
     while head < shortest and old[head] == new[head]:
@@ -368,13 +368,13 @@ def _indented(line: str, indentations: dict[str, str]) -> str:
     rest = line[len(own) :]
     known = max((known for known in indentations if own.startswith(known)), key=len, default=None)
     if known is None:
-        # Less indented than anything in old_string: keep the difference as far as the file's indentation allows.
+        # Less indented than all of old_string: keep the difference as far as the file's indentation allows.
         shortest = min(indentations, key=len)
         missing = shortest.removeprefix(own) if shortest.startswith(own) else ""
         return indentations[shortest].removesuffix(missing) + rest
     extra = own[len(known) :]
     for old, raw in indentations.items():
-        # Tabs for as many spaces as a tab stands for, or the reverse.
+        # Convert spaces to tabs of the same width, or the reverse.
         if old and raw and set(old) == {" "} and set(raw) == {"\t"} and len(old) % len(raw) == 0:
             width = len(old) // len(raw)
             if set(extra) == {" "} and len(extra) % width == 0:

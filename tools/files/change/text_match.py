@@ -1,10 +1,10 @@
-"""Where an edit's `old_string` occurs in a file. Deterministic strategies are tried in a fixed order.
+"""Finds an edit's `old_string` in a file. Deterministic strategies are tried in a fixed order.
 
-The first strategy with any match decides, and only its matches are counted. Each later strategy ignores more
-differences; from the third on a match must be unique. Nothing is guessed by similarity.
+The first strategy with a match decides, and only its matches count. Each later strategy ignores more differences, and
+from the third on a match must be unique. Nothing is guessed by similarity.
 
 Large texts are searched in pieces, so that other work can run and a call can be cancelled. Strategies that need an
-object for each line are skipped for very large texts (`Haystack.too_large_for_relaxed`).
+object per line are skipped for very large texts (`Haystack.too_large_for_relaxed`).
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from tools.files.line_endings import LineEndings, to_lf
 from tools.files.text_encodings import UTF_8, Encoding
 from tools.text.look_alikes import fold
 
-BLANKS = " \t"  # the white space that is ignored; other space characters count as look-alikes
-# Matches to look for, plus one that shows that there are too many: about 50 MB and one second
+BLANKS = " \t"  # the white space to ignore; other space characters count as look-alikes
+# Limit on matches, which take about 50 MB and one second
 MAX_MATCHES = 200_000
-PIECE_CHARS = 1 << 16  # searched in one step: a few milliseconds in the worst case of repetitive texts
-# Characters of a text that is compared line by line; about 100 MB in the worst case, with its copies
+PIECE_CHARS = 1 << 16  # searched per step, which takes a few milliseconds in repetitive texts, the worst case
+# Longer texts are not compared line by line. The copies of this many characters take up to 100 MB
 MAX_RELAXED_CHARS = 8_000_000
-# Line endings of a text that is compared line by line: about 50 MB and half a second
+# The same limit in lines, which take about 50 MB and half a second
 MAX_RELAXED_LINES = 300_000
-# In GB18030, Shift JIS and Big5 these ASCII bytes may be the second half of a character
+# In GB18030, Shift JIS and Big5, ASCII bytes in this range may be the second half of a character
 _FIRST_TRAIL, _LAST_TRAIL = "\x30", "\x7e"
 
 
@@ -43,7 +43,7 @@ class Strategy(StrEnum):
 
     @property
     def is_relaxed(self) -> bool:
-        """Whether more than line endings was ignored, so that the match must be unique."""
+        """True if more than line endings is ignored, so that the match must be unique."""
         return self not in {Strategy.EXACT, Strategy.LINE_ENDINGS}
 
 
@@ -61,25 +61,25 @@ class TextMatch:
 
     strategy: Strategy
     spans: tuple[Span, ...]  # positions in the raw text; empty only if all matches were skipped
-    skipped: int = 0  # matches left out because the first character may be half of another one (unknown encodings)
+    skipped: int = 0  # matches left out because they may begin inside a character (unknown encodings)
 
 
 def never_ends() -> None:
-    """The checkpoint of work that cannot be cancelled."""
+    """Do nothing. The checkpoint of work that cannot be cancelled."""
 
 
 class Haystack:
-    """A file's text, with other forms of it created on demand.
+    """A file's text, and other forms of it that are created on demand.
 
-    In an unknown encoding there is one character for each byte, and only ASCII is reliable. Every search calls the
-    checkpoint between its steps, which can raise to stop the work.
+    In an unknown encoding there is one character per byte, and only ASCII is reliable. Every search calls the
+    checkpoint between its steps. The checkpoint can raise to stop the work.
     """
 
     def __init__(self, text: str, encoding: Encoding = UTF_8, checkpoint: Callable[[], None] = never_ends) -> None:
         self.text = text
         self.encoding = encoding
         self.checkpoint = checkpoint
-        # Positions are usually requested in order, so each is counted from the previous one.
+        # Positions are usually requested in order, so counting continues from the previous one.
         self._mapped = (0, 0)
         self._numbered = (0, 1)
 
@@ -99,7 +99,7 @@ class Haystack:
 
     @cached_property
     def too_large_for_relaxed(self) -> bool:
-        """Whether the text is too large to compare line by line. Then only line endings are ignored."""
+        """True if the text is too large to compare line by line. Then only line endings are ignored."""
         endings = self.endings
         return len(self.text) > MAX_RELAXED_CHARS or endings.lf + endings.crlf + endings.cr > MAX_RELAXED_LINES
 
@@ -111,7 +111,7 @@ class Haystack:
 
     @cached_property
     def line_starts(self) -> array[int]:
-        """The start of each line in `lf_text`. Only for texts that are small enough."""
+        """The start of each line in `lf_text`. Only for texts below the limits."""
         return array("Q", accumulate((len(line) + 1 for line in self.lf_text.split("\n")), initial=0))
 
     def raw(self, position: int) -> int:
@@ -128,7 +128,7 @@ class Haystack:
         return at
 
     def line_number(self, position: int) -> int:
-        """Return the line number, from 1, of a position in the text. A line ending belongs to its line."""
+        """Return the line number of a position in the text, from 1. A line ending belongs to its line."""
         if self.text[max(0, position - 1) : position + 1] == "\r\n":
             position -= 1
         done, line = self._numbered if self._numbered[0] <= position else (0, 1)
@@ -149,16 +149,16 @@ class Haystack:
 
 
 def find_match(haystack: Haystack, old: str) -> TextMatch | None:
-    """Return the matches of the first strategy that has any. The text to find must not be empty.
+    """Return the matches of the first strategy that has any. `old` must not be empty.
 
-    Line-based strategies are skipped if the file or the text is too large.
+    Line-based strategies are skipped if either text is too large.
     """
     haystack.checkpoint()
     for strategy, spans in _searches(haystack, old):
         if spans:
             text, safe = haystack.text, spans
             if not haystack.encoding.is_known:
-                # After a non-ASCII byte, the first character may be the second half of another one.
+                # A match after a non-ASCII byte may begin with the second half of a character.
                 safe = [
                     span
                     for span in spans
@@ -175,7 +175,7 @@ def _searches(haystack: Haystack, old: str) -> Iterator[tuple[Strategy, list[Spa
     """Yield each strategy's matches, in the fixed order. Each search runs only when its result is requested."""
     text, wanted = haystack.text, to_lf(old)
     exact = _occurrences(haystack, text, old)
-    # No match begins or ends within a CRLF.
+    # A match must not begin or end within a CRLF.
     edges = ((span, text[span.start - 1 : span.start + 1], text[span.end - 1 : span.end + 1]) for span in exact)
     yield Strategy.EXACT, [span for span, start, end in edges if "\r\n" not in (start, end)]
 
@@ -186,16 +186,16 @@ def _searches(haystack: Haystack, old: str) -> Iterator[tuple[Strategy, list[Spa
     else:
         yield Strategy.LINE_ENDINGS, _in_lf(haystack, haystack.lf_text, wanted)
 
-    # At the end of a file without a final line ending, if the text to find has one.
+    # If only the file's final line ending is missing, match at its end.
     core = wanted.removesuffix("\n")
     if core and core != wanted:
-        # Twice the characters include the core, whatever its line endings are.
+        # Twice the length is enough for the core with any line endings.
         tail = Haystack(text[-2 * len(core) :], checkpoint=haystack.checkpoint)
         if tail.lf_text.endswith(core):
             start = len(text) - len(tail.text) + tail.raw(len(tail.lf_text) - len(core))
             yield Strategy.FINAL_NEWLINE, [Span(start, len(text))]
 
-    # The remaining strategies need copies or lines of the whole text.
+    # The remaining strategies need copies of the whole text, or all its lines.
     if haystack.too_large_for_relaxed or is_too_large_for_relaxed(old):
         return
     may_look_alike = haystack.encoding.is_known and not (old.isascii() and text.isascii())
@@ -213,7 +213,7 @@ def _searches(haystack: Haystack, old: str) -> Iterator[tuple[Strategy, list[Spa
 
 
 def is_too_large_for_relaxed(old: str) -> bool:
-    """Whether a text to find is too large to be compared line by line in any file."""
+    """Return True if `old` is too large to be compared line by line in any file."""
     return len(old) > MAX_RELAXED_CHARS or old.count("\n") + old.count("\r") > 2 * MAX_RELAXED_LINES
 
 
@@ -224,7 +224,7 @@ def indentation_of(line: str) -> str:
 def indentation_map(old: str, raw: str) -> dict[str, str] | None:
     """Map each indentation in one text to the indentation in another text with the same lines.
 
-    `None` if one indentation has two counterparts: the texts are then nested differently.
+    Return `None` if an indentation has two counterparts, because the texts are then nested differently.
     """
     mapping: dict[str, str] = {}
     for old_line, raw_line in zip(to_lf(old).split("\n"), to_lf(raw).split("\n"), strict=True):
@@ -236,11 +236,11 @@ def indentation_map(old: str, raw: str) -> dict[str, str] | None:
 
 
 def find_text(text: str, wanted: str, start: int = 0, checkpoint: Callable[[], None] = never_ends) -> int:
-    """Like `text.find`, but in pieces: one search in a large text would block all other work.
+    """Like `text.find`, but in pieces, because one search in a large text would block all other work.
 
     The checkpoint is called before each piece and can raise to stop the search.
     """
-    # Each step looks at `step` and `wanted` once, so steps as long as `wanted` keep the search linear.
+    # A step must be at least as long as `wanted`, so that the search is linear.
     step = max(PIECE_CHARS, len(wanted))
     while start <= len(text) - len(wanted):
         checkpoint()
@@ -266,7 +266,7 @@ def _in_lf(haystack: Haystack, lf_text: str, wanted: str) -> list[Span]:
 
 
 def _not_within_ending(text: str, position: int) -> int:
-    """Return the position, or the next one if it is within a CRLF."""
+    """Return the position, or the next if it is within a CRLF."""
     return position + 1 if text[position - 1 : position + 1] == "\r\n" else position
 
 
@@ -275,9 +275,9 @@ def _each_line(strip: Callable[[str, str], str], text: str) -> str:
 
 
 def _line_windows(haystack: Haystack, text: str, wanted: str) -> list[Span]:
-    """Find runs of whole lines, compared in a form that preserves line boundaries.
+    """Find runs of whole lines. Both texts are in a form that preserves line boundaries.
 
-    A single search in the joined lines, instead of one comparison for each window, keeps the time linear.
+    A single search in the joined lines, instead of a comparison per window, keeps the time linear.
     """
     ends_after_ending = wanted.endswith("\n")
     core = wanted.removesuffix("\n")
@@ -294,7 +294,7 @@ def _line_windows(haystack: Haystack, text: str, wanted: str) -> list[Span]:
         counted = position
         after = line + count
         if not ends_after_ending or after < len(starts) - 1:
-            # A line that begins with the next one ends one character (its line ending) earlier.
+            # Without its line ending, the match ends one character before the next line.
             end = starts[after] - (not ends_after_ending)
             spans.append(Span(haystack.raw(starts[line]), haystack.raw(end)))
         position = find_text(framed, needle, position + len(needle) - 1, haystack.checkpoint)

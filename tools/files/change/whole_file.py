@@ -1,4 +1,4 @@
-"""`write_file`: gives the new content the form of the old one, and reports the file's state."""
+"""`write_file`: writes the new content in the form of the old one, and reports the file's state."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def plan_write(
     encoding: str | None = None,
     is_users: bool = False,
 ) -> WholeFileWrite:
-    """Plan the new content in the form of the present one. Writes nothing. Parameters are as for `plan_edit`."""
+    """Plan the new content in the form of the current one. Writes nothing. Parameters are as in `plan_edit`."""
     location = target.location
     snapshot = take_snapshot(target)
     data = snapshot.data
@@ -69,7 +69,7 @@ def plan_write(
     elif expected_sha256 is None and not is_users:
         refuse_taking_back(target, snapshot, content)
 
-    # The present text for people. `None` if there is none, or if it is hidden, because nothing may depend on it.
+    # The current text for people. `None` if there is none, or if it is hidden, because then nothing may depend on it.
     old: str | None = None
     notes: list[str] = []
     if data is None or hidden_by is not None:
@@ -98,7 +98,7 @@ def plan_write(
             f"the line '{omission}' is a placeholder for omitted text; writing it would delete that text. Give the "
             "complete content, or use edit to change only a part.",
         )
-    # The mark of the present file is kept; a mark in the new content would be a second one.
+    # The current file's byte order mark is kept, so one in the new content would be the second.
     new = content.removeprefix("\ufeff") if form.bom else content
     if encoding is not None:
         check_fits(new, form, "content")

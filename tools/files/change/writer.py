@@ -1,7 +1,7 @@
-"""The only way to change a file: write the whole new content to a temporary file, then rename that over the old one.
+"""The only way to change a file. Writes the whole content to a temporary file, and renames it over the old one.
 
-A reader sees the old or the new content, never a mixture. Mode, owner and extended attributes are kept; set-id bits are
-dropped. Everything happens in one open folder, so it cannot be redirected.
+Readers see the old or the new content, never a mixture. Mode, owner and extended attributes are kept; set-id bits are
+dropped. All operations use one open folder, so they cannot be redirected.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from tools.files.read_ledger import FileIdentity
 from tools.files.workspace import Location, Workspace
 
 CANCEL_POLL_SECONDS = 0.05  # how often a call that waits for another write checks for cancellation
-# By real path; an unused lock is removed automatically
+# By real path; unused locks are removed automatically
 _file_locks: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()
-_guard = threading.Lock()  # held briefly to look something up in the tables of this module
+_guard = threading.Lock()  # held briefly for access to the tables of this module
 
 
 @contextmanager
 def exclusive(location: Location, signal: AbortSignal) -> Generator[None]:
-    """Lock out this process's other writers of a file while it is read, changed and written."""
+    """Lock out other writers of a file in this process while it is read, changed and written."""
     with _guard:
         lock = _file_locks.get(location.path)
         if lock is None:
@@ -46,11 +46,11 @@ def exclusive(location: Location, signal: AbortSignal) -> Generator[None]:
         lock.release()
 
 
-# How long a write waits for its turn in a folder. A turn creates or renames one file in less than a millisecond, and at
-# most some tens of threads wait. Only a process that was stopped during its turn takes so long.
+# How long a write waits for its turn in a folder. A turn creates or renames one file in less than a millisecond, and a
+# few dozen threads wait at most. Only a process that was stopped during its turn takes so long.
 BUSY_SECONDS = 5.0
 POLL_SECONDS = 0.001
-FolderId = tuple[int, int]  # device and inode: the folder's identity, whatever its path
+FolderId = tuple[int, int]  # device and inode, which identify the folder whatever its path
 _folder_locks: WeakValueDictionary[FolderId, threading.Lock] = WeakValueDictionary()
 
 
@@ -60,10 +60,10 @@ def _folder_id(descriptor: int) -> FolderId:
 
 
 def try_lock(descriptor: int) -> bool | None:
-    """Take the lock that other processes see; `None` if locks are not supported."""
+    """Try to take the lock between processes. Return `None` if locks are not supported."""
     if sys.platform == "win32":
         return None
-    import fcntl  # noqa: PLC0415 - not on every system
+    import fcntl  # noqa: PLC0415 - POSIX only
 
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -76,13 +76,13 @@ def try_lock(descriptor: int) -> bool | None:
 
 @contextmanager
 def alone_in(folder: Folder) -> Generator[None]:
-    """Lock out other threads and other servers while files in a folder are created and renamed, for a moment.
+    """Briefly lock out other threads and servers while files in a folder are created and renamed.
 
     Threads of this process queue up before one of them asks for the lock between processes, so that they do not compete
-    for it. If the file system has no locks, other processes are not locked out.
+    for it. On file systems without locks, other processes are not locked out.
 
     Raises:
-        OSError: `EBUSY`: others have held the lock for `BUSY_SECONDS`.
+        OSError: `EBUSY` if others have held the lock for `BUSY_SECONDS`.
     """
     descriptor = folder.descriptor
     if descriptor is None:
@@ -105,7 +105,7 @@ def alone_in(folder: Folder) -> Generator[None]:
             yield
         finally:
             if locked and sys.platform != "win32":
-                import fcntl  # noqa: PLC0415 - not on every system
+                import fcntl  # noqa: PLC0415 - POSIX only
 
                 fcntl.flock(descriptor, fcntl.LOCK_UN)
     finally:
@@ -114,17 +114,17 @@ def alone_in(folder: Folder) -> Generator[None]:
 
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 _INSPECT = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-# Names in a folder that is searched for leftovers at every write. A smaller folder takes less than a millisecond.
+# Folders with fewer names are searched for leftovers at every write, which takes less than a millisecond.
 LARGE_FOLDER = 1_000
 REST_SECONDS = 10.0  # pause between searches of a large folder; one with 150,000 files takes a tenth of a second
 MAX_RESTING = 1_000  # large folders remembered; the least recently used are dropped first
-# When this process last started to search a large folder, or one that is still being searched
+# When this process last started to search a folder that is large or still being searched
 _last_searched: dict[FolderId, float] = {}
 
 
 @dataclass(slots=True)
 class Temporary:
-    """A new file that nobody else knows, open for writing and locked."""
+    """A new temporary file, open for writing and locked."""
 
     folder: Folder
     name: str
@@ -144,13 +144,13 @@ class Temporary:
 
 @contextmanager
 def temporary_in(folder: Folder, mode: int) -> Generator[Temporary]:
-    """Create a file in a folder. An error in the `with` block removes it; otherwise it must have been renamed.
+    """Create a temporary file, which the `with` block must rename. An error in the block removes the file.
 
-    Temporary files that no running writer holds are removed as well. The mode is before the umask.
+    Leftover temporary files in the folder are removed too. The umask is applied to the mode.
     """
     name = temporary_name()
     leftovers = _find_leftovers(folder)
-    with alone_in(folder):  # so that no file that is just being created, and not yet locked, counts as a leftover
+    with alone_in(folder):  # so that a file that was created but not yet locked does not count as a leftover
         for leftover in leftovers:
             with suppress(OSError):
                 held = os.open(folder.named(leftover), _INSPECT, dir_fd=folder.descriptor)
@@ -172,13 +172,13 @@ def temporary_in(folder: Folder, mode: int) -> Generator[Temporary]:
 
 
 def _find_leftovers(folder: Folder) -> list[str]:
-    """Find temporary files in a folder, whether or not they are still being written.
+    """Find temporary files in a folder, including those still being written.
 
-    It takes no lock, because listing a folder may take long. While another thread searches, or shortly after a search
-    of a large folder, it finds nothing.
+    It takes no lock, because listing a folder may take long. It returns nothing while another thread searches, and
+    shortly after a search of a large folder.
     """
     if folder.descriptor is None:
-        return []  # without descriptors for folders there are no locks to check
+        return []  # locks need descriptors for folders
     which, now = _folder_id(folder.descriptor), time.monotonic()
     with _guard:
         last = _last_searched.pop(which, None)
@@ -192,7 +192,7 @@ def _find_leftovers(folder: Folder) -> list[str]:
     try:
         names = folder.names()
     except OSError:
-        pass  # a folder with write permission only
+        pass  # a folder without read permission
     finally:
         if len(names) < LARGE_FOLDER:
             with _guard:
@@ -200,7 +200,7 @@ def _find_leftovers(folder: Folder) -> list[str]:
     return [name for name in names if is_temporary(name)]
 
 
-# Capabilities of a program, which new content must not inherit; dropped like the set-id bits
+# Capabilities of a program, which new content must not inherit. Dropped like the set-id bits
 _DROPPED_ATTRIBUTE = "security.capability"
 _ACCESS_LIST = "system.posix_acl_access"
 _LABELS = frozenset({"security.selinux"})  # attributes that the system assigns to every file
@@ -224,7 +224,7 @@ def take_over(temporary: Temporary, folder: Folder, name: str, before: os.stat_r
         except PermissionError:
             keeps_group = False
     if not keeps_group:
-        # Members of the new group must not get access that was meant for the old group.
+        # Members of another group must not get access that was meant for the old group.
         mode = mode & ~stat.S_IRWXG | (mode & stat.S_IRWXO) << 3 & mode
     elif info.st_uid != before.st_uid:
         with suppress(PermissionError):
@@ -242,8 +242,8 @@ def take_over(temporary: Temporary, folder: Folder, name: str, before: os.stat_r
         inherited: list[str] = []
         with suppress(OSError):
             inherited = os.listxattr(descriptor)
-        # Attributes inherited from the folder (a default access control list) would give access to others. Other
-        # attributes may be lost, but without its own access control list the file would be open to others.
+        # Attributes inherited from the folder (a default access control list) would give access to others. Losing other
+        # attributes is acceptable, but without its own access control list the file would be open to others.
         for attribute in inherited:
             if attribute not in wanted and attribute not in _LABELS:
                 with nullcontext() if attribute == _ACCESS_LIST else suppress(OSError):
@@ -261,7 +261,7 @@ _RENAME_NOREPLACE = 1
 def rename_in(folder: Folder, source: str, target: str, replacing: bool) -> None:
     """Rename within a folder.
 
-    If `replacing` is false and the system supports it, an existing file is not replaced: `OSError` with `EEXIST`.
+    Without `replacing`, an existing file raises an `OSError` with `EEXIST`, if the system supports this.
     """
     rename_new = None if replacing or folder.descriptor is None else _rename_new()
     if rename_new is None or not rename_new(folder.descriptor, source, target):
@@ -272,10 +272,10 @@ def rename_in(folder: Folder, source: str, target: str, replacing: bool) -> None
 
 @cache
 def _rename_new() -> Callable[[int | None, str, str], bool] | None:
-    """Return the system's rename without replacement. It returns whether the file system supports it."""
+    """Return the system's rename without replacement, which returns False if the file system does not support it."""
     if sys.platform != "linux":
         return None
-    import ctypes  # noqa: PLC0415 - only needed once a file is made; starting is quicker without
+    import ctypes  # noqa: PLC0415 - not needed at startup
 
     call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if call is None:
@@ -295,7 +295,7 @@ def _rename_new() -> Callable[[int | None, str, str], bool] | None:
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """The disk operations of a write, each of which may fail at any time."""
+    """The disk operations of a write. Each may fail at any time."""
 
     write: Callable[[int, memoryview], int] = os.write  # writes some bytes to a descriptor and returns how many
     sync: Callable[[int], None] = os.fsync  # flushes a descriptor to the disk
@@ -304,21 +304,21 @@ class Disk:
 
 REAL_DISK = Disk()
 NEW_FILE_MODE = 0o666  # mode of a new file before the umask
-# Mode of a temporary file until it gets the mode of the file it replaces: nobody else may read it meanwhile
+# Mode of a temporary file until it gets the mode of the file it replaces, so that nobody else can read it
 PRIVATE_MODE = 0o600
 
 
 def replace_private_file(
     folder: Folder, name: str, content: bytes, disk: Disk = REAL_DISK, *, waits: bool = False
 ) -> None:
-    """Write a whole file of the server into a private folder, and replace an existing one. Blocking.
+    """Write or replace one of the server's own files in a private folder. Blocking.
 
-    With `waits`, the file is flushed to the disk so that it survives a crash of the machine. Raises an `OSError` if it
-    was not written; the old file is then intact.
+    With `waits`, the file is flushed to the disk so that it survives a crash of the machine. Raises an `OSError` if the
+    file was not written; the old file is then intact.
     """
     with temporary_in(folder, PRIVATE_MODE) as temporary:
         descriptor = temporary.descriptor
-        assert descriptor is not None  # noqa: S101 - nobody has closed it yet
+        assert descriptor is not None  # noqa: S101 - not closed yet
         left = memoryview(content)
         while left:
             left = left[disk.write(descriptor, left) :]
@@ -329,7 +329,7 @@ def replace_private_file(
         disk.rename(folder, temporary.name, name, True)
     if waits and folder.descriptor is not None:
         with suppress(OSError):  # not every file system supports this
-            disk.sync(folder.descriptor)  # flush its new name
+            disk.sync(folder.descriptor)  # flush the new name
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,12 +349,12 @@ def replace_file(
 ) -> Written:
     """Write a whole file, and create missing folders above it.
 
-    `expected` is the fingerprint of the file that the content is based on, `None` for a new file. `mode` is the mode of
-    a new file, regardless of the umask.
+    `expected` is the fingerprint of the file that the content is based on, or `None` for a new file. `mode` is the mode
+    of a new file, regardless of the umask.
 
     Raises:
-        ToolError: `file_changed_since_read` if the file is not, or no longer, as expected; otherwise why the write
-            failed. In any case the old content is intact, and nothing is left beside it.
+        ToolError: `file_changed_since_read` if the file is not as expected, otherwise the reason. In any case the old
+            content is intact, and no temporary file is left.
     """
     name = os.path.basename(location.path)
     try:
@@ -363,7 +363,7 @@ def replace_file(
             temporary_in(folder, NEW_FILE_MODE if expected is None and mode is None else PRIVATE_MODE) as temporary,
         ):
             descriptor = temporary.descriptor
-            assert descriptor is not None  # noqa: S101 - nobody has closed it yet
+            assert descriptor is not None  # noqa: S101 - not closed yet
             left = memoryview(content)
             while left:
                 left = left[disk.write(descriptor, left) :]
@@ -382,7 +382,7 @@ def replace_file(
                     raise _changed(location) from None
             after = os.lstat(location.path) if temporary.descriptor is None else os.fstat(temporary.descriptor)
             if folder.descriptor is not None:
-                with suppress(OSError):  # the file is complete even if its new name is not yet on the disk
+                with suppress(OSError):  # the file is complete even if the new name is not yet on the disk
                     disk.sync(folder.descriptor)
             return Written(identity_of(after), before.st_nlink - 1 if before is not None else 0)
     except NotADirectoryError:
@@ -399,7 +399,7 @@ def remove_file(workspace: Workspace, location: Location, expected: FileIdentity
     """Remove a file if it still has this fingerprint. The folders above it are kept.
 
     Raises:
-        ToolError: `file_changed_since_read` if it has changed, otherwise why it cannot be removed.
+        ToolError: `file_changed_since_read` if the file has changed, otherwise the reason.
     """
     name = os.path.basename(location.path)
     try:
@@ -413,7 +413,10 @@ def remove_file(workspace: Workspace, location: Location, expected: FileIdentity
 
 
 def _as_expected(folder: Folder, name: str, location: Location, expected: FileIdentity | None) -> os.stat_result | None:
-    """What is to be replaced, where it is a file and the expected one; else a `ToolError`."""
+    """Return the stat of the file to replace, or `None` for a new file.
+
+    Raises a `ToolError` if it is not as expected.
+    """
     before = folder.stat(name)
     if before is not None and stat.S_ISDIR(before.st_mode):
         raise ToolError(ToolErrorType.TARGET_IS_DIRECTORY, f"'{location.shown}' is a directory, not a file.")
@@ -428,5 +431,5 @@ def _changed(location: Location) -> ToolError:
     return ToolError(
         ToolErrorType.FILE_CHANGED_SINCE_READ,
         f"'{location.shown}' has just been changed by somebody else; nothing was written. Read it again and "
-        "repeat the change on its present content.",
+        "repeat the change on its current content.",
     )

@@ -1,4 +1,4 @@
-"""`glob`: walks every starting folder with the pattern, sorts the matches and reports them."""
+"""`glob`: walks each starting folder, and sorts and reports the files that match the pattern."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def find_files(
     recent_since: float,
     deadline: Deadline,
 ) -> ToolResult:
-    """Find files by a pattern for their path below a folder, or below all roots. Blocking.
+    """Find files whose path below a folder, or below any root, matches a pattern. Blocking.
 
     An absolute pattern must be inside the folder to search. Files changed after `recent_since` come first, newest
-    first; then the others by path.
+    first, then the others by path.
     """
     if os.path.isabs(pattern):
         absolute = workspace.locate(pattern)
@@ -81,7 +81,7 @@ def find_files(
                 base = os.path.join(folder.name, "")
                 for below, is_link, info in walk.files(folder, wanted, roots):
                     if info is None:
-                        continue  # it has disappeared meanwhile
+                        continue  # it has been removed meanwhile
                     found = base + below.replace("/", os.sep)
                     # A symlink counts if it leads to a readable file.
                     if is_link and (
@@ -94,7 +94,7 @@ def find_files(
                         others.append(found)
     except OSError as error:
         raise explain(error, starts[0].shown, ToolErrorType.GLOB_EXECUTION_ERROR) from None
-    # The target of a symlink may also have been found directly.
+    # A symlink's target may also have been found directly.
     files = list(dict.fromkeys([found for _, found in sorted(recent)] + sorted(others)))
 
     total, shown_pattern = len(files), one_line(pattern)

@@ -18,14 +18,14 @@ from tools.files.path_opener import PathKind
 from tools.files.workspace import Location, Workspace
 from tools.text.file_names import shown_path
 
-# The folders among Gemini CLI's default excludes
+# Folders among Gemini CLI's default excludes
 EXCLUDED_FOLDERS = DEFAULT_EXCLUDED_FOLDERS | {".vscode", ".idea", "dist", "build", "coverage", "__pycache__"}
-_GLOB = re.compile(r"[*?\[{\\]|[@!+]\(|/$")  # shows that a missing entry is more than a file name
+_GLOB = re.compile(r"[*?\[{\\]|[@!+]\(|/$")  # shows that a missing entry is not a plain file name
 # Secrets, and context files that an agent has already read
 _EXCLUDED_NAMES = frozenset({".DS_Store", ".env", "GEMINI.md", "QWEN.md", "AGENTS.md"})
 # Binary formats other than media
 _EXCLUDED_SUFFIXES = frozenset(
-    (  # noqa: SIM905 - as a list it would be forty lines
+    (  # noqa: SIM905 - a list would take forty lines
         ".bin .exe .dll .so .dylib .class .jar .war .zip .tar .gz .bz2 .rar .7z .doc .docx .xls .xlsx .ppt .pptx "
         ".odt .ods .odp .pak .rpa .pyc .pyo .dat .obj .o .a .lib .wasm"
     ).split()
@@ -33,7 +33,7 @@ _EXCLUDED_SUFFIXES = frozenset(
 
 
 class _DefaultExcludes:
-    """Excludes files by name, in any folder. The walk excludes folders."""
+    """Excludes files by name in any folder. The walk itself excludes folders."""
 
     def chosen(self, names: list[str]) -> list[str]:
         return [
@@ -50,10 +50,10 @@ class _DefaultExcludes:
 
 
 class Candidate(NamedTuple):
-    """A file to read. There may be very many, so the location is computed only for those that are read."""
+    """A file that may be read. There may be very many, so only those that are read get a location."""
 
     path: str
-    named: Location | None  # its location, if it was given by name and not found by a search
+    named: Location | None  # its location, if the call named it
 
     @property
     def is_named(self) -> bool:
@@ -64,7 +64,7 @@ class Candidate(NamedTuple):
 
 
 class _NamesInAnyCase:
-    """Missing paths, as seen from one folder. Names are looked up, not matched."""
+    """Missing paths, as seen from one folder. Names are looked up without regard to case."""
 
     __slots__ = ("files", "folders")
 
@@ -88,18 +88,18 @@ class _NamesInAnyCase:
 
 
 class FileSelection:
-    """Chooses files in every root. Raises a `PatternRefusedError` for a pattern that cannot be used."""
+    """Selects files in every root. Raises a `PatternRefusedError` for an unusable pattern."""
 
     def __init__(self, walk: Walk, exclude: Sequence[str], *, use_defaults: bool) -> None:
         self._walk = walk
         self._exclude = _compiled(exclude, None, at_any_depth=True) if exclude else None
         self._use_defaults = use_defaults
         self.files: dict[str, Candidate] = {}
-        # Entries that are not read: path or pattern, and the reason; each pair once
+        # Entries that were skipped: path or pattern, and the reason
         self.skipped: dict[tuple[str, str], None] = {}
 
     def choose(self, entries: Sequence[str]) -> None:
-        """Find the files. Entries are paths of files, paths of folders (with all their contents), or globs."""
+        """Find the files. Entries are files, folders (with all their contents), or globs."""
         walk = self._walk
         missing: dict[str, list[Location]] = {}
         settled: set[str] = set()
@@ -131,7 +131,7 @@ class FileSelection:
             self._search(root, pattern.start(), pattern.literals)
 
     def _take_named(self, root: str, entry: str) -> Location | None:
-        """Add the file or folder that an entry is in one root. Returns its location if nothing is there."""
+        """Add the file or folder that an entry names in one root. Return its location if it does not exist."""
         workspace = self._walk.workspace
         hidden_by, reason = None, ""
         try:
@@ -160,7 +160,7 @@ class FileSelection:
         return None
 
     def _look_in_any_case(self, missing: dict[str, list[Location]]) -> None:
-        """Find missing entries by ignoring case."""
+        """Find missing entries without regard to case."""
         for root in self._walk.workspace.root_locations() if missing else ():
             names = _NamesInAnyCase()
             parts: set[str] = set()
@@ -171,7 +171,7 @@ class FileSelection:
             if parts:
                 self._search(root, names, parts)
         if self._walk.is_out_of_time():
-            return  # there may be more of them
+            return  # there may be more matches
         known = {path.lower() for path in self.files} if missing else set[str]()
         deadline = Deadline(self._walk.deadline.signal, NEAR_SECONDS)
         for entry, locations in missing.items():
@@ -186,7 +186,7 @@ class FileSelection:
         walk, above = self._walk, start.relative.split("/") if start.path != start.root else []
         folders = EXCLUDED_FOLDERS if self._use_defaults else frozenset[str]()
         walk.filters = replace(walk.filters, folders=folders.difference(above, named))
-        # A nested root is searched separately. A folder given by name is included with all its contents.
+        # Nested roots are searched separately, but a folder given by name is included with all its contents.
         others = () if isinstance(wanted, Everything) else walk.workspace.roots
         selection = Without(wanted, _DefaultExcludes()) if self._use_defaults else wanted
         excluded = self._exclude.start() if self._exclude else None
@@ -203,7 +203,7 @@ class FileSelection:
 
 
 def _compiled(globs: Sequence[str], exists: Names | None, *, at_any_depth: bool = False) -> PathPattern:
-    """Compile several globs into one pattern. The error names the glob that cannot be used, if it is one."""
+    """Compile globs into one pattern. The error names the unusable glob, if it is a single one."""
     alternatives = 0
     patterns: list[PathPattern] = []
     for glob in globs:

@@ -1,6 +1,6 @@
-"""`list_directory`: the visible entries in order, as many as fit on a page.
+"""`list_directory`: lists the visible entries of a folder, page by page.
 
-One scan gets the names. After that only entries on the page are examined, and symlinks, because those to folders are
+One scan gets the names. Then only the entries on the page are examined, and symlinks, because those to folders are
 sorted with the folders.
 """
 
@@ -24,16 +24,16 @@ from tools.files.path_opener import PathKind
 from tools.files.workspace import Location, Workspace
 from tools.text.file_names import sendable_name, shown_name, shown_whole_path
 
-CHECK_EVERY = 1_000  # entries between two checks for cancellation
-# Symlinks resolved before sorting, so that those to folders are sorted with the folders. If a folder has more, all are
-# sorted with the files. A symlink normally takes microseconds, but one made to be slow takes milliseconds.
+CHECK_EVERY = 1_000  # entries between checks for cancellation
+# Symlinks that are resolved before sorting, so that those to folders are sorted with the folders. If there are more,
+# all are sorted with the files. Resolving one takes microseconds, but milliseconds if somebody made it slow.
 MAX_SORTED_LINKS = 500
 
 
 class _ListedLink(NamedTuple):
     type: str  # `directory` or `file`; `link` if it is broken or leads out of the workspace
-    target: Location | None = None  # its target, if that is inside the workspace
-    note: str = ""  # remarks for the line
+    target: Location | None = None  # the target, if it is inside the workspace
+    note: str = ""  # a remark for the line
 
 
 def list_folder(
@@ -49,7 +49,7 @@ def list_folder(
 ) -> ToolResult:
     """List a folder. Blocking.
 
-    `ignore` has patterns for names to omit; only `*` and `?` are special.
+    `ignore` has patterns of names to omit, in which only `*` and `?` are special.
     """
     location = workspace.locate(path, by_look=True)
     if agent:
@@ -80,7 +80,7 @@ def list_folder(
             for name in links if len(links) <= MAX_SORTED_LINKS else ():
                 signal.raise_if_aborted()
                 links[name] = _follow(workspace, location, name)
-            # Folders first, then by name, ignoring case.
+            # Sort folders first, then by name without regard to case.
             linked = {name for name, link in links.items() if link is not None and link.type == "directory"}
             folders += linked
             rest = [*visible(present.files), *(name for name in links if name not in linked), *others]

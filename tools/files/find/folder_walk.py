@@ -1,4 +1,4 @@
-"""The folder walk that all searches share: what to include, what to leave out, and how results report that."""
+"""The folder walk of all searches: what to include, what to leave out, and how to report that."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tools.text.file_names import shown_whole_path
 
 # Folders with third-party code or version control data that searches skip (as in Qwen Code and Gemini CLI)
 DEFAULT_EXCLUDED_FOLDERS = frozenset({"node_modules", ".git", "bower_components", ".svn", ".hg"})
-CHECK_EVERY = 500  # entries of one folder between two checks of the clock and for cancellation
-MAX_LINKED = 100  # symlinks to folders that one walk follows; a pattern may name many that form loops
-MAX_REFUSALS = 3  # folders for which the result says why they were skipped
+CHECK_EVERY = 500  # entries of one folder between checks of the clock and for cancellation
+MAX_LINKED = 100  # symlinks to folders that one walk follows, because a pattern may name many that form loops
+MAX_REFUSALS = 3  # skipped folders for which the result gives the reason
 
 
 class Selection(Protocol):
@@ -28,7 +28,7 @@ class Selection(Protocol):
     # The wanted files of this folder
     def chosen(self, names: list[str]) -> list[str]: ...
 
-    # What is wanted in a subfolder; `None` if nothing is
+    # What is wanted in a subfolder; `None` if nothing
     def enter(self, name: str) -> Selection | None: ...
 
     # The same for a symlink to a folder, which is followed only if the pattern names it
@@ -49,7 +49,7 @@ class Everything:
 
 
 class Exclusion(Protocol):
-    """What is left out, as seen from one folder. `tools.files.find.glob_patterns.Position` is one."""
+    """What is left out, as seen from one folder. Implemented by `tools.files.find.glob_patterns.PatternPosition`."""
 
     # The excluded files of this folder
     def chosen(self, names: list[str]) -> list[str]: ...
@@ -91,28 +91,28 @@ class Filters:
     agent: bool = True  # whether agent-ignore files apply
     folders: frozenset[str] = DEFAULT_EXCLUDED_FOLDERS  # names of folders that are always skipped
     links: bool = False  # whether symlinks to files are returned too
-    stats: bool = False  # whether each file's stat is needed; that doubles the time of the walk
+    stats: bool = False  # whether to stat each file, which doubles the time of the walk
 
 
 class Found(NamedTuple):
     path: str  # relative to the starting folder, with forward slashes
     is_link: bool  # whether it is a symlink (if those are requested) or a regular file
-    info: os.stat_result | None  # its stat, if requested; `None` also if it has disappeared
+    info: os.stat_result | None  # its stat, if requested; also `None` if it has been removed
 
 
 @dataclass(slots=True)
 class Walk:
-    """One or more walks with a common time budget, and afterwards what they left out."""
+    """One or more walks with a common time budget, and what they left out."""
 
     workspace: Workspace
     filters: Filters
-    deadline: Deadline  # the budget; `timed_out` says whether it was exceeded
+    deadline: Deadline  # the time budget; `timed_out` says whether it was exceeded
     # Wanted files, and folders, that ignore files hide
     hidden: Counter[HiddenBy] = field(default_factory=Counter[HiddenBy])
     # Names and numbers of folders skipped by name
     folders_excluded: Counter[str] = field(default_factory=Counter[str])
     unreadable: int = 0  # folders that could not be read
-    # Why the first few folders were skipped (an agent-ignore file is not understood) or symlinks not followed
+    # Why the first few folders were skipped (agent-ignore files that are not understood) or symlinks not followed
     refusals: list[str] = field(default_factory=list[str])
     timed_out: bool = False
     has_passed_links: bool = False  # whether skipped symlinks may lead to wanted files
@@ -120,10 +120,9 @@ class Walk:
     _linked: list[tuple[Location, Selection]] = field(default_factory=list[tuple[Location, Selection]])
 
     def through_links(self, start: Location, selection: Selection) -> Iterator[tuple[Location, Selection]]:
-        """Yield a folder to walk, and then the targets of symlinks that the walks find and the selection names.
+        """Yield a folder to walk, then the targets of symlinks that the walks find and the selection names.
 
-        Each comes with what is wanted in it. The next one is requested only after its walk is complete. Loops are
-        detected.
+        Each comes with what is wanted in it. Request the next one only after its walk is complete. Loops are detected.
         """
         ahead = dict.fromkeys([(start, selection)])
         known = {(start.path, selection)}
@@ -142,10 +141,10 @@ class Walk:
             self._linked.clear()
 
     def files(self, start: Location, selection: Selection, others: Sequence[str] = ()) -> Iterator[Found]:
-        """Walk a folder. Files come folder by folder in the order of folder names, and in any order within one.
+        """Walk a folder. Folders come in the order of their names, the files of a folder in any order.
 
-        The starting folder is walked even if it is ignored, because the call named it. `others` are roots with their
-        own walk and are skipped here. An `OSError` is about the starting folder; folders below it count as
+        The starting folder is walked even if it is ignored, because the call named it. `others` are roots that have
+        their own walk, and are skipped here. An `OSError` is about the starting folder; folders below it count as
         `unreadable`.
         """
         filters = self.filters
@@ -174,7 +173,7 @@ class Walk:
                             found += [Found(prefix + name, are_links, None) for name in visible]
             except (OSError, ToolError) as error:
                 if prefix and isinstance(error, ToolError) and error.code is ToolErrorType.PATH_IGNORED:
-                    # It is unknown what is hidden in this folder.
+                    # Nobody knows what is hidden in this folder.
                     self.hidden[HiddenBy.AGENT] += 1
                     if len(self.refusals) < MAX_REFUSALS:
                         self.refusals.append(error.message)
@@ -192,7 +191,7 @@ class Walk:
     def _below(
         self, folders: list[str], base: str, prefix: str, scope: IgnoreScope, wanted: Selection
     ) -> list[tuple[str, str, IgnoreScope, Selection]]:
-        """Those of these folders that are walked, the last one first."""
+        """Return the subfolders to walk, in reverse order."""
         below: list[tuple[str, str, IgnoreScope, Selection]] = []
         for some in self._portions(folders):
             inside = {name: there for name in some if (there := wanted.enter(name)) is not None}
@@ -209,7 +208,7 @@ class Walk:
         return below
 
     def _follow(self, scope: IgnoreScope, name: str, folder: str, inside: Selection) -> None:
-        """Remember the target of a symlink, if it is a visible folder."""
+        """Remember the target of a symlink if it is a visible folder."""
         hidden_by = scope.hides(name, is_folder=True)
         try:
             target = self.workspace.locate(os.path.join(folder, name))
@@ -229,19 +228,19 @@ class Walk:
                 self.hidden[hidden_by] += 1
 
     def names_below(self, folder: Location) -> Callable[[str], bool]:
-        """Return a function that checks whether a relative path exists below a folder, until the time is up.
+        """Return a function that checks, until the time is up, if a relative path exists below a folder.
 
-        A pattern may ask very often, and through symlinks each time.
+        A pattern may ask very often, each time through symlinks.
         """
         return lambda path: not self.deadline.check() and self.workspace.has(folder, path)
 
     def is_out_of_time(self) -> bool:
-        """Whether the budget is used up. If so, `timed_out` is set, because something may be left out."""
+        """Return True if the budget is used up. Also sets `timed_out`, because something may be left out."""
         self.timed_out = self.timed_out or self.deadline.check()
         return self.timed_out
 
     def _visible(self, names: list[str], wanted: Selection, scope: IgnoreScope) -> list[str]:
-        """Return those files of a folder that are wanted and not hidden."""
+        """Return the files of a folder that are wanted and not hidden."""
         visible: list[str] = []
         for some in self._portions(names):
             chosen = wanted.chosen(some)
@@ -261,21 +260,21 @@ class Walk:
 def excluded_folders(
     starts: Sequence[Location], named: frozenset[str], folders: frozenset[str] = DEFAULT_EXCLUDED_FOLDERS
 ) -> frozenset[str]:
-    """Return the folders to skip by default, without those named in the call's pattern or above its start."""
+    """Return the folders to skip by default, except those in the call's pattern or in its starting paths."""
     return folders - {part for start in starts for part in start.relative.split("/")} - named
 
 
 def scope_below(
     workspace: Workspace, filters: Filters, above: IgnoreScope, folder: str, names: Container[str]
 ) -> IgnoreScope:
-    """Return the rules in a subfolder of a scope. A nested root has its own agent-ignore files."""
+    """Return the rules that apply in a subfolder. A nested root has its own agent-ignore files."""
     if folder in workspace.roots:
         return scope_of(workspace, workspace.locate(folder), git=filters.git, agent=filters.agent)
     return above.enter(folder, names)
 
 
 def visible_kind(workspace: Workspace, path: str, *, agent: bool = True, within: str | None = None) -> PathKind | None:
-    """Return what a path leads to, following symlinks; `None` if it is not accessible or hidden."""
+    """Return what a path leads to through symlinks, or `None` if that is hidden or not accessible."""
     try:
         location = workspace.locate(path, within=within)
     except ToolError:
@@ -284,7 +283,7 @@ def visible_kind(workspace: Workspace, path: str, *, agent: bool = True, within:
     return None if kind is None or is_hidden_target(workspace, location, agent=agent) else kind
 
 
-MAX_TEXT_BYTES = 7_800  # the text beside structured content stays under 8 kB; this leaves room for its end
+MAX_TEXT_BYTES = 7_800  # the text beside structured content stays below 8 kB; this leaves room for the last lines
 
 
 def count(number: int, noun: str, plural: str = "") -> str:
@@ -319,7 +318,7 @@ def walk_notes(walk: Walk) -> list[str]:
 def list_page(
     head: Sequence[str], lines: Sequence[str], offset: int, total: int, noun: str
 ) -> tuple[list[str], int, int | None]:
-    """Return a page of a list: as many lines as fit beside structured content, at least one.
+    """Return a page of a list: as many lines as fit beside structured content, but at least one.
 
     Returns the text's lines, the number of entries among them, and the offset of the next page, if any.
     """

@@ -1,7 +1,7 @@
-"""Glob patterns: compiled from what a model writes to a matcher that a walk can follow folder by folder.
+"""Compiles glob patterns from models into matchers that a walk follows folder by folder.
 
-Supported are `*`, `?`, `[...]`, `{a,b}`, `{1..3}`, `**`, and the alternatives `@(a|b)` and `?(a|b)`. If a part exists
-literally as a name, it means that name, so `app/[id]/(group)/page.tsx` finds that file.
+Supported are `*`, `?`, `[...]`, `{a,b}`, `{1..3}`, `**`, and the alternatives `@(a|b)` and `?(a|b)`. A part that exists
+literally as a name means that name, so `app/[id]/(group)/page.tsx` finds that file.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from tools.text.file_names import one_line
 from tools.text.look_alikes import visible_form
 
 MAX_ALTERNATIVES = 256  # patterns that braces may expand to
-# Their total length: eight of the longest patterns, or 128 characters for each of the maximum number
+# Their total length: eight patterns of maximum length, or 128 characters for each of the maximum number
 MAX_EXPANDED_CHARS = 32_768
-_BRACE = re.compile(r"\\.|[{},]", re.DOTALL)  # the elements of braces; a backslash includes the character after it
+_BRACE = re.compile(r"\\.|[{},]", re.DOTALL)  # parts of braces; a backslash escapes the next character
 _RANGE = re.compile(r"(-?\d{1,6})\.\.(-?\d{1,6})|([A-Za-z])\.\.([A-Za-z])")
 
 
 class PatternRefusedError(ValueError):
-    """A pattern is not accepted. The text is a sentence for the model."""
+    """A pattern is not accepted. The message is the reason, phrased for the model."""
 
 
 def expand_braces(pattern: str) -> list[str]:
-    """Expand `{a,b}` and `{1..3}`. Braces without a comma or a range stay as they are.
+    """Expand `{a,b}` and `{1..3}`. Braces without a comma or a range are literal.
 
-    The size of the expansion, and so its cost, is limited. Raises a `PatternRefusedError` beyond that.
+    Raises a `PatternRefusedError` if the expansion is too large.
     """
-    # Positions where meaningful braces open, separate and close; for a range, the range at its start.
+    # Positions of special braces and commas. A range stands at its opening brace.
     marks: dict[int, str | re.Match[str]] = {}
     opened: list[tuple[int, list[int]]] = []
     for found in _BRACE.finditer(pattern):
@@ -51,8 +51,8 @@ def expand_braces(pattern: str) -> list[str]:
             case _:
                 pass
 
-    # For each open pair of braces, and for the whole pattern: the finished choices, and the expansion of the current
-    # one.
+    # For each open pair of braces, and for the whole pattern: the finished choices, and the expansion so far of the
+    # current one.
     groups: list[tuple[list[str], list[str]]] = [([], [""])]
 
     def append(ends: Sequence[str]) -> None:
@@ -93,10 +93,10 @@ def _check_size(count: int, chars: int) -> None:
         raise PatternRefusedError(f"its braces expand to more than {MAX_EXPANDED_CHARS} characters; use fewer")
 
 
-MAX_PATTERN_CHARS = 4_096  # the longest possible path
+MAX_PATTERN_CHARS = 4_096  # longest possible path
 _EXTENDED = re.compile(r"[@?]\(([^()/]*+)\)")
 _UNKNOWN_EXTENDED = re.compile(r"!\([^()/]*+\)|[+*]\([^()/|]*+\|[^()/]*+\)")
-_LOOKS_ALONE = re.compile(r"[^ '\"-]*")  # a part without characters that have look-alikes
+_LOOKS_ALONE = re.compile(r"[^ '\"-]*")  # a part without any character that has look-alikes
 _WILDCARDS = re.compile(r"[*?\[\\]")
 _ESCAPE_OR_BRACKET = re.compile(r"\\(.)|\[\^?", re.DOTALL)
 Names = Callable[[str], bool]  # whether a single name, or a path of several, matches
@@ -124,15 +124,14 @@ _Step = Names | _PatternTree
 
 @dataclass(slots=True, eq=False)
 class PatternPosition:
-    """The position of a folder in a pattern: what may come next. Equivalent folders share one position."""
+    """The position of a folder in a pattern, with the possible next steps. Equivalent folders share one position."""
 
-    # The possible next steps of the pattern: what each matches, the number of the following step, whether it is the
-    # last one
+    # The possible next steps: what each matches, the number of the step after it, and whether it is the last one
     steps: tuple[tuple[_Step, int, bool], ...]
-    pattern: PathPattern  # the pattern of these steps
+    pattern: PathPattern  # the pattern that the steps belong to
 
     def accepts(self, name: str) -> bool:
-        """Whether a file with this name in the folder matches the pattern."""
+        """Return True if a file with this name in the folder matches the pattern."""
         return bool(self.chosen([name]))
 
     def chosen(self, names: list[str]) -> list[str]:
@@ -155,17 +154,17 @@ class PatternPosition:
         return self.pattern.position(frozenset(reached))
 
     def linked(self, name: str) -> PatternPosition | None:
-        """Like `enter`, for a symlink to a folder. A symlink that matches only a wildcard is not followed."""
+        """Like `enter`, for a symlink to a folder. A symlink that matches only wildcards is not followed."""
         is_named = any(isinstance(step, _Name) and step(name) for step, _, is_last in self.steps if not is_last)
         return self.enter(name) if is_named else None
 
     @property
     def leads_to_links(self) -> bool:
-        """Whether the pattern may still name a folder."""
+        """True if the pattern may still name a folder."""
         return any(behind - 1 <= self.pattern.last_folder_named(behind - 1) for _, behind, _ in self.steps)
 
     def covers(self, name: str) -> bool:
-        """Whether a folder with this name, or everything in it, matches. An exclusion then skips the folder."""
+        """Return True if a folder with this name, or everything in it, matches. An exclusion then skips the folder."""
         if self.accepts(name):
             return True
         below = self.enter(name)
@@ -173,16 +172,16 @@ class PatternPosition:
 
 
 class PathPattern:
-    """A pattern for paths below one folder, or several patterns of which one has to match."""
+    """One or more alternative patterns for paths below a folder."""
 
     def __init__(self, alternatives: Sequence[Sequence[_Step]]) -> None:
         self.alternatives = alternatives
-        # The parts without wildcards, in lower case
+        # Parts without wildcards, in lower case
         self.literals = frozenset(
             step.text.lower() for steps in alternatives for step in steps if isinstance(step, _Name)
         )
         self._positions: dict[frozenset[int], PatternPosition] = {}
-        # The parts of all alternatives in sequence, with `None` after each alternative
+        # The parts of all alternatives in sequence. Each alternative ends with `None`
         self._steps: list[_Step | None] = []
         firsts: list[int] = []
         for steps in alternatives:
@@ -194,13 +193,13 @@ class PathPattern:
         return self.position(self._starts)
 
     def last_folder_named(self, number: int) -> int:
-        """Return the number of the last step that names a folder, in the same alternative as a step; or -1."""
+        """Return the number of the last step in a step's alternative that names a folder, or -1."""
         end = self._steps.index(None, number)
         before = range(end - 2, -1, -1)
         return next((at for at in before if self._steps[at] is None or isinstance(self._steps[at], _Name)), -1)
 
     def reachable(self, number: int) -> Iterator[int]:
-        """Yield a step and the steps after it that may also come next, because `**` can match no folder."""
+        """Yield a step and those after it that may come next as well, because `**` can match no folders."""
         while self._steps[number] is not None:
             yield number
             if not isinstance(self._steps[number], _PatternTree):
@@ -218,7 +217,7 @@ class PathPattern:
         return self._positions[numbers]
 
     def matches(self, path: str) -> bool:
-        """Whether the relative path of a file, with forward slashes, matches."""
+        """Return True if the relative path of a file, with forward slashes, matches."""
         *folders, name = path.split("/")
         position = self.start()
         for folder in folders:
@@ -229,10 +228,10 @@ class PathPattern:
 def compile_patterns(
     patterns: Sequence[str], *, ignore_case: bool, exists: Names | None = None, at_any_depth: bool = False
 ) -> PathPattern:
-    """Compile relative patterns of which one has to match. Raises a `PatternRefusedError` for an unusable one.
+    """Compile alternative relative patterns. Raises a `PatternRefusedError` for an unusable one.
 
-    Parts that exist below their starting folder are taken literally. With `at_any_depth`, a pattern without a slash
-    matches a name in any folder, as in ignore files.
+    Parts that exist below the starting folder are taken literally. With `at_any_depth`, a pattern without a slash
+    matches names in any folder, as in ignore files.
     """
 
     def braces_of(found: re.Match[str]) -> str:
@@ -308,7 +307,7 @@ def _parts(pattern: str) -> list[str]:
 
 
 def _step(part: str, *, ignore_case: bool, literal: bool) -> _Step:
-    """Return what matches one part between slashes. A name that looks the same as a matching one is accepted."""
+    """Return the matcher of one part between slashes. It also accepts look-alikes of matching names."""
     if part == "**" and not literal:
         return _TREE
     fits = _fit(part, ignore_case=ignore_case, literal=literal)
@@ -322,7 +321,7 @@ def _step(part: str, *, ignore_case: bool, literal: bool) -> _Step:
 
 
 def _fit(part: str, *, ignore_case: bool, literal: bool) -> Names:
-    """Return the test for a name. A name equal to the part always matches, brackets or not."""
+    """Return the test for a name. A name that equals the part always matches, even if the part has brackets."""
     same = part.lower() if ignore_case else part
     if literal or not _WILDCARDS.search(part):
         return _Name(same, ignore_case)
@@ -334,7 +333,7 @@ def _fit(part: str, *, ignore_case: bool, literal: bool) -> Names:
 
     @cache
     def matcher() -> Callable[[str], object]:
-        # Compiled at the first name, because it takes time and a walk runs in a thread. `fnmatch` makes stars atomic,
+        # Compiled on the first name, because it takes time and a walk runs in a thread. `fnmatch` makes stars atomic,
         # so the time is at most the product of the lengths of part and name. It has no backslash escapes, negates only
         # with `!`, and may search long for the end of `[`.
         end = part.rfind("]")

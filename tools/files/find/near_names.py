@@ -1,7 +1,7 @@
-"""What a path without a file was meant to be: other readings of it, and files with similar names.
+"""Suggests what a missing path was meant to be: other readings of the path, and files with similar names.
 
-Only what a walk would show is proposed, so nothing that is ignored, forbidden or outside the workspace. The time is
-limited for any size of the workspace.
+Only paths that a walk would show are suggested, so nothing that is ignored, forbidden or outside the workspace. The
+time is limited for any size of workspace.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from tools.text.look_alikes import visible_form
 
 NEAR_SECONDS = 0.2  # time to search for similar names; enough for about ten thousand files
 MAX_PROPOSED = 3
-MIN_LIKENESS = 0.7  # minimum similarity of two names, where 1 is equal
-_CHECK_EVERY = 200  # names compared between two checks of the clock
-# Text that surrounds paths without being part of them, and its replacement
+MIN_LIKENESS = 0.7  # minimum similarity of two names; equal names have 1
+_CHECK_EVERY = 200  # names compared between checks of the clock
+# Text that often surrounds paths, and its replacement
 _MARKS = (
     (re.compile(r"""^[`'"<\u2018\u201c]*@?|[`'">\u2019\u201d,;.]+$"""), ""),
     (re.compile(r"\\"), "/"),
@@ -36,7 +36,10 @@ _MARKS = (
 
 
 def not_there(workspace: Workspace, location: Location, signal: AbortSignal, *, folders: bool = False) -> ToolError:
-    """Return the error for a missing path (`file_not_found`) with proposals; with `folders`, also folders."""
+    """Return the error for a missing path (`file_not_found`), with suggestions.
+
+    With `folders`, it suggests folders too.
+    """
     meant = proposal(workspace, location, Deadline(signal, NEAR_SECONDS), folders=folders)
     return ToolError(ToolErrorType.FILE_NOT_FOUND, f"'{location.shown}' does not exist.{meant}")
 
@@ -49,7 +52,7 @@ def proposal(
     folders: bool = False,
     otherwise: str = " Use list_directory or glob to see what is there.",
 ) -> str:
-    """Return a sentence, after a space, that proposes other paths in place of a missing one."""
+    """Return a sentence, after a space, that suggests other paths in place of a missing one."""
     may_block()
     if note := workspace.note_of_absent(location):
         return note
@@ -71,9 +74,9 @@ def proposal(
 
 
 def readings(workspace: Workspace, location: Location, *, is_new: bool = False) -> list[Location]:
-    """Return what exists under the path without the extra text that people and models add; at most one.
+    """Return the existing path that is left without the extra text that people and models add, if any.
 
-    A new file may be in a folder with the same name as the prefix of a path in a diff.
+    A new file may be in a folder that is named like the prefix of a path in a diff.
     """
     for text in _without_marks(location.spelled, _MARKS[:-1] if is_new else _MARKS):
         try:
@@ -82,7 +85,7 @@ def readings(workspace: Workspace, location: Location, *, is_new: bool = False) 
             continue
         if workspace.kind_of(meant) is not None and not is_hidden_target(workspace, meant, agent=True):
             return [meant]
-    # A single look-alike was already accepted for reading. Changes, and paths with several look-alikes, get here.
+    # Reads have already accepted a single look-alike. Changes, and paths with several look-alikes, get here.
     alike = [workspace.at(path) for path in workspace.look_alikes(location.path)[:MAX_PROPOSED]]
     return [each for each in alike if not is_hidden_target(workspace, each, agent=True)]
 
@@ -99,7 +102,7 @@ def _without_marks(spelled: str, marks: Sequence[tuple[re.Pattern[str], str]] = 
 
 
 def _nearest(workspace: Workspace, location: Location, deadline: Deadline, folders: bool) -> list[Location]:
-    """Find the most similar names, in the same folder or anywhere; or else candidates for a missing folder."""
+    """Find the most similar names in the same folder or anywhere, else candidates for a missing folder."""
     absent, above = location.path, os.path.dirname(location.path)
     while contains(location.root, above) and workspace.kind_of(workspace.at(above)) is not PathKind.FOLDER:
         absent, above = above, os.path.dirname(above)
@@ -141,7 +144,7 @@ class _Ranking:
     """Ranks paths below the root by similarity to the wanted one."""
 
     def __init__(self, wanted: str) -> None:
-        import difflib  # noqa: PLC0415 - only where something is missing
+        import difflib  # noqa: PLC0415 - rarely needed
 
         self._folder, _, self._name = _key(wanted).rpartition("/")
         self._stem, self._suffix = os.path.splitext(self._name)
@@ -159,7 +162,7 @@ class _Ranking:
 
     @property
     def best(self) -> list[str]:
-        """Return the best path, and a few others that are nearly as good."""
+        """Return the best path and a few others that are nearly as good."""
         ranked = sorted(self._rated, key=lambda path: (-self._rated[path], path))[:MAX_PROPOSED]
         return [path for path in ranked if self._rated[path] > self._rated[ranked[0]] - 0.1]
 
@@ -174,7 +177,7 @@ class _Ranking:
         return 0.9 * self._matcher.ratio() + 0.1 * (suffix == self._suffix)
 
     def _closeness_of(self, folder: str) -> float:
-        """Return how well a folder fits, up to 0.3: the same folder, or one with more or fewer parents."""
+        """Return how well a folder fits, up to 0.3. The same folder is best, then one with more or fewer parents."""
         if folder == self._folder:
             return 0.3
         long, short = sorted((f"/{folder}", f"/{self._folder}" if self._folder else ""), key=len, reverse=True)

@@ -1,7 +1,7 @@
-"""Completions of a path that is being typed: entries of one folder, or files below it by part of their name.
+"""Completes a path that is being typed: entries of one folder, or files below it by part of their name.
 
-Only that one folder is listed, however large the tree is. The search below is for a few characters without a folder.
-It has its own time limit and returns what it has found by then.
+However large the tree is, only that one folder is listed. The search below it is for a few characters without a folder.
+It has its own time limit, and returns what it has found by then.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PIECE = re.compile(
     r"""\\(?P<escaped>[\s,"'])|"(?P<quoted>[^"]*)"|(?P<braces>\{[^{}\s"']*\})|(?P<plain>[^\s,"])|"(?P<open>[^"]*)\Z""",
     re.DOTALL,
 )
-# Where the backslash separates folders, it is no escape
+# If the backslash separates folders, it is not an escape
 _PIECE_WITHOUT_ESCAPES = re.compile(_PIECE.pattern.removeprefix(r"""\\(?P<escaped>[\s,"'])|"""), re.DOTALL)
 _SINGLE_QUOTED = re.compile(r"'(?P<quoted>[^']*)'(?=[\s,]|\Z)|'(?P<open>[^']*)\Z", re.DOTALL)
 _SEPARATORS = re.compile(r"[\s,]*")
@@ -31,7 +31,7 @@ _NEEDS_QUOTES = re.compile(r"[\s,\"']")
 
 @dataclass(frozen=True, slots=True)
 class TypedPath:
-    path: str  # the path without quotes, escapes and a leading `@`
+    path: str  # the path without quotes, escapes or a leading `@`
     start: int  # its start in the line, including the `@`
     has_at: bool = False  # whether an `@` preceded it
     is_open: bool = False  # whether its quote is not yet closed
@@ -43,7 +43,7 @@ def typed_paths(line: str) -> list[TypedPath]:
 
 
 def last_typed(line: str) -> TypedPath:
-    """Return the path at the end of a line, which is still being typed. Empty after a separator."""
+    """Return the path being typed at the end of a line. Empty after a separator."""
     last = TypedPath("", len(line))
     for item in _scan(line):
         last = item
@@ -51,7 +51,7 @@ def last_typed(line: str) -> TypedPath:
 
 
 def quoted_path(path: str) -> str:
-    """Return a path as it must be typed to count as one path."""
+    """Return a path with the quotes or escapes that make it count as one path."""
     at = "@" if path.startswith("@") else ""
     if not _NEEDS_QUOTES.search(path):
         return at + path
@@ -61,7 +61,7 @@ def quoted_path(path: str) -> str:
 
 
 def _scan(line: str) -> Iterator[TypedPath]:
-    """Yield every path, and an empty one after a separator at the end."""
+    """Yield every path, and an empty one after a final separator."""
     quotable = _PIECE if os.sep != "\\" else _PIECE_WITHOUT_ESCAPES
     position = _after_separators(line, 0)
     while position < len(line):
@@ -90,27 +90,27 @@ def _after_separators(line: str, position: int) -> int:
     return found.end() if found else position
 
 
-LIST_SECONDS = 1.0  # time to examine one folder, while a person waits between two keys
+LIST_SECONDS = 1.0  # time to examine one folder, while a person waits between keystrokes
 BELOW_SECONDS = 0.2  # time for the search below; enough for about ten thousand files
-MAX_BELOW = 1_000  # files found below, from which the best are chosen
+MAX_BELOW = 1_000  # files found below, of which the best are returned
 
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
     # Relative to the folder, best first, with forward slashes; folders end in a slash
     names: tuple[str, ...] = ()
-    total: int = 0  # how many there are; `names` may have fewer
-    partial: bool = False  # there may be more than `total`, because the time was up
+    total: int = 0  # the number of completions; `names` may have fewer
+    partial: bool = False  # there may be more than `total`, because time ran out
 
 
 def entries_that_start_with(
     workspace: Workspace, folder: Location, start: str, limit: int | None, signal: AbortSignal
 ) -> Candidates:
-    """Return the entries of a folder whose names begin with a text, ignoring case.
+    """Return the entries of a folder whose names begin with a text, without regard to case.
 
-    Folders come before files, and dotfiles last. Ignored entries, entries that are neither files nor folders, and
-    symlinks that are broken, leave the workspace or lead to hidden files are left out. An unreadable or hidden folder
-    has no completions.
+    Folders come before files, and dotfiles last. Entries that are ignored, or neither files nor folders, are left out.
+    So are symlinks that are broken, leave the workspace or lead to hidden files. An unreadable or hidden folder has no
+    completions.
     """
     deadline = Deadline(signal, LIST_SECONDS)
     if agent_ignore_file(workspace, folder) is not None:
@@ -147,7 +147,7 @@ class _NameHolds(Everything):
 
 
 def files_that_hold(workspace: Workspace, folder: Location, text: str, limit: int, signal: AbortSignal) -> Candidates:
-    """Return files below a folder whose base names contain a text, ignoring case. The nearest come first."""
+    """Return files below a folder whose base names contain a text, without regard to case. The nearest come first."""
     filters = Filters(git=workspace.respect_git_ignore, agent=workspace.respect_agent_ignore)
     walk = Walk(workspace, filters, Deadline(signal, BELOW_SECONDS))
     found, wanted = list[str](), text.casefold()

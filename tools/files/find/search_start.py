@@ -14,7 +14,7 @@ from tools.files.workspace import Location, Workspace
 def search_starts(
     workspace: Workspace, path: str | None, deadline: Deadline, *, agent: bool
 ) -> tuple[list[Location], bool]:
-    """Return where a search starts: the given folder or file, or every root; and whether it is a single file."""
+    """Return where a search starts (the given folder or file, or every root), and whether it is a single file."""
     if path is None or not path.strip():
         return workspace.root_locations(), False
     location = workspace.locate(path, by_look=True)

@@ -1,4 +1,4 @@
-"""Reads an opened file as what it is: lines of text, cells of a notebook, pages of a PDF, or media."""
+"""Reads an opened file by its type: lines of text, cells of a notebook, pages of a PDF, or media."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from tools.files.text_encodings import SNIFFED_BYTES, UTF_8, marked_encoding, sh
 from tools.files.workspace import Location, Workspace, explain
 from tools.text.file_names import exact_path
 
-HASHED_BYTES = 8_000_000  # up to this size a file is read in full, so that its digest and encoding are known
+HASHED_BYTES = 8_000_000  # smaller files are read in full, so that their digest and encoding are known
 # UTF-16 and UTF-32 are converted in memory before counting lines; larger files are refused
 MAX_WIDE_BYTES = 64_000_000
 EMPTY = "[The file is empty.]"
 
 
 class Beginning(NamedTuple):
-    head: bytes  # its first bytes; the whole file if it is smaller than `HEAD_BYTES`
-    type: FileType  # the file type that they show
+    head: bytes  # the first bytes; the whole file if it is smaller than `HEAD_BYTES`
+    type: FileType  # the file type that they indicate
 
 
 def look_at(opened: OpenedFile, location: Location) -> Beginning:
@@ -56,10 +56,10 @@ def read_path(
     signal: AbortSignal,
     reads: ReadLedger | None,
 ) -> tuple[Reading, Location]:
-    """Read a file for a model, and record what was seen. Blocking: call it in a worker thread.
+    """Read a file for a model, and record what it has seen. Blocking: call it in a worker thread.
 
     A negative offset counts lines from the end. `pages` selects pages of a PDF; blank means all. `chars` selects
-    characters of the single line at the offset.
+    characters of the line at the offset.
     """
     location = workspace.locate(path, by_look=True)
     refuse_hidden(workspace, location, "read", own_files=False)
@@ -79,7 +79,7 @@ def read_path(
         reads.record(location.path, SeenFile(identity_of(opened.info), reading.sha256), reading.content)
     notes: list[str] = []
     if pages.strip() and reading.kind is FileKind.PDF and not reading.is_text:
-        notes.append("Pages cannot be selected without a text, so 'pages' was ignored. This is the whole document.")
+        notes.append("Pages can be selected only in text, so 'pages' was ignored. This is the whole document.")
     if location.by_look:
         notes.append(f"[The file's name only looks like the one you gave. It is {exact_path(location.name)}]")
     parts = (TextPart(EMPTY),) if reading.parts == (TextPart(""),) else reading.parts
@@ -100,9 +100,9 @@ def read(
 ) -> Reading:
     """Read an opened file after `look_at`. Blocking: call it in a worker thread.
 
-    Memory use does not grow with the file. Text is streamed, media above 3 MB become a link, and another process
-    extracts the text of a PDF. For a PDF, `wanted` counts lines of the text of `pages`. An offset past the end is not a
-    failure: the text then says how many lines there are.
+    Memory use does not grow with the file: text is streamed, media above 3 MB become a link, and another process
+    extracts the text of a PDF, where `wanted` counts lines of the text of `pages`. An offset past the end is not a
+    failure; the text then says how many lines there are.
 
     Raises:
         ToolError: `read_content_failure` if the file cannot be read, `file_too_large` for UTF-16 and UTF-32 above
@@ -156,7 +156,7 @@ def _read_large_text(opened: OpenedFile, location: Location, beginning: Beginnin
 
 
 def _whole(opened: OpenedFile, beginning: Beginning, wanted: WantedLines) -> bytes:
-    """Return the whole content; for a small file this is the head."""
+    """Return the whole content. For a small file this is the head."""
     if len(beginning.head) == opened.info.st_size < HEAD_BYTES:
         return beginning.head
     return opened.whole(wanted.signal)
@@ -168,7 +168,7 @@ def _read_text(data: bytes, wanted: WantedLines) -> Reading:
     text, encoding, eol = shown.text, shown.encoding, eol_style(shown.text)
     is_whole = wanted.offset == 0 and wanted.chars is None and len(text) <= limits.read_chars
     if is_whole and encoding.is_known and not shown.note and "\0" not in text:
-        # Most files fit completely, so there is no need to look for lines.
+        # Most files fit completely, so there is no need to search for lines.
         separator = "\r" if eol == "cr" else "\n"
         count = count_lines(text, separator)
         if count <= wanted.limit and has_short_lines(text, separator, limits.line_chars):

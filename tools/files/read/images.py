@@ -1,4 +1,4 @@
-"""The properties of an image that model APIs check: type, size in pixels, and whether the file is complete.
+"""Reads the image properties that model APIs check: type, size in pixels, and completeness.
 
 Only types that every API accepts are examined.
 """
@@ -10,8 +10,8 @@ import zlib
 from contextlib import suppress
 from dataclasses import dataclass
 
-MAX_PIXELS = 8_000  # per side; APIs refuse larger images, and the conversation then fails
-_JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # segments that start with the size
+MAX_PIXELS = 8_000  # per side; APIs reject larger images, and the conversation then fails
+_JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # segments that begin with the size
 
 
 @dataclass(slots=True)
@@ -19,11 +19,11 @@ class Image:
     mime_type: str
     width: int = 0
     height: int = 0  # in pixels; 0 if unknown
-    is_whole: bool = False  # no part of the file is missing
+    is_whole: bool = False  # whether the file is complete
 
     @property
     def why_not_sent(self) -> str:
-        """Why a model's API would refuse the image; empty if it would accept it."""
+        """The reason why a model API would reject the image; empty if it would not."""
         if self.mime_type not in _READERS:
             return "models accept only PNG, JPEG, GIF and WebP images"
         if not (self.is_whole and self.width and self.height):
@@ -37,7 +37,7 @@ class Image:
 
 
 def measure(data: bytes, mime_type: str) -> Image:
-    """Examine the bytes of an image, or as many of its first bytes as there are."""
+    """Examine an image, of which only the beginning may be given."""
     image = Image(mime_type)
     reader = _READERS.get(mime_type)
     if reader is not None:

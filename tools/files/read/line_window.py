@@ -1,4 +1,4 @@
-"""The result of reading a file: the lines for the model, and a header about lines left out."""
+"""Selects lines of a file for the model, with a header about lines left out."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from tools.files.read_ledger import FileIdentity
 from tools.files.text_encodings import NUL_MARK, REPLACEMENT, UNKNOWN, Encoding
 
 BLOCK = 1 << 20  # bytes read and counted at a time
-# How much one call reads to find a line or the end (half a second); counts are cached
+# Bytes that one call reads to find a line or the end (half a second). Counts are cached
 SOUGHT_BYTES = 1 << 29
-STEP = 1 << 16  # bytes between two cached counts; a line's beginning is searched within such a step
-MAX_INDEXES = 64  # files with cached line counts, which take 128 bytes for each MB of a file
-# A file changed more recently may change again with the same timestamp, so it is not cached
+STEP = 1 << 16  # bytes between cached counts; the beginning of a line is searched within such a step
+MAX_INDEXES = 64  # files with cached line counts, which take 128 bytes per MB of file
+# A more recently changed file may change again with the same timestamp, so its counts are not cached
 SETTLED_NS = 100_000_000
 TAKEN_BYTES = 1 << 16  # size of one read while extracting lines; a window rarely has more
-# How much is read only to count lines; in a longer remainder they are not counted (about 10 ms)
+# Longer remainders are not read only to count lines (about 10 ms)
 COUNTED_BYTES = 16 << 20
-CUT_MARK = "... [truncated]"  # ends a line that was cut (the mark of Qwen Code and Gemini CLI)
+CUT_MARK = "... [truncated]"  # marks the end of a line that was cut (as in Qwen Code and Gemini CLI)
 MAX_UTF8_BYTES = 4
 _CHAR_RANGE = re.compile(r"\s*(\d{1,12})\s*(?:-\s*(\d{1,12})?\s*)?")
 
 
 class Source:
-    """Random access to bytes, and the separator of their lines. A byte order mark at the beginning is skipped."""
+    """Random access to a file's bytes, without a byte order mark, and its line separator."""
 
     def __init__(self, stream: BinaryIO, size: int, skipped: int = 0) -> None:
         self._stream = stream
@@ -47,7 +47,7 @@ class Source:
         head = self.read_at(0, STEP)
         if b"\n" not in head:
             head = self.read_at(0, BLOCK)
-        # CR in files without LF (from old Macs).
+        # Files without LF (from old Macs) have CR.
         self.separator = b"\r" if b"\n" not in head and b"\r" in head else b"\n"
 
     @classmethod
@@ -55,7 +55,7 @@ class Source:
         return cls(BytesIO(data), len(data))
 
     def read_at(self, position: int, length: int) -> bytes:
-        """Return `length` bytes, fewer only at the end, although an unbuffered read may return less."""
+        """Return `length` bytes, fewer only at the end. A single unbuffered read may return less."""
         self._stream.seek(position + self._skipped)
         data = self._stream.read(length)
         while len(data) < length and (more := self._stream.read(length - len(data))):
@@ -85,7 +85,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class LineIndex:
-    """The number of line endings up to the end of each step, from the beginning of the file."""
+    """The number of line endings from the beginning of the file to the end of each step."""
 
     counts: array[int] = field(default_factory=lambda: array("Q"))  # running totals; never modified
     is_complete: bool = False  # whether the last step reaches the end of the file
@@ -97,7 +97,7 @@ class LineIndex:
 
     @property
     def total(self) -> int | None:
-        """The number of lines in the file, if they were counted to its end."""
+        """The number of lines in the file, if all were counted."""
         return self.counted + self.ends_open if self.is_complete else None
 
     def extended(self, source: Source, endings: int | None, signal: AbortSignal) -> LineIndex:
@@ -114,14 +114,14 @@ class LineIndex:
                 counted += block.count(source.separator, start, start + STEP)
                 counts.append(counted)
             last = block[-1:]
-            # A file that was truncated meanwhile ends before its recorded size.
+            # A file that was truncated meanwhile ends early.
             is_complete = len(block) < BLOCK or len(counts) * STEP >= source.size
         if is_complete and not last and source.size:
             last = source.read_at(source.size - 1, 1)
         return LineIndex(counts, is_complete, is_complete and last not in (b"", source.separator))
 
     def position_of(self, line: int, source: Source) -> int | None:
-        """Return where a line begins, or `None` past the end. Raises `file_too_large` if it was not reached."""
+        """Return where a line begins, or `None` past the end. Raises `file_too_large` if the line was not reached."""
         if line == 0:
             return 0
         if self.counted < line:
@@ -172,23 +172,23 @@ class CharRange:
 class WantedLines:
     offset: int  # the first line, from 0; a negative offset counts from the end
     limit: int
-    limits: Limits  # `line_chars` cuts long lines, `read_chars` ends the window before a line that does not fit
+    limits: Limits  # `line_chars` cuts long lines; `read_chars` ends the window before a line that does not fit
     signal: AbortSignal  # checked between blocks
-    chars: CharRange | None = None  # of the single line at the offset
+    chars: CharRange | None = None  # of the line at the offset
 
 
 @dataclass(frozen=True, slots=True)
 class LineWindow:
     text: str  # the lines with their endings; the last one has an ending only if it ends the file
-    first: int  # number of the first line, from 0; negative, from the end, if lines were not counted
+    first: int  # number of the first line, from 0; if lines were not counted, negative from the end
     count: int  # number of lines; 0 if the window is past the end
     total: int | None  # lines in the file, or `None` if not counted
-    at_least: int  # the known minimum of lines in the file
+    at_least: int  # the known minimum number of lines in the file
     reaches_end: bool
     cut: int | None  # index of the first line that was cut, from 0
-    is_decodable: bool  # whether it is valid UTF-8
+    is_decodable: bool  # whether the lines are valid UTF-8
     chars: int  # characters of `text` that come from the file
-    part: LinePart | None = None  # which part of a line it is, if a part was requested
+    part: LinePart | None = None  # the part of a line, if one was requested
 
     @property
     def shortened(self) -> bool:
@@ -198,8 +198,8 @@ class LineWindow:
 def window(source: Source, wanted: WantedLines, identity: FileIdentity | None = None) -> LineWindow:
     """Return the requested lines, within the character limits.
 
-    The file is in UTF-8 or another encoding that contains ASCII. Line counts are cached by `identity`, unless it is
-    `None`. Raises `file_too_large` if the first line is too far from where counting started.
+    The file must be in UTF-8 or another encoding that contains ASCII. Line counts are cached by `identity`, if given.
+    Raises `file_too_large` if the first line is too far from where counting started.
     """
     offset, signal = wanted.offset, wanted.signal
     with _indexes_guard:
@@ -251,9 +251,9 @@ class LinePart:
     """A part of one line, without its ending."""
 
     text: str
-    start: int  # its first character, from 0
-    length: int  # characters of the line, as far as they were counted
-    is_counted: bool  # whether all of them were counted
+    start: int  # number of the first character, from 0
+    length: int  # characters of the line that were counted
+    is_counted: bool  # whether all characters were counted
     is_decodable: bool
 
     @property
@@ -262,15 +262,15 @@ class LinePart:
 
     @property
     def is_end(self) -> bool:
-        """Whether it includes the end of the line."""
+        """True if the part includes the end of the line."""
         return self.is_counted and self.end >= self.length
 
 
 def line_part(source: Source, position: int, chars: CharRange, most: int, signal: AbortSignal) -> LinePart:
-    """Return a part, of at most `most` characters, of the line that begins at a position.
+    """Return at most `most` characters of the line that begins at a position.
 
-    The line is decoded from its beginning, like a line shown in full. The characters after the part are counted as far
-    as that is quick. Raises `file_too_large` if the part is too far from the beginning.
+    The line is decoded from its beginning, like a line shown in full. Characters after the part are counted if that is
+    quick. Raises `file_too_large` if the part is too far from the beginning.
     """
     end = chars.start + most if chars.end is None else min(chars.end, chars.start + most)
     decoder = codecs.getincrementaldecoder("utf-8")()
@@ -301,7 +301,7 @@ def line_part(source: Source, position: int, chars: CharRange, most: int, signal
 
 
 class _Lines:
-    """Collects lines until there are enough, and keeps no more of a line than is shown."""
+    """Collects lines until there are enough. Keeps no more of a line than is shown."""
 
     def __init__(self, separator: bytes, wanted: WantedLines) -> None:
         self._separator = separator
@@ -315,7 +315,7 @@ class _Lines:
         self.is_decodable = True
 
     def take(self, source: Source, position: int) -> bool:
-        """Collect lines, starting at the beginning of one. Returns whether the end of the file was reached."""
+        """Collect lines, starting at the beginning of one. Return True at the end of the file."""
         most_bytes = (self._line_chars + 1) * MAX_UTF8_BYTES
         last_position = position + SOUGHT_BYTES
         line = last = b""
@@ -326,7 +326,7 @@ class _Lines:
             if not block:
                 return not length or self._add(line, length, b"")
             if position >= last_position:
-                # The scan has long been looking only for the end of a line that is cut anyway.
+                # This line is cut anyway, and only its end is still being searched.
                 self._add(line, length, b"")
                 return False
             start = 0 if length else self._add_plain(block)
@@ -349,9 +349,9 @@ class _Lines:
             position += len(block)
 
     def _add_plain(self, block: bytes) -> int:
-        """Add the whole lines at the beginning of a block at once, if none of them is special. Returns the bytes used.
+        """Add all whole lines at the beginning of a block at once. Return the number of bytes used.
 
-        That is 0 if a line is too long, bytes are undecodable, or there is no more room.
+        It is 0 if a line is too long, bytes cannot be decoded, or there is no more room.
         """
         head = block[: block.rfind(self._separator) + 1]
         missing = self._wanted.limit - self.count
@@ -372,10 +372,10 @@ class _Lines:
         return len(head)
 
     def _add(self, line: bytes, length: int, ending: bytes) -> bool:
-        """Add a line. Returns false if there is no room for it."""
+        """Add a line. Return False if there is no room for it."""
         is_whole = length == len(line)
         try:
-            # A character cut at the end of the kept bytes is after the shown part.
+            # A character that is cut at the end of the kept bytes comes after the shown part.
             text = codecs.getincrementaldecoder("utf-8")().decode(line, final=is_whole)
         except UnicodeDecodeError:
             self.is_decodable = False
@@ -395,20 +395,20 @@ class _Lines:
 
 
 def has_short_lines(text: str, separator: str, line_chars: int) -> bool:
-    """Whether every line of a text is short enough to be shown in full."""
+    """Return True if every line of a text is short enough to be shown in full."""
     return len(text) <= line_chars or max(map(len, text.split(separator))) <= line_chars
 
 
 @dataclass(slots=True)
 class Reading:
-    """The result of one read. Treat it as immutable; freezing it would triple the cost of creating one."""
+    """The result of one read. Treat it as immutable; a frozen class would triple the cost of creating one."""
 
-    # The content for the model, never empty. For text this is exactly one `TextPart`: a header if something was left
-    # out, and the lines as they are in the file.
+    # The content for the model, never empty. Text is a single `TextPart`: a header if something was left out, and the
+    # lines as they are in the file.
     parts: tuple[Part, ...]
-    kind: FileKind  # how the file was shown
-    # Number of the first line shown, from 1; 0 if none is shown (empty files, media). Negative, from the end (-1 is the
-    # last line), if the file is too large to count lines.
+    kind: FileKind  # how the file is shown
+    # Number of the first line shown, from 1; 0 if none is shown (empty files, media). If the file is too large to count
+    # lines, it is negative and counts from the end (-1 is the last line).
     start: int = 0
     end: int = 0  # number of the last line shown, counted like `start`
     # Lines in the file, or `None` if unknown or not text. A final line ending does not start another line.
@@ -420,18 +420,18 @@ class Reading:
     encoding: str | None = None
     # Hex digest of the whole content, if the file was read in full or has at most 8 MB; else `None`
     sha256: str | None = None
-    # `lf`, `crlf`, `cr` or `mixed`, as far as the file was examined; `None` without line endings
+    # `lf`, `crlf`, `cr` or `mixed`, based on the examined part; `None` without line endings
     eol: str | None = None
     next_offset: int | None = None  # the `offset` after `end`, or `None` if nothing follows
-    next_char: int | None = None  # where `chars` continues in a line of which a part was requested
+    next_char: int | None = None  # where `chars` continues if a part of a line was requested
     pages: int | None = None  # number of pages of a PDF that is shown as text, else `None`
-    is_guess: bool = False  # `encoding` is a guess; the text says so
-    is_text: bool = True  # it is shown as text (also a PDF)
+    is_guess: bool = False  # whether `encoding` is a guess; the text says so
+    is_text: bool = True  # whether the file is shown as text, as a PDF may be
     content: bytes | None = None  # the whole file, if it was read in full
 
 
 def reading_of(found: LineWindow, encoding: Encoding, limits: Limits, notes: Sequence[str] = ()) -> Reading:
-    """Build the reading for a window of lines. Any notes go into a header."""
+    """Build the reading for a window of lines. Notes go into the header."""
     is_known = found.is_decodable and encoding.is_known
     start = (found.first + 1 if found.first >= 0 else found.first) if found.count else 0
     end = start + found.count - 1 if found.count else 0

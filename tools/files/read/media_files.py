@@ -1,7 +1,7 @@
-"""The type of a file that is not plain text, and how it is sent to the model.
+"""Detects the type of a file that is not plain text, and decides how to send it to the model.
 
-The signature in the content decides; the name counts only if there is no signature. The table of types is fixed,
-because the operating system's table differs between machines.
+The signature in the content decides; the name counts only without a signature. The table of types is fixed, because the
+operating system's table differs between machines.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from tools.files.text_encodings import SNIFFED_BYTES, is_utf8, looks_binary, mar
 from tools.files.workspace import Location
 from tools.text.file_names import shown_whole_path
 
-# Largest media file inside a result, in bytes (4 MB as base64); a larger one becomes a link
+# Largest media file inside a result, in bytes (4 MB as base64). A larger file becomes a link
 MAX_INLINE_BYTES = 3_000_000
-HEAD_BYTES = 1 << 16  # first read: enough to detect the type, and the whole of most source files
+HEAD_BYTES = 1 << 16  # size of the first read: enough to detect the type, and all of most source files
 PDF_WITHIN = 1024  # bytes allowed before the header of a PDF (as in Acrobat)
 
 
@@ -49,7 +49,7 @@ class FileType:
 TEXT = FileType(FileKind.TEXT, "text/plain")
 BINARY = FileType(FileKind.BINARY, "application/octet-stream")
 PDF = FileType(FileKind.PDF, "application/pdf")
-# First bytes that no text starts with
+# First bytes with which no text starts
 _SIGNATURES: tuple[tuple[bytes, str], ...] = (
     (b"\x89PNG\r\n\x1a\n", "image/png"), (b"\xff\xd8\xff", "image/jpeg"),
     (b"GIF87a", "image/gif"), (b"GIF89a", "image/gif"), (b"II*\0", "image/tiff"), (b"MM\0*", "image/tiff"),
@@ -63,7 +63,7 @@ _CONTAINERS = {
     (b"RIFF", b"WAVE"): "audio/wav", (b"RIFF", b"WEBP"): "image/webp", (b"RIFF", b"AVI "): "video/x-msvideo",
     (b"FORM", b"AIFF"): "audio/aiff", (b"FORM", b"AIFC"): "audio/aiff",
 }  # fmt: skip
-# The brand of an ISO media file, after `ftyp`; any other brand is MP4 video
+# Brands of ISO media files, after `ftyp`. Any other brand is MP4 video
 _ISO_BRANDS = {
     b"avif": "image/avif", b"avis": "image/avif", b"heic": "image/heic", b"heix": "image/heic", b"mif1": "image/heif",
     b"M4A ": "audio/mp4", b"M4B ": "audio/mp4", b"qt  ": "video/quicktime",
@@ -73,7 +73,7 @@ _PDF_HEADER = re.compile(rb"%PDF-\d\.\d")
 _OGG, _ID3, _MATROSKA = b"OggS\0", b"ID3", b"\x1a\x45\xdf\xa3"
 _ISO_MARK = b"ftyp"  # at position 4
 _BEGINNINGS = (*(beginning for beginning, _ in (*_SIGNATURES, *_CONTAINERS)), _OGG, _ID3, _MATROSKA)
-# Media whose first bytes are a weak sign: the name decides, if the content is not text
+# Media whose first bytes are a weak sign. The name decides if the content is not text
 _NAMED = {
     ".mp3": "audio/mpeg", ".aac": "audio/aac", ".wma": "audio/x-ms-wma", ".bmp": "image/bmp", ".ico": "image/x-icon",
     ".mpg": "video/mpeg", ".mpeg": "video/mpeg",
@@ -86,7 +86,7 @@ _BINARY_NAMES = """
 """
 _DOUBTED_NAMES = frozenset(
     (*_BINARY_NAMES.split(), *_NAMED)
-)  # with one of these, invalid text is not tried in other encodings
+)  # invalid text with one of these names is not decoded in other encodings
 _NAMED_TEXT = {
     ".svg": FileType(FileKind.SVG, "image/svg+xml"),
     ".ipynb": FileType(FileKind.NOTEBOOK, "application/x-ipynb+json"),
@@ -97,17 +97,17 @@ _LABELS = {
 
 
 def detect(head: bytes, path: str) -> FileType:
-    """Detect the type of a file by its first `SNIFFED_BYTES` bytes, and finally by its name."""
+    """Detect the type of a file by its first `SNIFFED_BYTES` bytes, then by its name."""
     suffix = os.path.splitext(path)[1].lower()
     if head[:1] in _BLANKS and _PDF_HEADER.match(head.lstrip(_BLANKS)):
         return PDF
     if marked_encoding(head) is None:
-        # Other first bytes mean that it is not media; this settles most files.
+        # Most files have other first bytes, and so are not media.
         is_signed = head.startswith(_BEGINNINGS) or head[4:8] == _ISO_MARK
         mime_type = _by_signature(head, suffix) if is_signed else None
         if mime_type is None:
             is_binary = looks_binary(head) or (suffix in _DOUBTED_NAMES and not is_utf8(head[:SNIFFED_BYTES]))
-            # A file of another format may contain one.
+            # A file of another format may contain a PDF header.
             may_be_pdf = suffix == ".pdf" or (is_binary and suffix not in _DOUBTED_NAMES)
             if may_be_pdf and _PDF_HEADER.search(head, 0, PDF_WITHIN):
                 mime_type = PDF.mime_type

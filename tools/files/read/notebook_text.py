@@ -1,4 +1,4 @@
-"""Jupyter notebooks as text: the cells with their sources and outputs, without the JSON around them."""
+"""Renders Jupyter notebooks as text: the sources and outputs of the cells, without the JSON."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from tools.text.terminal_text import terminal_text
 
 MAX_OUTPUT_CHARS = 10_000  # characters of one cell's outputs (as in Qwen Code)
 MAX_NOTEBOOK_CHARS = 100_000  # characters of a whole notebook (as in Qwen Code)
-# Characters of one output that are rendered as on a terminal, including progress bars; the rest is not shown
+# Characters of one output, with progress bars, that are rendered as on a terminal; the rest is not shown
 CLEANED_CHARS = 40 * MAX_OUTPUT_CHARS
 _NOT_MIME = re.compile(r"[^A-Za-z0-9.+/-]")
 
 
 def render(data: bytes) -> str | None:
-    """Render a notebook as text: a header with the language and the number of cells, then each cell. Cuts are stated.
+    """Render a notebook as text: a header with the language and the number of cells, then the cells. Cuts are marked.
 
-    Cells have the same names as in `notebook_edit`. Returns `None` if the content is not a notebook or has too many
+    Cells have the same names as in `notebook_edit`. Returns `None` if the content is not a notebook, or has too many
     values.
     """
     if sum(map(data.count, (b",", b"[", b"{"))) > MAX_VALUES:
@@ -61,7 +61,7 @@ def render(data: bytes) -> str | None:
 def _outputs(outputs: Sequence[Any]) -> str:
     """Return the outputs of a cell, cut to a reasonable length."""
     shown, left_out = "", 0
-    # A stream's output comes in pieces, and a later piece may overwrite an earlier one.
+    # A stream comes in pieces, and a later piece may overwrite an earlier one.
     pieces = groupby(map(mapping, outputs), lambda each: each.get("output_type") == "stream" and each.get("name"))
     joined = [
         [{"text": "".join(text_of(output.get("text")) for output in several)}] if stream else list(several)

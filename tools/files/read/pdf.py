@@ -1,8 +1,8 @@
-"""A PDF as lines of text. If it has no text, or no PDF reader is installed, it is returned as a file.
+"""Reads a PDF as lines of text. Without text, or without a PDF reader, the PDF is returned as a file.
 
-A child process extracts the text, because a PDF can be made to use any amount of time and memory. The child gets the
-open file, not its path, and nothing of the server's environment. It is killed when the call is cancelled, when its time
-is over, or when there is enough text.
+A child process extracts the text, because a PDF can be built to exhaust time and memory. The child gets the open file
+instead of its path, and nothing of the server's environment. It is killed when the call is cancelled, when its time is
+over, or when there is enough text.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from tools.files.read.media_files import PDF, FileKind, media_parts
 from tools.files.text_encodings import UTF_8
 from tools.files.workspace import Location
 
-# Time for one document: several hundred ordinary pages (about 30 ms each), and not too long to wait for
+# Per document: enough for several hundred ordinary pages (about 30 ms each), and not too long a wait
 MAX_SECONDS = 20.0
-# Address space of the child: several times what a large ordinary document needs, and bearable for any machine
+# Address space of the child: several times what a large ordinary document needs, and acceptable on any machine
 MAX_MEMORY = 512 << 20
-MAX_CHARS = 4_000_000  # characters extracted from one document; the longest books have about as many
-MAX_AT_ONCE = 2  # children running at the same time, so that many calls do not use up all memory
-MAX_WAITING = 4  # waiting calls; more are refused at once
-# How long a call waits for its turn: with `MAX_AT_ONCE` others before it, three times their time limit
+MAX_CHARS = 4_000_000  # characters extracted from one document, about as many as in the longest books
+MAX_AT_ONCE = 2  # concurrent children, so that many calls do not use up all memory
+MAX_WAITING = 4  # waiting calls; more are refused immediately
+# How long a call waits in the queue: three times the limit for a document, because others wait before it
 MAX_WAIT_SECONDS = 60.0
 TURN_SECONDS = 0.05  # how often a waiting call checks for cancellation
-# Longest line from the child: UTF-8 uses up to 4 bytes per character, and JSON escapes may double them
+# Longest line from the child: UTF-8 has up to 4 bytes per character, and JSON escapes may double them
 MAX_LINE_BYTES = 8 * MAX_PAGE_CHARS
-INSTALL = "pip install 'coretools-mcp[pdf]'"  # how to install the PDF reader
+INSTALL = "pip install 'coretools-mcp[pdf]'"  # installs the PDF reader
 _PAGES = re.compile(r"\s*(\d{1,7})\s*(-)?\s*(\d{1,7})?\s*")
 _running = threading.BoundedSemaphore(MAX_AT_ONCE)
 _waiting = threading.BoundedSemaphore(MAX_WAITING)
@@ -72,25 +72,25 @@ ALL_PAGES = Pages()
 
 @dataclass(frozen=True, slots=True)
 class PdfText:
-    """The text of a document, or of those requested pages that could be read."""
+    """The text of the requested pages that could be read."""
 
-    text: str  # for each page a heading, then its text
+    text: str  # a heading and the text of each page
     count: int
     first: int
     last: int
-    is_complete: bool  # it has every requested page
-    cut: str  # why it is incomplete, as the end of a sentence; empty if there was simply enough text
-    has_words: bool  # some page has text
+    is_complete: bool  # whether it has every requested page
+    cut: str  # why it is incomplete, for the end of a sentence; empty if there was enough text
+    has_words: bool  # whether any page has text
 
     @property
     def page_range(self) -> str:
-        """The range of these pages, for example `pages 2-5 of 9`."""
+        """The range of the pages, for example `pages 2-5 of 9`."""
         pages = f"pages {self.first}-{self.last}" if self.last > self.first else f"page {self.first}"
         return f"{pages} of {self.count}"
 
 
 def is_installed() -> bool:
-    """Whether a PDF reader is installed. Only the child imports it."""
+    """Return True if a PDF reader is installed. Only the child imports it."""
     return importlib.util.find_spec("pypdf") is not None
 
 
@@ -103,13 +103,13 @@ def extract(
     signal: AbortSignal,
     seconds: float = MAX_SECONDS,
 ) -> PdfText | None:
-    """Extract the text of a PDF. Returns `None` if no PDF reader is installed. Blocking: call it in a worker thread.
+    """Extract the text of a PDF, or return `None` if no PDF reader is installed. Blocking: call it in a worker thread.
 
-    It moves the position of the file. `is_enough` gets the text of each page and can end the reading.
+    Moves the file position. `is_enough` gets the text of each page, and returns True to stop.
 
     Raises:
-        ToolError: `read_content_failure`: it is encrypted or damaged, or no page could be read within the limits;
-            `invalid_tool_params`: it has no such page; `cancelled`.
+        ToolError: `read_content_failure` if it is encrypted or damaged, or if no page could be read within the limits;
+            `invalid_tool_params` if it has no such page; `cancelled`.
     """
     opened.stream.seek(0)
     arguments = (str(pages.first), str(pages.last or 0))
@@ -195,7 +195,7 @@ def extract(
 
 @contextmanager
 def _turn(name: str, signal: AbortSignal) -> Generator[None]:
-    """Wait for a turn. A waiting call occupies a thread that others need, so only a few may wait."""
+    """Wait for a free slot. Only a few calls may wait, because each occupies a thread that others need."""
     if not _running.acquire(blocking=False):
         busy = ToolError(
             ToolErrorType.READ_CONTENT_FAILURE,
@@ -252,7 +252,7 @@ def read_pdf(
     if not shown.count:
         past = f"The text of {found.page_range} has {known_lines} lines; offset {shown.first} is past its end. {note}"
         return Reading((TextPart(past),), FileKind.PDF, truncated=True, encoding=UTF_8.name, pages=found.count)
-    # If the remaining pages cannot be read, there are no further lines to count.
+    # Further lines exist only if the remaining pages can be read.
     shown = replace(shown, total=None, at_least=known_lines, reaches_end=bool(found.cut) and shown.reaches_end)
     reading = reading_of(shown, UTF_8, wanted.limits, [note])
     return replace(reading, kind=FileKind.PDF, pages=found.count, truncated=True)

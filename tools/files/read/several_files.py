@@ -1,4 +1,4 @@
-"""Several files in one result: selects them, reads them, and lists what was left out."""
+"""Selects several files, reads them into one result, and lists what was left out."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from tools.files.workspace import Location, Workspace, explain
 from tools.text.file_names import one_line, sendable_name, shown_path, shown_whole_path
 
 MAX_MEDIA_BYTES = 10_000_000  # raw bytes of media in one result; base64 makes 13 MB of them
-MAX_LISTED = 100  # unread files listed with name and size
-MAX_REASONS = 20  # skipped files whose reason is shown
-MAX_LISTED_CHARS = 10_000  # characters of one such list; paths may be very long
+MAX_LISTED = 100  # unread files that are listed
+MAX_REASONS = 20  # skipped files that are listed with the reason
+MAX_LISTED_CHARS = 10_000  # characters per list, because paths may be very long
 MAX_REASON_CHARS = 400  # characters of one reason
 END_MARKER = "\n--- End of content ---"
 
@@ -40,9 +40,9 @@ class Batch:
     limits: Limits
     media: MediaHandling  # how images and other media are returned
     deadline: Deadline
-    reads: ReadLedger | None  # records what was read, if reads are recorded
-    entries: Sequence[str]  # what the call requested; media are read only if an entry gives their name or extension
-    is_checked: bool  # the found files are known not to be hidden from agents
+    reads: ReadLedger | None  # records reads, if they are recorded
+    entries: Sequence[str]  # the call's entries; media are read only if an entry has their name or extension
+    is_checked: bool  # whether found files are known not to be hidden from agents
     skipped: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     parts: list[Part] = field(default_factory=list[Part])
     read_paths: list[str] = field(default_factory=list[str])
@@ -59,7 +59,7 @@ class Batch:
         return "the time limit was reached" if self.timed_out else "the result would become too long"
 
     def read(self, candidates: Sequence[Candidate]) -> None:
-        """Read one file after the other. A failure does not stop the rest."""
+        """Read the files one by one. A failure does not stop the rest."""
         limits = self.limits
         wanted = WantedLines(0, limits.read_lines, limits, self.deadline.signal)
         try:
@@ -105,7 +105,7 @@ class Batch:
             started = time.monotonic()
             reading = read(opened, location, beginning, wanted, self.media, pdf_seconds=self._pdf_seconds)
             if kind not in TEXT_KINDS:
-                # Extracting the text of a PDF takes time from the budget.
+                # PDF files share one time budget.
                 self._pdf_seconds -= time.monotonic() - started
         self.read_paths.append(location.name)
         if reading.is_text:
@@ -122,13 +122,16 @@ class Batch:
             self.reads.record(location.path, SeenFile(identity_of(opened.info), reading.sha256), reading.content)
 
     def _open(self, location: Location) -> OpenedFile:
-        """Open a file. From the second file of a folder on, use the open folder: faster than by path, and as safe."""
+        """Open a file.
+
+        For further files in a folder, use the open folder, which is faster than the path and as safe.
+        """
         above, _, name = location.path.rpartition(os.sep)
         if above != self._above:
             self._leave_folder()
             self._above = above
         elif self._folder is None:
-            # The folder cannot be listed or was replaced: its files are opened, or refused, by their paths.
+            # If the folder cannot be listed or was replaced, its files are opened or refused by their paths.
             with suppress(OSError, PathNotInWorkspaceError):
                 self._folder = self.workspace.open_folder(above)
         if self._folder is not None:
@@ -144,7 +147,7 @@ class Batch:
                 self._folder = None
 
     def _names(self, path: str) -> bool:
-        """Whether an entry gives the name of a file or its extension."""
+        """Return True if an entry has the name of a file or its extension."""
         name = os.path.basename(path).lower()
         suffix = os.path.splitext(name)[1]
         return bool(suffix) and any(suffix in entry or name in entry for entry in map(str.lower, self.entries))
@@ -215,7 +218,7 @@ def _notes(batch: Batch, walk: Walk) -> list[str]:
 
 
 def _list_of(lines: Iterable[str], total: int) -> list[str]:
-    """Format the first of some lines as a list, with the number of further ones and the end of the note."""
+    """Format as many lines as fit as a list, with the number of further ones and the end of the note."""
     listed = [f"- {line}" for line in _fitting(lines)]
     more = total - len(listed)
     return [*listed, *([f"- and {more:,} more"] if more else []), "]"]

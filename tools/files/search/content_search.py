@@ -1,7 +1,7 @@
-"""`grep_search`: runs ripgrep for a query, filters and sorts its matches, and reads the lines for the report.
+"""`grep_search`: runs ripgrep, filters and sorts its matches, and reads the lines for the report.
 
-ripgrep searches on all processors, so its output has no order. The matches are sorted here, unless there are so many
-that only the first ones are shown. Then ripgrep runs again in its own order and is stopped when there is enough.
+ripgrep searches on all processors, so its output has no order. The matches are sorted here. If there are so many that
+only the first ones are shown, ripgrep runs again in its own order, and is stopped when there are enough.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ from tools.files.search.ripgrep import (
 from tools.files.workspace import Location, Workspace
 from tools.text.file_names import brief, shown_whole_path
 
-MAX_PATTERN_CHARS = 10_000  # far more than a real pattern has; it fits on the command line of every system
+MAX_PATTERN_CHARS = 10_000  # more than any real pattern has, and still fits on the command line of every system
 # A glob name that ripgrep reads the same way: literal text and single stars
 _PLAIN_NAME = re.compile(r"[\w.+@=~-]*(?:\*[\w.+@=~-]+)*\*?", re.ASCII)
 
 
 def check_pattern(spelled: str, pattern: str) -> None:
-    """Refuse a pattern that ripgrep cannot be given, using the parameter name of the call."""
+    """Refuse a pattern that cannot be passed to ripgrep. `spelled` is the parameter's name in the call."""
     problem = ""
     if not pattern:
         problem = "it is empty; give the text or expression to search for."
@@ -60,12 +60,12 @@ def check_pattern(spelled: str, pattern: str) -> None:
     elif "\n" in pattern or "\r" in pattern:
         problem = "it contains a line break, but files are searched line by line; search for one of its lines."
     elif "\0" in pattern:
-        problem = "it contains a NUL character, which only binary files do."
+        problem = "it contains a NUL character, which only binary files contain."
     else:
         try:
             pattern.encode()
         except UnicodeEncodeError:
-            problem = "it contains half of a surrogate pair, which no text file contains."
+            problem = "it contains a lone surrogate, which no text file contains."
     if problem:
         raise _unusable(spelled, pattern, problem)
 
@@ -98,9 +98,9 @@ def search_contents(workspace: Workspace, query: ContentQuery, limits: Limits, d
             position = None
         elif position is not None:
             wanted, named = position, pattern.literals
-            # The names that the filter can match, given to ripgrep as a file type. Unlike a glob of ripgrep, a type
-            # never brings back ignored files. It supports only names. Paths, and syntax that ripgrep may read
-            # differently, are handled by our own glob matcher.
+            # The names that the filter can match are passed to ripgrep as a file type. Unlike ripgrep's globs, a type
+            # never unhides ignored files, but it supports only names. Our own matcher handles paths, and syntax that
+            # ripgrep may read differently.
             names = {path.rpartition("/")[2] for path in expand_braces(query.glob)}
             if all(name and _PLAIN_NAME.fullmatch(name) for name in names):
                 type_options = [*(f"--type-add=wanted:{name}" for name in sorted(names)), "--type=wanted"]
@@ -155,13 +155,13 @@ def search_contents(workspace: Workspace, query: ContentQuery, limits: Limits, d
     )
 
 
-MAX_SORTED = 1_000  # matching lines that are sorted here
-EXCLUDED_AT_ONCE = 20  # files per run that are searched for the exclude pattern
+MAX_SORTED = 1_000  # matching lines to sort here
+EXCLUDED_AT_ONCE = 20  # files per run that searches for the exclude pattern
 
 
 @dataclass(slots=True)
 class ContentSearch:
-    """Searches folders and files one after the other. ripgrep gets as much of the query as it understands."""
+    """Searches folders and files one by one. ripgrep gets as much of the query as it understands."""
 
     workspace: Workspace
     filters: Filters
@@ -169,16 +169,16 @@ class ContentSearch:
     type_options: Sequence[str]
     ripgrep: Ripgrep
     excluding: Ripgrep  # searches for the lines to exclude, also in decoded files
-    decodes: bool  # whether decoding files that are not UTF-8 would find more
+    decodes: bool  # whether decoding non-UTF-8 files could find more
     huge: int = 0  # files named by the call that are too large to search
     undecoded: int = 0  # files that are too large to decode
     otherwise: dict[str, str] = field(default_factory=dict[str, str])  # as in `matches_in_texts`
-    notes: Sequence[str] = ()  # why symlinks that the filter names are not followed
+    notes: Sequence[str] = ()  # why symlinks in the filter are not followed
     # Targets of symlinks that the filter names, and what is wanted in them
     _linked: Sequence[tuple[Location, Selection]] = ()
 
     def follow_links(self, starts: Sequence[Location], position: PatternPosition, walk: Walk) -> None:
-        """Also search the targets of symlinks that the filter names. ripgrep itself follows none."""
+        """Also search the targets of symlinks that the filter names. ripgrep does not follow them."""
         found: list[tuple[Location, Selection]] = []
         for start in starts if position.leads_to_links else ():
             for folder, wanted in walk.through_links(start, position):
@@ -191,7 +191,7 @@ class ContentSearch:
     def matches(
         self, starts: Sequence[Location], query: Query, exclude: Query | None, most: int, *, is_file: bool
     ) -> Generator[tuple[Location, LineMatch]]:
-        """Yield files with matches, with at most `most` lines each, and the folder that their paths are relative to.
+        """Yield files with up to `most` matching lines each, and the folder that their paths are relative to.
 
         Lines that also match `exclude` are left out. Raises a `RefusedQueryError` for an unusable pattern.
         """
@@ -210,10 +210,10 @@ class ContentSearch:
     def _places(
         self, starts: Sequence[Location], *, is_file: bool
     ) -> Iterator[tuple[Location, Sequence[str], VisibleFiles | None]]:
-        """Yield folders to search, the paths in them unless everything is searched, and which files may be shown."""
+        """Yield each folder to search, the paths in it (none means everything), and the files that may be shown."""
         for start in starts:
             if is_file:
-                # A file named by the call must be readable, and git's ignore rules do not apply to it.
+                # A file named by the call must be readable. Git's ignore rules do not apply to it.
                 with self.workspace.open_file(start) as opened:
                     is_huge = opened.info.st_size > MAX_FILE_BYTES  # ripgrep does not check this for a named file
                 if is_huge:
@@ -228,7 +228,7 @@ class ContentSearch:
     def count_files(self, folders: Sequence[Location]) -> int:
         number = 0
         for folder, paths, visible in self._places(folders, is_file=False):
-            assert visible is not None  # noqa: S101 - they are folders
+            assert visible is not None  # noqa: S101 - always set for folders
             with closing(self.ripgrep.files(folder.path, paths, *visible.options)) as found:
                 number += sum(map(visible.holds, found))
         return number
@@ -242,7 +242,7 @@ class ContentSearch:
         exclude: Query | None,
         most: int,
     ) -> Generator[LineMatch]:
-        """Yield the matches in one place without the excluded lines, in the order of paths."""
+        """Yield the matches below a folder, without excluded lines, in the order of paths."""
         count = f"--max-count={most if exclude is None else MAX_LINES_OF_FILE}"
         with closing(
             self._below(folder, visible, query, count)
@@ -255,7 +255,7 @@ class ContentSearch:
                     if is_searched_by_bytes(self.workspace, self.workspace.below(folder, match.path)):
                         yield match
                     else:
-                        # In other encodings, a byte that is an ASCII letter may be the second half of a character.
+                        # In other encodings, an ASCII byte may be the second half of a character.
                         yield from matches_in_texts(
                             self.workspace, self.excluding, folder, [match.path], query, exclude, self.otherwise
                         )
@@ -301,7 +301,7 @@ class ContentSearch:
                     match = left[other.path]
                     left[other.path] = match.only(len(match.lines), without=frozenset(other.lines))
             if self.excluding.timed_out:
-                return  # the lines to exclude from them are unknown
+                return  # the excluded lines are unknown
             yield from (match for match in left.values() if match.lines)
 
 
@@ -311,7 +311,7 @@ def _by_names(path: str) -> list[bytes]:
 
 @dataclass(frozen=True, slots=True)
 class _ToLinks(folder_walk.Everything):
-    """Selects no files, and only folders that may contain a symlink that the filter names."""
+    """Selects only folders that may contain a symlink that the filter names."""
 
     position: Selection
 
@@ -327,14 +327,14 @@ class _ToLinks(folder_walk.Everything):
         return self.position.linked(name)
 
 
-MAX_FOLDERS = 10_000  # folders whose rules are kept at the same time
-_FolderRules = tuple[IgnoreScope, Selection]  # the rules in a folder, and what is wanted there
+MAX_FOLDERS = 10_000  # folders whose rules are kept
+_FolderRules = tuple[IgnoreScope, Selection]  # the rules in a folder, and what is wanted in it
 
 
 class VisibleFiles:
-    """The visible files below one folder. The folder itself may be hidden, because the call named it.
+    """The visible files below a folder. The folder itself may be hidden, because the call named it.
 
-    `others` are folders that are searched separately and not as a part of this one.
+    `others` are folders below it that are searched separately.
     """
 
     def __init__(
@@ -352,18 +352,21 @@ class VisibleFiles:
         self._others = others
         self._type_options = type_options
         self._top: _FolderRules = (scope_of(workspace, folder, git=filters.git, agent=filters.agent), wanted)
-        # By path below the folder; `None` if it is hidden or nothing in it is wanted
+        # By path below the folder; `None` if hidden, or if nothing in it is wanted
         self._folders: dict[str, _FolderRules | None] = {"": self._top}
 
     @property
     def options(self) -> list[str]:
-        """Options by which ripgrep leaves out files itself, so that it searches less."""
+        """Return options that make ripgrep leave out files itself, so that it searches less."""
         folders = [f"--glob=!{name}/" for name in sorted(self._filters.folders)]
         ignored = f"--glob=!{GIT_FOLDER}" if self._top[0].git is not None else "--no-ignore"
         return [*folders, ignored, *self._type_options]
 
     def holds(self, path: str) -> bool:
-        """Whether a file may be shown. All folders above it are checked, because a hidden folder hides its contents."""
+        """Return True if a file may be shown.
+
+        Checks all folders above it, because a hidden folder hides its contents.
+        """
         above, _, name = path.rpartition("/")
         rules = self._folders.get(above, self._top)
         if above not in self._folders:
@@ -392,5 +395,5 @@ class VisibleFiles:
         except ToolError as error:
             if error.code is not ToolErrorType.PATH_IGNORED:
                 raise
-            return None  # it is unknown what is hidden here; a call that names the folder is told why
+            return None  # unknown; a call that names the folder gets the reason
         return scope, inside

@@ -1,8 +1,8 @@
-"""Searches files that are not UTF-8 in the text that `read_file` shows, instead of in their bytes.
+"""Searches non-UTF-8 files in the text that `read_file` shows, not in their bytes.
 
-Several files are decoded into one text for ripgrep, so that matching works the same way as in other files. Guessing the
-encoding takes longer than everything else. So every possible text of a file is searched, and the encoding is guessed
-only if one of them matches.
+Several files are decoded into one text for ripgrep, so that they match as other files do. Guessing the encoding takes
+longer than everything else. So every possible text of a file is searched, and the encoding is guessed only if one of
+them matches.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from tools.files.search.ripgrep import MAX_LINES_OF_FILE, LineMatch, Query, Ripg
 from tools.files.text_encodings import UNKNOWN_8BIT, decode, readings, shown_text
 from tools.files.workspace import Location, Workspace
 
-FILES_AT_ONCE = 50  # files decoded for one run of ripgrep
+FILES_AT_ONCE = 50  # files decoded per run of ripgrep
 TEXT_AT_ONCE = 4 << 20  # bytes of text after which a run is full
-MAX_READ_BYTES = 1 << 17  # a larger file's encoding is guessed first, because several decodings often take longer
+MAX_READ_BYTES = 1 << 17  # larger files are guessed first, as several decodings often take longer
 
 
 class _TextReading(NamedTuple):
-    """One possible text of a file, among those that are searched together."""
+    """One possible text of a file, which is searched together with others."""
 
     path: str
     data: bytes
     encodings: set[str]
-    last: int  # number of its last line
+    last: int  # number of its last line in the searched text
 
 
 def matches_in_texts(
@@ -43,10 +43,10 @@ def matches_in_texts(
     exclude: Query | None,
     otherwise: dict[str, str],
 ) -> Generator[LineMatch]:
-    """Yield files below a folder with lines that match one query and not the other, in the order of their paths.
+    """Yield files below a folder with lines that match `query` but not `exclude`, in the order of paths.
 
-    Files are decoded on demand, until ripgrep's time is up. Files that match only in an unlikely encoding are added to
-    `otherwise`, with that encoding.
+    Files are decoded on demand until ripgrep's time is up. Files that match only in an unlikely encoding are added to
+    `otherwise` with that encoding.
     """
     waiting = iter(paths)
     while not ripgrep.timed_out:
@@ -87,7 +87,7 @@ def matches_in_texts(
 
 
 def is_searched_by_bytes(workspace: Workspace, location: Location) -> bool:
-    """Whether ripgrep's matches in the file itself count: it is Unicode, or cannot be decoded."""
+    """Return True if ripgrep's matches in the file itself count, because it is Unicode or cannot be decoded."""
     try:
         with workspace.open_file(location) as opened:
             if opened.info.st_size > MAX_DECODED_BYTES or not is_searchable(opened):
@@ -95,7 +95,7 @@ def is_searched_by_bytes(workspace: Workspace, location: Location) -> bool:
             decoded = decode(opened.whole(AbortSignal()))
             return decoded is not None and decoded.encoding.is_known
     except (OSError, ToolError):
-        return True  # showing it will report the reason
+        return True  # the reason is reported when it is shown
 
 
 def _lines_of(texts: IO[bytes], ripgrep: Ripgrep, folder: Location, query: Query) -> LineMatch:
@@ -105,7 +105,7 @@ def _lines_of(texts: IO[bytes], ripgrep: Ripgrep, folder: Location, query: Query
 
 
 def _content(workspace: Workspace, location: Location, ripgrep: Ripgrep) -> bytes:
-    """Return a file's content; empty if it cannot be read."""
+    """Return a file's content, or nothing if it cannot be read."""
     try:
         with workspace.open_file(location) as opened:
             return opened.whole(ripgrep.deadline.signal) if opened.info.st_size <= MAX_DECODED_BYTES else b""

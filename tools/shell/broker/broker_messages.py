@@ -1,4 +1,4 @@
-"""The messages between server and supervisors: numbers, and what is to be run."""
+"""The messages between server and supervisors."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ if TYPE_CHECKING:
     from tools.shell.process_spec import MountStep, ProcessSpec
 
 
-# To the broker, together with a supervisor's socket: whether it gets its own process or shares one.
+# Sent to the broker with a supervisor's socket: whether it gets its own process or the shared one.
 OWN, SHARED = b"\0", b"\1"
-FRAME = struct.Struct("=BI")  # the beginning of every message: its kind, and the number of bytes that follow
+FRAME = struct.Struct("=BI")  # the header of every message: its kind, and the number of bytes that follow
 NUMBER = struct.Struct("=I")  # a number in a message
 # From the server. RUN: `packed`, with these descriptors: the output, the errors if separate, the attachments, those
 # passed on, the namespaces. END: the grace period in milliseconds. LIST: nothing. MOUNT: `packed_mounts`, with a
-# descriptor from which to read the process whose namespaces to mount in.
+# descriptor from which to read the id of the process whose namespaces to mount in.
 RUN, END, LIST, MOUNT = 1, 2, 3, 4
 # To the server. STARTED: the ids of program and supervisor. FAILED: an error number. EXITED: a `waitpid` status. GONE:
 # nothing is left, and the next program may come. LISTED: ids of processes. MOUNTED: an error number, or 0.
 STARTED, FAILED, EXITED, GONE, LISTED, MOUNTED = 1, 2, 3, 4, 5, 6
 MOST_DESCRIPTORS = 253  # the most that Linux passes in one message (SCM_MAX_FD)
 STANDARD_ERROR = 2
-OUTPUT_NUMBERS = (1, STANDARD_ERROR)  # descriptors for output, which cannot be used for attachments
-LARGEST_LIMIT = (1 << 63) - 2  # the largest for setrlimit; one more means no limit
+OUTPUT_NUMBERS = (1, STANDARD_ERROR)  # descriptors of outputs, which cannot be attachments
+LARGEST_LIMIT = (1 << 63) - 2  # the largest value for setrlimit; one more means no limit
 
 
 def framed(kind: int, *numbers: int) -> bytes:
@@ -33,14 +33,14 @@ def framed(kind: int, *numbers: int) -> bytes:
 
 
 def packed(spec: ProcessSpec) -> bytes:
-    """Return the body of a RUN message: texts separated by NUL, the first a list of numbers. Or a `ValueError`."""
+    """Return the body of a RUN message: texts separated by NUL, the first a list of numbers. May raise `ValueError`."""
     wanted = (spec.limits.file_bytes, spec.limits.processes, spec.limits.core_bytes)
     limits = [-1 if limit is None else limit for limit in wanted]
     errors = (STANDARD_ERROR,) if spec.separates_errors else ()
     given = (*spec.attachments, *spec.descriptors)
     rules = spec.landlock
     paths = (rules.readable, rules.writable) if rules is not None else ()
-    # Without rules there is one path fewer than with an empty list.
+    # -1 means that there are no rules at all.
     counts = [len(each) for each in paths] or [-1, 0]
     numbers = [len(spec.argv), *counts, len(spec.namespaces), *limits, *errors, *given]
     texts = [spec.limits.group or "", spec.folder, rules.calls.hex() if rules is not None else "", *spec.argv]
@@ -61,7 +61,7 @@ def packed(spec: ProcessSpec) -> bytes:
 
 
 def packed_mounts(steps: Iterable[MountStep]) -> bytes:
-    """Return the body of a MOUNT message: three texts for each mount, separated by NUL."""
+    """Return the body of a MOUNT message: three texts per mount, separated by NUL."""
     texts: list[str] = []
     for what, place, is_read_only, is_moved in steps:
         texts += (what, place, str(is_read_only + 2 * is_moved))
@@ -69,7 +69,7 @@ def packed_mounts(steps: Iterable[MountStep]) -> bytes:
 
 
 def unpacked_mounts(body: bytes) -> list[tuple[bytes, bytes, bool, bool]]:
-    """Return the `MountStep`s, in the form that a supervisor uses."""
+    """Return the `MountStep`s in the form that a supervisor uses."""
     parts = iter(body.split(b"\0"))
     steps: list[tuple[bytes, bytes, bool, bool]] = []
     for what, place, how in zip(parts, parts, parts, strict=True):
@@ -78,7 +78,7 @@ def unpacked_mounts(body: bytes) -> list[tuple[bytes, bytes, bool, bool]]:
 
 
 class LandlockRuleset(NamedTuple):
-    """`LandlockRules`, in the form that a supervisor uses."""
+    """`LandlockRules` in the form that a supervisor uses."""
 
     readable: list[bytes]
     writable: list[bytes]
@@ -86,7 +86,7 @@ class LandlockRuleset(NamedTuple):
 
 
 class Order(NamedTuple):
-    """The result of `packed`, in the form that a supervisor uses."""
+    """A RUN message in the form that a supervisor uses."""
 
     argv: list[bytes]
     folder: bytes

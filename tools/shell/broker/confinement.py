@@ -1,7 +1,7 @@
-"""What a forked process does before it becomes a program: join namespaces and give up rights through Landlock.
+"""Confines a forked process before it becomes a program: joins namespaces, and gives up rights through Landlock.
 
-This cannot be undone, so it is only done by processes that do nothing else. The kernel is called through ctypes, with
-only the standard library. The fork imports nothing.
+This cannot be undone, so only processes that do nothing else may do it. The kernel is called through ctypes, with only
+the standard library. The fork imports nothing.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from contextlib import suppress
 if sys.platform == "win32":
     raise ImportError("the broker is not available on Windows")
 
-OLDEST_ABI = 3  # Linux 6.2: the first version in which emptying a file needs a right
-SCOPES_ABI = 6  # Linux 6.12: the first version that confines signals and abstract sockets
+OLDEST_ABI = 3  # Linux 6.2, the first version in which truncating a file needs a right
+SCOPES_ABI = 6  # Linux 6.12, the first version that confines signals and abstract sockets
 _TCP_ABI = 4
 _MOST_CAPABILITIES = 64
 # The numbers are the same on every architecture (asm-generic/unistd.h).
@@ -29,10 +29,10 @@ _OPEN_TREE, _MOVE_MOUNT, _MOUNT_SETATTR = 428, 429, 442
 _SET_SECCOMP, _CAPBSET_DROP, _SET_NO_NEW_PRIVS, _CAP_AMBIENT, _AMBIENT_CLEAR_ALL, _FILTER_MODE = 22, 24, 38, 47, 4, 2
 _CAPABILITY_VERSION = 0x20080522
 _O_PATH, _NO_SYMLINKS = 0o10000000, 0x04
-# linux/fcntl.h, linux/mount.h. Mount from a descriptor to a descriptor; attributes: read-only, nosuid, nodev.
+# linux/fcntl.h, linux/mount.h: mount from descriptor to descriptor, with the attributes read-only, nosuid, nodev.
 _EMPTY_PATH, _RECURSIVE, _CLONED, _BY_DESCRIPTORS = 0x1000, 0x8000, 1, 0x04 | 0x40
 _READ_ONLY, _WITHOUT_DEVICES = 1, 2 | 4
-# linux/landlock.h. Rights to files: execute, write, read and truncate. All others are rights to folders.
+# linux/landlock.h. Execute, write, read and truncate are rights to files, all others to folders.
 _ALL_RIGHTS = (1 << 15) - 1
 _TRUNCATE = 1 << 14
 _FILE_RIGHTS = 0b111 | _TRUNCATE
@@ -43,13 +43,13 @@ _BIND_AND_CONNECT = 0b11
 _SIGNALS_AND_ABSTRACT_SOCKETS = 0b11
 _PATH_BENEATH = 1
 _library = ctypes.CDLL(None, use_errno=True)
-# Looked up once for all programs: doing it in each fork, or using `signal`, would cost memory pages every time.
+# Looked up once for all programs, because a lookup in each fork, or using `signal`, would cost memory pages.
 _set_signal = _library.signal
 _setns = _library.setns if sys.platform == "linux" else _library.signal
 
 
 def _ask(function: str, *arguments: int | bytes | None) -> int:
-    """Call a function of the C library. Returns its result, or raises an `OSError`."""
+    """Call a function of the C library. Return its result, or raise an `OSError`."""
     passed = (ctypes.c_long(each) if isinstance(each, int) else each for each in arguments)
     result: int = getattr(_library, function)(*passed)
     if result < 0:
@@ -58,7 +58,7 @@ def _ask(function: str, *arguments: int | bytes | None) -> int:
 
 
 def landlock_abi() -> int:
-    """Return the kernel's version of Landlock; 0 if it is missing or disabled."""
+    """Return the kernel's version of Landlock, or 0 if it is missing or disabled."""
     if sys.platform != "linux":
         return 0
     try:
@@ -78,7 +78,7 @@ def join_namespace(descriptor: int) -> None:
 
 
 def confine(readable: list[bytes], writable: list[bytes], calls: bytes) -> None:
-    """Confine this process and its children to `LandlockRules`, permanently and without capabilities."""
+    """Confine this process and its children to `LandlockRules` permanently, without capabilities."""
     abi = landlock_abi()
     if abi < OLDEST_ABI or sys.platform != "linux":
         raise OSError(errno.ENOSYS, "the kernel's Landlock is missing or too old")
@@ -96,9 +96,9 @@ def confine(readable: list[bytes], writable: list[bytes], calls: bytes) -> None:
     _ask("prctl", _SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     _ask("syscall", _RESTRICT_SELF, rules, 0)
     os.close(rules)
-    # Root would regain all capabilities when it executes a program, except those outside the bounding set.
+    # Root regains all capabilities in the bounding set when it executes a program.
     for capability in range(_MOST_CAPABILITIES):
-        with suppress(OSError):  # it has no capabilities to lose, or there are no more
+        with suppress(OSError):  # nothing to lose, or no such capability
             _ask("prctl", _CAPBSET_DROP, capability, 0, 0, 0)
     _ask("prctl", _CAP_AMBIENT, _AMBIENT_CLEAR_ALL, 0, 0, 0)
     _ask("capset", struct.pack("=Ii", _CAPABILITY_VERSION, 0), bytes(24))
@@ -107,12 +107,12 @@ def confine(readable: list[bytes], writable: list[bytes], calls: bytes) -> None:
 
 
 def mount_in(told: int, parent: int, steps: Iterable[tuple[bytes, bytes, bool, bool]]) -> None:
-    """Join the user and mount namespaces of a process, once its number is read from `told`, and mount there.
+    """Join the user and mount namespaces of a process, once its id is read from `told`, and mount there.
 
-    No symlink is followed and nothing is created. Raises an `OSError` if a folder was replaced, or if the process is
-    not a child of the parent.
+    Follows no symlinks and creates nothing. Raises an `OSError` if a folder was replaced, or if the process is not a
+    child of `parent`.
     """
-    os.close(_opened(b"/"))  # the first such call in a fork is slow, and nobody is waiting yet
+    os.close(_opened(b"/"))  # the first such call in a fork is slow, so do it while nobody is waiting
     seen = os.open(f"/proc/{int(os.read(told, 16) or 0)}", os.O_RDONLY | os.O_DIRECTORY)
     status = os.open("stat", os.O_RDONLY, dir_fd=seen)
     if int(os.read(status, 4096).rpartition(b")")[2].split()[1]) != parent:
@@ -138,13 +138,13 @@ def mount_in(told: int, parent: int, steps: Iterable[tuple[bytes, bytes, bool, b
 
 
 def ruleset_for_writing() -> int:
-    """Return the descriptor of a ruleset under which a process can only change what `allow_writing` adds."""
+    """Return the descriptor of a ruleset that allows changes only to paths added by `allow_writing`."""
     handled = struct.pack("=QQQ", _WRITE_RIGHTS, 0, 0)
     return _ask("syscall", _CREATE_RULESET, handled, len(handled), 0)
 
 
 def allow_writing(rules: int, root: str, paths: Iterable[str]) -> None:
-    """Add paths below a folder to such a ruleset, as they are now."""
+    """Add the current files at paths below a folder to such a ruleset."""
     folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
     try:
         for path in paths:
@@ -159,7 +159,7 @@ def _opened(path: bytes, folder: int = -1) -> int:
 
 
 def _allow(rules: int, path: bytes, rights: int, folder: int = -1) -> None:
-    """Grant rights to a path, as it is now, and everything below it."""
+    """Grant rights to the current file or folder at a path, and everything below it."""
     try:
         opened = _opened(path, folder)
     except OSError as error:

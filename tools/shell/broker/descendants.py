@@ -1,8 +1,8 @@
-"""Finds, ends and kills the processes that a program has started and that still run.
+"""Finds, ends and kills the running processes that a program has started.
 
 On Linux, which has subreapers, an orphan becomes a child of its supervisor, whatever its session. So a supervisor finds
-everything that its program ever started, and `waitpid` reports when nothing is left. On other systems only the
-program's process group is known, and processes that leave the group are lost.
+everything that its program ever started, and `waitpid` reports when nothing is left. On other systems, only the
+program's process group is known, and processes that leave it are lost.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from contextlib import suppress
 if sys.platform == "win32":
     raise ImportError("processes cannot be tracked on Windows")
 
-MARK = b"CORETOOLS_MCP_PROGRAM"  # the variable that shows which of several programs started a process
-MARK_BYTES = 1 << 17  # bytes of an environment that are searched for the mark, which is at its beginning
-STOP_ROUNDS = 20  # how often to look for processes that started while others were being stopped
+MARK = b"CORETOOLS_MCP_PROGRAM"  # variable that shows which of several programs started a process
+MARK_BYTES = 1 << 17  # bytes of an environment to search for the mark, which is at the beginning
+STOP_ROUNDS = 20  # searches for processes that started while others were being stopped
 _PR_SET_CHILD_SUBREAPER = 36  # from linux/prctl.h
 _HAS_CHILDREN_FILES = os.path.exists(f"/proc/self/task/{os.getpid()}/children")  # not every kernel has these files
 _library = ctypes.CDLL(None)
 
 
 def become_subreaper() -> bool:
-    """Become the parent of all orphans below this process. Returns whether the system supports it."""
+    """Become the parent of all orphans below this process. Return True if the system supports this."""
     if sys.platform != "linux" or not os.path.exists("/proc/self/stat"):
         return False
     return _library.prctl(_PR_SET_CHILD_SUBREAPER, ctypes.c_ulong(1)) == 0
@@ -54,26 +54,26 @@ def _read_children(pid: int) -> list[int]:
 
 
 def _stat(pid: int) -> list[bytes]:
-    """Return what the kernel reports about a process, from its state on; empty if it does not exist."""
+    """Return the kernel's fields about a process, starting with its state. Empty if it does not exist."""
     with suppress(OSError), open(f"/proc/{pid}/stat", "rb", buffering=0) as stat:
         return stat.read(1024).rpartition(b")")[2].split()
     return []
 
 
 def _runs(pid: int) -> bool:
-    # A process whose main thread has ended also looks like a zombie, but has more than one thread.
+    # A process whose main thread has ended looks like a zombie, but has more than one thread.
     return bool(fields := _stat(pid)) and (fields[0] not in b"ZX" or int(fields[17]) > 1)
 
 
 def _environment(pid: int) -> bytes:
-    """Return the beginning of a process's environment; empty if it is not readable."""
+    """Return the beginning of a process's environment, or nothing if it is not readable."""
     with suppress(OSError), open(f"/proc/{pid}/environ", "rb", buffering=0) as environment:
         return environment.read(MARK_BYTES)
     return b""
 
 
 def send_signals(pids: Iterable[int], *numbers: int) -> None:
-    """Signal processes, and skip those that are gone or may not be signalled."""
+    """Signal processes. Skip those that are gone or may not be signalled."""
     for pid in pids:
         for number in numbers:
             with suppress(OSError):
@@ -81,23 +81,26 @@ def send_signals(pids: Iterable[int], *numbers: int) -> None:
 
 
 class Descendants:
-    """All processes below this one, a subreaper, except spared children and everything below them."""
+    """All processes below this subreaper, except spared children and everything below them."""
 
-    is_sure = True  # whether the owner of each child was clear in the last search
+    is_sure = True  # whether the last search could assign each child to a program
 
     def __init__(self, spared: Iterable[int] = ()) -> None:
         self._spared = spared
 
     def pids(self) -> list[int]:
-        """The ids of these processes, without zombies.
+        """Return the ids of these processes, without zombies.
 
-        Processes come and go during the search. Some may be missing, even all if every child of this server ends
+        Processes come and go during the search, so some may be missing, or even all if every child of this process ends
         meanwhile.
         """
         return sorted(filter(_runs, self._look()))
 
     def _look(self, *numbers: int) -> set[int]:
-        """Find all of them. Each is signalled before its children are searched: a stopped process starts no more."""
+        """Find all processes.
+
+        Each is signalled before its children are searched, because a stopped process starts no more.
+        """
         children = _children()
         found, level = set[int](), {pid for pid in children(os.getpid()) if self._is_own(pid)}
         while level:
@@ -107,7 +110,7 @@ class Descendants:
         return found
 
     def _is_own(self, pid: int) -> bool:
-        """Whether a child of this process is one of them."""
+        """Return True if a child of this process is one of them."""
         return pid not in self._spared
 
     def ask_to_end(self) -> None:
@@ -115,7 +118,7 @@ class Descendants:
         send_signals(self.pids(), signal.SIGTERM, signal.SIGCONT)
 
     def kill(self) -> None:
-        """Kill all of them. Each is first stopped when found, so that it starts no others."""
+        """Kill all processes. Each is stopped when found, so that it starts no others."""
         stopped = set[int]()
         for _ in range(STOP_ROUNDS):
             new = self._look(signal.SIGSTOP) - stopped
@@ -125,14 +128,14 @@ class Descendants:
         send_signals(stopped, signal.SIGKILL)
 
     def is_left(self, has_children: bool) -> bool:
-        """Whether something still runs after the program has ended. Not if this process has no more children."""
+        """Return True if anything still runs after the program has ended."""
         return has_children
 
 
 class Share(Descendants):
-    """What one of several programs of this process, a subreaper, has started, including itself.
+    """The processes of one of several programs below this subreaper, including the program.
 
-    Orphans are recognised by their session or by the mark in their environment. Without either they belong to no
+    Orphans are recognised by their session or by the mark in their environment. Without either, they belong to no
     program, and end with this process.
     """
 
@@ -146,7 +149,7 @@ class Share(Descendants):
             if os.getsid(pid) == self._program:
                 return True
             environment = _environment(pid)
-            if not environment and _runs(pid):  # it is executing another program at this moment
+            if not environment and _runs(pid):  # it is just executing another program
                 self.is_sure = False
             return self._mark in environment.split(b"\0")
         return False
@@ -174,7 +177,7 @@ class Group:
         send_signals([-self._leader], signal.SIGKILL)
 
     def is_left(self, has_children: bool) -> bool:
-        del has_children  # children that left the group may belong to anybody
+        del has_children  # children outside the group may belong to anybody
         try:
             os.killpg(self._leader, 0)
         except OSError as error:
@@ -182,4 +185,4 @@ class Group:
         return True
 
 
-Followed = Descendants | Group  # everything that a program has started and that still runs, including the program
+Followed = Descendants | Group  # the running processes of a program, including the program

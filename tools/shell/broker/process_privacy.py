@@ -8,12 +8,12 @@ _PR_SET_DUMPABLE = 4  # from linux/prctl.h
 
 
 def make_private() -> None:
-    """Let Linux refuse `/proc/PID/environ`, `fd`, `mem` and debuggers to everybody but root.
+    """Make Linux refuse access to `/proc/PID/environ`, `fd` and `mem`, and debuggers, to everybody but root.
 
-    Forks of this process inherit this; programs that they execute do not.
+    Forks of this process inherit this, but programs that they execute do not.
     """
     if sys.platform != "linux":
         return
-    import ctypes  # noqa: PLC0415 - only where it is used
+    import ctypes  # noqa: PLC0415 - only if needed
 
     ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, ctypes.c_ulong(0))

@@ -1,10 +1,10 @@
 """Runs programs and manages everything that they start. The broker forks these processes.
 
-Programs are started with `posix_spawn`, which copies nothing of the calling process. Each program has a channel. A
-channel is reused when nothing is left of its last program, because a fork costs half as much as a shell. A supervisor
-has one channel, except for the one that services share, which gets more from the broker.
+Programs are started with `posix_spawn`, which copies nothing of the calling process. Each program has a channel. When
+nothing is left of the program, its channel is reused, because a fork costs half as much as a shell. A supervisor has
+one channel, except for the one that services share, which gets more channels from the broker.
 
-It ends its programs when told to, and when the server or the broker is gone, which closes their ends of its
+It ends its programs when told to, and when the server or the broker is gone, because that closes their ends of its
 descriptors.
 """
 
@@ -28,31 +28,29 @@ if sys.platform == "win32":
 if TYPE_CHECKING or __package__:
     from tools.shell.broker import broker_messages, confinement, descendants
 else:
-    # By its path, like the broker.
+    # Imported by path, like the broker.
     import broker_messages
     import confinement
     import descendants
 
 
 LEAVE_GRACE_SECONDS = 0.2  # how long programs may take to end by themselves after the server is gone
-LEAVE_SECONDS = 30.0  # how long after that processes that cannot be killed are abandoned
-LOOKS = 50  # searches if nothing is found: processes may have replaced each other meanwhile
-KILL_PAUSE_SECONDS = 0.02  # between two attempts to kill the rest
+LEAVE_SECONDS = 30.0  # when to abandon processes that cannot be killed
+LOOKS = 50  # searches if nothing is found, because processes may have replaced each other meanwhile
+KILL_PAUSE_SECONDS = 0.02  # between attempts to kill the rest
 _ALL_SIGNALS = tuple(
     map(int, signal.valid_signals())
-)  # computed once, because it takes a twelfth as long as starting a shell
-LOOK_PAUSE_SECONDS = 0.05  # between two checks whether something is left, which no event reports
-MOST_UNSURE_LOOKS = 20  # fruitless searches while children end that may belong to the program: one second
+)  # computed once, because it takes a twelfth of the time to start a shell
+LOOK_PAUSE_SECONDS = 0.05  # between checks for processes left, because no event reports their end
+MOST_UNSURE_LOOKS = 20  # searches without result while children of unknown programs end: one second
 
 
 def spawn(body: bytes, descriptors: list[int], mark: bytes) -> int:
-    """Start a program as RUN says, in its own session, with the mark (if any) in its environment.
+    """Start the program of a RUN message in its own session, with the mark (if any) in its environment.
 
-    Raises an `OSError` on failure.
-
-    The caller closes the descriptors, some of which may have been replaced by copies.
+    Raises an `OSError` on failure. The caller closes the descriptors, some of which may have been replaced by copies.
     """
-    import fcntl  # noqa: PLC0415 - not on every system; the broker has loaded both
+    import fcntl  # noqa: PLC0415 - POSIX only; the broker has loaded both
     import resource  # noqa: PLC0415 - as above
 
     order = broker_messages.unpacked(body)
@@ -60,7 +58,7 @@ def spawn(body: bytes, descriptors: list[int], mark: bytes) -> int:
     numbers = order.numbers
     if len(descriptors) != 1 + len(numbers) + order.namespaces:
         raise OSError(errno.EMFILE, "some descriptors did not arrive")
-    # This process limits itself, and so everything that it starts. Limits can only be lowered.
+    # This process limits itself, and so everything that it starts. Limits can only be lowered
     for what, most in zip(
         (resource.RLIMIT_FSIZE, resource.RLIMIT_NPROC, resource.RLIMIT_CORE), order.limits, strict=True
     ):
@@ -75,7 +73,7 @@ def spawn(body: bytes, descriptors: list[int], mark: bytes) -> int:
     for at, descriptor in enumerate(descriptors):
         if descriptor <= highest:
             descriptors[at] = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, highest + 1)
-            os.close(descriptor)  # at once, so that few are open at a time
+            os.close(descriptor)  # now, so that few are open at a time
     output, *attached = descriptors
     moves = [(output, 1), (output, 2), *zip(attached, numbers, strict=False)]
     namespaces = attached[len(numbers) :]
@@ -95,7 +93,7 @@ def spawn(body: bytes, descriptors: list[int], mark: bytes) -> int:
 
 
 def _fork(act: Callable[[], None], least: int = 0, *, becomes: bool = True) -> int:
-    """Act in a fork of this process. Raises an `OSError` on failure. With `becomes`, success is silent."""
+    """Act in a fork of this process. Raises an `OSError` on failure. With `becomes`, a fork that succeeds is silent."""
     import fcntl  # noqa: PLC0415 - as above
 
     report, saying = os.pipe()
@@ -115,7 +113,7 @@ def _fork(act: Callable[[], None], least: int = 0, *, becomes: bool = True) -> i
         os.close(report)
         if saying >= 0:
             os.close(saying)
-    # A fork that executes no program reports its result; a killed fork reports nothing.
+    # A fork that executes no program reports its result, but a killed one reports nothing.
     silence = 0 if becomes else errno.ESRCH
     number = int(failure) if failure else silence
     if number:
@@ -125,7 +123,7 @@ def _fork(act: Callable[[], None], least: int = 0, *, becomes: bool = True) -> i
 
 
 def _act(act: Callable[[], None], failed: int) -> NoReturn:
-    """In the child: never return to the supervisor's code."""
+    """Act in the child, and never return to the supervisor's code."""
     number = errno.EINVAL
     try:
         act()
@@ -154,11 +152,11 @@ def _become(
         confinement.join_namespace(namespace)
     if rules is not None:
         confinement.confine(*rules)
-    os.execve(argv[0], argv, environment)  # noqa: S606 - no shell reads it
+    os.execve(argv[0], argv, environment)  # noqa: S606 - no shell is involved
 
 
 def mount(body: bytes, descriptors: list[int], program: int) -> int:
-    """Do the mounts of a MOUNT message in the namespaces of the program's child. Returns an error number, or 0."""
+    """Do the mounts of a MOUNT message in the namespaces of the program's child. Return an error number, or 0."""
     try:
         mount = partial(confinement.mount_in, descriptors[0], program, broker_messages.unpacked_mounts(body))
         _fork(mount, becomes=False)
@@ -180,7 +178,7 @@ def _ignored_signals() -> tuple[int, ...]:
 
 @cache
 def _join(group: bytes) -> None:
-    """Join a control group with everything started from now on. Done once, because it takes the kernel milliseconds."""
+    """Join a control group, with everything started from now on. Cached, because it takes the kernel milliseconds."""
     descriptor = os.open(group, os.O_WRONLY)
     try:
         os.write(descriptor, b"0")
@@ -189,7 +187,7 @@ def _join(group: bytes) -> None:
 
 
 class Waiting:
-    """Waits for descriptors, for the end of children, or for a point in time, whichever comes first."""
+    """Waits for descriptors, for the end of children, or for a point in time."""
 
     def __init__(self, *descriptors: int) -> None:
         self._poll = select.poll()
@@ -197,7 +195,7 @@ class Waiting:
         for end in self._pipe:
             os.set_blocking(end, False)
         signal.set_wakeup_fd(self._pipe[1], warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda _number, _frame: None)  # without a handler, the signal would wake nobody
+        signal.signal(signal.SIGCHLD, lambda _number, _frame: None)  # without a handler, nothing would wake
         for descriptor in (self._pipe[0], *descriptors):
             self._poll.register(descriptor, select.POLLIN)
 
@@ -208,7 +206,7 @@ class Waiting:
         self._poll.unregister(descriptor)
 
     def wait(self, *moments: float | None) -> set[int]:
-        """Return the readable descriptors; empty if a child has ended or a time on the monotonic clock has come."""
+        """Return the readable descriptors, or nothing if a child has ended or a monotonic time has passed."""
         until = min((moment for moment in moments if moment is not None), default=None)
         events = self._poll.poll(None if until is None else max(0.0, until - monotonic()) * 1000)
         ready = {descriptor for descriptor, _ in events}
@@ -223,29 +221,29 @@ class Waiting:
 
 
 class SupervisorChannel:
-    """The connection to the server for one program at a time, with the program's state."""
+    """The connection to the server for one program at a time, and the program's state."""
 
     def __init__(self, socket: socket.socket) -> None:
         self.socket = socket
         self.program = 0
         self.has_exited = False
         self.followed: descendants.Followed | None = None
-        self.look_at: float | None = None  # when to check whether something is left
+        self.look_at: float | None = None  # when to check for processes left
         self.unsure_looks = 0
         self.kill_at: float | None = None
-        self.leave_at: float | None = None  # when to abandon running processes, after the server has closed the channel
+        self.leave_at: float | None = None  # when to abandon running processes after the server has closed the channel
         self._untold = b""
 
     def note(self, kind: int, *numbers: int) -> None:
         self._untold += broker_messages.framed(kind, *numbers)
 
     def tell(self, *message: int) -> None:
-        """Send the noted messages, and then this one if given."""
+        """Send the noted messages, then this one if given."""
         if message:
             self.note(*message)
         if self._untold:
             data, self._untold = self._untold, b""
-            # If nobody listens any more, the next read from the socket shows it.
+            # If nobody listens any more, the next read from the socket shows this.
             with suppress(OSError):
                 self.socket.sendall(data)
 
@@ -274,11 +272,11 @@ class SupervisorChannel:
 
 
 class Supervisor:
-    """Runs a program for each of its channels and manages everything that it starts.
+    """Runs a program for each of its channels, and manages everything that it starts.
 
-    `broker` is a descriptor that becomes readable when the broker is gone. More channels come through `link`; without
-    one, all processes below this one belong to the single program. With `by_group`, only each program's process group
-    is tracked.
+    `broker` is a descriptor that becomes readable when the broker is gone. `link` brings further channels; without it,
+    all processes below this one belong to the single program. With `by_group`, only each program's process group is
+    tracked.
     """
 
     def __init__(self, channel: socket.socket, broker: int, link: socket.socket | None, *, by_group: bool) -> None:
@@ -292,11 +290,11 @@ class Supervisor:
         self._add(channel)
 
     def serve(self) -> bool:
-        """Do what the server asks until the server or the broker is gone. Returns whether nothing is left."""
+        """Serve until the server or the broker is gone. Return True if nothing is left."""
         while self._link is not None or self._channels:
             channels = self._channels.values()
             ready = self._waiting.wait(*(at for each in channels for at in (each.look_at, each.kill_at, each.leave_at)))
-            # A request that arrives after the broker is gone stays unread, so the server knows that it was not
+            # A request that arrives after the broker is gone stays unread, so that the server knows it was not
             # accepted.
             if self._broker in ready:
                 self._leave()
@@ -314,7 +312,7 @@ class Supervisor:
         if self._has_children and not self._by_group:
             descendants.Descendants().kill()  # processes whose program is unknown
         with suppress(OSError):
-            os.kill(os.getppid(), signal.SIGCONT)  # the program may have stopped the broker, which has to continue now
+            os.kill(os.getppid(), signal.SIGCONT)  # the program may have stopped the broker, which must continue now
         return not self._has_children
 
     def _add(self, channel: socket.socket) -> None:
@@ -322,7 +320,7 @@ class Supervisor:
         self._waiting.add(channel.fileno())
 
     def _take_channel(self, link: socket.socket) -> None:
-        """Accept a channel from the broker. If the broker sends no more, end with the last channel."""
+        """Accept a channel from the broker. If there will be no more, end with the last channel."""
         descriptors: list[int] = []
         with suppress(OSError):
             _, descriptors, _, _ = socket.recv_fds(link, 1, 1)
@@ -333,7 +331,7 @@ class Supervisor:
             self._unlink()
 
     def _listen(self, channel: SupervisorChannel) -> bool:
-        """Do what the server asks now. Returns whether the server is still there."""
+        """Handle a request from the server. Return False if the server is gone."""
         try:
             head, descriptors, _, _ = socket.recv_fds(
                 channel.socket, broker_messages.FRAME.size, broker_messages.MOST_DESCRIPTORS
@@ -355,7 +353,7 @@ class Supervisor:
         return True
 
     def _list(self, channel: SupervisorChannel) -> list[int]:
-        """Return the running processes. Never empty if there are any, although one search may miss some."""
+        """Return the running processes. Never empty if there are any, although a single search may miss some."""
         for _ in range(LOOKS):
             self._reap()
             pids = channel.followed.pids() if channel.followed is not None else []
@@ -375,7 +373,7 @@ class Supervisor:
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
-            os.chdir("/")  # so that no folder of the user is kept busy
+            os.chdir("/")  # so that no folder of the user stays busy
         channel.program, channel.has_exited, channel.unsure_looks, self._has_children = program, False, 0, True
         if self._by_group:
             channel.followed = descendants.Group(program)
@@ -388,10 +386,10 @@ class Supervisor:
     def _reap(self) -> None:
         self._wait_for_children()
         gone = [channel for channel in self._channels.values() if self._is_gone(channel)]
-        # A process that starts another and ends during this search hides both. But it was a child of this process.
+        # A process that starts another and ends during the search hides both, but it is then a child to reap.
         is_sure = not gone or not self._wait_for_children()
         for channel in gone:
-            # It may have belonged to another program, though, which could continue like that for ever.
+            # It may also have belonged to another program, which could go on like this forever.
             is_known = is_sure and channel.followed is not None and channel.followed.is_sure
             if not is_known and channel.unsure_looks < MOST_UNSURE_LOOKS:
                 channel.unsure_looks += 1
@@ -403,12 +401,12 @@ class Supervisor:
             channel.tell()
 
     def _wait_for_children(self) -> bool:
-        """Reap ended children. Returns whether there were any."""
+        """Reap ended children. Return True if there were any."""
         has_reaped = False
         programs = {channel.program: channel for channel in self._channels.values() if channel.followed is not None}
         with suppress(ChildProcessError):
             while self._has_children:
-                self._has_children = False  # unless `waitpid` finds one
+                self._has_children = False  # stays so if `waitpid` raises an error
                 pid, status = os.waitpid(-1, os.WNOHANG)
                 self._has_children = True
                 if pid == 0:
@@ -431,7 +429,7 @@ class Supervisor:
         return False
 
     def _leave(self) -> None:
-        """Start to end everything, because the server or the broker is gone."""
+        """Start ending everything, because the server or the broker is gone."""
         self._waiting.forget(self._broker)
         self._unlink()
         for channel in self._channels.values():
@@ -444,7 +442,7 @@ class Supervisor:
             self._link = None
 
     def _let_go(self, channel: SupervisorChannel) -> None:
-        """End what runs for a channel that the server has closed."""
+        """End the processes of a channel that the server has closed."""
         if channel.leave_at is None:
             channel.leave_at = monotonic() + LEAVE_SECONDS
             self._waiting.forget(channel.socket.fileno())

@@ -1,11 +1,11 @@
-"""Protects the auto-run files of a workspace, which programs outside the sandbox execute, during and after a command.
+"""Protects the auto-run files of a workspace during and after a command. Programs outside the sandbox execute these.
 
-A repository's own folder is pinned (a mount point cannot be renamed), so that no other repository can replace it. Files
+A `.git` folder is pinned as a mount point, which cannot be renamed, so that no other repository can replace it. Files
 in it that make git run something are read-only. The rest stays writable, so that git can commit.
 
 New auto-run files are moved out of the workspace after a command, unless they are harmless, like the results of `git
-init`, `clone`, `worktree` and `submodule`, whatever created them. The scan is bounded: what is deeper, or beyond the
-limit of folders, is neither protected nor found.
+init`, `clone`, `worktree` and `submodule`, whatever created them. The scan is bounded: files that are too deep, or
+beyond the limit on folders, are neither protected nor found.
 
 A folder that cannot be listed before a command is protected as a whole. If a command makes a folder inaccessible, the
 server restores access, because it runs as the folder's owner.
@@ -39,21 +39,21 @@ from tools.permissions.auto_run_files import REPOSITORY, folded
 from tools.permissions.repositories import TrackedFiles, settings_that_run
 from tools.shell.process_spec import SandboxChanges
 
-DEPTH = 6  # levels of folders below a root that are scanned
-FOLDERS = 1_500  # folders of a root that are scanned, those near the top first
-MODULE_DEPTH = 6  # levels below a repository's own folder that are searched for submodules and worktrees
-MODULE_FOLDERS = 5_000  # folders of a repository's submodules, and of its worktrees, that are scanned
-ENTRIES = 50  # entries in a folder's fingerprint, by name; the contents of subfolders are not included
+DEPTH = 6  # levels of folders to scan below a root
+FOLDERS = 1_500  # folders to scan in a root, those near the top first
+MODULE_DEPTH = 6  # levels below `.git` to search for submodules and worktrees
+MODULE_FOLDERS = 5_000  # folders to scan for a repository's submodules, and for its worktrees
+ENTRIES = 50  # entries in a folder's fingerprint, without the contents of subfolders
 REMEMBERED = 20_000  # cached folders, for all roots together
 READ_BYTES = 256 * 1024  # longer settings files are not read
-COPIED_BYTES = 100_000_000  # limit for copying something out of a workspace to another file system after a command
-COPIED_ENTRIES = 10_000  # limit for the files and folders in it
+COPIED_BYTES = 100_000_000  # limit for copying from a workspace to another file system
+COPIED_ENTRIES = 10_000  # the same, for files and folders
 _BARE = ({"HEAD", "objects", "refs"}, {"HEAD", "commondir"})  # names that mark a repository for git
 _STORES = ("objects", "refs", "logs")  # git's own data, which it does not execute
 _SETTINGS = ("config", "config.worktree")
-_SHARES = ("modules", "worktrees")  # folders that contain other repositories' own folders
+_SHARES = ("modules", "worktrees")  # folders that contain other `.git` folders
 _IN_REPOSITORY = (*auto_run_files.REPOSITORY_FILES, *auto_run_files.REPOSITORY_FOLDERS)
-# Instructions that make git run something when it continues a rebase or cherry-pick, in the files of their steps
+# Instructions in the state of a rebase or cherry-pick that make git run something when it continues
 _STEPS_THAT_RUN = {
     "git-rebase-todo": rb"(?m)^[ \t]*(?:x|exec)\s.*",
     "strategy": rb"(?s)\A(?!(?:ort|recursive)?\s?\Z).+",
@@ -63,16 +63,16 @@ _STEPS_THAT_RUN = {
 
 @dataclass(slots=True)
 class AutoRunPaths:
-    """The results for one root. All paths are absolute."""
+    """The scan's results for a root. All paths are absolute."""
 
-    pinned: list[str] = field(default_factory=list[str])  # cannot be moved, but are writable: repositories' own folders
+    pinned: list[str] = field(default_factory=list[str])  # cannot be moved, but can be written: `.git` folders
     read_only: list[str] = field(default_factory=list[str])  # files and folders that cannot be changed
     found: set[str] = field(default_factory=set[str])  # every existing auto-run path, including symlinks
     closed: list[str] = field(default_factory=list[str])  # folders that cannot be listed
 
 
 class _GuardedFolder(NamedTuple):
-    """The relevant parts of a folder: its auto-run entries, and subfolders to scan."""
+    """The relevant entries of a folder: auto-run files, and subfolders to scan."""
 
     auto_run: tuple[os.DirEntry[str], ...]
     below: tuple[str, ...]
@@ -80,23 +80,23 @@ class _GuardedFolder(NamedTuple):
 
 
 class AutoRunLookout:
-    """Scans roots for all commands of a server, and caches folders that have not changed.
+    """Scans roots for all commands of the server, and caches unchanged folders.
 
-    `consented` has real paths that other tools have written with a person's consent, each with the SHA-256 of the last
-    written content. Its owner adds to it.
+    `consented` has the real paths that other tools have written with consent, each with the SHA-256 of the content. The
+    owner adds to it.
     """
 
     def __init__(self, consented: Mapping[str, str] = MappingProxyType({})) -> None:
         self.consented = consented
-        self._accepted: dict[str, Fingerprint | None] = {}  # acceptable changes by commands
+        self._accepted: dict[str, Fingerprint | None] = {}  # accepted changes by commands
         self._folders = Remembered[_GuardedFolder](REMEMBERED)
-        self._holding: dict[str, set[str]] = {}  # for each root, folders with earlier results
-        self._at_work = WeakSet[AutoRunState]()  # for commands that are not yet settled
+        self._holding: dict[str, set[str]] = {}  # folders with earlier results, by root
+        self._at_work = WeakSet[AutoRunState]()  # the states of running commands
 
     def look(self, root: str) -> AutoRunPaths:
-        """Scan a root, top folders first, and also the folders with earlier results.
+        """Scan a root, top folders first, and the folders with earlier results.
 
-        So a command cannot hide a file from the next scan behind a large number of new folders.
+        This keeps a command from hiding a file from the next scan behind many new folders.
         """
         found = AutoRunPaths()
         holding: set[str] = set()
@@ -114,7 +114,7 @@ class AutoRunLookout:
                     found.found.add(each)
                     if _is_of_steps(each):
                         continue  # git changes these while it continues
-                    # A symlink cannot be mounted over, but its target can. It may be gone by now.
+                    # A symlink cannot be mounted over, but its target can, if it still exists.
                     with suppress(OSError):
                         found.read_only.append(os.path.realpath(each) if os.path.islink(each) else each)
             found.closed += folder.closed
@@ -141,13 +141,13 @@ class AutoRunLookout:
         self._at_work.discard(state)
 
     def are_repositories_settled(self, paths: Iterable[str]) -> bool:
-        """Whether no running command can have created anything that git executes among these paths."""
+        """Return True if no running command can have created anything in these paths that git executes."""
         of_git = [path for path in paths if {*map(folded, path.split(os.sep))} & {REPOSITORY, *_IN_REPOSITORY}]
         at_work = [*self._at_work]
         return not any(state.may_have_made(path) for path in of_git for state in at_work)
 
     def has_consent(self, path: str) -> bool:
-        """Whether the content of a path was written by another tool with consent, and has not changed since."""
+        """Return True if another tool wrote the content of a path with consent, and it has not changed since."""
         digest = self.consented.get(path)
         if digest is None:
             return False
@@ -159,13 +159,13 @@ class AutoRunLookout:
             return digest == hashlib.sha256().hexdigest() and not os.path.lexists(path)
 
     def note_accepted(self, path: str, what: Fingerprint | None) -> None:
-        """Treat the present content of a path like its original content."""
+        """Accept the current content of a path from now on."""
         if len(self._accepted) >= REMEMBERED:
             self._accepted.clear()
         self._accepted[path] = what
 
     def is_accepted(self, path: str) -> bool:
-        """Whether the present content of a path has been accepted."""
+        """Return True if the current content of a path was accepted."""
         return path in self._accepted and self._accepted[path] == fingerprint(path)
 
     def _look_into(self, path: str) -> _GuardedFolder:
@@ -175,12 +175,12 @@ class AutoRunLookout:
         parent = os.path.basename(path)
         auto_run: list[os.DirEntry[str]] = []
         below: list[str] = []
-        # A repository without a work tree, which git recognises by these names.
+        # Git recognises a bare repository by these names.
         present = {entry.name for entry in entries}
         is_bare = any(present >= names for names in _BARE)
         for entry in entries:
             name = entry.name
-            # Almost no name is worth comparing.
+            # Quickly rule out almost all names.
             is_odd = "." in (name[0], parent[:1]) or not name.isascii() or "~" in name
             if (is_bare and name in _IN_REPOSITORY) or (
                 (is_odd or name.lower().endswith(auto_run_files.PLAIN_ENDINGS))
@@ -195,7 +195,7 @@ class AutoRunLookout:
 
 
 def _entries(folder: str, closed: list[str]) -> list[os.DirEntry[str]]:
-    """Return the entries of a folder. A folder that exists but cannot be listed is added to `closed`."""
+    """Return the entries of a folder. If it exists but cannot be listed, add it to `closed`."""
     try:
         with os.scandir(folder) as entries:
             if os.access(folder, os.X_OK):
@@ -210,7 +210,7 @@ def _entries(folder: str, closed: list[str]) -> list[os.DirEntry[str]]:
 
 
 def _open_up(folder: str) -> bool:
-    """Restore all access to a folder for its owner. Returns whether some was missing."""
+    """Restore the owner's full access to a folder. Return True if any was missing."""
     with suppress(OSError), open_folder(folder, to_list=False) as opened:
         place = f"/proc/self/fd/{opened.descriptor}"
         mode = stat.S_IMODE(os.stat(place).st_mode)
@@ -221,9 +221,9 @@ def _open_up(folder: str) -> bool:
 
 
 def _guarded(own: str, closed: list[str]) -> Iterator[str]:
-    """Yield what git executes in a repository's own folder, and in those of its submodules and worktrees.
+    """Yield what git executes in a `.git` folder, and in those of submodules and worktrees.
 
-    If there are too many of these, yields the folder that contains them.
+    If there are too many submodules or worktrees, yield the folder that contains them.
     """
     for entry in _entries(own, closed):
         name = folded(entry.name)
@@ -237,7 +237,7 @@ def _guarded(own: str, closed: list[str]) -> Iterator[str]:
                 folder, parts = waiting.popleft()
                 looked += 1
                 below = _entries(folder, closed)
-                # Only git's own folders are skipped, not submodules with the same names.
+                # Skip only git's own folders, not submodules with the same names.
                 stores = _STORES if any(each.name == "HEAD" for each in below) else ()
                 for each in below:
                     bare = folded(each.name)
@@ -249,14 +249,14 @@ def _guarded(own: str, closed: list[str]) -> Iterator[str]:
 
 
 class Fingerprint(NamedTuple):
-    """The identity of a file or folder, which shows any change."""
+    """The identity of a file or folder, which differs after any change."""
 
-    status: tuple[int, ...]  # its identity and, for a file, its change time, which nobody can set back
+    status: tuple[int, ...]  # the identity and, for a file, the change time, which cannot be set back
     entries: Mapping[str, tuple[int, ...] | None] | None = None  # the same for the first entries of a folder
 
 
 def fingerprint(path: str) -> Fingerprint | None:
-    """Return the fingerprint of a path, without following a symlink; `None` if it does not exist."""
+    """Return the fingerprint of a path without following a symlink, or `None` if it does not exist."""
 
     def status_of(place: str) -> tuple[int, ...] | None:
         try:
@@ -281,24 +281,24 @@ def fingerprint(path: str) -> Fingerprint | None:
 
 
 def read_settings(path: str) -> bytes | None:
-    """Return the content of a regular file at a real path; `None` if it is too long. Raises an `OSError` on failure."""
+    """Return the content of a regular file, or `None` if it is too long. Raises an `OSError` on failure."""
     with open_regular(path) as file:
         content = file.head(READ_BYTES + 1)
     return content if len(content) <= READ_BYTES else None
 
 
 def _is_of_steps(path: str) -> bool:
-    """Whether a guarded path contains steps that git continues, and is no submodule or worktree with such a name."""
+    """Return True for the state of a rebase or cherry-pick, unless it is a submodule or worktree of that name."""
     return folded(os.path.basename(path)) in auto_run_files.REPOSITORY_STEPS and not os.path.lexists(f"{path}/HEAD")
 
 
 def is_harmless(path: str, roots: Sequence[str], found: Collection[str]) -> bool:
-    """Whether a new path belongs to git, and nothing in it makes git run anything or work elsewhere.
+    """Return True if a new path belongs to git, and nothing in it makes git run anything or work elsewhere.
 
     Args:
         path: The real path.
-        roots: Real paths of the workspace's folders.
-        found: All auto-run paths that were found in them.
+        roots: Real paths of the workspace folders.
+        found: All auto-run paths found in them.
     """
     folder, name = os.path.split(path)
     bare = folded(name)
@@ -308,14 +308,14 @@ def is_harmless(path: str, roots: Sequence[str], found: Collection[str]) -> bool
         if bare in auto_run_files.REPOSITORY_FOLDERS:
             is_folder = stat.S_ISDIR(os.lstat(path).st_mode)
             return is_folder and all(entry.endswith(".sample") for entry in os.listdir(path))
-        # Both in git's own interpretation.
+        # Interpret both files as git does.
         text = _text(path)
         if bare == "commondir":
-            # As written by `git worktree add`. In a repository's own folder it would lead to another configuration.
+            # As written by `git worktree add`. Directly in `.git`, it would lead to another configuration.
             return text.rstrip("\r\n") == "../.." and folded(os.path.basename(os.path.dirname(folder))) == "worktrees"
         if bare != REPOSITORY or not text.startswith("gitdir: "):
             return False
-        # Of a worktree or submodule, whose own folder is checked as part of another repository.
+        # A worktree or submodule, whose data folder is checked as part of another repository.
         own = real_path(os.path.join(folder, text.removeprefix("gitdir: ").rstrip("\r\n")))
     except (OSError, ValueError):
         return False
@@ -338,12 +338,12 @@ def _text(path: str) -> str:
 
 
 def _what_runs(path: str, roots: Sequence[str]) -> Sequence[object]:
-    """Return what may make git run something in a settings file or in a folder of steps.
+    """Return what may make git run something in a settings file, or in the state of a rebase or cherry-pick.
 
-    For unreadable settings the result differs each time; for an unreadable file of steps it identifies the file.
+    For unreadable settings, the result differs each time. For an unreadable state file, it identifies the file.
     """
     if _is_of_steps(path):
-        # The steps in such a folder that make git run something; an unreadable file is identified instead.
+        # Collect the instructions that run something, or the identity of an unreadable file.
         found: list[object] = []
         for name, pattern in _STEPS_THAT_RUN.items():
             file = os.path.join(path, name)
@@ -371,19 +371,19 @@ def _what_runs(path: str, roots: Sequence[str]) -> Sequence[object]:
 
 
 class _TooLargeError(Exception):
-    """There is too much to copy. Not an `OSError`, because copying would continue after one."""
+    """There is too much to copy. Not an `OSError`, because `copytree` would continue after one."""
 
 
 def move_away(paths: Sequence[str], parent: str | None) -> Iterator[tuple[str, str | None]]:
     """Move files and folders out of the workspace, so that no program executes them.
 
     Args:
-        paths: Their real paths.
-        parent: The temporary folder, where a new folder is created that stays. Without it, or if there is too much to
-            copy to another file system, they are renamed in place.
+        paths: Real paths of the files and folders.
+        parent: The temporary folder, in which a new folder is created that stays. Without it, or if there is too much
+            to copy to another file system, they are renamed in place.
 
     Yields:
-        Each path, and the new path of its content; `None` if it could not be moved.
+        Each path with its new path, or `None` if it could not be moved.
     """
     bytes_left, entries_left = COPIED_BYTES, COPIED_ENTRIES
     folder: str | None = None
@@ -405,7 +405,7 @@ def move_away(paths: Sequence[str], parent: str | None) -> Iterator[tuple[str, s
             os.mkfifo(target, stat.S_IMODE(mode))
             return
         with open_regular(source) as old, open(target, "xb") as new:
-            # Holes in it would be filled, and it may grow meanwhile.
+            # Copying fills the holes of a sparse file, and the file may grow meanwhile.
             if old.info.st_size > bytes_left:
                 raise _TooLargeError
             while piece := old.stream.read(BLOCK_BYTES):
@@ -418,10 +418,10 @@ def move_away(paths: Sequence[str], parent: str | None) -> Iterator[tuple[str, s
     for path in paths:
         above, name = os.path.split(path)
         aside = f"{name}.untrusted-{os.urandom(4).hex()}"
-        for each in (above, path):  # moving a folder also writes to the folder itself
+        for each in (above, path):  # moving a folder also writes to it
             _open_up(each)
         try:
-            # First make sure that no program executes it, even if copying is slow or fails.
+            # First make sure that no program executes it, because copying may be slow or fail.
             with open_folder(above) as opened:
                 os.rename(name, aside, src_dir_fd=opened.descriptor, dst_dir_fd=opened.descriptor)
         except OSError:
@@ -452,7 +452,7 @@ def move_away(paths: Sequence[str], parent: str | None) -> Iterator[tuple[str, s
                 _remove(target)
             yield path, renamed
     if folder is not None:
-        # Unless it is not empty.
+        # Keep it if it is not empty.
         with suppress(OSError):
             os.rmdir(folder)
 
@@ -464,7 +464,7 @@ def _remove(path: str) -> None:
 
 
 def _places(path: str, found: Fingerprint | None) -> Mapping[str, tuple[int, ...] | None]:
-    """Return the parts of a fingerprint by path: a file, or each entry of a folder."""
+    """Return the parts of a fingerprint by path: of a file, or of each entry of a folder."""
     if found is None or found.entries is None:
         return {} if found is None else {path: found.status}
     return {os.path.join(path, name): status for name, status in found.entries.items()}
@@ -476,26 +476,26 @@ def _differing(path: str, before: Fingerprint | None, after: Fingerprint | None)
 
 
 class AutoRunState:
-    """The auto-run files of a workspace before a command, and what the command may do with them."""
+    """The auto-run files of a workspace before a command, and what the command may do to them."""
 
     def __init__(
         self,
         lookout: AutoRunLookout,
-        roots: Sequence[str],  # real paths of the workspace's folders
-        paths: Collection[str],  # every path that programs execute
-        closed: Collection[str],  # folders that cannot be listed: nothing in them counts as new afterwards
+        roots: Sequence[str],  # real paths of the workspace folders
+        paths: Collection[str],  # all auto-run paths
+        closed: Collection[str],  # folders that cannot be listed, in which nothing counts as new afterwards
         waived: Sequence[str],  # auto-run files and folders that the command may change
         *,
         is_known: bool,  # whether the client is not anonymous
-        is_git: bool,  # whether only git changes anything
+        is_git: bool,  # whether only git changes files
     ) -> None:
         self._lookout, self._roots, self._closed, self._waived = lookout, roots, closed, waived
         self._is_known, self._is_git = is_known, is_git
         self._before = {path: fingerprint(path) for path in paths}
-        # The parts of git's configuration that make it run something
+        # What git already runs, by settings file or state
         names = {*auto_run_files.REPOSITORY_STEPS, *(_SETTINGS if is_git else ())}
         self._runs = {path: _what_runs(path, roots) for path in paths if folded(os.path.basename(path)) in names}
-        # Tracked files among these paths and in these folders
+        # The tracked files among these paths, and in these folders
         tracked, places = TrackedFiles(), (_places(*each) for each in self._before.items() if is_git)
         self._tracked = {place for each in places for place in each if _is_tracked(place, tracked)}
         lookout.command_begins(self)
@@ -505,7 +505,7 @@ class AutoRunState:
         return is_new and not (self._lookout.is_accepted(path) or self._lookout.has_consent(path))
 
     def settle(self) -> SandboxChanges:
-        """Move new auto-run files out of the workspace, and report changes. Called after the command; blocks."""
+        """Move new auto-run files out of the workspace, and report changes. Called after the command. Blocking."""
         self._lookout.command_has_ended(self)
         now = self._look()
         tracked = TrackedFiles()
@@ -513,7 +513,7 @@ class AutoRunState:
         changed: list[str] = []
         for path in sorted(now | self._before.keys()):
             before, after, is_of_steps = self._before.get(path), fingerprint(path), _is_of_steps(path)
-            # Changes in a folder of shares cannot be seen, and only git can write there.
+            # Changes inside these folders cannot be seen, and only git can write to them.
             is_share = folded(os.path.basename(path)) in _SHARES
             is_same = path in self._before and after == before and not (self._is_git and is_share)
             if (self._runs_no_more(path) if is_of_steps else is_same) or is_inside(path, self._closed):
@@ -526,8 +526,8 @@ class AutoRunState:
             elif self._lookout.is_accepted(path):
                 continue
             elif self._is_git or is_share or (before is not None and not is_of_steps):
-                # If only git ran, new files come from its hooks or from other programs. In a repository with too many
-                # others, it is unknown which ones are new.
+                # If only git ran, new files come from its hooks or from other programs. In such a folder, nobody can
+                # tell which files are new.
                 changed.append(path)
             elif not is_harmless_now:
                 unwanted.append(path)
@@ -542,13 +542,13 @@ class AutoRunState:
         )
 
     def _runs_no_more(self, path: str) -> bool:
-        """Whether git's configuration makes it run nothing that it did not run before."""
+        """Return True if git runs nothing because of this path that it did not run before."""
         return all(each in self._runs.get(path, ()) for each in _what_runs(path, self._roots))
 
     def _explains(
         self, path: str, before: Fingerprint | None, after: Fingerprint | None, tracked: TrackedFiles
     ) -> bool:
-        """Whether the changes at a path are tracked files, or add nothing that runs."""
+        """Return True if git explains the changes at a path: they are tracked files, or add nothing that runs."""
         folder, name = os.path.split(path)
         bare = folded(name)
         if after is None and (bare == REPOSITORY or (bare in _IN_REPOSITORY and not os.path.exists(f"{folder}/HEAD"))):
@@ -562,7 +562,7 @@ class AutoRunState:
         )
 
     def _look(self) -> set[str]:
-        """Return the present auto-run paths, including those in folders made inaccessible meanwhile."""
+        """Return the current auto-run paths, including those in folders that were made inaccessible meanwhile."""
         found: list[AutoRunPaths] = []
         for _ in range(DEPTH + MODULE_DEPTH):
             found = [self._lookout.look(root) for root in self._roots]
@@ -571,7 +571,7 @@ class AutoRunState:
         return {path for each in found for path in each.found}
 
     def _is_waived(self, path: str, before: Fingerprint | None, after: Fingerprint | None) -> bool:
-        """Whether every change at a path was allowed to the command, or made by another tool with consent."""
+        """Return True if each change at a path was allowed to the command, or made by another tool with consent."""
         if self._is_free(path):
             return True
         if before is None or after is None or before.status != after.status:
@@ -580,7 +580,7 @@ class AutoRunState:
         return bool(differing) and all(map(self._is_free, differing))
 
     def _is_free(self, path: str) -> bool:
-        """Whether everything at a path is allowed to be there."""
+        """Return True if everything at a path is allowed."""
         if not any(contains(path, each) or contains(each, path) for each in (*self._waived, *self._lookout.consented)):
             return False
         waiting = [path]
@@ -593,12 +593,12 @@ class AutoRunState:
             try:
                 waiting += (os.path.join(place, name) for name in os.listdir(place))
             except OSError:
-                return False  # a file, or nothing
+                return False  # not a folder
         return True
 
 
 def _is_tracked(path: str, tracked: TrackedFiles) -> bool:
-    """Whether git tracks a file, or each of the first files in a folder."""
+    """Return True if git tracks a file, or each of the first files in a folder."""
     try:
         if not stat.S_ISDIR(os.lstat(path).st_mode):
             return tracked.has(path)

@@ -1,4 +1,4 @@
-"""The sandbox for commands: off, used if it works, or required."""
+"""Confines commands with bubblewrap."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ from tools.shell.sandbox.visible_file_system import PreparedView, Site, StandIns
 from tools.text.file_names import shown_whole_path
 
 logger = logging.getLogger(__name__)
-# Kernel settings that bubblewrap leaves writable. Root owns them and may write them even without capabilities, also in
-# a user namespace. `core_pattern` alone would run a program outside.
+# Kernel settings that bubblewrap leaves writable. Root owns these, and may write them even without capabilities or in a
+# user namespace. `core_pattern` alone could run a program outside.
 TUNING = ("/proc/sys", "/proc/acpi", "/proc/scsi")
 SHARED_BYTES = 512 * 1024**2  # size of each command's own `/dev/shm`
-SETTLE_SECONDS = 8.0  # how long a command waits for the check of what it left; later results are not reported
+SETTLE_SECONDS = 8.0  # how long a result waits for the check of what the command left; later findings are not reported
 NOT_AS_MEANT = (
     "The command was not run: the workspace changed while its sandbox was set up (a folder was moved, or replaced by a "
     "symlink, perhaps by another command). Run it again."
@@ -70,33 +70,33 @@ TOO_SLOW = (
 )
 
 
-# Descriptors for bubblewrap, above those that a shell command uses. The first two are for entering Landlock: the
-# ruleset and the program. The third has the system call filter. To the fourth, bubblewrap writes its process id. From
-# the fifth it reads to the end before it starts the command. From the sixth it reads its options.
+# Descriptors for bubblewrap, above those that a shell command uses. The first two enter Landlock: the ruleset and the
+# program. The third has the system call filter. Bubblewrap writes its process id to the fourth. It reads the fifth to
+# the end before it starts the command, and its options from the sixth.
 RULES, ENTRY, CALLS, INFO, HELD, OPTIONS = 7, 8, 9, 10, 11, 12
 OLD_ROOT = "/oldroot"  # bubblewrap's path for the whole machine while it mounts
-FIXED = visible_file_system.SYSTEM_ROOTS.difference(visible_file_system.PRIVATE)  # folders that no command changes
-STAGE = "/dev/.places"  # where mounts are prepared that bubblewrap must not do in place
+FIXED = visible_file_system.SYSTEM_ROOTS.difference(visible_file_system.PRIVATE)  # folders that commands cannot change
+STAGE = "/dev/.places"  # where bubblewrap prepares mounts that it must not make in place
 
 
 class ViewSetup:
-    """Builds the view for one command: the options of bubblewrap, and the mounts to add after it has applied these.
+    """Builds the view for a command: bubblewrap's options, and the mounts to add afterwards.
 
     Bubblewrap follows symlinks in a mount path, creates missing mount points, and may empty a file there. So it must
-    not mount anything in a folder of the machine: another command may put a symlink to `/oldroot` there meanwhile. Such
-    mounts are done by descriptor (`mount_in`). Bubblewrap itself mounts only on in-memory file systems that it has
+    not mount anything in a folder of the machine, where another command may meanwhile create a symlink to `/oldroot`.
+    Such mounts are made by descriptor (`mount_in`). Bubblewrap itself mounts only on in-memory file systems that it has
     created.
     """
 
     def __init__(self, view: View, folder: str, *, is_filtered: bool) -> None:
-        # Not `--die-with-parent`: processes that a command leaves running would end with its shell.
+        # Not `--die-with-parent`, which would end processes that a command leaves running with its shell.
         self.options = ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
         if view.has_own_network:
             self.options.append("--unshare-net")
         self.options += ("--new-session", "--cap-drop", "ALL", "--info-fd", str(INFO))
         self.steps: list[MountStep] = []
         self._of_rules, self._roots = {*view.masked, *view.pinned, *view.read_only}, (*view.roots, *view.writable)
-        # Bubblewrap's path for a mount; `None` if that is a folder of the machine.
+        # Bubblewrap's path for a mount, or `None` if that is a folder of the machine.
         self._ways: dict[str, str | None] = {"/": None if view.is_whole else ""}
         if view.is_whole:
             self.options += ("--ro-bind", "/", "/")
@@ -114,7 +114,7 @@ class ViewSetup:
                 most = str(visible_file_system.PRIVATE_BYTES)
                 self.options += ("--perms", mode, "--size", most, "--tmpfs", private)
                 self._ways[private] = private
-            elif private in OPEN_TO_ALL:  # system folders, where no command writes
+            elif private in OPEN_TO_ALL:  # system folders, to which no command writes
                 self.options += ("--bind", view.lasting[private], private)
                 self._ways[private] = None
             else:
@@ -124,14 +124,14 @@ class ViewSetup:
 
         hidden: list[tuple[str, Callable[[], None]]] = [
             *((path, partial(self._empty, path)) for path in view.hidden_folders),
-            # A device file on a mount without devices: nobody can open it.
+            # Nobody can open a device file on a mount without devices.
             *((path, partial(self._bind, path, "/dev/null")) for path in view.hidden_files),
             *((path, partial(self._bind, path, what)) for path, what in view.settings.items()),
             *((path, partial(self._bind, path)) for path in filter(os.path.lexists, view.shown)),
             *((path, partial(self._bind, path, what)) for path, what in view.masked.items()),
         ]
         in_roots = {path for path, _ in hidden if any(contains(root, path) and path != root for root in view.roots)}
-        # The operator named a root that is itself hidden, so it comes second.
+        # A root may itself be hidden, but the operator named it, so it comes second.
         writable = ((path, partial(self._bind, path, is_read_only=False)) for path in (*view.roots, *view.writable))
         outside = (*(each for each in hidden if each[0] not in in_roots), *writable)
         for _, mount in sorted(outside, key=lambda each: depth(each[0])):
@@ -140,16 +140,16 @@ class ViewSetup:
         self.steps += (MountStep("", NEW_ROOT + path, is_read_only=True) for path in view.read_only)
         for _, mount in sorted((each for each in hidden if each[0] in in_roots), key=lambda each: depth(each[0])):
             mount()
-        # Files created in an in-memory file system would be lost, so it is read-only.
+        # Files created in these in-memory file systems would be lost, so make them read-only.
         for path in ("/", "/dev"):
             self.options += ("--remount-ro", path)
-        # Here bubblewrap waits at the gate. What it reads leaves no trace.
+        # Here bubblewrap waits at the gate. The copied file is discarded.
         self.options += ("--file", str(HELD), "/dev/null", "--chdir", folder)
         if is_filtered:
             self.options += ("--seccomp", str(CALLS))
 
     def _way(self, path: str) -> str | None:
-        """Return bubblewrap's path for a mount; `None` if it must not mount there itself."""
+        """Return bubblewrap's path for a mount, or `None` if it must not mount there itself."""
         above: str = os.path.dirname(path)
         # A workspace may be in a system folder such as /opt.
         if (
@@ -164,7 +164,7 @@ class ViewSetup:
         return None if way is None else way + path[len(above.rstrip("/")) :]
 
     def _bind(self, path: str, what: str = "", *, is_read_only: bool = True) -> None:
-        """Mount a path's own content, or something else, at that path."""
+        """Mount a path's own content, or something else, at a path."""
         way, what = self._way(path), what or path
         self._ways[path] = None
         if way is None:
@@ -173,13 +173,13 @@ class ViewSetup:
             self.options += ("--ro-bind-try" if is_read_only else "--bind", what, way)
 
     def _empty(self, path: str) -> None:
-        """Put an empty folder at a path, for more mounts."""
+        """Put an empty folder for more mounts at a path."""
         way = self._way(path) or self._staged(path, is_moved=True)
         self._ways[path] = way
         self.options += ("--size", "4096", "--perms", "0555", "--tmpfs", way)
 
     def _staged(self, path: str, *, is_moved: bool = False) -> str:
-        """Return where bubblewrap creates what is later mounted at a path."""
+        """Return where bubblewrap creates the mount for a path, to be moved or copied there later."""
         place = f"{STAGE}/{len(self.steps)}"
         self.steps.append(MountStep(NEW_ROOT + place, NEW_ROOT + path, is_read_only=True, is_moved=is_moved))
         return place
@@ -187,16 +187,16 @@ class ViewSetup:
 
 @dataclass(slots=True)
 class SandboxedCommand(ConfinedCommand):
-    """A command in the sandbox, with the resources held for it. It must be released."""
+    """A command in the sandbox, with its resources. It must be released."""
 
-    prepare: Callable[[], PreparedView] = field(repr=False, kw_only=True)  # called after bubblewrap was started
+    prepare: Callable[[], PreparedView] = field(repr=False, kw_only=True)  # called once bubblewrap is running
     gate: MountGate = field(repr=False, kw_only=True)
     is_filtered: bool = field(repr=False, kw_only=True)  # whether there is a system call filter for this machine
     look: Callable[[], FileRestrictions] = field(repr=False, kw_only=True)  # returns what file rules deny to it now
     _prepared: PreparedView | None = field(default=None, repr=False, init=False)
 
     def send_options(self) -> tuple[View, list[MountStep]]:
-        """Prepare the view, and send the options to the running bubblewrap. Returns what is then mounted. Blocks."""
+        """Prepare the view, and send the options to the running bubblewrap. Returns the mounts to add. Blocking."""
         self.gate.give_away()
         prepared = self._prepared = self.prepare()
         view = prepared.view
@@ -207,7 +207,7 @@ class SandboxedCommand(ConfinedCommand):
         return view, setup.steps
 
     def is_as_meant(self, process: int, view: View) -> bool:
-        """Let the command begin if its mounts are as intended and Landlock knows its writable paths; say whether."""
+        """Let the command begin if its mounts are as intended. Return True if they are."""
         if not self.is_as_looked_at():
             return False
         expected = view.expected()
@@ -219,17 +219,17 @@ class SandboxedCommand(ConfinedCommand):
         return self.gate.check(process, expected)
 
     def is_as_looked_at(self) -> bool:
-        """Whether file rules still deny the same after mounting: a folder may have been moved meanwhile. Blocks."""
+        """Return True if file rules still deny the same, because a folder may have been moved meanwhile. Blocking."""
         before = self._prepared.restrictions if self._prepared is not None else NO_RESTRICTIONS
         now = self.look()
         return (set(now.masked), set(now.read_only)) == (set(before.masked), set(before.read_only))
 
     async def begin(self, mount: Mount) -> None:
-        """Tell bubblewrap what to mount, and let the command begin if the result is as intended and in time."""
+        """Tell bubblewrap what to mount, and let the command begin if the result is as intended."""
         view, steps = View(), list[MountStep]()
         mounting: asyncio.Task[None] | None = None
         try:
-            # Must not be interrupted: bubblewrap is waiting.
+            # Must not be interrupted, because bubblewrap is waiting.
             with CancelScope(shield=True):
                 view, steps = await THREADS.run(self.send_options)
             if steps:  # the mounting process prepares itself meanwhile
@@ -244,7 +244,7 @@ class SandboxedCommand(ConfinedCommand):
         except TimeoutError:
             raise ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, TOO_SLOW) from None
         except OSError as error:
-            # A path has been replaced.
+            # These errors mean that a path was replaced.
             if error.errno not in (errno.ELOOP, errno.ENOENT, errno.ENOTDIR, errno.EINVAL, errno.ESRCH):
                 raise not_made(error) from None
             logger.warning("a sandbox could not be mounted: %s", os.strerror(error.errno))
@@ -257,13 +257,13 @@ class SandboxedCommand(ConfinedCommand):
         raise ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, NOT_AS_MEANT)
 
     def limited_folders(self) -> tuple[Sequence[str], int]:
-        """The client's folders that a command writes in although it otherwise only reads."""
+        """Return the client's folders that a reading command writes to."""
         if self._prepared is None or self.view is not ViewKind.READING:
             return (), 0
         return (*self._prepared.view.lasting.values(),), self._prepared.temporary_bytes
 
     async def release(self) -> SandboxChanges:
-        """Clean up after the command has ended completely, or was not started."""
+        """Clean up after the command has ended completely or was not started."""
         self.gate.close()
         if self._prepared is None:
             return SandboxChanges()
@@ -276,7 +276,7 @@ class SandboxedCommand(ConfinedCommand):
 
 
 def not_made(error: OSError) -> ToolError:
-    """Return the error for a call whose sandbox could not be created."""
+    """Return the error for a command whose sandbox could not be created."""
     why = os.strerror(error.errno) if error.errno else "the system refused"
     return exhaustion_of(error, NOTHING_DONE) or ToolError(
         ToolErrorType.SHELL_EXECUTE_ERROR,
@@ -285,10 +285,10 @@ def not_made(error: OSError) -> ToolError:
     )
 
 
-USUAL_FOLDER = "/usr/bin"  # AppArmor on Ubuntu allows the program to create user namespaces only in this folder
-SCARCITY_ATTEMPTS, SCARCITY_PAUSE_SECONDS = 12, 0.25  # for attempts with too few descriptors or processes
-RETRY_SECONDS = 60.0  # after this time a sandbox that did not answer is tried again
-PROBE_ATTEMPTS = 2  # a busy machine gets a second attempt; a sandbox that hangs will hang twice
+USUAL_FOLDER = "/usr/bin"  # AppArmor on Ubuntu allows only the program in this folder to create user namespaces
+SCARCITY_ATTEMPTS, SCARCITY_PAUSE_SECONDS = 12, 0.25  # attempts to test when there are too few descriptors or processes
+RETRY_SECONDS = 60.0  # before a sandbox that did not answer is tried again
+PROBE_ATTEMPTS = 2  # a second attempt, in case the machine was only busy
 
 
 class SandboxMode(StrEnum):
@@ -302,24 +302,24 @@ class SandboxMode(StrEnum):
 @dataclass(frozen=True, slots=True)
 class SandboxStatus:
     program: str | None  # the absolute path of bubblewrap; `None` if it is not installed
-    failure: str | None  # why it is not used, as the middle of a sentence; `None` if it works
+    failure: str | None  # why it is not used, phrased for the middle of a sentence; `None` if it works
 
 
 class BubblewrapConfinement:
-    """Runs commands in bubblewrap. One for each server."""
+    """Runs commands in bubblewrap. Each server has one instance."""
 
     def __init__(
         self,
         mode: SandboxMode,
         site: Site,
-        starter: ProcessStarter,  # runs the test
+        starter: ProcessStarter,  # runs the probe
         folders: PrivateFolders,  # for files that replace masked ones
         search_path: str = os.defpath,
         program: str | None = None,  # the program to use instead of searching for it
         *,
-        consented: Mapping[str, str] = MappingProxyType({}),  # as for `AutoRunLookout`
+        consented: Mapping[str, str] = MappingProxyType({}),  # as in `AutoRunLookout`
         loopbacks: SessionLoopbacks | None = None,
-        landlock: LandlockConfinement | None = None,  # confines commands that only read if bubblewrap does not work
+        landlock: LandlockConfinement | None = None,  # confines reading commands if bubblewrap does not work
     ) -> None:
         self._mode = mode
         self._site = site
@@ -327,7 +327,7 @@ class BubblewrapConfinement:
         self._program = program
         self._starter = starter
         self._tried = SandboxStatus(None, "it has not been tested yet")
-        self._try_at = float("-inf")  # monotonic time from which the next call tests it
+        self._try_at = float("-inf")  # monotonic time after which the next call tests it
         self._trying = Lock()
         self._group = ProcessGroupLimit()
         self._lookout = AutoRunLookout(consented)
@@ -347,7 +347,7 @@ class BubblewrapConfinement:
         """Put a command into its view. Raises `sandbox_unavailable` if that is impossible."""
         is_unconfined = view.kind is ViewKind.UNCONFINED and view.engine is not Engine.BUBBLEWRAP
         if is_unconfined and self._mode is not SandboxMode.REQUIRED:
-            # Decided without a sandbox: a person was asked, or the operator wants no questions.
+            # Without a sandbox, the user was asked, or the operator wants no questions.
             return ConfinedCommand(spec, view.engine)
         status = await self.status(workspace_roots)
         failure = status.failure
@@ -366,7 +366,7 @@ class BubblewrapConfinement:
                 if view.network is Network.SESSION_LOOPBACK and self._loopbacks is not None:
                     namespaces = await self._loopbacks.of(client_key, status.program)
                 make = partial(self._sandboxed, status.program, spec, workspace_roots, view, client_key=client_key)
-                # Must not be interrupted: it holds descriptors.
+                # Must not be interrupted, because it holds descriptors.
                 with CancelScope(shield=True):
                     return await THREADS.run(partial(make, namespaces=namespaces, private_folder=private_folder))
         except OSError as error:
@@ -380,7 +380,7 @@ class BubblewrapConfinement:
         )
 
     async def make_ready(self, workspace_roots: Sequence[str]) -> None:
-        """Test the sandbox, if it is unknown whether it works."""
+        """Test the sandbox, unless the result is known."""
         if self._mode is SandboxMode.OFF or visible_file_system.too_broad(workspace_roots) is not None:
             return
         for attempt in range(SCARCITY_ATTEMPTS):
@@ -390,22 +390,22 @@ class BubblewrapConfinement:
                 async with self._trying:
                     if monotonic() >= self._try_at:
                         self._tried = await self._try_out(workspace_roots)
-                        # If it did not answer in time, the machine may have been busy.
+                        # If it did not answer in time, the machine may only have been busy.
                         is_final = self._tried.failure != NO_ANSWER
                         self._try_at = float("inf") if is_final else monotonic() + RETRY_SECONDS
             except ExhaustedError:
-                # Resources that other calls hold briefly will be released.
+                # Other calls will soon release resources.
                 if attempt == SCARCITY_ATTEMPTS - 1:
                     raise
                 await sleep(SCARCITY_PAUSE_SECONDS)
 
     async def status(self, workspace_roots: Sequence[str]) -> SandboxStatus:
-        """Return whether the sandbox works for these roots. The first call tests it, and the result is cached."""
+        """Return whether the sandbox works for these roots. The first call tests it and caches the result."""
         await self.make_ready(workspace_roots)
         return await THREADS.run(partial(self._status_for, workspace_roots))
 
     def site(self, workspace_roots: Sequence[str], search_path: str) -> CommandSite:
-        """Return what can confine commands here, as far as it was tested, and what a reading view shows. Blocks."""
+        """Return what is known about confining commands here, and what the reading view shows. Blocking."""
         failure = self._status_for(workspace_roots).failure
         engine = Engine.NONE if failure is not None else Engine.BUBBLEWRAP
         if engine is Engine.NONE and self._mode is not SandboxMode.OFF and self._landlock is not None:
@@ -415,7 +415,10 @@ class BubblewrapConfinement:
         return CommandSite(engine, failure or "", self._mode is SandboxMode.REQUIRED, shown)
 
     async def landlock_failure(self) -> str:
-        """Return why Landlock cannot confine reading commands, as the middle of a sentence; empty if it can."""
+        """Return why Landlock cannot confine reading commands, phrased for the middle of a sentence.
+
+        Empty if it can.
+        """
         return "it is not set up" if self._landlock is None else await self._landlock.failure()
 
     def _reading_paths(self, roots: Sequence[str], search_path: str) -> tuple[str, ...]:
@@ -423,7 +426,7 @@ class BubblewrapConfinement:
         return reading_view_paths(self._site.home, search_path, roots, hidden.all, self._site.readable)
 
     def close(self) -> None:
-        """Release the server's resources, after its last command."""
+        """Release the resources after the server's last command."""
         self._group.close()
 
     def _status_for(self, roots: Sequence[str]) -> SandboxStatus:
@@ -481,13 +484,13 @@ class BubblewrapConfinement:
         roots: Sequence[str],
         allowed: CommandView,
         *,
-        needed: Sequence[str] = (),  # paths that it must see, wherever they are
-        namespaces: tuple[int, ...] | None = None,  # the namespaces of its session
+        needed: Sequence[str] = (),  # paths that the command must see, wherever they are
+        namespaces: tuple[int, ...] | None = None,  # namespaces of its session
         private_folder: Callable[[], str] | None = None,
         client_key: str = "",
-        site: Site | None = None,  # a different site from that of commands
+        site: Site | None = None,  # a site that differs from that of commands
     ) -> SandboxedCommand:
-        """Return a command in the sandbox, ready to start. Raises an `OSError` if there are no descriptors left."""
+        """Return a command in the sandbox, ready to start. Raises an `OSError` if no descriptors are left."""
         site = site or self._site
         cache = self._cache_of(client_key, roots) if allowed.kind is not ViewKind.READING else None
         calls_filter = None
@@ -542,7 +545,7 @@ class BubblewrapConfinement:
         )
 
     async def _try_out(self, roots: Sequence[str]) -> SandboxStatus:
-        """Find and test the program. Raises an `ExhaustedError` if resources are too low for a result."""
+        """Find and test bubblewrap. Raises an `ExhaustedError` if resources are too low for a result."""
         if sys.platform != "linux":
             return SandboxStatus(None, "it exists only for Linux")
         program = self._program or await THREADS.run(partial(find_bubblewrap, self._search_path, roots))
@@ -551,7 +554,7 @@ class BubblewrapConfinement:
         if self._mode is SandboxMode.REQUIRED and is_root() and self._group.entrance() is None:
             return SandboxStatus(
                 program,
-                "this server runs as root, whose number of processes only a control group can limit, and none can be "
+                "this server runs as root, whose processes only a control group can limit, and none can be "
                 "created here; start the server as another user",
             )
         failure: str | None = None
@@ -565,8 +568,8 @@ class BubblewrapConfinement:
         return SandboxStatus(program, failure)
 
     async def _probe(self, program: str, kind: ViewKind) -> str | None:
-        """Return why a view does not start or does not confine its command, as the middle of a sentence."""
-        # In the home folder, where no command may write; not below /tmp, where every command may.
+        """Return why a view does not start or confine its command, phrased for the middle of a sentence, or `None`."""
+        # In the home folder, to which no command may write, but not below /tmp, to which every command may.
         above = self._site.home if not contains(TEMPORARY, self._site.home) else ETC
         marker = os.path.join(above, f".coretools-mcp-probe-{os.urandom(8).hex()}")
         view = CommandView(Engine.BUBBLEWRAP, kind, Network.OWN_LOOPBACK)
@@ -587,7 +590,7 @@ class BubblewrapConfinement:
                 os.unlink(marker)
 
         try:
-            # Must not be interrupted: it holds descriptors.
+            # Must not be interrupted, because it holds descriptors.
             with CancelScope(shield=True) as scope:
                 probe, confined = await THREADS.run(prepared)
                 try:
@@ -603,5 +606,5 @@ class BubblewrapConfinement:
 
 
 def find_bubblewrap(search_path: str, roots: Sequence[str]) -> str | None:
-    """Return the program outside all workspace roots: from its usual folder, or else from the search path."""
+    """Return bubblewrap's path outside all roots, from its usual folder or else the search path."""
     return find_program("bwrap", f"{USUAL_FOLDER}{os.pathsep}{search_path}", roots)

@@ -1,8 +1,8 @@
-"""Where programs keep secrets in a home folder: the one table of what the sandbox hides or shows in part.
+"""The locations of secrets in a home folder, which the sandbox hides or shows only in part.
 
-Each entry names programs and, after a colon, their places relative to the home folder. The programs, by their command
-names, are those that fail to log in without these places. None are named if no command would need them. `*` stands for
-any part of one name. A place is a file, or a folder with all its contents.
+Each entry names programs and, after a colon, their places relative to the home folder. These programs, by command name,
+fail to log in without these places. An entry without programs is not needed by any command. `*` stands for any part of
+one name. A place is a file, or a folder with all its contents.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tools.permissions.auto_run_files import AGENT_FOLDERS
 @dataclass(frozen=True, slots=True)
 class SecretPlace:
     programs: frozenset[str]  # programs, by command name, that fail to log in without it
-    is_settings: bool  # whether programs also need the file for settings: it is shown if it contains no secrets
+    is_settings: bool  # whether programs also need the file for settings, so that it is shown if it contains no secrets
 
 
 _STORES = """
@@ -190,7 +190,7 @@ _SCRIPTS = """
 .config/fish/conf.d/*.fish .config/fish/functions/*.fish .config/nushell/*.nu .envrc .config/direnv/direnvrc
 .xprofile .xinitrc .xserverrc .xsession .xsessionrc .config/plasma-workspace/env/*.sh
 """
-# Run by shells and sessions on startup: shown if there is no secret in them.
+# Run by shells and sessions on startup. Shown if they contain no secret.
 SCRIPTS = frozenset(_SCRIPTS.split())
 _MOVED = """
 XDG_CONFIG_HOME=~/.config XDG_DATA_HOME=~/.local/share XDG_STATE_HOME=~/.local/state XDG_CACHE_HOME=~/.cache
@@ -216,7 +216,7 @@ _PLAIN_FOR_WGET = (
     "timeout|tries|waitretry|wait|https?_proxy|ftp_proxy|no_proxy|use_proxy|check_certificate|ca_certificate"
     "|user_?agent|progress|robots|continue|timestamping|dirstruct|adjust_extension|follow_ftp"
 )
-# Patterns for the names of values that are not secret, in settings where any other name may have a secret.
+# Names of values that are not secret, in settings where any other value may be a secret.
 PLAIN_NAMES: Mapping[str, str] = {
     **dict.fromkeys((".curlrc", ".config/curlrc"), _PLAIN_FOR_CURL),
     **dict.fromkeys((".wgetrc", ".config/wget/wgetrc"), _PLAIN_FOR_WGET),
@@ -225,7 +225,7 @@ PLAIN_NAMES: Mapping[str, str] = {
         "|BUILD__.*|LOCAL__.*|MIRROR__.*|FORCE_RUBY_PLATFORM|IGNORE_.*|PREFER_PATCH|SSL_CA_CERT|SSL_VERIFY_MODE)"
     ),
 }
-# Variables for another path, or several paths separated by colons, of a place or of a folder with places; an empty text
+# Variables with another path, or several paths separated by colons, for a place or a folder with places. An empty text
 # stands for the home folder.
 MOVED: Mapping[str, str] = {
     variable: place.removeprefix("~").lstrip("/")

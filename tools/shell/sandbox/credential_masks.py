@@ -1,4 +1,4 @@
-"""Finds what commands in the sandbox may not see: keys, passwords, browser sessions, settings of agents.
+"""Finds what commands in the sandbox may not see: keys, passwords, browser sessions, and agents' settings.
 
 Everything else stays readable, because toolchains may be anywhere in a home folder. A table lists the known places. In
 addition, small files near the top of the home folder are searched for secrets. Settings files that programs need are
@@ -25,46 +25,46 @@ from tools.shell.sandbox.auto_run_guard import read_settings
 from tools.shell.sandbox.credential_locations import HOME_PLACES, MOVED, SecretPlace
 from tools.shell.sandbox.settings_secrets import included_settings, keeps_secret, may_hold_secret
 
-# Files that root can read even without capabilities.
+# Files that root can read even without capabilities
 _OF_ROOT = """
 /etc/shadow /etc/shadow- /etc/gshadow /etc/gshadow- /etc/sudoers /etc/sudoers.d /etc/krb5.keytab
 /etc/ssh/ssh_host_rsa_key /etc/ssh/ssh_host_ecdsa_key /etc/ssh/ssh_host_ed25519_key /etc/rancher/k3s/k3s.yaml
 /etc/kubernetes /etc/ssl/private /etc/wireguard /etc/NetworkManager/system-connections
 """
 SYSTEM_PATHS = _OF_ROOT.split()
-INCLUDED = 64  # files included by git settings that are examined
-# How many files are searched for secrets, how large each and all of them may be, and how long results are cached
+INCLUDED = 64  # included git settings files to examine
+# Limits of the search for secrets: files, size of each, total size, and how long results are cached
 SEARCHED_FILES, SEARCHED_FILE_BYTES, SEARCHED_BYTES, SEARCH_SECONDS = 400, 16_384, 2_000_000, 300
-_FEW = 4  # up to this number, names are looked up one by one; beyond it, their folder is listed
+_FEW = 4  # up to this number, names are looked up one by one; above it, the folder is listed
 
 
 @dataclass(frozen=True, slots=True)
 class HiddenPaths:
-    """Real paths of existing files and folders that have to be hidden."""
+    """Real paths of existing files and folders to hide."""
 
     folders: tuple[str, ...]
     files: tuple[str, ...]
-    settings: tuple[str, ...] = ()  # files to replace with an empty one, because programs fail without it
+    settings: tuple[str, ...] = ()  # files to replace with an empty one, because programs fail without them
     shown: tuple[str, ...] = ()  # paths that stay visible although they are in a hidden folder
-    withheld: tuple[WithheldSecret, ...] = ()  # the known ones among these, for results
+    withheld: tuple[WithheldSecret, ...] = ()  # the known places among these, for results
 
     @property
     def all(self) -> tuple[str, ...]:
-        """Everything that is not shown as it is."""
+        """All paths whose content is not shown."""
         return (*self.folders, *self.files, *self.settings)
 
 
 def secret_places(
     home: str,
     more: Iterable[str] = (),  # the server's own folders or files
-    readable: Sequence[str] = (),  # shown completely although they are known places
+    readable: Sequence[str] = (),  # shown completely, although they are known places
     roots: Sequence[str] = (),  # real paths of the writable folders
     environ: Mapping[str, str] = os.environ,
 ) -> HiddenPaths:
-    """Return what has to be hidden on this machine now."""
+    """Return what to hide on this machine now."""
     real_home = os.path.realpath(home)
     whole = tuple(map(os.path.realpath, readable))
-    # The existing places of the table, each with its real path; folders come before their contents.
+    # The table's existing places, each with its real path. Folders come before their contents.
     there = list(_there(home, _names()))
     for variable, place in MOVED.items():
         for value in filter(os.path.isabs, environ.get(variable, "").split(os.pathsep)):
@@ -81,7 +81,7 @@ def secret_places(
     found = (each for each in _files_with_secrets(home, time.monotonic() // SEARCH_SECONDS) if each not in tabled)
     others = ((each, each) for each in found if not is_inside(os.path.realpath(each), (*beside, *folders)))
     for path, place in chain(known, named, ((path, None) for path in more), others):
-        # Commands cannot read what this user cannot read.
+        # Commands cannot read what this user cannot read anyway.
         with suppress(OSError):
             if not os.access(path, os.R_OK):
                 continue
@@ -90,7 +90,7 @@ def secret_places(
                 continue
             entry = HOME_PLACES.get(place) or _found_place(place, real_home) if place else None
             state = os.stat(real)
-            # In a workspace outside the home folder, an empty file could be mistaken for the real one and committed.
+            # In a workspace outside the home folder, the empty file could be mistaken for the real one and committed.
             is_linked = any(contains(root, real) and not contains(root, real_home) for root in roots)
             is_of_settings = entry is not None and entry.is_settings
             if place and is_of_settings and stat.S_ISREG(state.st_mode):
@@ -128,12 +128,12 @@ def secret_places(
 class _Names:
     """The known places below a folder."""
 
-    place: str | None = None  # the table's place for the folder itself, if there is one
-    # The known places below each name in it. Keys are case-folded, because some file systems ignore case.
+    place: str | None = None  # the table's place for the folder itself, if any
+    # The known places below each name in the folder, by case-folded name, as some file systems ignore case.
     below: dict[str, tuple[str, _Names]] = field(default_factory=dict[str, "tuple[str, _Names]"])
-    # The same for patterns of names.
+    # The same for patterns of names
     patterns: list[tuple[re.Pattern[str], _Names]] = field(default_factory=list["tuple[re.Pattern[str], _Names]"])
-    any_pattern: re.Pattern[str] | None = None  # all patterns in one, compiled on first use
+    any_pattern: re.Pattern[str] | None = None  # all patterns combined, compiled on first use
 
 
 @cache
@@ -156,22 +156,22 @@ def _names() -> _Names:
 
 @cache
 def _moved(folder: str) -> _Names:
-    """Return the known places at and below a folder of the home, wherever it has been moved to."""
+    """Return the known places at and below a folder of the home folder, for its new location."""
     names = _names()
     for part in map(str.casefold, filter(None, folder.split("/"))):
         matching = (known for pattern, known in names.patterns if pattern.match(part))
         names = names.below[part][1] if part in names.below else next(matching, _Names())
         if names.place is not None and not HOME_PLACES[names.place].is_settings:
-            break  # everything in it
+            break  # everything in it is hidden
     exact = HOME_PLACES.get(folder)
     return _Names(folder) if exact is not None and exact.is_settings else names
 
 
 def _there(folder: str, names: _Names) -> Iterator[tuple[str, str]]:
-    """Yield the paths of names that may exist. One listing of the folder rules out most of them."""
+    """Yield the paths of names that may exist. Listing the folder once rules out most of them."""
     if names.place is not None:
         yield folder, names.place
-    present: Iterable[str] = names.below  # a folder that cannot be listed may still give access by name
+    present: Iterable[str] = names.below  # a folder that cannot be listed may still allow access by name
     if names.patterns and names.any_pattern is None:
         names.any_pattern = re.compile("|".join(f"(?:{pattern.pattern})" for pattern, _ in names.patterns))
     if len(names.below) > _FEW or names.patterns:
@@ -189,7 +189,7 @@ def _there(folder: str, names: _Names) -> Iterator[tuple[str, str]]:
 
 
 def _files_near_the_top(home: str) -> Iterator[os.DirEntry[str]]:
-    """Yield the files in a home folder, in its hidden folders, and in those of `.config`."""
+    """Yield the files in a home folder, in its dotfolders, and in the folders of `.config`."""
 
     def listed(folder: str) -> list[os.DirEntry[str]]:
         with suppress(OSError), os.scandir(folder) as entries:
@@ -203,7 +203,7 @@ def _files_near_the_top(home: str) -> Iterator[os.DirEntry[str]]:
 
 @lru_cache(maxsize=4)
 def _files_with_secrets(home: str, _period: float) -> tuple[str, ...]:
-    """Return those files that are small and certainly contain a secret, within limits that nobody notices."""
+    """Return small files that certainly contain a secret. The limits keep the search unnoticeably short."""
     found: list[str] = []
     left = SEARCHED_BYTES
     for entry in islice(_files_near_the_top(home), SEARCHED_FILES):
@@ -219,14 +219,14 @@ def _files_with_secrets(home: str, _period: float) -> tuple[str, ...]:
 
 
 def _found_place(path: str, home: str) -> SecretPlace:
-    """Return the place for a file found in this way. Its program is probably the name of its folder or of the file."""
+    """Return a place for a file found by the search. Its folder or its own name is probably the program's name."""
     name = os.path.relpath(path, home).removeprefix(".config/").lstrip(".").split("/")[0].split(".")[0]
     return SecretPlace(frozenset({name, name.removesuffix("rc")}), is_settings=False)
 
 
 @lru_cache(maxsize=256)
 def _look(path: str, place: str, *_state: int) -> tuple[bool, Sequence[str]]:
-    """Whether settings contain a secret, and the files that they include."""
+    """Return whether settings contain a secret, and the files that they include."""
     if (content := read_settings(path)) is None:
         return True, ()
     text = content.decode("utf-8", "replace")

@@ -1,7 +1,7 @@
-"""A sandbox for commands that only read, where namespaces are not available: Landlock and a system call filter.
+"""Confines reading commands by Landlock and a system call filter, if namespaces are not available.
 
-Landlock grants rights to folders and cannot revoke one for a part of them. Other processes can be seen but not
-affected.
+Landlock grants rights to folders, and cannot revoke them for a part of a folder. Other processes are visible, but
+commands cannot affect them.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from tools.shell.sandbox.probe import NO_ANSWER, Probe, failure_of
 from tools.shell.sandbox.system_call_filter import seccomp_program
 from tools.shell.sandbox.visible_file_system import PRIVATE_BYTES, UNREACHABLE
 
-# In addition to a command's own folders. Without `/dev/shm`, which contains other programs' memory.
+# In addition to a command's own folders. Not `/dev/shm`, which contains other programs' memory
 _READABLE = ("/proc", "/dev/random", "/dev/urandom")
 _WRITABLE = ("/dev/null", "/dev/zero", "/dev/full", "/dev/tty")
 
 
 def landlock_rules(readable: Iterable[str], writable: Iterable[str], *, may_take_shares: bool = False) -> LandlockRules:
-    """Return the rules for reading some real paths and changing others. Raises an `OSError` if impossible."""
+    """Return the rules for reading some real paths and changing others. Raises an `OSError` if that is impossible."""
     if sys.platform == "linux":
         from tools.shell.broker.confinement import SCOPES_ABI, landlock_abi  # noqa: PLC0415 - not on Windows
 
@@ -45,7 +45,7 @@ def landlock_rules(readable: Iterable[str], writable: Iterable[str], *, may_take
 
 
 def why_not_here() -> str:
-    """Return why Landlock cannot be used here, as the middle of a sentence; empty if it may work, as far as known."""
+    """Return why Landlock cannot work here, phrased for the middle of a sentence. Empty if it may work."""
     if sys.platform != "linux":
         return "it exists only for Linux"
     from tools.shell.broker.confinement import OLDEST_ABI, landlock_abi  # noqa: PLC0415 - not on Windows
@@ -61,7 +61,7 @@ def why_not_here() -> str:
 
 
 def ruleset_for_views() -> int | None:
-    """Return a ruleset for a bubblewrap view, to which writable paths are added; `None` without Landlock."""
+    """Return a ruleset for a bubblewrap view, to which writable paths are added, or `None` without Landlock."""
     if sys.platform != "linux" or why_not_here():
         return None
     from tools.shell.broker.confinement import ruleset_for_writing  # noqa: PLC0415 - not on Windows
@@ -70,10 +70,10 @@ def ruleset_for_views() -> int | None:
 
 
 async def landlock_failure(starter: ProcessStarter, parent: str) -> str | None:
-    """Return why Landlock does not confine reading commands here, as the middle of a sentence; `None` if it does.
+    """Return why Landlock does not confine reading commands here, phrased for the middle of a sentence, or `None`.
 
-    Every call tests it again, in a new folder inside `parent`. Raises an `ExhaustedError` if resources are too low for
-    a result.
+    Each call runs the test in a new folder inside `parent`. Raises an `ExhaustedError` if resources are too low for a
+    result.
     """
     if why := why_not_here():
         return why
@@ -95,16 +95,16 @@ async def landlock_failure(starter: ProcessStarter, parent: str) -> str | None:
 
 @dataclass(slots=True)
 class LandlockCommand(ConfinedCommand):
-    """A command that only reads, with its temporary folder if it has one."""
+    """A reading command, with its temporary folder if it has one."""
 
     temporary: str | None = field(kw_only=True)
 
     def limited_folders(self) -> tuple[Sequence[str], int]:
-        """That folder."""
+        """Return the temporary folder."""
         return (self.temporary,) if self.temporary is not None else (), PRIVATE_BYTES
 
     async def release(self) -> SandboxChanges:
-        """Empty that folder if it is too large."""
+        """Empty the temporary folder if it is too large."""
         size = count = 0
         if self.temporary is not None:
             with suppress(OSError, ExhaustedError):
@@ -113,37 +113,37 @@ class LandlockCommand(ConfinedCommand):
 
 
 class LandlockConfinement:
-    """Confines commands that only read if namespaces are not available. The first of them tests it."""
+    """Confines reading commands if namespaces are not available. The first command tests it."""
 
     def __init__(self, starter: ProcessStarter, folders: PrivateFolders) -> None:
         self._starter = starter
         self._folders = folders
-        self._failure = ""  # empty until it is tested, and while it works
+        self._failure = ""  # empty if untested or working
         self._is_tried = False
         self._trying = Lock()
 
     def may_work(self) -> bool:
-        """Whether the kernel has Landlock and it has not failed. Only queries the kernel."""
+        """Return True if the kernel has Landlock and no test has failed. Runs no test."""
         return not (self._failure or why_not_here())
 
     async def failure(self) -> str:
-        """Return why it does not confine reading commands, as the middle of a sentence; empty if it does."""
+        """Return why it does not confine reading commands, phrased for the middle of a sentence. Empty if it does."""
         async with self._trying:
             if not self._is_tried:
                 parent = await THREADS.run(partial(self._folders.make, "probe"))
                 failure = await landlock_failure(self._starter, parent) or ""
                 if failure == NO_ANSWER:
-                    return failure  # the machine may have been busy
+                    return failure  # not final, because the machine may have been busy
                 self._failure, self._is_tried = failure, True
             return self._failure
 
     def confined(
         self, spec: ProcessSpec, readable: Sequence[str], temporary: str | None, *, may_take_shares: bool
     ) -> ConfinedCommand:
-        """Return a command that reads some real paths and writes only in its temporary folder, if any. Blocks."""
+        """Return a command that can read these real paths, and write only to its temporary folder, if any. Blocking."""
         environment = {name: value for name, value in spec.environment.items() if name not in UNREACHABLE}
         settings = next((path for path in readable if path.endswith(("/.gitconfig", "/git/config"))), os.devnull)
-        environment |= {"GIT_CONFIG_GLOBAL": settings}  # git stops if it may not read its settings file
+        environment |= {"GIT_CONFIG_GLOBAL": settings}  # git fails if it may not read its settings file
         writable = ()
         if temporary is not None:
             writable = (temporary,)

@@ -1,9 +1,9 @@
-"""The program by which a command in bubblewrap's view enters Landlock before the command itself runs.
+"""Builds the program that enters Landlock in bubblewrap's view before the command runs.
 
-A read-only mount protects files, but not pipes (FIFOs) and devices that a process may write to. Landlock protects these
-too, but only a process itself can enter it. Bubblewrap does not do so, and an interpreter would be slower than the
-whole view. So this program has only a dozen instructions. It enters the ruleset in one descriptor, closes it and the
-program's own descriptor, and executes the program in its arguments. It exits with 126 on failure.
+A read-only mount protects files, but not FIFOs and devices, which processes may still write to. Landlock protects these
+too, but only a process itself can enter it. Bubblewrap does not do so, and starting an interpreter would take longer
+than the whole view. So this program has only a dozen instructions. It enters the ruleset in one descriptor, closes it
+and the program's own descriptor, and executes the program in its arguments. It exits with 126 on failure.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import struct
 
 FAILED = 126
 _ADDRESS = 0x400000
-# linux/elf.h: a 64-bit little-endian program with one segment, readable and executable.
+# linux/elf.h: a 64-bit little-endian program with one readable and executable segment.
 _IDENTITY = b"\x7fELF\x02\x01\x01".ljust(16, b"\0")
 _HEADER, _PART = struct.Struct("<16sHHIQQQIHHHHHH"), struct.Struct("<IIQQQQQQ")
 # landlock_restrict_self, close_range: the same on both architectures.
@@ -20,7 +20,7 @@ _RESTRICT_SELF, _CLOSE_RANGE = 446, 436
 
 
 def landlock_entry(machine: str, rules: int, program: int) -> bytes:
-    """Return the program for an architecture that has a system call filter, named as by `uname -m`.
+    """Return the program for an architecture with a system call filter, named as in `uname -m`.
 
     `rules` and `program` are two consecutive descriptor numbers.
     """

@@ -1,15 +1,15 @@
-"""Communicates with a running bubblewrap, and checks its mounts before its command begins.
+"""Communicates with a running bubblewrap, and checks its mounts before the command begins.
 
-Bubblewrap reads its options from a pipe, so it can start while they are still being prepared.
+Bubblewrap reads its options from a pipe, so it can already start while they are being prepared.
 
 Protected workspace paths are mounted by path, while other commands may work in the same workspace. One of them could
-replace a folder with a symlink between our check and the mount. Then something else on the machine would be mounted,
-writable. So the last step of bubblewrap's setup copies a pipe to `/dev/null`. The pipe is full, so when it has room,
-everything is mounted. Bubblewrap then waits until we close the pipe. Meanwhile the sandbox's mount table is compared
-with the intended one, from outside, where no command can interfere.
+replace a folder with a symlink between our check and the mount, so that something else on the machine would be mounted
+as writable. So the last step of bubblewrap's setup copies a pipe to `/dev/null`. The pipe is full at first, so once it
+has room, everything is mounted. Bubblewrap then waits until we close the pipe. Meanwhile, the sandbox's mount table is
+compared with the intended one, from outside, where no command can interfere.
 
-The table says which mount is on top of which. Order and paths alone are not enough: of several mounts on one path only
-the topmost is visible, and a mount on a folder covers earlier ones below it.
+The table says which mount is on top of which. Order and paths are not enough: only the topmost of several mounts at a
+path is visible, and a mount on a folder covers earlier ones below it.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from tools.contract.tool_errors import exhaustion_of
 from tools.files.workspace import contains
 from tools.shell.process_spec import EndedEarlyError
 
-SECONDS = 10.0  # time limit for the setup, which takes milliseconds unless the machine is very busy
-NEW_ROOT = "/newroot"  # where bubblewrap builds the future root of the sandbox
+SECONDS = 10.0  # for the setup, which takes milliseconds unless the machine is very busy
+NEW_ROOT = "/newroot"  # where bubblewrap builds the sandbox's root
 _NO_READER = 0x008  # POLLERR: on Linux, a pipe without readers
-# The mount table's escapes for these characters (proc_pid_mountinfo(5)); the backslash last, because all begin with it.
+# Escapes in the mount table (proc_pid_mountinfo(5)). The backslash is last, because all escapes begin with it.
 _ESCAPES = {" ": "\\040", "\t": "\\011", "\n": "\\012", "\\": "\\134"}
 
 
 class MountGate:
-    """The pipes to one bubblewrap. Closing them lets it continue, so only close them for that, or after its end.
+    """The pipes to one bubblewrap process. Closing them lets it continue, so close them only for that or after its end.
 
-    The gate also holds the Landlock ruleset that the command enters, if any.
+    The gate also owns the Landlock ruleset that the command enters, if any.
     """
 
     def __init__(self, rules: int | None = None) -> None:
@@ -61,7 +61,7 @@ class MountGate:
             raise
 
     def give_away(self) -> None:
-        """Close our copies of bubblewrap's ends, after it was started or failed to start."""
+        """Close our copies of bubblewrap's ends, once it has started or failed to start."""
         self._close(self.info, self.held, self.options)
 
     def tell(self, process: int = 0) -> None:
@@ -71,9 +71,9 @@ class MountGate:
         self._close(self.mounting, self._telling)
 
     def say(self, options: Iterable[str]) -> None:
-        """Send the options to bubblewrap. Blocks while it does not read, up to a `TimeoutError`."""
+        """Send the options to bubblewrap. Blocking. Raises a `TimeoutError` if it does not read them."""
         rest = memoryview(os.fsencode("".join(f"{option}\0" for option in options)))
-        # If it has ended, its output says why.
+        # If bubblewrap has ended, its output says why.
         with suppress(BrokenPipeError):
             while rest:
                 if not self._poll(self._saying, SECONDS):
@@ -82,22 +82,25 @@ class MountGate:
         self._close(self._saying)
 
     async def wait_mounted(self, seconds: float = SECONDS) -> None:
-        """Wait until everything is mounted. `TimeoutError` after so long; `EndedEarlyError` if it ends instead."""
+        """Wait until everything is mounted.
+
+        Raises a `TimeoutError`, or an `EndedEarlyError` if bubblewrap has ended.
+        """
         with anyio.fail_after(seconds):
             await anyio.wait_writable(self._full)
         if self._poll(self._full, 0) & _NO_READER:
             raise EndedEarlyError
 
     def process(self) -> int:
-        """Return the id of the process that mounts and now waits; 0 if unknown. Call it only once."""
+        """Return the id of the waiting process that has mounted, or 0 if unknown. Call it only once."""
         try:
-            # The id is sent before the mounts begin.
+            # Bubblewrap sends the id before it mounts.
             return int(os.read(self._told, 4096).split(b'"child-pid":')[1].split()[0].rstrip(b",}"))
         except (BlockingIOError, ValueError, IndexError):
             return 0
 
     def check(self, process: int, expected: Iterable[ExpectedMount]) -> bool:
-        """Let it continue if its mounts are as expected. Returns whether it does; otherwise it still waits."""
+        """Let bubblewrap continue if its mounts are as expected. Return True if so; otherwise it still waits."""
         try:
             if not all(map(MountTable(process, NEW_ROOT).has, expected)):
                 return False
@@ -132,7 +135,7 @@ class MountGate:
 
 
 class Mount(NamedTuple):
-    number: str  # its id in other lines
+    number: str  # its id, to which other lines refer
     parent: str  # the mount below it
     device: str  # device of its file system
     what: str  # the path in its file system
@@ -141,21 +144,21 @@ class Mount(NamedTuple):
 
 
 class ExpectedMount(NamedTuple):
-    """A mount that a sandbox must have, as the topmost one at its path."""
+    """A mount that must be the topmost one at its path in the sandbox."""
 
     at: str
     device: str  # device of its file system
     what: str  # the path in its file system
     is_read_only: bool  # whether it is read-only
-    # Number of mounts on top of each other there, including this one; `None` if it may vary. Each path must have
-    # exactly one more than before, which shows that no mount was redirected by a symlink.
+    # Number of mounts at this path, including this one; `None` if it may vary. Each path must have exactly one more
+    # than before, which shows that no symlink redirected a mount.
     layers: int | None = None
 
 
 class MountTable:
-    """The mounts of a process at the time of creation. Raises an `OSError` if it is gone or belongs to another user.
+    """The current mounts of a process. Raises an `OSError` if the process is gone or belongs to another user.
 
-    If its future root is the folder `top`, only mounts inside that are included.
+    If the process is about to make `top` its root, only mounts inside `top` are included.
     """
 
     def __init__(self, process: int | str = "self", top: str = "") -> None:
@@ -174,33 +177,33 @@ class MountTable:
         upon = {number: mount for number, mount in mounts.items() if mount.parent in mounts and mount.parent != number}
         none = Mount("", "", "", "", "", is_read_only=False)  # if the root is not a mount
         self._lowest = next((each for each in mounts.values() if each.at == "/" and each.number not in upon), none)
-        self._upon = {(mount.parent, mount.at): mount for mount in upon.values()}  # by the mount below and the path
+        self._upon = {(mount.parent, mount.at): mount for mount in upon.values()}  # by parent mount and path
 
     def is_mount_point(self, path: str) -> bool:
         return self._seen(path)[0].at == path
 
     def bound_first(self, path: str, at: str | None = None, *, is_read_only: bool = False) -> ExpectedMount:
-        """Return the expected mount of a path without symlinks, if no folder above it was mounted before.
+        """Return the expected mount of a path without symlinks, if no folder above it is mounted earlier.
 
-        It is mounted onto itself, or at the place `at`.
+        The path is mounted onto itself, or at `at`.
         """
         over, _ = self._seen(path)
         what = over.what.rstrip("/") + path[len(over.at.rstrip("/")) :]
         return ExpectedMount(at or path, over.device, what or "/", is_read_only or over.is_read_only)
 
     def bound(self, path: str, *, is_read_only: bool = False) -> ExpectedMount:
-        """Like `bound_first`, if a folder above it was mounted before, together with everything below that."""
+        """Like `bound_first`, if a folder above it is mounted earlier, together with everything below that folder."""
         own, (_, layers) = self.bound_first(path), self._seen(path)
         return own._replace(is_read_only=is_read_only or own.is_read_only, layers=layers + 1)
 
     def has(self, expected: ExpectedMount) -> bool:
-        """Whether a mount exists and is visible."""
+        """Return True if a mount exists and is visible."""
         seen, layers = self._seen(expected.at)
         is_same = (seen.at, seen.device, seen.what, seen.is_read_only) == expected[:4]
         return is_same and expected.layers in (None, layers)
 
     def _seen(self, path: str) -> tuple[Mount, int]:
-        """Return the visible mount at a path, found from the root down, and the number of mounts on that path."""
+        """Return the visible mount at a path, found from the root down, and the number of mounts at that path."""
         seen, layers = self._lowest, 0
         folders = path.split("/")[1:] if path != "/" else []
         for end in range(len(folders) + 1):

@@ -1,7 +1,7 @@
-"""Tests whether an engine confines a program, by running one in it that tries forbidden actions.
+"""Tests an engine by running a program in it that tries forbidden actions.
 
 The presence of the engine is not enough. It may lack what it needs (user namespaces, or mounts in containers), and even
-if it starts it might not confine anything.
+if it starts, it might not confine anything.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tools.shell.process_spec import (
 )
 from tools.shell.sandbox.probe_program import WORKED
 
-SECONDS = 5.0  # time limit for the test, which takes as long as starting Python
+SECONDS = 5.0  # for the test, which takes as long as starting Python
 NO_ANSWER = f"it did not answer within {SECONDS:g} s"
 # bubblewrap's messages and their meaning.
 _KNOWN_FAILURES = {
@@ -48,11 +48,11 @@ _KNOWN_FAILURES = {
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """The test program and the folders created for it."""
+    """The test program, and the folders created for it."""
 
-    folder: str  # deleted by `remove`; `parent` is deleted with the server, however that ends
+    folder: str  # deleted by `remove`, or with the server's folder
     argv: tuple[str, ...]
-    needed: tuple[str, ...]  # real paths that it has to read
+    needed: tuple[str, ...]  # real paths that the program has to read
 
     @property
     def root(self) -> str:
@@ -60,9 +60,9 @@ class Probe:
 
     @staticmethod
     def made_in(parent: str, held: str, own: str = "", outside: str = "") -> Probe:
-        """Create everything it needs in a new folder, with a writable and a forbidden place unless given.
+        """Create the test's files in a new folder, including a writable and a forbidden place unless given.
 
-        The arguments are passed to the program. Raises an `OSError` on failure. Blocks.
+        The arguments are passed to the program. Raises an `OSError` on failure. Blocking.
         """
         folder = os.path.realpath(tempfile.mkdtemp(dir=parent))
         root, own = os.path.join(folder, "root"), own or os.path.join(folder, "own")
@@ -72,7 +72,7 @@ class Probe:
         for made in (own, os.path.join(root, ".git", "hooks"), os.path.join(root, ".vscode")):
             os.makedirs(made, exist_ok=True)
         _write(os.path.join(root, "file"))
-        # As real paths: a symlink to them may be in a folder that is private to commands, such as /tmp.
+        # Use real paths, because a symlink to them may be in a folder that is private to commands, such as /tmp.
         script = os.path.join(os.path.dirname(os.path.realpath(__file__)), "probe_program.py")
         python = os.path.realpath(sys.executable)
         process = f"{os.getpid()}:{os.readlink('/proc/self/ns/pid')}"
@@ -90,7 +90,7 @@ def _write(path: str) -> None:
 
 
 async def failure_of(starter: ProcessStarter, confined: ConfinedCommand) -> str | None:
-    """Return why the test program is not confined, as the middle of a sentence; `None` if it is.
+    """Return why the test program is not confined, phrased for the middle of a sentence, or `None` if it is.
 
     Raises an `ExhaustedError` if resources are too low for a result.
     """
@@ -112,7 +112,7 @@ async def failure_of(starter: ProcessStarter, confined: ConfinedCommand) -> str 
     except TimeoutError:
         return NO_ANSWER
     except ToolError:
-        return "it does not do the requested mounts"
+        return "it does not make the requested mounts"
     finally:
         if process is not None:
             await process.end(0)

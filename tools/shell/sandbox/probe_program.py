@@ -1,12 +1,12 @@
-"""Runs in the sandbox once and tries forbidden actions. Uses only the standard library, and is started by path.
+"""Tries forbidden actions in the sandbox. Runs as a script, with only the standard library.
 
 python probe_program.py HELD ROOT OWN OUTSIDE PROCESS
 
-HELD is `working` or `reading` for bubblewrap's views, or `landlock`. ROOT is the workspace, with a `file`. OWN is a
-folder where anything may be written. OUTSIDE is a file that nobody may write (and that Landlock hides). PROCESS is a
-process outside, given by its id and its namespace, separated by a colon.
+HELD is `working` or `reading` for bubblewrap's views, or `landlock`. ROOT is the workspace, with a file named `file`.
+OWN is a folder where anything may be written. OUTSIDE is a file that nobody may write (and that Landlock hides).
+PROCESS is a process outside, given by its id and its namespace, separated by a colon.
 
-Exit code 0: no forbidden action worked. `WORKED`: some did, and it prints which.
+Exits with 0 if no forbidden action worked, or with `WORKED` after printing one that did.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 
 WORKED = 100
 
-Attempt = tuple[str, Callable[[], object]]  # what a command did if this raises no `OSError`
+Attempt = tuple[str, Callable[[], object]]  # what a command did, if the function raises no `OSError`
 
 
 def use(path: str, flags: int) -> None:
@@ -30,7 +30,7 @@ def write(path: str) -> None:
 
 
 def fail_to(*needed: Callable[[], object]) -> None:
-    """Raise an `OSError` unless one of these does."""
+    """Raise an `OSError` unless one of these functions does."""
     try:
         for each in needed:
             each()
@@ -45,14 +45,14 @@ def stay_in_the_namespace(outside: str) -> None:
 
 
 def reach_a_network() -> None:
-    # Sends nothing: it only requests a route to an address for documentation (RFC 5737).
+    # Sends nothing, but requests a route to an address for documentation (RFC 5737).
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
         client.connect(("192.0.2.1", 9))
 
 
 def keep_capabilities() -> None:
     with open("/proc/self/status", encoding="utf-8") as status:
-        # The bounding set of an unprivileged user does not change, but is of no use to them.
+        # Ignore the bounding set, which does not change for unprivileged users and is of no use to them.
         held = [line.split()[1] for line in status if line.startswith(("CapInh", "CapPrm", "CapEff", "CapAmb"))]
     if not any(int(each, 16) for each in held):
         raise OSError

@@ -1,4 +1,4 @@
-"""What a reading command sees besides the workspace: the system, the user's programs, and what git needs.
+"""Finds what a reading command sees besides the workspace: the system, the user's programs, and what git needs.
 
 Everything else is absent, including the home folder. These paths are shown read-only, by real path. The workspace adds
 only the repository that it belongs to, and the interpreters of its virtual environments.
@@ -30,14 +30,14 @@ from tools.shell.sandbox.settings_secrets import included_settings
 
 ETC = "/etc"
 RUNNING_SYSTEM = ("/run/current-system", "/run/booted-system", "/run/opengl-driver")  # programs of NixOS
-# How programs count processors.
+# Used by programs to count processors
 PROCESSORS = ("/sys/devices/system/cpu", "/sys/devices/system/node")
 PROGRAM_MANAGERS = (".rustup", ".pyenv", ".asdf", ".nvm", ".local/share/mise", ".local/share/uv")  # in the home folder
-TEMPORARY, WORK = OPEN_TO_ALL = (SCRATCH_NAME, "/var/tmp")  # noqa: S108 - nothing is made there
-ETC_SECONDS = 60.0  # after this time it is noticed that an existing file became private
+TEMPORARY, WORK = OPEN_TO_ALL = (SCRATCH_NAME, "/var/tmp")  # noqa: S108 - only names
+ETC_SECONDS = 60.0  # how soon the server notices that an existing file became private
 LINKS = 40  # symlinks followed in one path, as in the kernel
-ENVIRONMENTS = 1_000  # names in a workspace folder that are checked for Python environments
-INCLUDED = 20  # files of the user's git settings
+ENVIRONMENTS = 1_000  # names in a workspace folder to check for Python environments
+INCLUDED = 20  # files of the user's git settings to read
 SETTINGS_BYTES = 256 * 1024
 _NAMED_BY_SETTINGS = re.compile(
     r'^(?:\s*\[[^\]\n]*\])?\s*(?:excludesfile|attributesfile)\s*=\s*"?([^"\n#;]+)', re.IGNORECASE | re.MULTILINE
@@ -56,21 +56,21 @@ def reading_view_paths(
     *,
     with_repository: bool = False,
 ) -> tuple[str, ...]:
-    """Return the files and folders that a command sees besides the workspace. Blocks.
+    """Return the files and folders that a command sees besides the workspace. Blocking.
 
     Args:
         home: The home folder.
         search_path: The `PATH` of the command.
-        roots: Real paths of the workspace's folders.
-        hidden: Real paths that nobody may see. A program folder with one of these is not shown as a whole.
+        roots: Real paths of the workspace folders.
+        hidden: Real paths that nobody may see. A program folder that contains one is not shown as a whole.
         more: Further files and folders that are needed, wherever they are.
         with_repository: Whether to show the whole repository whose work tree contains the workspace.
 
     Returns:
-        Existing real paths: none inside another, none in the workspace, and none that contains the home folder.
+        Existing real paths. None is inside another or in the workspace, and none contains the home folder.
     """
     real_home = os.path.realpath(home)
-    # What a command can write must not make anything else readable.
+    # Nothing that a command can write may make anything else readable.
     own = [path for path in (home, real_home) if not is_inside(path, roots)]
     folders = [path for path in search_path.split(os.pathsep) if os.path.isabs(path)]
     managers = [os.path.join(folder, name) for folder in own[:1] for name in PROGRAM_MANAGERS]
@@ -87,7 +87,7 @@ def reading_view_paths(
 
 
 def links_to(paths: Iterable[str], shown: Sequence[str]) -> dict[str, str]:
-    """Return the symlinks on the way to some paths, with their targets, except those inside shown paths."""
+    """Return the symlinks that lead to these paths, with their targets, except those inside shown paths."""
     links: dict[str, str] = {}
     known: set[str] = set()  # known not to be symlinks
     for path in dict.fromkeys(paths):
@@ -116,7 +116,7 @@ def links_to(paths: Iterable[str], shown: Sequence[str]) -> dict[str, str]:
 
 
 def links_of_programs(home: str, search_path: str, roots: Sequence[str]) -> Iterator[str]:
-    """Yield the paths by which the system and programs are called, which may contain symlinks."""
+    """Yield the paths, possibly with symlinks, by which the system and programs are called."""
     yield from SYSTEM
     yield home
     for folder in search_path.split(os.pathsep):
@@ -128,7 +128,7 @@ def links_of_programs(home: str, search_path: str, roots: Sequence[str]) -> Iter
 
 
 class _EtcLook(NamedTuple):
-    """The files in `/etc` that not every user may read, as of the last scan."""
+    """The files in `/etc` that were not readable for every user at the last scan."""
 
     at: float  # monotonic seconds
     stamps: Mapping[str, Stamp | None]  # of its folders
@@ -139,7 +139,7 @@ _last_looks: dict[str, _EtcLook] = {}
 
 
 def closed_in_etc() -> tuple[str, ...]:
-    """Return what this user may read in `/etc` and others may not. Scans again after changes. Blocks."""
+    """Return what this user may read in `/etc` but others may not. Scans again after changes. Blocking."""
     last, now = _last_looks.get(ETC), time.monotonic()
     is_recent = last is not None and now <= last.at + ETC_SECONDS
     if last is not None and is_recent and all(stamp_of(folder) == stamp for folder, stamp in last.stamps.items()):
@@ -157,14 +157,14 @@ def closed_in_etc() -> tuple[str, ...]:
                     continue
                 if mode & wanted == wanted:
                     waiting += [entry.path] if stat.S_ISDIR(mode) else []
-                elif os.access(entry.path, os.R_OK):  # otherwise no command of this user can read it
+                elif os.access(entry.path, os.R_OK):  # otherwise commands of this user cannot read it
                     closed.append(entry.path)
     _last_looks[ETC] = _EtcLook(now, {folder: stamp_of(folder) for folder in folders}, tuple(closed))
     return tuple(closed)
 
 
 def without_closed(path: str) -> Iterator[str]:
-    """Yield a shown path, or its parts without private files of `/etc`, for an engine that cannot hide. Blocks."""
+    """Yield a path, or its parts without private files of `/etc`, for an engine that cannot hide. Blocking."""
     closed = closed_in_etc()
     waiting = [path]
     while waiting:
@@ -180,9 +180,9 @@ def without_closed(path: str) -> Iterator[str]:
 
 
 def settings_of_git(home: str, roots: Sequence[str]) -> Iterator[str]:
-    """Yield real paths of the user's existing git settings, and of the files that they name. Blocks.
+    """Yield real paths of the user's existing git settings, and of the files that they name. Blocking.
 
-    Settings inside the workspace are ignored, because commands can write them.
+    Ignores settings inside the workspace, because commands can write them.
     """
     base = os.environ.get("XDG_CONFIG_HOME") or os.path.join(home, ".config")
     waiting = deque([os.path.join(home, ".gitconfig"), os.path.join(base, "git", "config")])
@@ -201,7 +201,7 @@ def settings_of_git(home: str, roots: Sequence[str]) -> Iterator[str]:
 
 
 def _around(folder: str, home: str) -> Iterator[str]:
-    """Yield a system folder by its real path. If it contains the home folder, yield its other entries."""
+    """Yield the real path of a system folder. If it contains the home folder, yield its other entries instead."""
     real = os.path.realpath(folder)
     if not contains(real, home):
         if os.path.exists(real):
@@ -214,7 +214,7 @@ def _around(folder: str, home: str) -> Iterator[str]:
 
 @lru_cache(maxsize=64)
 def _links_in(folder: str, _stamp: Stamp | None) -> tuple[str, ...]:
-    """Return the targets of a folder's symlinks, resolved by one step, as absolute paths."""
+    """Return the direct targets of a folder's symlinks, as absolute paths."""
     try:
         with os.scandir(folder) as entries:
             links = [entry.path for entry in entries if entry.is_symlink()]
@@ -231,7 +231,7 @@ def _programs(
     hidden: tuple[str, ...],
     roots: tuple[str, ...],
 ) -> tuple[str, ...]:
-    """Return what programs in some folders need to be able to see. Cached while the folders do not change."""
+    """Return what programs in these folders need to see. Cached while the folders do not change."""
     table = MountTable()
     found: list[str] = []
     for stamp in stamps:
@@ -242,7 +242,7 @@ def _programs(
             found.append(folder)
             continue
         found.append(_prefix_of(folder, home, hidden, table) or folder)
-        # Not through a symlink in the workspace, which a command may have created.
+        # Ignore symlinks in the workspace, which a command may have created.
         ways = (way for way in _links_in(*stamp) if not any(is_inside(place, roots) for place in links_to((way,), ())))
         targets = (path for path in map(os.path.realpath, ways) if os.path.isfile(path))
         found += (
@@ -254,7 +254,7 @@ def _programs(
 
 
 def _prefix_of(folder: str, home: str, hidden: Iterable[str], table: MountTable) -> str | None:
-    """Return the installation folder around a program folder; `None` if it has no such structure."""
+    """Return the installation folder that contains a program folder, or `None` if there is no such structure."""
     prefix, name = os.path.split(folder)
     is_prefix = (
         name == "bin"
@@ -262,14 +262,14 @@ def _prefix_of(folder: str, home: str, hidden: Iterable[str], table: MountTable)
         and not contains(prefix, os.path.join(home, ".local"))
     )
     if not is_prefix:
-        above, packages, _ = f"{folder}/".partition("/node_modules/")  # a package's dependencies are beside it
+        above, packages, _ = f"{folder}/".partition("/node_modules/")  # a package's dependencies are next to it
         prefix, is_prefix = above + packages.rstrip("/"), bool(packages)
     is_safe = not any(contains(prefix, path) for path in hidden) and not table.is_mount_point(prefix)
     return prefix if is_prefix and is_safe else None
 
 
 def _environments(roots: Sequence[str], home: str, hidden: Collection[str]) -> Iterator[str]:
-    """Yield the interpreters on which the workspace's Python environments are based."""
+    """Yield the interpreters that the workspace's Python environments are based on."""
     for root in roots:
         folders = [root]
         with suppress(OSError), os.scandir(root) as entries:
@@ -292,7 +292,7 @@ def _environments(roots: Sequence[str], home: str, hidden: Collection[str]) -> I
 
 
 def _repositories(roots: Sequence[str], home: str, *, with_repository: bool) -> Iterator[str]:
-    """Yield what git needs of the repositories that roots belong to, outside the roots."""
+    """Yield what git needs, outside the roots, of the repositories that the roots belong to."""
     for root in roots:
         top = work_tree_above(root)
         is_above = top != root
@@ -306,13 +306,13 @@ def _repositories(roots: Sequence[str], home: str, *, with_repository: bool) -> 
             stores = list(_linked_stores(own))
             yield from stores
         for objects in object_folders(stores):
-            # An unconfirmed repository is not shown.
+            # Show only what really is a repository.
             if os.path.basename(objects) == "objects" and os.path.isdir(os.path.join(objects, "pack")):
                 yield objects
 
 
 def _linked_stores(own: str) -> Iterator[str]:
-    """Yield the folders that a work tree's `.git` file leads to, if they refer back to it."""
+    """Yield the folders that a work tree's `.git` file leads to, if they refer back to the work tree."""
     folder = os.path.dirname(own)
     store = os.path.realpath(repository_of(folder) or own)
     if not os.path.isfile(os.path.join(store, "HEAD")):

@@ -1,4 +1,4 @@
-"""Detects whether a settings file contains a secret. In doubt the answer is yes.
+"""Detects secrets in settings files. When in doubt, a file counts as secret.
 
 The sandbox shows files without secrets, and hides the others completely.
 """
@@ -13,43 +13,43 @@ from collections import Counter
 from tools.shell.sandbox.credential_locations import PLAIN_NAMES, SCRIPTS
 from tools.text.secrets import has_secret, has_token, is_secret_name
 
-# Further names of secrets in settings files.
+# Further names of secrets in settings files
 _MORE = re.compile(
     r"(?<!by)(?<!com)pass$|pwd$|authorisation$|sonar\.login$|webhook(?:[-_]?url)?$|ident$|pin$|session(?:id)?$|^key$",
     re.IGNORECASE,
 )
-# Endings of names that say where or how a secret is kept.
+# Endings of names that say where or how a secret is stored
 _ABOUT = re.compile(
     r"(?:file|path|dir|folder|provider|helper|store|backend|type|method|mode|timeout|command|process|program|url|uri"
     r"|endpoint|format|user|username|name|prefix|schemes|algorithm|host|cert|certificate|ca|sock|tty"
     r"|always[-_]?auth|signing[-_]?key|public[-_]?key|pub[-_]?key|bindkey|keychain|key[-_]?id|binding)s?$",
     re.IGNORECASE,
 )
-# Values that are never secret: nothing, a switch, an environment variable.
+# Values that are never secret: nothing, a switch, an environment variable
 _HARMLESS = re.compile(
     r"(?:true|false|yes|no|on|off|null|none|bearer|basic|~|\$\{[\w.-]*\}|\$[A-Z_][A-Z0-9_]*|%\w+%)?", re.IGNORECASE
 )
-# User name and password in an address, with or without a scheme; the token in a conda URL. Over HTTP the name may be
-# the token; for git and ssh a name alone is not secret. A password may contain `@` too.
+# User name and password in a URL, with or without a scheme, and the token in a conda URL. With HTTP, the user name may
+# be the token; for git and ssh, a user name is not secret. A password may also contain `@`.
 _LOGIN = re.compile(
     r"(?<=://)[^\s/\"'<>:@]*:[^\s/\"'<>]*@|(?<=http://)[^\s/\"'<>]+@|(?<=https://)[^\s/\"'<>]+@|/t/[^\s/\"']+"
     r"|(?<![\w.%+/:@-])[\w.%+-]++:[^\s/:\"'<>{}()\\][^\s/\"'<>{}()\\]{0,200}@"
 )
 _QUERY = re.compile(r"\?[^\s\"'#<>=]++=[^\s\"'#<>]*+")
-_PRINTS = re.compile(r"\b(?:echo|printf)\b")  # a command that prints its arguments
-# Words that are not random, unless they are names in a path.
+_PRINTS = re.compile(r"\b(?:echo|printf)\b")  # commands that print their arguments
+# Words that look random, unless they are names in a path
 _RANDOM = re.compile(
     r"(?<![\w/.-])(?:(?=[\w-]*[a-z])(?=[\w-]*[A-Z])(?=[\w-]*[0-9])[\w-]{24,}|[0-9a-f]{32,})(?![\w-])", re.ASCII
 )
 _WORD = re.compile(r"[A-Za-z0-9_.\-]+")
-# A name and its value, up to the end of the line or of the syntax around it.
+# A name and its value, up to the end of the line or of the surrounding syntax
 _PAIR = re.compile(
     r"(?<![\w.-])[\w.\-]++[\"']?[ \t]*+[=:][ \t]*+"
     r"(?P<value>\"[^\"\n]*+\"|'[^'\n]*+'|\$\{[\w.-]*+\}|[^\s\"',;&|)}\]<]*+)(?=[ \t]*+(?:[,;&|)}\]<\r\n]|$))"
 )
 _ELEMENT = re.compile(r"<([\w.:-]++)>(?P<value>[^<>]*+)</\1>")
 _ESCAPE = re.compile(r"\\[uUxN][0-9A-Fa-f{]")
-# The name at the beginning of a line, up to its value.
+# The name at the beginning of a line, up to its value
 _NAMED = re.compile(
     r"[ \t]*+(?>(?:-[ \t]++)*)(?:export[ \t]++)?[\"':]?(?P<name>[^\s=:\"'#;!?\[\](){}<>$`\\&|,+]++)[\"']?"
     r"(?:[ \t]*+[=:][ \t]*+|[ \t]++|$)"
@@ -61,7 +61,7 @@ _INCLUDED_PATH = re.compile(
     r"^[ \t]*path[ \t]*=[ \t]*(\"[^\"\n]+\"|[^\s#;](?:[^\n#;]*[^\s#;])?)", re.IGNORECASE | re.MULTILINE
 )
 _QUOTED = re.compile(r"\"(?>(?:[^\"\\]|\\.)*)\"|'[^']*+'")
-# In a script: a name, and something after it that may be its value.
+# In a script: a name, and something after it that may be its value
 _MENTION = re.compile(
     r"(?<![\w.-])(?P<name>[\w.-]++)[\"']?(?:\]|\[(?P<index>[^\s\]]{0,200})\])?"
     r"(?:[^\S\n]*+(?:\+?=(?=\S)|:[^\S\n]*+)|[^\S\n]++(?>=[^\S\n]++)?)"
@@ -79,18 +79,18 @@ _KEPT = re.compile(
     re.IGNORECASE | re.ASCII,
 )
 _ALONE = re.compile(r"(?=[^a-z]*[a-z])(?=[^A-Z]*[A-Z])[\w+/=~-]{20,512}", re.ASCII)  # a file that is only a token
-# A path, an address, a version, or a name of several words
+# A path, a URL, a version, or a name of several words
 _SPELLED = re.compile(
     r"[/~.]|https?:|\d+[.:]\d|\S*\.[a-z]{2,5}$|(?:[A-Z0-9]{1,14}_)+[A-Z0-9]{1,14}$"
     r"|(?!(?:[0-9a-f]+-){4}[0-9a-f]{12}$)(?:[a-z0-9]{1,14}[._-])+[a-z0-9]{1,14}$"
 )
-_LEAST_BITS = 3.3  # least entropy of a random text in bits per character, by character frequency
+_LEAST_BITS = 3.3  # minimum entropy of random text, in bits per character
 _BLANKS = "\ufeff \t\r\n"
-_LONGEST_LINE = 8 * 1024  # nobody writes longer lines, and they take time
+_LONGEST_LINE = 8 * 1024  # nobody writes longer lines, and they take long to check
 
 
 def may_hold_secret(text: str, place: str) -> bool:
-    """Whether settings of a place in the table may contain a secret."""
+    """Return True if settings of a place in the table may contain a secret."""
     if "\0" in text or "\ufffd" in text or "PRIVATE KEY-----" in text:
         return True
     if any(len(line) > _LONGEST_LINE for line in text.split("\n")):
@@ -107,7 +107,7 @@ def included_settings(text: str) -> list[str]:
 
 
 def keeps_secret(text: str) -> bool:
-    """Whether a text certainly contains a secret, for an unknown file. Vague hints do not count."""
+    """Return True if the text of an unknown file certainly contains a secret. Vague hints do not count."""
     alone = text.strip()
     may_keep = any(word in text.lower() for word in ("token", "secret", "pass", "key", "credential"))
     kept = (each for each in (_KEPT.finditer(text) if may_keep else ()) if not _ABOUT.search(each["name"]))
@@ -130,12 +130,12 @@ def _is_secret(name: str) -> bool:
 
 
 def _is_inner_secret(name: str) -> bool:
-    """Whether a name inside a value or among commands means a secret; `key` is an ordinary word there."""
+    """Return True if a name inside a value or among commands means a secret. `key` is an ordinary word there."""
     return name.lower() != "key" and _is_secret(name)
 
 
 def _is_harmless(value: str) -> bool:
-    """Whether a value is not secret although its name suggests it."""
+    """Return True if a value is not secret although its name suggests it."""
     value = value.strip(" \t\r\n\"'")
     if _HARMLESS.fullmatch(value) or value.startswith(("~/", "$HOME/", "${HOME}/")):
         return True
@@ -143,14 +143,14 @@ def _is_harmless(value: str) -> bool:
 
 
 def _without_logins(text: str) -> str:
-    """Remove user names and passwords from addresses, and secrets from their queries."""
+    """Remove user names and passwords from URLs, and secrets from their queries."""
     return _QUERY.sub(
         lambda found: "" if any(map(_is_secret, _WORD.findall(found[0]))) else found[0], _LOGIN.sub("", text)
     )
 
 
 def _tells_secret(text: str) -> bool:
-    """Whether a text has a name with a secret value, or a secret recognisable by its form."""
+    """Return True if a text has a name with a secret value, or a secret recognisable by its form."""
     rest = text
     for pattern in (_ELEMENT, _PAIR):
         rest = pattern.sub(lambda found: " " if _is_harmless(found["value"]) else found[0], rest)
@@ -177,7 +177,7 @@ def _script_tells_secret(text: str) -> bool:
 
 
 def _line_tells_secret(text: str, place: str) -> bool:
-    """Whether any line with a name and a value, or any comment, contains a secret."""
+    """Return True if any line with a name and a value, or any comment, contains a secret."""
     plain = PLAIN_NAMES.get(place)
     is_alias = is_secret_section = False
     for line in text.split("\n"):
@@ -191,7 +191,7 @@ def _line_tells_secret(text: str, place: str) -> bool:
         if _without_logins(line) != line:
             return True
         if (head := _SECTION.fullmatch(line.rstrip("\r"))) is not None:
-            is_alias = head[1].strip().lower() == "alias"  # names that somebody chose for commands say nothing
+            is_alias = head[1].strip().lower() == "alias"  # aliases may have any name
             is_secret_section = any(map(_is_secret, _WORD.findall(head[1])))
             continue
         found = _NAMED.match(line)
@@ -201,7 +201,7 @@ def _line_tells_secret(text: str, place: str) -> bool:
                 return True
             continue
         is_ended = _ends_here(line.rstrip("\r"))
-        # Values below the name of a secret are secret, unless it says where the secret is kept.
+        # Values below a secret's name are secret, unless the name says where the secret is stored.
         is_named = _is_secret(name) or (is_secret_section and not _ABOUT.search(name))
         if (
             (is_named and not is_alias and not (value.strip() and _is_harmless(value) and is_ended))
@@ -214,7 +214,7 @@ def _line_tells_secret(text: str, place: str) -> bool:
 
 
 def _ends_here(value: str) -> bool:
-    """Whether a value certainly ends with its line, or continues only on lines with more indentation."""
+    """Return True if a value certainly ends with its line, or continues only on lines with more indentation."""
     if value.endswith("\\") or "<<" in value or '"""' in value or "'''" in value:
         return False
     outside = _QUOTED.sub("", value)

@@ -1,15 +1,15 @@
-"""The system call filter of a command, as the program that bubblewrap or Landlock loads.
+"""Builds the system call filter of a command, which bubblewrap or Landlock loads.
 
-Mounts hide files, but a local socket is not a file to them: connecting to one works on a read-only mount, and abstract
-sockets have no path at all. So the sandbox has no local sockets except unnamed pairs. Internet sockets are left to the
-network namespace.
+Mounts hide files, but not local sockets: connecting to one works on a read-only mount, and abstract sockets have no
+path at all. So the sandbox has no local sockets except unnamed pairs. Internet sockets are left to the network
+namespace.
 
-A filter sees numbers, but not the targets of pointers. So calls that could bypass it (io_uring, other instruction sets)
-are refused completely. So are calls that only make the kernel more vulnerable.
+A filter sees numbers, but not what pointers refer to. So calls that could bypass it (io_uring, other instruction sets)
+are refused completely, as are calls that only make the kernel more vulnerable.
 
-Landlock controls only opening, creating and removing files, and has no namespaces beside it. So the filter of the
-reading view controls the rest: changing a file without opening it for writing, or through a folder that is open for
-reading; other processes; shared memory and messages; and the network.
+Landlock controls only opening, creating and removing files, and comes without namespaces. So the filter of the reading
+view controls the rest: changing a file without opening it for writing, or through a folder that is open for reading;
+other processes; shared memory and messages; and the network.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _LOAD, _EQUAL, _AT_LEAST, _AND, _RETURN = 0x20, 0x15, 0x35, 0x54, 0x06
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000  # SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO (linux/seccomp.h)
 # Positions in `struct seccomp_data`; both architectures are little-endian, so the low half comes first.
 _NUMBER_AT, _ARCHITECTURE_AT, _ARGUMENTS_AT = 0, 4, 16
-_X32 = 0x40000000  # marks the second set of call numbers on x86-64; other architectures have no such high numbers
+_X32 = 0x40000000  # marks the second set of call numbers on x86-64; other architectures have no numbers this high
 _FAMILIES = (2, 10, 16)  # AF_INET, AF_INET6, AF_NETLINK (which lists addresses and routes)
 _PAIR_TYPES = (1, 5)  # SOCK_STREAM, SOCK_SEQPACKET; a pair of datagram sockets can still send to a named one
 _TYPE_MASK = 0xF
-_ROUTES = 0  # NETLINK_ROUTE; other protocols reach programs, or kernel parts that require no capability
-_NEW_NAMESPACES = 0x7E020080  # all CLONE_NEW* flags: a command would have capabilities in its own namespace
+_ROUTES = 0  # NETLINK_ROUTE; other protocols reach programs, or parts of the kernel that need no capability
+_NEW_NAMESPACES = 0x7E020080  # all CLONE_NEW* flags, because a command would have capabilities in its own namespace
 _CLONE_NAMESPACES = 0x7E020000  # the same for `clone`, whose lowest byte is a signal
 
 
 @dataclass(frozen=True, slots=True)
 class _Architecture:
-    """The numbers of one architecture (asm/unistd.h)."""
+    """The call numbers of one architecture (asm/unistd.h)."""
 
     audit: int  # AUDIT_ARCH_*
     refused: tuple[int, ...]  # forbidden calls
@@ -47,8 +47,8 @@ class _Architecture:
     looked_into: tuple[int, int, int]  # numbers of ioctl, fcntl and prlimit64
 
 
-# io_uring_setup, io_uring_enter, io_uring_register, clone3: the same everywhere. The answer is that they do not exist,
-# because programs then use the older calls, which the filter can check.
+# io_uring_setup, io_uring_enter, io_uring_register, clone3: the same everywhere. They are reported as missing, so that
+# programs use the older calls, which the filter can check.
 _ABSENT = (425, 426, 427, 435)
 # open_tree, move_mount, fsopen, fsconfig, fsmount, fspick, mount_setattr: the same everywhere.
 _NEW_MOUNTS = (428, 429, 430, 431, 432, 433, 442)
@@ -56,11 +56,11 @@ _NEW_MOUNTS = (428, 429, 430, 431, 432, 433, 442)
 # pidfd_send_signal: the same everywhere.
 _REFUSED_TO_READERS = (463, 466, 469, 452, 438, 440, 448, 443)
 _SIGNAL_BY_DESCRIPTOR = 424
-_OPENAT2 = 437  # programs then use the older call
+_OPENAT2 = 437  # also reported as missing, so that programs use the older call
 # Allowed requests to a terminal or descriptor (TCGETS, TIOCGPGRP, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX,
 # TCGETS2, FS_IOC_GETFLAGS). Others change attributes, create subvolumes or send signals.
 _DEVICE_QUESTIONS = (0x5401, 0x540F, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451, 0x802C542A, 0x80086601)
-# F_SETLEASE, F_NOTIFY, F_SETDELEG: with read access only, they would block or observe other programs that open the
+# F_SETLEASE, F_NOTIFY, F_SETDELEG, which with read access alone would block or observe other programs that open the
 # file.
 _LEASES = (1024, 1026, 1040)
 # Copies, flags, locks, pipe sizes and memory seals, but not owners and signals (F_SETOWN, F_SETSIG), leases or hints.
@@ -115,11 +115,11 @@ _ARCHITECTURES = {
 def seccomp_program(
     machine: str, *, only_reads: bool = False, may_signal: bool = True, may_take_shares: bool = True
 ) -> bytes | None:
-    """Return the filter for an architecture, named as by `uname -m`; `None` if there is none.
+    """Return the filter for an architecture, named as in `uname -m`, or `None` if there is none.
 
-    `only_reads` selects the filter for the reading view with Landlock. `may_signal` is set if something else keeps a
-    command's signals from processes outside; otherwise only its own group (`kill` of 0) can be signalled. Without
-    `may_take_shares` files cannot be watched; programs such as `tail -f` then poll the file instead.
+    `only_reads` selects the filter for the reading view with Landlock. Set `may_signal` if something else keeps signals
+    from processes outside; otherwise only the command's own group (`kill` of 0) can be signalled. Without
+    `may_take_shares`, files cannot be watched, and programs such as `tail -f` poll them instead.
     """
     architecture = _ARCHITECTURES.get(machine)
     if architecture is None:
@@ -135,7 +135,7 @@ def seccomp_program(
             add(_RETURN, _ERRNO | number)
 
     def only_one_of(call: int, argument: int, mask: int, values: tuple[int, ...], number: int) -> None:
-        # This decides about the call, so later checks see no other number.
+        # This decides about the call, so later checks do not see it.
         add(_EQUAL, call, false=len(values) + 4)
         add(_LOAD, _ARGUMENTS_AT + 8 * argument)
         add(_AND, mask)
@@ -165,7 +165,7 @@ def seccomp_program(
         only_one_of(ioctl, 1, 0xFFFFFFFF, _DEVICE_QUESTIONS, errno.ENOTTY)
         only_one_of(fcntl, 1, 0xFFFFFFFF, _DESCRIPTOR_QUESTIONS, errno.EINVAL)
         only_one_of(prlimit, 0, 0xFFFFFFFF, (0,), errno.EPERM)  # its own limits
-        # If the protocol is different, go on to the decision about the next family.
+        # For other protocols, continue with the next family.
         add(_EQUAL, socket, false=4)
         add(_LOAD, _ARGUMENTS_AT + 8 * 2)
         add(_EQUAL, _ROUTES, true=1)

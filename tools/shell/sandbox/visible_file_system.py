@@ -1,4 +1,4 @@
-"""What a command in the sandbox sees of this machine, and which parts of the workspace are protected."""
+"""Prepares what a command in the sandbox sees of this machine, and which parts of the workspace are protected."""
 
 from __future__ import annotations
 
@@ -40,48 +40,48 @@ from tools.shell.sandbox.reading_view import (
 )
 from tools.text.file_names import shown_whole_path
 
-# Folders where programs leave sockets and files for others. `/tmp` belongs to the client for its session. So does
-# `/var/tmp`, for commands that may write: what a reading command leaves there must not be mistaken for the temporary
-# files and caches of other commands. `/dev/shm` is part of the private `/dev`.
+# Folders where programs leave sockets and files for others. `/tmp` belongs to the client for its session, and so does
+# `/var/tmp` for commands that may write. Files of a reading command must not be mistaken for other commands' temporary
+# files and caches. `/dev/shm` is part of the private `/dev`.
 PRIVATE = (*OPEN_TO_ALL, "/run", "/var/run")
-PRIVATE_BYTES = 2 * 1024**3  # of each in-memory file system; the client's `/tmp` is emptied beyond this size
-# Mounts for protected paths in all workspaces, per kind, including the folders on the way to them; those nearest to the
-# top come first. Each mount slows down bubblewrap more, the more there are.
+PRIVATE_BYTES = 2 * 1024**3  # size of each in-memory file system; a larger client's `/tmp` is emptied
+# Mounts for protected paths in all workspaces, per kind, including the folders that lead to them. Those nearest to the
+# top come first. The more there are, the longer bubblewrap takes for each.
 KEPT = 200
 _NO_WORKSPACES = "/ /boot /dev /home /proc /root /srv /sys /var /var/lib /Users"
-SYSTEM_ROOTS = frozenset((*SYSTEM, *PRIVATE, *_NO_WORKSPACES.split()))  # if writable, the sandbox would be pointless
-# Caches of programs that need a writable one. They are private, because others would run what a command leaves in the
-# real ones. Already downloaded packages can be read where they are.
-# npm's logs are not in its cache, so that the file tools can find them.
+SYSTEM_ROOTS = frozenset((*SYSTEM, *PRIVATE, *_NO_WORKSPACES.split()))  # must not be writable in a sandbox
+# Caches of programs that need a writable one. They are private, because other programs would run what a command leaves
+# in the real ones. Packages already downloaded can be read from there. npm's logs are not in its cache, so that the
+# file tools can find them.
 CACHES = {"XDG_CACHE_HOME": ".cache", "npm_config_cache": ".cache/npm", "npm_config_logs_dir": "npm-logs"}
-CACHE = f"{WORK}/.cache"  # where the lasting cache is visible
+CACHE = f"{WORK}/.cache"  # where the client's lasting cache is visible
 _LEADING_NOWHERE = """
 XDG_RUNTIME_DIR DISPLAY WAYLAND_DISPLAY XAUTHORITY DBUS_SESSION_BUS_ADDRESS SSH_AUTH_SOCK SSH_AGENT_PID
 """
-UNREACHABLE = _LEADING_NOWHERE.split()  # variables that refer to what is not available
+UNREACHABLE = _LEADING_NOWHERE.split()  # variables that refer to something unavailable
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """The facts about this machine and server that affect every command."""
+    """Facts about this machine and server that affect every command."""
 
     home: str
-    hidden: tuple[str, ...] = ()  # also hidden: the server's state and settings; moved out of a root if new
-    read_only: tuple[str, ...] = ()  # also protected inside a root: the server's settings; moved out of it if new
-    readable: tuple[str, ...] = ()  # files and folders shown completely although they are known places of secrets
+    hidden: tuple[str, ...] = ()  # also hidden (the server's state and settings); moved out of a root if new
+    read_only: tuple[str, ...] = ()  # also protected inside a root (the server's settings); moved out of it if new
+    readable: tuple[str, ...] = ()  # files and folders to show completely, although they are known places of secrets
     writable: tuple[str, ...] = ()  # auto-run files and folders in the roots that may be changed
-    temporary_bytes: int = PRIVATE_BYTES  # size that a client's `/tmp` may have after a command
+    temporary_bytes: int = PRIVATE_BYTES  # allowed size of a client's `/tmp` after a command
 
 
 @dataclass(frozen=True, slots=True)
 class View:
     """What a command sees of the machine. All paths are real and absolute."""
 
-    roots: tuple[str, ...] = ()  # folders that it may write in
+    roots: tuple[str, ...] = ()  # folders that it may write to
     writable: tuple[str, ...] = ()  # files outside these that it may write
-    is_whole: bool = True  # whether the whole machine is visible by default, or nothing
-    links: Mapping[str, str] = field(default_factory=dict[str, str])  # in a partial view: symlinks on the ways
-    empty: tuple[str, ...] = ()  # if only parts are visible: folders that exist nevertheless
+    is_whole: bool = True  # whether everything is visible by default, or nothing
+    links: Mapping[str, str] = field(default_factory=dict[str, str])  # in a partial view: symlinks to visible paths
+    empty: tuple[str, ...] = ()  # in a partial view: folders that exist nevertheless
     private: tuple[str, ...] = ()  # folders that start empty and are removed afterwards
     lasting: Mapping[str, str] = field(default_factory=dict[str, str])  # client's folders, by their path in the view
     seen: tuple[str, ...] = ()  # paths visible inside a private folder, or in a partial view
@@ -89,13 +89,13 @@ class View:
     hidden_files: tuple[str, ...] = ()  # files that cannot be opened
     settings: Mapping[str, str] = field(default_factory=dict[str, str])  # files that are replaced with an empty one
     shown: tuple[str, ...] = ()  # paths visible inside a hidden folder
-    masked: Mapping[str, str] = field(default_factory=dict[str, str])  # what cannot be opened, with its replacement
+    masked: Mapping[str, str] = field(default_factory=dict[str, str])  # masked paths, with their replacement
     pinned: tuple[str, ...] = ()  # can be written, but not renamed or removed; none is in a read-only folder
     read_only: tuple[str, ...] = ()  # protected files and folders in the roots
-    has_own_network: bool = True  # whether it has a new network namespace; otherwise the host's or the session's
+    has_own_network: bool = True  # whether it has a new network namespace, not the host's or the session's
 
     def expected(self) -> tuple[ExpectedMount, ...]:
-        """The required mount table: everything writable, pinned, read-only, masked, or visible in parts."""
+        """Return the required mounts: everything writable, pinned, read-only, masked, or partly visible."""
         table = MountTable()
         return (
             *(table.bound_first(path) for path in (*self.roots, *self.writable)),
@@ -108,26 +108,26 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class PreparedView:
-    """A view, and what is checked again after the command."""
+    """A view, and what to check after the command."""
 
     view: View
     auto_run: AutoRunState  # the auto-run files before the command
-    uncovered: int  # number of their paths, without symlinks, that the view does not protect
-    temporary_bytes: int  # size that the client's `/tmp` may have
-    alone: str | None = None  # a folder with a `/tmp` for this command only, removed afterwards
-    scratch: str | None = None  # the client's `/tmp`, which gets the contents of that folder; `None` if it does not
+    uncovered: int  # auto-run paths, except symlinks, that the view does not protect
+    temporary_bytes: int  # allowed size of the client's `/tmp`
+    alone: str | None = None  # a folder that is `/tmp` only for this command, removed afterwards
+    scratch: str | None = None  # the client's `/tmp`, if that gets the contents of `alone`
     made: tuple[str, ...] = ()  # empty files in the client's folders that are mount points for bubblewrap
     restrictions: FileRestrictions = NO_RESTRICTIONS  # what file rules denied to it at the check
 
     def folder(self, named: str) -> str:
-        """Return the folder to start in, by its path in the view."""
+        """Return the working directory as a path in the view."""
         for at, folder in self.view.lasting.items():
             if contains(folder, named):
                 return os.path.join(at, os.path.relpath(named, folder)).removesuffix("/.")
         return named
 
     def settle(self) -> SandboxChanges:
-        """Move new auto-run files out of the workspace, and report changes. Called after the command; blocks."""
+        """Move new auto-run files out of the workspace, and report changes. Called after the command. Blocking."""
         changes = replace(self.auto_run.settle(), uncovered=self.uncovered)
         for path in self.made:
             with suppress(OSError), open_folder(os.path.dirname(path), to_list=False) as held:
@@ -158,7 +158,7 @@ class PreparedView:
 
 
 class StandIns(NamedTuple):
-    """Replacements for masked paths, owned by the server."""
+    """The server's replacements for masked paths."""
 
     file: str  # a file that nobody can open
     folder: str  # a folder that nobody can open
@@ -171,24 +171,24 @@ def prepare(
     roots: Sequence[str],
     allowed: CommandView,
     *,
-    hidden: HiddenPaths,  # the result of `secrets_of`
+    hidden: HiddenPaths,  # result of `secrets_of`
     stand_ins: Callable[[], StandIns],
     search_path: str = "",  # the `PATH` of the command
     needed: Sequence[str] = (),  # paths that the command must see, wherever they are
     private_folder: Callable[[], str] | None = None,
-    cache: str | None = None,  # the client's lasting folder
+    cache: str | None = None,  # the client's lasting cache
     has_own_network: bool = True,
 ) -> PreparedView:
-    """Prepare the view. Raises a `ToolError` if a path cannot be opened or closed as required."""
+    """Prepare the view. Raises a `ToolError` if a path cannot be shown or protected as required."""
     is_reading = allowed.kind is ViewKind.READING
     workspace = writable(roots)
     restrictions = allowed.look()
-    # Folders opened by a question are treated like workspace folders, including their guarded files.
+    # Folders opened by consent are treated like workspace folders, including their guarded files.
     opened, files = _opened(site, allowed, workspace)
     present = writable((*(() if is_reading else workspace), *opened))
     _refuse_masks_around((*workspace, *present), restrictions.masked)
     _refuse_links(allowed.seen)
-    # In a folder that cannot be listed, nothing could be guarded.
+    # Nothing can be guarded in a folder that cannot be listed.
     looked_into = (root for root in present if os.access(root, os.R_OK | os.X_OK))
     present = tuple(root for root in looked_into if not is_inside(root, restrictions.read_only))
     files = [path for path in files if not is_inside(path, (*present, *restrictions.read_only))]
@@ -226,7 +226,7 @@ def prepare(
     hidden_files = tuple(path for path in others if _is_there(path, view, hidden))
     settings = (path for path in hidden.settings if _is_there(path, view, hidden))
 
-    # Auto-run files cannot be changed, or cannot be moved.
+    # Keep auto-run files from being changed or moved.
     found = [lookout.look(root) for root in present]
     for each in found:
         _make_folders_of_hooks(each)
@@ -242,7 +242,7 @@ def prepare(
     ]
     waived = _waived((*allowed.writable, *site.writable), present)
     free = present if changes_by_git else waived
-    # The folder of a file must be writable too, for programs that write a new file and rename it.
+    # A file's folder must also be writable, for programs that write a new file and rename it.
     guarded = (
         path
         for path in _by_depth((*shut, *(path for each in found for path in each.read_only)))
@@ -252,7 +252,7 @@ def prepare(
     pinned, read_only, uncovered = _kept_in_place(
         present, hidden.all, repositories, (*(path for path in own if not is_inside(path, waived)), *guarded)
     )
-    # A mount of something inside a hidden folder would show it.
+    # Mounting something inside a hidden folder would show it.
     closed = (*(path for path in hidden.all if is_inside(path, present)), *restrictions.masked)
     kept = _by_depth({*read_only, *(path for path in restrictions.read_only if _is_open(path, present, closed))})
     held = _by_depth({*pinned, *(path for path in restrictions.pinned if _is_open(path, present, closed))} - {*present})
@@ -267,7 +267,7 @@ def prepare(
         settings={path: stand_ins().settings for path in settings if not is_inside(path, masked)},
         shown=tuple(path for path in hidden.shown if is_inside(path, hidden_folders)),
         masked=masked,
-        # A read-only path, or one inside a read-only folder, cannot be renamed anyway.
+        # Read-only paths, and those inside read-only folders, cannot be renamed anyway.
         pinned=tuple(path for path in held if not is_inside(path, (*kept, *masked))),
         read_only=tuple(path for path in kept if not is_inside(path, masked)),
     )
@@ -287,7 +287,7 @@ def prepare(
 
 
 def _make_folders_of_hooks(found: AutoRunPaths) -> None:
-    """Create a repository's missing hooks folder, because a folder that does not exist cannot be protected."""
+    """Create a repository's missing hooks folder, because a missing folder cannot be protected."""
     for repository in found.pinned:
         hooks = os.path.join(repository, "hooks")
         with suppress(OSError):
@@ -298,7 +298,7 @@ def _make_folders_of_hooks(found: AutoRunPaths) -> None:
 
 
 def _refuse_links(seen: Iterable[str]) -> None:
-    """Refuse symlinks: approved paths were real ones, so a symlink there was created later."""
+    """Refuse symlinks. Approved paths were real, so a symlink was created later."""
     for path in seen:
         if _real(path) != path:
             raise ToolError(
@@ -318,7 +318,7 @@ def _refuse_masks_around(folders: Iterable[str], masked: Collection[str]) -> Non
 
 
 def _waived(named: Iterable[str], roots: Sequence[str]) -> tuple[str, ...]:
-    """Return the paths in each root that some names mean, except those that contain a whole root."""
+    """Return the paths that the names mean in each root, except those that contain a whole root."""
     paths = (os.path.normpath(os.path.join(root, os.path.expanduser(path))) for path in named for root in roots)
     return tuple(path for path in paths if not any(contains(path, root) for root in roots))
 
@@ -326,17 +326,17 @@ def _waived(named: Iterable[str], roots: Sequence[str]) -> tuple[str, ...]:
 def _parts(
     workspace: Sequence[str],
     parts: Sequence[str],
-    wanted: Collection[str],  # paths among these that are visible inside a hidden folder
-    closed: Sequence[str],  # shown in another way, or not at all
+    wanted: Collection[str],  # those of `parts` that are visible inside a hidden folder
+    closed: Sequence[str],  # shown differently, or not at all
     hidden: Sequence[str],
 ) -> View:
-    """Return a view with only the workspace and the outermost of some parts of the machine."""
+    """Return a view of only the workspace and some parts of the machine, without nested ones."""
     seen = (*workspace, *(path for path in parts if path in wanted or not is_inside(path, hidden)))
     return View(is_whole=False, seen=tuple(outermost(path for path in seen if not is_inside(path, closed))))
 
 
 def _all_but_private(wanted: Iterable[str], closed: Sequence[str]) -> View:
-    """Return a view of the whole machine, with private folders and the needed paths inside them."""
+    """Return a view of the whole machine, with private folders that show only the needed paths."""
     private = tuple(dict.fromkeys(_real(path) for path in PRIVATE if os.path.isdir(path)))
     seen = (
         path
@@ -347,7 +347,7 @@ def _all_but_private(wanted: Iterable[str], closed: Sequence[str]) -> View:
 
 
 def _is_there(path: str, view: View, hidden: HiddenPaths) -> bool:
-    """Whether a path is visible unless it is itself hidden. The nearest path around it decides."""
+    """Return True if a path is visible unless itself hidden. The nearest enclosing path decides."""
     shown = (len(each) for each in (*view.seen, *view.roots, *view.writable, *hidden.shown) if contains(each, path))
     nearest = max(shown, default=0 if view.is_whole and not is_inside(path, view.private) else -1)
     folders = (len(each) for each in hidden.folders if contains(each, path) and each != path)
@@ -358,7 +358,7 @@ def _ready_for_mounts(lasting: Mapping[str, str], mounted: Iterable[str]) -> Ite
     """Create the mount points in the client's folders.
 
     Yields:
-        The empty files among them.
+        The mount points that are empty files.
     """
     for at, folder in lasting.items():
         for path in mounted:
@@ -370,7 +370,7 @@ def _ready_for_mounts(lasting: Mapping[str, str], mounted: Iterable[str]) -> Ite
 
 
 def secrets_of(site: Site, workspace: Sequence[str], allowed: CommandView) -> HiddenPaths:
-    """Return what is hidden from a command unless a question has named it. Blocks."""
+    """Return what is hidden from a command unless a question has named it. Blocking."""
     roots = (*workspace, *(path for path in allowed.writable if not is_inside(path, workspace)))
     hidden = secret_places(site.home, site.hidden, site.readable, roots)
     # A question that names a folder does not name the secrets in it.
@@ -379,16 +379,16 @@ def secrets_of(site: Site, workspace: Sequence[str], allowed: CommandView) -> Hi
 
 
 def _named(site: Site, paths: Iterable[str]) -> tuple[str, ...]:
-    """Return paths without the server's own ones, which no question or setting can show."""
+    """Return the paths without the server's own, which no question or setting can open."""
     own = tuple(map(_real, site.hidden))
     return tuple(path for path in paths if not is_inside(_real(path), own))
 
 
 def _opened(site: Site, allowed: CommandView, workspace: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the folders and files outside the writable workspace that a question has opened for writing.
+    """Return the folders and files outside the writable workspace that consent has opened for writing.
 
-    A missing folder is created empty, which exposes nothing else. A missing file in the workspace is created, as by a
-    shell. Elsewhere it is refused, because it would need access to its folder.
+    A missing folder is created empty, which exposes nothing else. A missing file in the workspace is created, as a
+    shell would. Elsewhere it is refused, because it would need access to its folder.
     """
     folders: list[str] = []
     files: list[str] = []
@@ -439,12 +439,12 @@ def _lasting(
     is_reading: bool,
     is_alone: bool,
 ) -> tuple[dict[str, str], str | None, str | None]:
-    """Return the folders for `/tmp`, `/var/tmp` and the cache, a temporary one to remove, and where its files go.
+    """Return the folders for `/tmp`, `/var/tmp` and the cache, a temporary `/tmp` to remove, and where its files go.
 
-    Programs look for settings in every folder above their working folder. So if the workspace is in `/tmp`, nothing may
-    last there, and other temporary files go to `/var/tmp`. A command that a rule allows, or that reads with the
-    network, has a new `/tmp`, because the old one may contain files that nobody was asked about. Its files become the
-    client's when the command has ended.
+    Programs look for settings in every folder above their working directory. So if the workspace is in `/tmp`, nothing
+    may last there, and other temporary files go to `/var/tmp`. A command that a rule allows, or that reads with the
+    network, gets a new `/tmp`, because the old one may contain files that nobody was asked about. Its files become the
+    client's after the command.
     """
     if private_folder is None:
         return {}, None, None
@@ -467,43 +467,43 @@ def _lasting(
 
 
 def too_broad(roots: Sequence[str]) -> str | None:
-    """Return the first root that no sandbox can have, or `None`."""
+    """Return the first root that is too broad for a sandbox, or `None`."""
     return next((root for root in roots if (root.rstrip("/") or "/") in SYSTEM_ROOTS), None)
 
 
 def writable(roots: Sequence[str]) -> tuple[str, ...]:
-    """Return the existing roots, without nested ones: these are writable anyway, and could be replaced.
+    """Return the existing roots, except nested ones, which are writable anyway and could be replaced.
 
-    They are real paths and are not resolved again, because another command may have replaced one with a symlink.
+    They are real paths, and are not resolved again, because another command may have replaced one with a symlink.
     """
     present = (root for root in roots if os.path.isdir(root) and _real(root) == os.path.normpath(root))
     return _by_depth(outermost(present))
 
 
 def depth(path: str) -> int:
-    """Return the number of folders in an absolute path."""
+    """Return the depth of an absolute path."""
     return 0 if path == "/" else path.rstrip("/").count("/")
 
 
 def sandbox_environment(environment: Mapping[str, str], roots: Sequence[str], kind: ViewKind) -> dict[str, str]:
-    """Return the environment of a command, adapted to what exists in its view."""
+    """Return the environment of a command, adapted to its view."""
     is_reading = kind is ViewKind.READING
     changed = {name: value for name, value in environment.items() if name not in UNREACHABLE}
     temporary = WORK if not is_reading or any(contains(TEMPORARY, root) for root in roots) else TEMPORARY
-    own = () if is_reading else roots  # where settings can be written
+    own = () if is_reading else roots  # where a command can write settings
     for name in ("TMPDIR", *(each for each in ("TMP", "TEMP") if each in changed)):
         if not is_inside(changed.get(name, ""), own):
             changed[name] = temporary
     for name, folder in CACHES.items():
         if not is_inside(changed.get(name, ""), own):
             changed[name] = f"{temporary}/{folder}"
-    # In a home folder that every view can write, a reading command could plant settings.
+    # A reading command could plant settings in a home folder that every view can write.
     if _real(changed.get("HOME", "")) in OPEN_TO_ALL:
         changed["HOME"] = f"{temporary}/home"
     ceilings = filter(None, (changed.get("GIT_CEILING_DIRECTORIES"), TEMPORARY))
     changed["GIT_CEILING_DIRECTORIES"] = os.pathsep.join(ceilings)
     if is_reading:
-        changed["GIT_OPTIONAL_LOCKS"] = "0"  # git then writes no index when it only reads
+        changed["GIT_OPTIONAL_LOCKS"] = "0"  # keeps git from writing the index when it only reads
     return changed
 
 
@@ -512,12 +512,12 @@ def _is_open(path: str, present: Sequence[str], closed: Iterable[str]) -> bool:
 
 
 def _by_depth(paths: Iterable[str]) -> tuple[str, ...]:
-    """Sort paths so that no mount covers an earlier one."""
+    """Sort paths by depth, so that no mount covers an earlier one."""
     return tuple(sorted(paths, key=depth))
 
 
 def _real(path: str) -> str:
-    """Resolve a path without symlinks. A path that changes meanwhile is returned as it is."""
+    """Resolve all symlinks in a path. A path that changes meanwhile is returned unchanged."""
     try:
         return os.path.realpath(path)
     except OSError:
@@ -527,16 +527,17 @@ def _real(path: str) -> str:
 def _kept_in_place(
     roots: Sequence[str], hidden: Sequence[str], repositories: Iterable[str], guarded: Iterable[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...], int]:
-    """Return the mounts that protect auto-run files: pinned paths, read-only paths, and the number left uncovered.
+    """Return the mounts that protect auto-run files: pinned paths, read-only paths, and the number of paths left out.
 
-    A mount point cannot be renamed. But a folder that contains one can, together with the mount, and something else
-    could then take its place. So every folder between the root and a protected path is mounted onto itself, too. Most
-    protected paths are at the top of a root and need no such mounts. Missing paths and symlinks are left out.
+    A mount point cannot be renamed. But a folder that contains one can be renamed together with the mount, and
+    something else could take its place. So every folder between the root and a protected path is also mounted onto
+    itself. Most protected paths are at the top of a root and need no such mounts. Missing paths and symlinks are left
+    out.
     """
 
     def is_seen(path: str) -> bool:
-        # The nearest root decides. What is in no root is read-only already, or hidden. A mount of it, which a symlink
-        # in a workspace could cause, would show it.
+        # The nearest root decides. Paths in no root are read-only already, or hidden. Mounting one, which a symlink in
+        # a workspace could cause, would show it.
         nearest = max((len(root) for root in roots if contains(root, path) and path != root), default=-1)
         return nearest >= 0 and nearest >= max((len(each) for each in hidden if contains(each, path)), default=-1)
 
@@ -563,6 +564,6 @@ def _kept_in_place(
             used += len(way) + 1
             pinned |= dict.fromkeys(way)
             kind[path] = None
-    # A read-only path, or one inside a read-only folder, cannot be renamed anyway.
+    # Read-only paths, and those inside read-only folders, cannot be renamed anyway.
     only_pinned = (path for path in pinned if path not in read_only and read_only.keys().isdisjoint(way_to(path)))
     return _by_depth(only_pinned), _by_depth(read_only), uncovered
