@@ -128,7 +128,7 @@ def _any_of(patterns: Sequence[str]) -> Callable[[str], object]:
             others.append(pattern)
         else:
             of_names.append(name)
-    return re.compile(f"^(?:.*/(?=.))?+(?:{'|'.join(of_names)})|{'|'.join(others)}").match
+    return re.compile(f"^(?>(?:.*/(?=.))?)(?:{'|'.join(of_names)})|{'|'.join(others)}").match
 
 
 def _without_repetition(regex: re.Pattern[str]) -> re.Pattern[str]:

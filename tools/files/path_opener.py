@@ -146,8 +146,8 @@ class _KernelOpener:
             return call
 
         library = ctypes.PyDLL(None, use_errno=True)
-        self._how, self._size = cache(OpenHow), ctypes.sizeof(OpenHow)
-        self._reference, self._errno = ctypes.byref, ctypes.get_errno
+        self._how, self._size = cache(lambda *fields: ctypes.byref(OpenHow(*fields))), ctypes.sizeof(OpenHow)
+        self._errno = ctypes.get_errno
         self._call = system_call(ctypes.CDLL(None, use_errno=True))
         # Keeps the interpreter's lock, because releasing it costs more than a call that never blocks
         self._quick_call = system_call(library)
@@ -163,7 +163,7 @@ class _KernelOpener:
 
     def open(self, name: bytes, flags: int, mode: int) -> int:
         """Open the path, even if this blocks."""
-        how, number = self._reference(self._how(flags, mode, _RESOLVE_NO_LINKS)), 0
+        how, number = self._how(flags, mode, _RESOLVE_NO_LINKS), 0
         for _ in range(_ATTEMPTS):
             descriptor = self._call(_OPENAT2, _AT_FDCWD, name, how, self._size)
             if descriptor >= 0:
@@ -192,7 +192,7 @@ class _KernelOpener:
             if not self._is_local.get(os.makedev(*device)) or not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
                 raise NotInMemoryError
         how = self._how(flags, mode, _RESOLVE_NO_LINKS | _RESOLVE_CACHED)
-        descriptor = self._quick_call(_OPENAT2, _AT_FDCWD, name, self._reference(how), self._size)
+        descriptor = self._quick_call(_OPENAT2, _AT_FDCWD, name, how, self._size)
         if descriptor >= 0:
             return descriptor
         number = self._errno()
