@@ -21,7 +21,7 @@ from tools.text.file_names import one_line, shown_whole_path
 
 KILO = 1000
 DISPLAY_CHARS = 4_000  # characters of output shown to a person
-MOST_NAMED = 10
+MAX_NAMED = 10
 NEAR_THE_LIMIT = 0.5  # above this share of its time limit, a result says how to get more time (as in Qwen Code)
 # Messages of the kernel or resolver when something is outside the view.
 _WRITE_REFUSED = re.compile(r"read-only file system|\bEROFS\b|device or resource busy|\bEBUSY\b", re.IGNORECASE)
@@ -102,9 +102,9 @@ def run_content(finished: FinishedCommand, directory: str | None) -> list[Part]:
     if status is not None and status.signal is not None:
         lines.append(f"Signal: {status.signal}")
     if finished.left_running:
-        pids = f"PIDs {', '.join(map(str, finished.left_running[:MOST_NAMED]))}"
-        if len(finished.left_running) > MOST_NAMED:
-            pids += f" and {len(finished.left_running) - MOST_NAMED} more"
+        pids = f"PIDs {', '.join(map(str, finished.left_running[:MAX_NAMED]))}"
+        if len(finished.left_running) > MAX_NAMED:
+            pids += f" and {len(finished.left_running) - MAX_NAMED} more"
         if finished.job is None:
             why = f"this client can have no background jobs, or already has {MAX_RUNNING}"
             then = "Let the command wait for them, or end a job with stop_background_job first."
@@ -201,7 +201,7 @@ def _view_note(finished: FinishedCommand) -> str:
                     "ask (but not in approval mode yolo). Check git status: files may be half changed."
                 )
         if rules:
-            named = ", ".join(map(one_line, [*rules][:MOST_NAMED]))
+            named = ", ".join(map(one_line, [*rules][:MAX_NAMED]))
             is_denied = all(why.partition(" rule ")[0].endswith(("deny", "exclude")) for why in rules)
             ways.append(f"Protected by {named}." + ("" if is_denied else " Name it in the command to ask the user."))
     if is_reading and any(_ABSENT.search(line) and (home in line or "~/" in line) for line in lines):
@@ -268,8 +268,8 @@ def sandbox_notes(changes: SandboxChanges) -> list[str]:
         moves = [move for move in changes.moved if (dirname(move[0]) == dirname(move[1])) == is_renamed]
         if not moves:
             continue
-        named = ", ".join(f"{shown_whole_path(old)} (now {shown_whole_path(new)})" for old, new in moves[:MOST_NAMED])
-        more = f" and {len(moves) - MOST_NAMED} more" if len(moves) > MOST_NAMED else ""
+        named = ", ".join(f"{shown_whole_path(old)} (now {shown_whole_path(new)})" for old, new in moves[:MAX_NAMED])
+        more = f" and {len(moves) - MAX_NAMED} more" if len(moves) > MAX_NAMED else ""
         how = (
             f"they were renamed in place: {named}{more}. They could not be moved out of the workspace, or are too "
             "large to copy to another file system (100 MB, 10,000 files and folders). Tell the user, who can restore "
@@ -320,8 +320,8 @@ def sandbox_notes(changes: SandboxChanges) -> list[str]:
 
 def _named_paths(paths: Sequence[str]) -> str:
     """Join paths for a sentence. If there are many, name only the first ones."""
-    more = f" and {len(paths) - MOST_NAMED} more" if len(paths) > MOST_NAMED else ""
-    return ", ".join(map(shown_whole_path, paths[:MOST_NAMED])) + more
+    more = f" and {len(paths) - MAX_NAMED} more" if len(paths) > MAX_NAMED else ""
+    return ", ".join(map(shown_whole_path, paths[:MAX_NAMED])) + more
 
 
 def _output_block(shown: ShownOutput) -> str:
