@@ -1,10 +1,10 @@
-"""Cut the schemas of the protocol to items of lists and blocks of content, and write them where the server reads them.
+"""Reduce the protocol's schemas to list items and content blocks, and write them where the server reads them.
 
-python docs/item_schemas.py FOLDER      has the specification's schema of each revision, as REVISION.json
+python docs/item_schemas.py FOLDER      FOLDER contains each revision's schema, as REVISION.json
 
-The schemas are the specification's, under the MIT licence; descriptions go. What the texts of the specification say of
-`lastModified`, clients check too, so that is a format here. What stands beside the revisions, the keywords of JSON
-Schema, is written by hand and stays.
+The schemas come from the specification, under the MIT licence, without descriptions. Clients also check what the
+specification's text says about `lastModified`, so that becomes a format here. The JSON Schema keywords next to the
+revisions are written by hand, and stay.
 """
 
 from __future__ import annotations
@@ -16,8 +16,14 @@ from typing import Any, cast
 
 TARGET = Path(__file__).resolve().parent.parent / "server/protocol/item_schemas.json"
 ITEMS = ("Tool", "Prompt", "Resource", "ResourceTemplate")
-BLOCKS = ("TextContent", "ImageContent", "AudioContent", "ResourceLink", "EmbeddedResource")  # of results, in the newer
-BY_NAME = frozenset({"properties", "$defs", "definitions"})  # what stands in these are names, and no keywords
+BLOCKS = (
+    "TextContent",
+    "ImageContent",
+    "AudioContent",
+    "ResourceLink",
+    "EmbeddedResource",
+)  # content blocks of results in newer revisions
+BY_NAME = frozenset({"properties", "$defs", "definitions"})  # the keys in these are names, not keywords
 
 
 def without_descriptions(node: Any, *, is_map: bool = False) -> Any:
@@ -43,7 +49,7 @@ def references(node: Any) -> set[str]:
 
 
 def cut(schema: dict[str, Any]) -> dict[str, Any]:
-    """The definitions that are reached from those of items."""
+    """Return the definitions that items use."""
     known, found = schema.get("$defs") or schema["definitions"], dict[str, Any]()
     wanted = [name for name in (*ITEMS, *BLOCKS) if name in known]
     while wanted:

@@ -1,6 +1,6 @@
-"""Whether what describes a release agrees, and nothing is left to fill in. A line for each problem; 1 if there is any.
+"""Check that release files agree, and that nothing is left to fill in. Prints a line per problem; exits with 1 if any.
 
-python docs/release_check.py [FOLDER]     the checkout, unless another folder is named
+python docs/release_check.py [FOLDER]     FOLDER is the checkout by default
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ CODE = "server/__init__.py"
 REGISTRY, IMAGE = "server.json", "Dockerfile"
 MANIFEST, BUNDLE = "packaging/mcpb/manifest.json", "packaging/mcpb/pyproject.toml"
 DESCRIPTIONS = (PYPROJECT, CODE, README, CHANGELOG, REGISTRY, MANIFEST, BUNDLE, IMAGE)
-"""The files that tell others what this is, and where."""
+"""The files that describe a release."""
 
 PLACEHOLDER = re.compile(r"example\.invalid|\bOWNER\b")
-"""What stands for the address of the repository and for who publishes it, until both are known."""
+"""Placeholders for the repository's address and the publisher."""
 
 
 def main(arguments: list[str]) -> int:
-    """Print what keeps a release back, and return 1 if anything does."""
+    """Print what blocks a release, and return 1 if anything does."""
     root = Path(arguments[0]) if arguments else Path(__file__).resolve().parent.parent
     texts = {name: (root / name).read_text(encoding="utf-8") for name in DESCRIPTIONS}
     problems = [*disagreements(texts), *placeholders(texts)]
@@ -34,7 +34,7 @@ def main(arguments: list[str]) -> int:
 
 
 def disagreements(texts: dict[str, str]) -> Iterator[str]:
-    """What two files say differently."""
+    """Yield the disagreements between files."""
     project: dict[str, Any] = tomllib.loads(texts[PYPROJECT])["project"]
     registry, manifest = json.loads(texts[REGISTRY]), json.loads(texts[MANIFEST])
     bundle: dict[str, Any] = tomllib.loads(texts[BUNDLE])["project"]
@@ -59,7 +59,7 @@ def disagreements(texts: dict[str, str]) -> Iterator[str]:
         (f"the repository in {MANIFEST}", manifest["repository"]["url"], address),
     ):
         if said != expected:
-            yield f"{what} is '{said}'; it has to be '{expected}'"
+            yield f"{what} is '{said}'; it must be '{expected}'"
 
 
 def _first(pattern: str, text: str) -> str:
@@ -68,7 +68,7 @@ def _first(pattern: str, text: str) -> str:
 
 
 def placeholders(texts: dict[str, str]) -> Iterator[str]:
-    """Where the address or the owner is still to be filled in."""
+    """Yield the places where the address or the owner is still missing."""
     for name, text in texts.items():
         for number, line in enumerate(text.splitlines(), start=1):
             if PLACEHOLDER.search(line):

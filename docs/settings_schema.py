@@ -1,4 +1,4 @@
-"""Write the JSON Schema of settings files from the settings themselves. `--check` only says if it is current."""
+"""Write the JSON Schema of settings files from the models. `--check` only checks that it is current."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from server.settings.section_model import CommandLine, Section, keys_of
 FILE = Path(models.__file__).with_name("settings.schema.json")
 COMMAND_LINE: dict[str, Any] = {"type": ["string", "array", "null"], "items": {"type": "string"}}
 FOREIGN = {"description": "A key of Qwen Code or Gemini CLI."}
-NOT_IN_FILES = "yolo"  # an approval mode that only the command line can give
+NOT_IN_FILES = "yolo"  # an approval mode that only the command line can set
 
 
 class _Generator(GenerateJsonSchema):
-    """Leaves out the titles that pydantic makes of names."""
+    """Omits the titles that pydantic derives from names."""
 
     def get_title_from_name(self, name: str) -> str:
         del name
@@ -33,7 +33,7 @@ class _Generator(GenerateJsonSchema):
 
 
 def schema() -> dict[str, Any]:
-    """The schema, with what stands below each field as its description."""
+    """Return the schema, with field docstrings as descriptions."""
     made = models.Settings.model_json_schema(schema_generator=_Generator)
     sentences = docstrings()
     definitions = cast("dict[str, dict[str, Any]]", made.pop("$defs"))
@@ -55,7 +55,7 @@ def schema() -> dict[str, Any]:
     modes = definitions["ApprovalMode"]["enum"]
     definitions["ApprovalMode"] = {"enum": [mode for mode in modes if mode != NOT_IN_FILES]}
     properties = {"$schema": {"type": "string", "description": "Where editors find this schema."}, **made["properties"]}
-    # What Qwen Code and Gemini CLI call these keys is read, too; an editor should not call it a mistake.
+    # Include the key names of Qwen Code and Gemini CLI, which an editor should not mark as errors.
     foreign: dict[str, Any] = {}
     for first, *rest in FOREIGN_KEYS:
         section = keys_of(models.Settings)[first].section if first in keys_of(models.Settings) else None
@@ -72,7 +72,7 @@ def schema() -> dict[str, Any]:
 
 
 def sections(section: type[Section]) -> list[type[Section]]:
-    """A section and all below it."""
+    """Return a section and all sections below it."""
     below = [key.section for key in keys_of(section).values() if key.section is not None]
     return [section, *(each for one in below for each in sections(one))]
 

@@ -1,4 +1,4 @@
-"""Write the tables of docs/configuration.md from the settings themselves. `--check` only says if they are current."""
+"""Write the tables of docs/configuration.md from the models. `--check` only checks that they are current."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ TITLES: Mapping[str, str] = {
     GENERAL: GENERAL,
     "mcpServers": "the upstream servers",
     "mcp": "which servers are used",
-    "permissions": "rules for single calls",
+    "permissions": "rules for individual calls",
     "confirmation": "how a person is asked",
     "results": "how results are shown",
     "tools": "which tools are offered",
     "workspace": "the folders that tools may use",
-    "limits": "how much one call may return, and how many there may be",
+    "limits": "how much one call may return, and how many calls are allowed",
     "shell": "how commands run",
     "web": "what may be fetched, and which provider searches",
     "memory": "where memories are kept",
@@ -45,12 +45,12 @@ TITLES: Mapping[str, str] = {
     "proxy": "how the tools of other servers are published",
     "log": "what is written to stderr",
 }
-"""The sections in the order of the page. A section that is missing here is an error."""
+"""The sections in page order. A section that is missing here is an error."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyDescription:
-    """A key as people see it; in its dotted path `NAME` stands for a name that the operator chooses."""
+    """A key for the page; in its dotted path, `NAME` stands for a name that the operator chooses."""
 
     path: str
     type: str
@@ -60,7 +60,7 @@ class KeyDescription:
 
 
 def key_descriptions(section: type[Section] = models.Settings, path: KeyPath = ()) -> Iterator[KeyDescription]:
-    """Every key that holds a value or a table of named sections, in the order of the models."""
+    """Yield every key with a value or a table of named sections, in the order of the models."""
     for attribute, name in zip(section.model_fields, keys_of(section), strict=True):
         key = keys_of(section)[name]
         here = (*path, name)
@@ -84,7 +84,7 @@ def main(arguments: list[str]) -> int:
 
 
 def aliases() -> str:
-    """Which other keys are read, and what each means."""
+    """Return the table of key aliases."""
     others: dict[str, list[str]] = {}
     for other, ours in KEY_ALIASES.items():
         others.setdefault(dotted(ours), []).append(f"`{dotted(other)}`")
@@ -96,7 +96,7 @@ def aliases() -> str:
 
 
 def keys() -> str:
-    """Every key, by its section."""
+    """Return the tables of keys, by section."""
     sentences = docstrings()
     rows: dict[str, list[str]] = {section: [] for section in TITLES}
     for key in key_descriptions():
@@ -112,13 +112,13 @@ def keys() -> str:
 
 
 def row(key: KeyDescription, sentences: Mapping[tuple[str, str], str]) -> str:
-    """The row of one key."""
+    """Return the row for one key."""
     said = sentences[key.section.__name__, key.attribute]
     return f"| `{key.path}` | {key.type} | `{json.dumps(key.default)}` | {said} |"
 
 
 def docstrings() -> dict[tuple[str, str], str]:
-    """What stands below each field of the models, on one line, by class and field."""
+    """Return the docstring of each model field, on one line, by class and field."""
     bodies = [ast.parse(inspect.getsource(module)).body for module in (models, tool_models)]
     found: dict[tuple[str, str], str] = {}
     for section in itertools.chain.from_iterable(bodies):

@@ -1,4 +1,4 @@
-"""Write docs/demo/demo.svg: the question that the demo asks, as a picture. `--check` says whether it is current."""
+"""Write docs/demo/demo.svg, a picture of the demo's question. `--check` only checks that it is current."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DEMO = Path(__file__).resolve().with_name("run.py")
 PICTURE = DEMO.with_name("demo.svg")
 
 COLUMNS = 104
-CELL = 7.9, 19  # pixels of a character and of a line, in the size and the font below
+CELL = 7.9, 19  # pixels per character and per line, in the font below
 MARGIN = 20
 COLOURS = {
     r"== ": "#7ee0ff",
@@ -24,7 +24,7 @@ COLOURS = {
     r"\s+\| \+": "#93e6a0",
     r"\s+(\| |The (server|person) )": "#d3b8ff",
 }
-"""Headings, calls, what a question removes and adds, questions; by how a line begins, the first that fits."""
+"""Colours for headings, calls, removed and added lines, and questions, by the start of a line; the first match wins."""
 
 
 def main(arguments: list[str]) -> int:
@@ -37,7 +37,7 @@ def main(arguments: list[str]) -> int:
 
 
 def printed() -> str:
-    """What the demo prints on a machine without settings or keys; its folder, another one each time, is `/tmp/demo`."""
+    """Return what the demo prints on a machine without settings or keys, with its folder replaced by `/tmp/demo`."""
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder).resolve()
         (place / "home").mkdir()
@@ -48,14 +48,14 @@ def printed() -> str:
 
 
 def excerpt(told: str) -> str:
-    """What the picture shows of the demo: the edit, from its heading to the person's answer."""
-    told = told[told.index("== Mend it") :]
+    """Return the part of the demo to show: the edit, from its heading to the person's answer."""
+    told = told[told.index("== Fix it") :]
     end = told.index("The person answers: once") + len("The person answers: once")
     return "\n".join(line for line in told[:end].splitlines() if line.strip(" |"))
 
 
 def picture(text: str) -> str:
-    """A terminal with this text, as SVG."""
+    """Return an SVG image of a terminal with this text."""
     rows = [
         row
         for line in text.strip("\n").splitlines()

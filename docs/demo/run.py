@@ -1,8 +1,8 @@
-"""What `make demo` shows: a client talks to the installed server over the real stdio transport.
+"""The demo for `make demo`: a client talks to the installed server over the real stdio transport.
 
-The client lists the tools, searches a small sample project, reads and edits a file of it, and calls a tool of
-another MCP server through ours. It answers the questions itself, and prints them. Every step is checked: the
-script ends with 1 and a sentence if one did not happen as told.
+The client lists the tools, searches a small sample project, reads and edits one of its files, and calls a tool of
+another MCP server through this one. It answers the questions itself, and prints them. Every step is checked: if one
+fails, the script prints a message and exits with 1.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 COMMAND = Path(sys.executable).with_name("coretools-mcp")
 UPSTREAM = Path(__file__).with_name("upstream.py")
 DEADLINE_SECONDS = 60
-"""Far more than it takes; only there so that a hanging demo ends."""
+"""Far longer than the demo takes; only ends a demo that hangs."""
 
 SAMPLE = {
     "README.md": "# Greetings\n\nSays hello in the terminal.\n",
@@ -34,7 +34,7 @@ SAMPLE = {
 
 
 class DemoError(Exception):
-    """A step did not happen as the story says."""
+    """A step of the demo failed."""
 
 
 def main() -> int:
@@ -53,7 +53,7 @@ def main() -> int:
 
 
 def _told(error: BaseException) -> str:
-    """A failed step as its sentence, anything else with its traceback."""
+    """Return a failed step's message, or any other error with its traceback."""
     if isinstance(error, BaseExceptionGroup):
         return _told(cast("BaseExceptionGroup[BaseException]", error).exceptions[0])
     return str(error) if isinstance(error, DemoError) else "".join(traceback.format_exception(error))
@@ -67,9 +67,10 @@ async def _demo(place: Path, log: Path) -> None:
     config = place / "mcp.json"
     settings = {
         "mcpServers": {"demo": {"command": sys.executable, "args": ["-P", str(UPSTREAM)]}},
-        # Usually the first list waits a second for other servers and later ones are announced; the story waits longer.
+        # Usually the first list waits only briefly for other servers, and later ones are announced; the demo waits
+        # longer.
         "proxy": {"firstListWait": 30_000},
-        "tools": {"exclude": ["lsp"]},  # which is listed where a language server is
+        "tools": {"exclude": ["lsp"]},  # listed only if there is a language server
     }
     config.write_text(json.dumps(settings), encoding="utf-8")
     arguments = ["--workspace", str(project), "--config", str(config)]
@@ -81,7 +82,7 @@ async def _demo(place: Path, log: Path) -> None:
 
 
 async def _story(client: Client, project: Path) -> None:
-    _heading("The tools, our own and those of the server behind this one")
+    _heading("The tools of this server and of the server behind it")
     tools = (await client.list_tools()).tools
     for group, names in _grouped(tools).items():
         _say(f"{group:<10} {', '.join(names)}")
@@ -95,13 +96,13 @@ async def _story(client: Client, project: Path) -> None:
     source = project / "greet.py"
     _expect("Helo" in await _call(client, "read_file", {"absolute_path": str(source)}), "the file was not read")
 
-    _heading("Mend it: a person sees the change and is asked before anything is written")
+    _heading("Fix it: a person sees the change and is asked before anything is written")
     await _call(client, "edit", {"file_path": str(source), "old_string": "Helo", "new_string": "Hello"})
 
-    _heading("The file afterwards")
+    _heading("The file after the edit")
     after = source.read_text(encoding="utf-8")
     _say(after)
-    _expect(after == SAMPLE["greet.py"].replace("Helo", "Hello"), "the file does not hold the change")
+    _expect(after == SAMPLE["greet.py"].replace("Helo", "Hello"), "the file does not contain the change")
 
     _heading("Call the server behind this one: the same question, the same answer")
     total = await _call(client, "demo__add", {"a": 40, "b": 2})
@@ -117,7 +118,7 @@ def _grouped(tools: list[types.Tool]) -> dict[str, list[str]]:
 
 
 async def _call(client: Client, name: str, arguments: dict[str, object]) -> str:
-    """Call a tool, print what the model gets, return it as text."""
+    """Call a tool, print what the model gets, and return it as text."""
     _say(f"> {name} {json.dumps(arguments)}")
     result = await client.call_tool(name, arguments)
     for_model = [
@@ -132,7 +133,7 @@ async def _call(client: Client, name: str, arguments: dict[str, object]) -> str:
 
 
 async def _answer(context: ClientRequestContext, params: types.ElicitRequestParams) -> types.ElicitResult:
-    """Stand in for the person: show the question, allow the action once."""
+    """Stand in for the person: show the question, and allow the action once."""
     del context
     print("\n    The server asks:")
     print("\n".join(f"    | {line}" for line in params.message.splitlines()))

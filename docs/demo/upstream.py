@@ -1,4 +1,4 @@
-"""A tiny MCP server over stdio, for the demo to put behind ours: `echo` and `add`."""
+"""A tiny MCP server over stdio, as an upstream for the demo: `echo` and `add`."""
 
 from __future__ import annotations
 
