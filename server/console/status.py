@@ -34,7 +34,10 @@ NONE_RUNS = (
     "have this one."
 )
 STUCK = "A server does not answer; its client can restart it."
-NONSENSE = "A server's control socket gave an answer that this version does not understand; the server may be a different version."
+NONSENSE = (
+    "A server's control socket gave an answer that this version does not understand; the server may be a different "
+    "version."
+)
 
 
 class _ClientStatus(TypedDict):

@@ -43,9 +43,7 @@ GATHER_SECONDS = 10.0  # limit for all work together
 STORED_SECONDS = 1.0  # limit for reading the stored lists, because a disk may hang
 LIST_FIRST_SECONDS = 0.02  # delay before servers start, so that a pending list is sent first
 LOOK_WAIT_SECONDS = 1.0  # how long a list waits for refreshes; later changes are announced
-PROXY_WAIT_SECONDS = (
-    1.0  # how long another coretools-mcp waits for the first list here; in a loop, each waits for the next
-)
+PROXY_WAIT_SECONDS = 1.0  # how long another coretools-mcp waits for the first list; in a loop, each waits for the next
 
 CallOf = Callable[[Upstream], UpstreamCall]
 
